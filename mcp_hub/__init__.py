@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from mcp_hub.errors import HubError
     from mcp_hub.hub.composition import load_config
+    from mcp_hub.library import Hub
+    from mcp_hub.library.agentscope import Toolkit
     from mcp_hub.library.agentscope.machine_tools import (
         execute_python_code,
         execute_shell_command,
@@ -23,10 +25,9 @@ if TYPE_CHECKING:
         StatefulClientBase,
         StdIOStatefulClient,
     )
-    from mcp_hub.library.agentscope.toolkit import Toolkit
-    from mcp_hub.library.hub import Hub
     from mcp_hub.library.manager import ToolManager
-    from mcp_hub.library.miroflow.tools_by_server import PlaywrightSession, with_timeout
+    from mcp_hub.library.miroflow import PlaywrightSession, with_timeout
+    from mcp_hub.library.tool_system import IConfigLoader, IConfigSystem, IToolManager
     from mcp_hub.library.tool_system.executor import ILogger, IToolExecutor, ToolExecutor
     from mcp_hub.library.tool_system.formatter import ILLMClient, IToolFormatter, ToolFormatter
     from mcp_hub.library.tool_system.tool_types import (
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         ToolManagerProtocol,
         ToolMessage,
     )
-    from mcp_hub.library.tool_system.tools_by_set import IConfigLoader, IConfigSystem, IToolManager
     from mcp_hub.observability.call_metrics import IMetricsCollector
     from mcp_hub.servers.local import tool
     from mcp_hub.servers.local.tool_results import (
@@ -74,33 +74,33 @@ _HOMES: Final = {
     "BuiltinTool": "mcp_hub.library.tool_system.tool_types",
     "HttpStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
     "HttpStatelessClient": "mcp_hub.library.agentscope.mcp_clients",
-    "Hub": "mcp_hub.library.hub",
+    "Hub": "mcp_hub.library",
     "HubError": "mcp_hub.errors",
-    "IConfigLoader": "mcp_hub.library.tool_system.tools_by_set",
-    "IConfigSystem": "mcp_hub.library.tool_system.tools_by_set",
+    "IConfigLoader": "mcp_hub.library.tool_system",
+    "IConfigSystem": "mcp_hub.library.tool_system",
     "ILLMClient": "mcp_hub.library.tool_system.formatter",
     "ILogger": "mcp_hub.library.tool_system.executor",
     "IMetricsCollector": "mcp_hub.observability.call_metrics",
     "IToolExecutor": "mcp_hub.library.tool_system.executor",
     "IToolFormatter": "mcp_hub.library.tool_system.formatter",
-    "IToolManager": "mcp_hub.library.tool_system.tools_by_set",
+    "IToolManager": "mcp_hub.library.tool_system",
     "load_config": "mcp_hub.hub.composition",
     "MCPClientBase": "mcp_hub.library.agentscope.mcp_clients",
     "MCPToolFunction": "mcp_hub.library.agentscope.mcp_clients",
     "MCPTool": "mcp_hub.library.tool_system.tool_types",
     "NativeTool": "mcp_hub.library.tool_system.tool_types",
-    "PlaywrightSession": "mcp_hub.library.miroflow.tools_by_server",
+    "PlaywrightSession": "mcp_hub.library.miroflow",
     "StatefulClientBase": "mcp_hub.library.agentscope.mcp_clients",
     "StdIOStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
     "tool": "mcp_hub.servers.local",
     "ToolExecutor": "mcp_hub.library.tool_system.executor",
     "ToolFormatter": "mcp_hub.library.tool_system.formatter",
-    "Toolkit": "mcp_hub.library.agentscope.toolkit",
+    "Toolkit": "mcp_hub.library.agentscope",
     "ToolManager": "mcp_hub.library.manager",
     "ToolManagerProtocol": "mcp_hub.library.tool_system.tool_types",
     "ToolMessage": "mcp_hub.library.tool_system.tool_types",
     "ToolResponse": "mcp_hub.servers.local.tool_results",
-    "with_timeout": "mcp_hub.library.miroflow.tools_by_server",
+    "with_timeout": "mcp_hub.library.miroflow",
 }
 """The module of each public name."""
 

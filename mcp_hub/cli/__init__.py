@@ -16,7 +16,7 @@ from typing import Any
 from mcp_hub.config.findings import nearest
 from mcp_hub.errors import ConfigError, HubError
 from mcp_hub.protocol.frames import encode
-from mcp_hub.text import json_escaped
+from mcp_hub.text import json_escaped, printable
 from mcp_hub.version import VERSION
 
 COMMANDS = {
@@ -108,6 +108,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
             import_module(f"mcp_hub.cli.{name}").add_arguments(added)
             added.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: all")
             command = added
+    if chosen is not None and chosen not in COMMANDS:
+        near = nearest(chosen, COMMANDS)
+        meant = f"did you mean {near}?" if near is not None else "`mcp-hub help` lists them all"
+        parser.error(f"there is no command {printable(chosen, 100)!r}; {meant}")
     options, unknown = parser.parse_known_args(arguments)
     if hasattr(options, "words"):  # argparse takes positional arguments from one place only, options may stand between
         options.words += [word for word in unknown if word == "-" or not word.startswith("-")]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mcp_hub.cli import FAILED, OK
+from mcp_hub.cli import FAILED, OK, json_text
 from mcp_hub.cli.startup import add_config_arguments, load
 from mcp_hub.config import default_path
 from mcp_hub.config.extras import missing
@@ -16,21 +16,33 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.servers.builtin.chromium import find, installed_below, needs_no_sandbox
 from mcp_hub.text import printable
 
+ANY = "browser"
+"""What a browser is called that no server of the configuration uses."""
+
+
+EXAMPLES = """examples:
+  mcp-hub browser            the browser that would be used
+  mcp-hub browser install    download a Chromium"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `mcp-hub browser [status|install] [--config F]`."""
+    """Adds the arguments of `mcp-hub browser [status|install] [--json] [--config F]`."""
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     words = parser.add_argument("what", nargs="?", choices=("status", "install"), default="status")
     words.help = "status (default): say which browser would be used; install: download a Chromium of Playwright's"
     text = "configuration file whose browser.executable counts (default: the one `serve` would use, if there is one)"
     add_config_arguments(parser, text)
+    parser.add_argument("--json", action="store_true", help="with status: the same facts as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Returns exit code 1 if there is no browser to use. Raises ConfigError, NoChromium."""
+    if options.json and options.what == "install":
+        raise ConfigError("--json is for `mcp-hub browser status`; the installer prints its progress as text")
     if (lacking := missing("browser")) is not None:
         print(f"no browser can be used: {lacking}", file=sys.stderr)
         return FAILED
-    return install() if options.what == "install" else status(_named(options))
+    return install() if options.what == "install" else status(_named(options), as_json=options.json)
 
 
 def _named(options: argparse.Namespace) -> dict[str, str | None]:
@@ -44,11 +56,15 @@ def _named(options: argparse.Namespace) -> dict[str, str | None]:
     return {server.id: None if server.executable is None else str(server.executable) for server in servers}
 
 
-def status(named: dict[str, str | None]) -> int:
+def status(named: dict[str, str | None], *, as_json: bool = False) -> int:
     """Prints which browser would be started for each browser of the configuration. Raises NoChromium."""
-    for server, executable in (named or {"browser": None}).items():
-        found = find(executable, os.environ, Path.home())
-        print(f"{printable(server, 100)}: {found}")
+    found = {server: find(executable, os.environ, Path.home()) for server, executable in (named or {ANY: None}).items()}
+    if as_json:
+        rows = [{"server": server, "executable": str(path)} for server, path in found.items()]
+        print(json_text({"browsers": rows, "sandbox": not needs_no_sandbox()}))
+        return OK
+    for server, path in found.items():
+        print(f"{printable(server, 100)}: {path}")
     if needs_no_sandbox():
         print(
             "you are root: Chromium would run without its sandbox; better run the hub as another user", file=sys.stderr

@@ -28,7 +28,7 @@ from mcp_hub.cli.startup import (
 )
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError, HubError, UnknownName, to_wire
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.policy import Call, unknown_name
 from mcp_hub.policy.call_record import outcome
 from mcp_hub.policy.selection import Selection
@@ -43,11 +43,18 @@ STDERR_WAIT: Final = 0.1
 """Seconds that `--explain` waits for what the server writes to its stderr."""
 
 
+EXAMPLES = """examples:
+  mcp-hub call time__get_current_time timezone=Europe/Berlin
+  mcp-hub call time get_current_time '{"timezone": "UTC"}'
+  mcp-hub call notes__add @note.json --explain"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub call NAME [ARGUMENT ...] [--explain] [--json] [--config F]`.
 
     `SERVER TOOL` may stand for NAME. An ARGUMENT is `key=value`, a JSON object, `@FILE` or `-`.
     """
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on (may be repeated)")

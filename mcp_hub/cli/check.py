@@ -22,8 +22,15 @@ from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
 SHOWN_WARNINGS = 10
 
 
+EXAMPLES = """examples:
+  mcp-hub check                            every server of ./servers.yaml
+  mcp-hub check --strict --json            for a script: exit 1 if any server fails
+  mcp-hub check --config ~/.cursor/mcp.json    the file of another client"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub check [--config F] [--strict] [--json]`."""
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     parser.add_argument("--strict", action="store_true", help="exit with 1 if any server fails, not only if all do")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")

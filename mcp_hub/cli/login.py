@@ -21,8 +21,8 @@ from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import parse_duration
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError, HubError, UpstreamAnswered
+from mcp_hub.oauth import UpstreamTokens, with_sign_in
 from mcp_hub.oauth.token_store import SignIn, SignInError, TokenStore, token_store_for
-from mcp_hub.oauth.tokens import UpstreamTokens, with_sign_in
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
 from mcp_hub.transport import Challenge, LinkError
@@ -30,7 +30,8 @@ from mcp_hub.transport.children import Children
 from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.link_dialer import LinkDialer
-from mcp_hub.upstream.session_opener import HubSide, NoAgreement, no_capabilities, open_session
+from mcp_hub.upstream.negotiation import NoAgreement, no_capabilities
+from mcp_hub.upstream.session_opener import HubSide, open_session
 from mcp_hub.version import VERSION
 
 USER_WAIT = 300.0
@@ -39,8 +40,14 @@ CONNECT = 60.0
 """Further seconds for the requests to the servers."""
 
 
+EXAMPLES = """examples:
+  mcp-hub login sentry
+  mcp-hub login sentry --no-browser    prints the address to open elsewhere"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub login SERVER [--no-browser] [--timeout T] [--config F]`."""
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     parser.add_argument("server", help="id of the server in the configuration")
     parser.add_argument("--no-browser", action="store_true", help="only print the address to open")
     parser.add_argument("--timeout", type=_duration, default=USER_WAIT, help="how long to wait for you (default: 5m)")

@@ -16,8 +16,13 @@ REVOKE_WAIT = 15.0
 """Seconds for the revocation. The tokens are deleted in any case."""
 
 
+EXAMPLES = """example:
+  mcp-hub logout sentry"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub logout SERVER [--config F]`."""
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     parser.add_argument("server", help="id of the server in the configuration")
     add_config_arguments(parser)
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from mcp_hub import codes
-from mcp_hub.cli import FAILED, OK
+from mcp_hub.cli import FAILED, OK, json_text
 from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.diagnosis.servers import screen_findings
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.policy.pins import PINS_OF_SERVER, PinsByServer, pin_mode, pins_file, read_pins, write_pins
 from mcp_hub.protocol.kinds import Kind
 from mcp_hub.security.pinning import PARTS, PinRecord, differences, fingerprint, instructions_difference, record_of
@@ -30,13 +30,21 @@ MAX_COMPARED = 2000
 """Lines of one definition. Comparing takes time up to the product of both."""
 
 
+EXAMPLES = """examples:
+  mcp-hub pin                  record what all servers list now
+  mcp-hub pin github --diff    what has changed since, and nothing else
+  mcp-hub pin --show --json    the record"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `mcp-hub pin [SERVER ...] [--show | --diff] [--config F]`."""
+    """Adds the arguments of `mcp-hub pin [SERVER ...] [--show | --diff] [--json] [--config F]`."""
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     parser.add_argument("servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are on)")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--show", action="store_true", help="only print what is pinned; no server is asked")
     what.add_argument("--diff", action="store_true", help="only print what differs from what is pinned; 1 if it does")
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,66 +61,100 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("pins need a file: set pins.file")
     recorded = read_pins(path)
     if options.show:
-        return _show(recorded, options.servers or sorted(recorded))
-    return run_loop(_pin(config, path, recorded, options.servers, write=not options.diff))
+        return _show(path, recorded, options.servers or sorted(recorded), as_json=options.json)
+    return run_loop(_pin(config, path, recorded, options))
 
 
-async def _pin(config: Config, path: Path, recorded: PinsByServer, named: Sequence[str], *, write: bool) -> int:
+Facts = dict[str, Any]
+"""What is found of one server; `record` is not for printing."""
+
+
+async def _pin(config: Config, path: Path, recorded: PinsByServer, options: argparse.Namespace) -> int:
     # Servers are asked without pins, as these may hide items.
+    named: list[str] = options.servers
     wanted = [one for one in config.servers if one.id in named or (not named and one.enabled)]
     asked = tuple(
         PINS_OF_SERVER.changed(one, "off").model_copy(update={"enabled": one.enabled and one in wanted})
         for one in config.servers
     )
-    now: PinsByServer = {}
-    failed = differs = False
     async with Engine(config.model_copy(update={"servers": asked})) as hub:
         await connect_all(hub)
-        warnings = screen_findings(hub)
-        for server in wanted:
-            upstream = hub.upstreams[server.id]
-            if upstream.error is not None or not server.enabled:
-                failed = True
-                reason = upstream.error or "it is switched off in the configuration"
-                print(f"{server.id}: not there, nothing changes: {printable(reason, 2000)}", file=sys.stderr)
-                continue
-            text = upstream.agreement.instructions if upstream.agreement is not None else None
-            now[server.id] = record_of(_items(upstream), text)
-            differs = _print_differences(server.id, recorded.get(server.id), upstream, text, whole=not write) or differs
-    for row in warnings if write else ():
+        warnings = [] if options.diff else screen_findings(hub)
+        found = [_compared(hub.upstreams[server.id], recorded.get(server.id)) for server in wanted]
+    failed = any(one["problem"] is not None for one in found)
+    if not options.json:
+        _print_found(found, whole=options.diff)
+    for row in warnings:
         print(f"warning: {row['server']}: {row['kind']} {row['name']}: {row['problem']}", file=sys.stderr)
-    if not write:
-        return FAILED if differs or failed else OK
+    if options.diff:
+        if options.json:
+            print(json_text({"file": str(path), "servers": [_as_json(one) for one in found]}))
+        return FAILED if failed or any(one["differences"] or not one["pinned"] for one in found) else OK
     known = {server.id for server in config.servers}
-    for id in recorded.keys() - known if not named else ():
+    forgotten = sorted(recorded.keys() - known) if not named else []
+    kept = {id: one for id, one in recorded.items() if id not in forgotten}
+    write_pins(path, {**kept, **{one["server"]: one["record"] for one in found if one["record"] is not None}})
+    if options.json:
+        told = {"file": str(path), "servers": [_as_json(one) for one in found], "forgotten": forgotten}
+        print(json_text({**told, "warnings": warnings}))
+        return FAILED if failed else OK
+    for id in forgotten:
         print(f"{printable(id)}: no longer in the configuration, forgotten")
-    kept = {id: one for id, one in recorded.items() if named or id in known}
-    write_pins(path, {**kept, **now})
-    for id, one in now.items():
-        mode = pin_mode(config, next(server for server in config.servers if server.id == id))
-        hint = "; pins are off for it: set pins to warn or enforce" if mode == "off" else ""
-        print(f"{id}: pinned {_count_items(one)}, {one.fingerprint[:16]}{hint}")
+    for one in found:
+        if one["record"] is not None:
+            mode = pin_mode(config, next(server for server in config.servers if server.id == one["server"]))
+            hint = "; pins are off for it: set pins to warn or enforce" if mode == "off" else ""
+            print(f"{one['server']}: pinned {_count_items(one['record'])}, {one['record'].fingerprint[:16]}{hint}")
     return FAILED if failed else OK
 
 
-def _print_differences(id: str, before: PinRecord | None, upstream: Upstream, text: str | None, *, whole: bool) -> bool:
-    """Prints how a server differs from the record, with `whole` also the texts. Returns whether it differs."""
-    if before is None:
-        print(f"{id}: nothing of it is pinned yet")
-        return True
-    found = list(differences(before, _items(upstream)))
-    said = instructions_difference(before, text)
-    if said is not None:
-        found.append(said)
+def _compared(upstream: Upstream, before: PinRecord | None) -> Facts:
+    """Returns what a server lists now, and how that differs from its record."""
+    server = upstream.server
+    facts: Facts = {"server": server.id, "problem": None, "pinned": before is not None, "differences": []}
+    if upstream.error is not None or not server.enabled:
+        reason = upstream.error or "it is switched off in the configuration"
+        return {**facts, "problem": printable(reason, 2000), "record": None}
+    text = upstream.agreement.instructions if upstream.agreement is not None else None
     now = record_of(_items(upstream), text)
+    if before is not None:
+        differing = list(differences(before, _items(upstream)))
+        said = instructions_difference(before, text)
+        for one in differing if said is None else [*differing, said]:
+            lines = list(_diff(_of(before, one.kind, one.name), _of(now, one.kind, one.name)))[:MAX_DIFF]
+            facts["differences"].append(
+                {
+                    "kind": one.kind.unknown if one.kind is not None else "its",
+                    "name": printable(one.name, 200) if one.kind is not None else "instructions",
+                    "problem": printable(one.problem),
+                    "diff": [printable(line, 2000) for line in lines],
+                }
+            )
+    return {**facts, "record": now}
+
+
+def _as_json(facts: Facts) -> Facts:
+    """Returns the facts of one server as they are printed."""
+    record = facts["record"]
+    shown = {key: value for key, value in facts.items() if key != "record"}
+    return shown if record is None else {**shown, **_described(record)}
+
+
+def _described(record: PinRecord) -> Facts:
+    return {"fingerprint": record.fingerprint, **{kind.name: len(record.items.get(kind, {})) for kind in PARTS}}
+
+
+def _print_found(found: Iterable[Facts], *, whole: bool) -> None:
+    """Prints how servers differ from their records, with `whole` also the texts."""
     for one in found:
-        word = f"{one.kind.unknown} {printable(one.name, 200)}" if one.kind is not None else "its instructions"
-        print(f"{id}: {word} {printable(one.problem)}")
-        if whole:
-            old, new = _of(before, one.kind, one.name), _of(now, one.kind, one.name)
-            for line in list(_diff(old, new))[:MAX_DIFF]:
-                print(f"  {printable(line, 2000)}")
-    return bool(found)
+        if one["problem"] is not None:
+            print(f"{one['server']}: not there, nothing changes: {one['problem']}", file=sys.stderr)
+        elif not one["pinned"]:
+            print(f"{one['server']}: nothing of it is pinned yet")
+        for difference in one["differences"]:
+            print(f"{one['server']}: {difference['kind']} {difference['name']} {difference['problem']}")
+            for line in difference["diff"] if whole else ():
+                print(f"  {line}")
 
 
 def _of(pins: PinRecord, kind: Kind | None, name: str) -> Any:
@@ -143,7 +185,10 @@ def _count_items(one: PinRecord) -> str:
     return ", ".join(f"{len(one.items.get(kind, {}))} {kind.name}" for kind in PARTS)
 
 
-def _show(recorded: Mapping[str, PinRecord], wanted: Sequence[str]) -> int:
+def _show(path: Path, recorded: Mapping[str, PinRecord], wanted: Sequence[str], *, as_json: bool) -> int:
+    if as_json:
+        print(json_text({"file": str(path), "servers": [_shown(id, recorded.get(id)) for id in wanted]}))
+        return OK
     if not recorded:
         print("nothing is pinned; `mcp-hub pin` does it", file=sys.stderr)
     for id in wanted:
@@ -152,7 +197,18 @@ def _show(recorded: Mapping[str, PinRecord], wanted: Sequence[str]) -> int:
             print(f"{printable(id)}: nothing of it is pinned")
             continue
         print(f"{printable(id)}: {_count_items(one)}, {one.fingerprint[:16]}")
-        for kind in PARTS:
-            for name, definition in one.items.get(kind, {}).items():
-                print(f"  {kind.unknown} {printable(name, 200)}  {(fingerprint(definition) or '')[:16]}")
+        for item in _shown(id, one)["items"]:
+            print(f"  {item['kind']} {printable(item['name'], 200)}  {item['fingerprint'][:16]}")
     return OK
+
+
+def _shown(id: str, one: PinRecord | None) -> Facts:
+    """Returns what is recorded of a server."""
+    if one is None:
+        return {"server": id, "pinned": False}
+    items = [
+        {"kind": kind.unknown, "name": name, "fingerprint": fingerprint(definition) or ""}
+        for kind in PARTS
+        for name, definition in one.items.get(kind, {}).items()
+    ]
+    return {"server": id, "pinned": True, **_described(one), "items": items}

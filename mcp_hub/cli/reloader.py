@@ -15,8 +15,8 @@ from mcp_hub.config import LoadedConfig
 from mcp_hub.config.config_files import FileStamp, folder_files, python_files, stamp_of, tool_files
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
-from mcp_hub.hub.engine import Engine
 from mcp_hub.observability.records import log_line
 from mcp_hub.policy.chain import KEYS
 from mcp_hub.policy.selection import Selection

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from mcp_hub.config.models import Config
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream

@@ -32,7 +32,7 @@ from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.hub.hub_status import Status
 from mcp_hub.observability.records import RecordWriter, log_line
 from mcp_hub.observability.stalls import StallMonitor
@@ -99,11 +99,18 @@ def _has_terminal() -> bool:
 TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
 
+EXAMPLES = """examples:
+  mcp-hub serve                                   over stdio: the command for a client
+  mcp-hub serve --http                            on http://127.0.0.1:8808/mcp
+  mcp-hub serve --config team.yaml --config my.json    two files as one configuration"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub serve [--config F] [--sse | --http] [--host H] [--port P] [--public-host H]`.
 
     Further arguments select what is served.
     """
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from mcp_hub.codes import DUPLICATE, FILE_LEFT_OUT, CodedText, with_code
-from mcp_hub.config import LoadedConfig, default_path
+from mcp_hub.config import LoadedConfig, default_path, user_directory
 from mcp_hub.config.dialect import FILE_NAMES
-from mcp_hub.config.load import user_directory
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
-from mcp_hub.hub.engine import Engine
 from mcp_hub.observability.records import RecordWriter, log_line
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
 from mcp_hub.policy.trace import CALL_LOG

@@ -25,12 +25,17 @@ from mcp_hub.config import LoadedConfig
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.library import formats
 from mcp_hub.library.formats import FORMATS, Format
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import json_escaped, printable
+
+EXAMPLES = """examples:
+  mcp-hub tools                  a line for each tool
+  mcp-hub tools --json           whole definitions
+  mcp-hub tools --profile guest  what the profile `guest` sees"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     `mcp-hub tools [--config F] [--json | --by-server | --format FORMAT] [--profile P] [--tool-set S] [--tag T]
     [--group G]`, or `mcp-hub tools --duplicates [--json]`.
     """
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(

@@ -11,8 +11,8 @@ from mcp_hub.cli.report import connect_all
 from mcp_hub.config.models import Config, Server
 from mcp_hub.diagnosis.servers import FindingRow, screen_findings
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import config_of
-from mcp_hub.hub.engine import Engine
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.pinning import PARTS, PinRecord, fingerprint, record_of
 from mcp_hub.text import printable

@@ -119,6 +119,12 @@ class Ancestry(msgspec.Struct, frozen=True):
         """Whether there are too many hubs above it."""
         return len(self.above) >= self.limit
 
+    def check_depth(self) -> None:
+        """Raises ConfigError if there are too many hubs above it."""
+        if self.too_deep:
+            text = f"{self.refusal(None)} Set max_hub_depth in it, or unset ${VARIABLE}."
+            raise ConfigError(text, codes.TOO_MANY_HUBS)
+
     @property
     def repeated(self) -> bool:
         """Whether a hub above it serves one of the same files."""

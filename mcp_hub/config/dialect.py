@@ -39,6 +39,7 @@ ALIASES: Final = {
     "session": "session",
     "max_sessions": "max_sessions",
     "allow": "allow",
+    "max_questions": "max_questions",
     "era": "era",
     "keep_catalog": "keep_catalog",
     "max_frame": "max_frame",
@@ -56,10 +57,6 @@ ALIASES: Final = {
 }  # fmt: skip
 """Key as written -> key as the hub reads it."""
 
-KEYS_OF_WEB: Final = {
-    name: f"web.{name} at the top of the file" for name in ("allow_addresses", "docintel_endpoint", "max_memory")
-}
-"""Keys of `web` that people write into an entry, or beside `web`."""
 DEADLINES: Final = ("connect", "list", "write", "call", "idle")
 TIMEOUTS: Final = {
     "timeout": ("call", None),
@@ -73,8 +70,8 @@ TIMEOUTS: Final = {
 """Key as written -> (deadline, seconds in its unit; None if the unit depends on the dialect)."""
 
 DEFAULTS: Final = frozenset({
-    "required", "lazy", "session", "max_sessions", "era", "keep_catalog", "max_frame", "deadlines", *TIMEOUTS,
-    "validate_arguments", "max_result_bytes", "postprocess", "idle", "health",
+    "required", "lazy", "session", "max_sessions", "allow", "max_questions", "era", "keep_catalog", "max_frame",
+    "deadlines", *TIMEOUTS, "validate_arguments", "max_result_bytes", "postprocess", "idle", "health",
 })  # fmt: skip
 """Keys that `defaults` may set for all entries. Not env and headers, as a secret belongs to one entry."""
 

@@ -180,7 +180,7 @@ def _server_fields(
         "deadlines": _deadlines(fields, installs=_is_installer(command, args)),
         **read_builtin(fields, builtin, raw.at, findings, unresolved),
     }
-    optional = _optional_fields(fields, browser=browser) | {"allow": _allow(fields)}
+    optional = _optional_fields(fields, browser=browser)
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not tools_dir.is_dir():
         unresolved.setdefault(fields.values["tools_dir"].at, no_directory(tools_dir))
@@ -199,6 +199,8 @@ def _optional_fields(fields: Fields, *, browser: bool) -> dict[str, Any]:
         "era": fields.choice("era", _ERAS),
         "max_frame": fields.parsed("max_frame", parse_size),
         "max_sessions": fields.parsed("max_sessions", parse_count) or (BROWSERS_AT_ONCE if browser else None),
+        "allow": _allow(fields),
+        "max_questions": fields.parsed("max_questions", parse_count),
         "idle": fields.seconds("idle"),
         "validate_arguments": fields.choice("validate_arguments", _VALIDATIONS),
         "max_result_bytes": fields.parsed("max_result_bytes", parse_size),
@@ -396,11 +398,3 @@ def check_tools_dir(directory: Path, at: KeyPath, findings: Findings) -> None:
             findings.warning(at, printable(text, 500), text.code)
     except ConfigError as error:
         findings.error(at, printable(str(error), 500), error.hub_code or codes.OPEN_TO_OTHERS)
-
-
-def local_tools_server(directory: Path, id: str) -> Server:
-    """Returns the Server that the root key `tools_dir` stands for."""
-    missing = None if directory.is_dir() else no_directory(directory)
-    return Server(
-        id=id, transport="stdio", tools_dir=directory, namespace=id, enabled=missing is None, disabled_reason=missing
-    )

@@ -18,7 +18,6 @@ from mcp_hub.config.dialect import (
     DEFAULTS,
     ENTRY_KEYS,
     FILTERS,
-    KEYS_OF_WEB,
     RESTRICTIONS,
     TIMEOUTS,
     TRANSPORT_NAMES,
@@ -238,7 +237,7 @@ def canonical_values(
                 findings.warning(place, f"has no effect: {WITHOUT_EFFECT[key]}")
         elif key not in ENTRY_KEYS and not is_remark(key):
             known = {"deadlines", "timeout", "tools", *ALIASES, *FILTERS, *owned}
-            findings.unknown(place, known, KEYS_OF_WEB)
+            findings.unknown(place, known)
     return found
 
 

@@ -17,6 +17,10 @@ from mcp_hub.text import printable
 KeyPath = tuple[str | int, ...]
 """The keys and list positions that lead from the top of a document to a value."""
 
+_ELSEWHERE: Final = {
+    name: f"web.{name} at the top of the file" for name in ("allow_addresses", "docintel_endpoint", "max_memory")
+}
+"""Keys of `web` that people write into an entry, beside `web`, or into another mapping."""
 _PLAIN_KEY: Final = re.compile(r"[^\s.:\[\]'\"]+")
 _MIN_SIMILARITY: Final = 0.7
 
@@ -79,12 +83,9 @@ class Findings:
         """Adds advice about the key at `at`."""
         self.advice.append(self._finding(at, f"{dotted(at)}: {text}" if at else text, code))
 
-    def unknown(self, at: KeyPath, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> None:
-        """Warns that the key at `at` is unknown, and names the known one that it resembles.
-
-        `elsewhere` has the whole names of keys that belong to another place of the file.
-        """
-        if elsewhere is not None and (place := elsewhere.get(str(at[-1]))) is not None:
+    def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
+        """Warns that the key at `at` is unknown, and names its right place, or the known one that it resembles."""
+        if (place := _ELSEWHERE.get(str(at[-1]))) is not None:
             text = f"{dotted(at)} has no effect here; write it as {place}"
             self.warnings.append(self._finding(at, text, codes.KEY_UNKNOWN))
             return

@@ -34,6 +34,7 @@ from mcp_hub.config.root_rules import (
     WebSettings,
 )
 from mcp_hub.config.settings import Frozen
+from mcp_hub.protocol.questions import MAX_QUESTIONS
 from mcp_hub.security.file_access import RawTextPolicy, RootMode
 
 __all__ = ["Config", "Deadlines", "Listen", "Server"]
@@ -139,8 +140,10 @@ class Server(Frozen):
     lazy: bool = False
     """Whether it is started by the first call and not with the hub."""
     session: SessionMode = "shared"
-    allow: tuple[Literal["sampling", "elicitation", "roots"], ...] = ()
-    """What a shared server may ask of the network client whose call it runs."""
+    allow: tuple[Literal["sampling", "elicitation", "roots"], ...] = ("sampling", "elicitation", "roots")
+    """What the server may ask of the client whose call it runs."""
+    max_questions: Annotated[int, Meta(ge=1)] = MAX_QUESTIONS
+    """How many questions the server may ask because of one call."""
     max_sessions: Annotated[int, Meta(ge=1)] = 64
     """With `session: client`: how many callers can have a session at the same time; 8 for a browser."""
     era: EraPin = "auto"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.config.dialect import HARMLESS_ROOTS, KEYS_OF_WEB, ROOT_KEYS, ROOTS, Dialect
+from mcp_hub.config.dialect import HARMLESS_ROOTS, ROOT_KEYS, ROOTS, Dialect
 from mcp_hub.config.findings import Findings, KeyPath, dotted, is_remark, nearest
 from mcp_hub.config.host_rules import (
     AMP_ROOT,
@@ -176,7 +176,7 @@ def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, 
     ours = roots in ([], ["servers"])
     for key in tree:
         if key not in known and not is_remark(key) and (ours or nearest(key, own)):
-            findings.unknown((key,), own | set(roots or ROOTS), KEYS_OF_WEB)
+            findings.unknown((key,), own | set(roots or ROOTS))
 
 
 def _missing_root_text(tree: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.listen import UnreadLimits
 from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
-from mcp_hub.security.address_rules import problem_of_entry
+from mcp_hub.security.address_rules import problem_of_entries
 
 SCRAPE_TOOLS = ("scrape", "scrape_website")
 """What tools that read pages are called."""
@@ -41,9 +41,8 @@ class WebSettings(Frozen):
     """Whether a page that is empty without JavaScript is opened in a browser."""
 
     def __post_init__(self) -> None:
-        wrong = [problem for text in self.allow_addresses if (problem := problem_of_entry(text)) is not None]
-        if wrong:
-            raise ValueError("; ".join(wrong))
+        if (problem := problem_of_entries(self.allow_addresses)) is not None:
+            raise ValueError(problem)
 
 
 class OutputStrategy(Frozen):

@@ -14,7 +14,7 @@ from mcp_hub.config.commands import CommandNotFound
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key

@@ -8,8 +8,8 @@ from typing import Final
 from mcp_hub import codes
 from mcp_hub.config.models import Config, Server
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
+from mcp_hub.oauth import with_sign_in
 from mcp_hub.oauth.token_store import SignIn, TokenStore, TokenStoreError, token_store_for
-from mcp_hub.oauth.tokens import with_sign_in
 from mcp_hub.text import printable
 
 HOUR: Final = 3600

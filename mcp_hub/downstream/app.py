@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mcp_hub.downstream")
 
+ROOT: Final = ""
+"""The path `/`, without its slash like all others."""
 HEALTH: Final = "/healthz"
 METRICS: Final = "/metrics"
 CORS: Final = [
@@ -82,7 +84,10 @@ class App:
         self._routes = {"/mcp": self.streamable.__call__, METRICS: self._metrics}
         if self.sse is not None:
             self._routes |= {"/sse": self.sse.open, MESSAGES: self.sse.post}
-        self._open: dict[str, Callable[[HttpRequest, HttpReply], Awaitable[None]]] = {HEALTH: self._health}
+        self._open: dict[str, Callable[[HttpRequest, HttpReply], Awaitable[None]]] = {
+            ROOT: self._welcome,
+            HEALTH: self._health,
+        }
         """Routes that need no authentication."""
         if self._resource is not None:
             self._open |= {WELL_KNOWN: self._metadata, WELL_KNOWN + MCP: self._metadata}
@@ -96,7 +101,7 @@ class App:
     @property
     def routes(self) -> list[str]:
         """All paths that are served."""
-        return sorted([*self._routes, *self._open])
+        return sorted(path or "/" for path in (*self._routes, *self._open))
 
     async def __call__(self, request: HttpRequest, reply: HttpReply) -> None:
         """Answers one HTTP request. Raises nothing but CancelledError."""
@@ -178,6 +183,11 @@ class App:
         ]
         return request.method == "OPTIONS" and bool(request.values(b"access-control-request-method"))
 
+    async def _welcome(self, request: HttpRequest, reply: HttpReply) -> None:
+        """Tells a person with a web browser what this is. It names no server and no version."""
+        if await _is_read(request, reply):
+            await reply.text(200, welcome_text([path for path in ("/mcp", "/sse") if path in self._routes]))
+
     async def _health(self, request: HttpRequest, reply: HttpReply) -> None:
         if not await _is_read(request, reply):
             return
@@ -222,6 +232,16 @@ class App:
         self.streamable.close_all()
         if self.sse is not None:
             self.sse.close_all()
+
+
+def welcome_text(paths: list[str]) -> str:
+    """Returns what a web browser is shown. `paths` are those that MCP clients connect to."""
+    return (
+        "This is mcp-hub, one MCP server in front of many. It is made for MCP clients, and it is running.\n\n"
+        f"Clients connect to the path {' or '.join(paths)} of this address. A client is told of it by a line such as\n"
+        f"  claude mcp add --transport http hub http://HOST:PORT{paths[0]}\n"
+        "with the host and the port that you see in your browser. `mcp-hub status` shows the servers behind it."
+    )
 
 
 async def _stopping(reply: HttpReply) -> None:

@@ -22,8 +22,8 @@ from mcp_hub.errors import (
     Overloaded,
     ProtocolError,
 )
+from mcp_hub.hub import Engine
 from mcp_hub.hub.catalogs import CallerFilter
-from mcp_hub.hub.engine import Engine
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import BATCHING_REVISION, Era, ambiguous_member, era_of
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly

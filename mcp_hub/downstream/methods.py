@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any, Final
 
@@ -18,13 +18,13 @@ from mcp_hub.errors import (
     ProtocolError,
     UnknownName,
 )
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.policy import Call
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import server_requests
-from mcp_hub.protocol.era import LOG_LEVELS, LOG_MESSAGE, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, level_passes
+from mcp_hub.protocol.era import LOG_LEVELS, LOG_MESSAGE, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Era, level_passes
 from mcp_hub.protocol.frames import Raw
-from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TOOLS, Kind
+from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.protocol.server_requests import requestable_capabilities
 
 Handler = Callable[[Exchange], Awaitable[Any]]
@@ -44,7 +44,7 @@ class Methods:
     """The handlers of one hub; `handlers` has them by method."""
 
     def __init__(self, hub: Engine, backlog: Backlog) -> None:
-        self._hub = hub
+        self._hub, self._catalogs = hub, hub.catalogs
         self._parked_calls = ParkedCalls(hub.act, hub.one_by_one, backlog)
         self.subscriptions = Subscriptions(hub, self._resolve)
         self.handlers: dict[str, Handler] = {
@@ -120,7 +120,7 @@ class Methods:
         cursor = exchange.params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
             raise ProtocolError(INVALID_PARAMS, "cursor must be a text.")
-        catalog = await self._hub.settled_catalog(exchange.key)
+        catalog = await self._catalogs.settled_for(exchange.key)
         place = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else None
         return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place)
 
@@ -183,6 +183,14 @@ class Methods:
                 await spans.missed(kind.act_method, name, exchange.params.get("_meta"))
             raise
 
+    async def _route_of_reference(self, kind: Kind, name: str, era: Era, caller: Hashable | None) -> Route:
+        """Returns the route of a completion's reference, which may also name a resource template."""
+        if kind is RESOURCES:
+            template = (await self._catalogs.settled_for(caller)).resolve(TEMPLATES, name)
+            if template is not None:
+                return template
+        return await self._hub.route(kind, name, era, caller)
+
     async def _complete(self, exchange: Exchange) -> dict[str, Any]:
         reference = exchange.params.get("ref")
         if not isinstance(reference, dict) or reference.get("type") not in _REFERENCES:
@@ -191,7 +199,7 @@ class Methods:
         name = reference.get(key)
         if not isinstance(name, str):
             raise ProtocolError(INVALID_PARAMS, f"params.ref.{key} must be a text.")
-        route = await self._resolve(self._hub.reference, kind, name, exchange)
+        route = await self._resolve(self._route_of_reference, kind, name, exchange)
         params = {**eras.end_to_end(exchange.params), "ref": {**reference, key: route.name}}
         call = Call(
             "completion/complete",

@@ -95,6 +95,8 @@ class StreamableEndpoint:
             await reply.text(405, "This revision has no sessions", [(b"allow", b"POST")])
         elif version is not None and version not in eras.HANDSHAKE_REVISIONS:
             await refuse_with(reply, 400, eras.unsupported_version(version))
+        elif request.method == "GET" and not facts.sessions and _is_of_browser(request):
+            await reply.text(406, "This address is for MCP clients, not for web browsers; see / of this address.")
         elif request.method == "GET":
             await self.handshake.get(request, reply, principal)
         else:
@@ -129,6 +131,10 @@ class StreamableEndpoint:
             await self.handshake.post(
                 request, reply, principal, message, shape, facts.sessions, streams=facts.takes_events
             )
+
+
+def _is_of_browser(request: HttpRequest) -> bool:
+    return any("text/html" in value.lower() for value in request.values(b"accept"))
 
 
 class ModernEndpoint:

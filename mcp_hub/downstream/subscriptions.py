@@ -12,8 +12,8 @@ import msgspec
 from mcp_hub.catalog import Route
 from mcp_hub.downstream import Exchange, Send
 from mcp_hub.errors import INVALID_PARAMS, CallError, ProtocolError
+from mcp_hub.hub import Engine
 from mcp_hub.hub.catalogs import CallerFilter
-from mcp_hub.hub.engine import Engine
 from mcp_hub.policy import Call
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import SUBSCRIBE, UPDATED, Era

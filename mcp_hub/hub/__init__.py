@@ -1,1 +1,398 @@
-"""The hub: generations of configuration, routing of calls, the catalogs that callers see, groups and status."""
+"""The engine of a hub: routes names to upstreams and carries calls out, under the configuration in force."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from mcp_hub.catalog import OWN, Catalog, Route
+from mcp_hub.catalog.exposed_ids import unknown_task
+from mcp_hub.config.models import Config
+from mcp_hub.errors import INVALID_PARAMS, Overloaded, UnknownName
+from mcp_hub.hub.catalogs import BUILT_WITHIN
+from mcp_hub.hub.composition import EngineOptions, compose
+from mcp_hub.hub.generations import Generation
+from mcp_hub.hub.self_description import instructions_of_skills, merge_instructions
+from mcp_hub.policy import Call, Json, NowListed, unknown_name
+from mcp_hub.policy.chain import Rules
+from mcp_hub.policy.selection import EVERYTHING, Selection
+from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.era import Envelope, Era
+from mcp_hub.protocol.kinds import RESOURCES, TOOLS, Kind
+from mcp_hub.protocol.server_requests import forwarded_extensions
+from mcp_hub.security import profile_of
+from mcp_hub.upstream import Upstream
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES
+from mcp_hub.upstream.link_dialer import LinkDialer
+
+if TYPE_CHECKING:
+    from mcp_hub.hub.groups import Groups
+
+REFRESH_AFTER: Final = 5.0
+"""Seconds after the start until upstreams that are served from a cached catalog are started to refresh it."""
+
+
+class Engine:
+    """Runs the upstreams of a configuration within `async with Engine(config) as hub:`. Belongs to one event loop.
+
+    Args:
+        selection: What of the configuration is served.
+        groups: Groups of tools that are active from the start.
+        options: What the hub works with beside the configuration.
+
+    Raises:
+        ConfigError: The pins cannot be read, or a group is unknown.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        selection: Selection = EVERYTHING,
+        groups: Iterable[str] = (),
+        **options: Unpack[EngineOptions],
+    ) -> None:
+        parts = compose(config, selection, **options)
+        self._services = services = parts.services
+        self.info, self.children, self.metrics = services.info, services.children, services.metrics
+        self.catalogs, self.uris, self.clients = services.catalogs, services.uris, services.clients
+        self.place = parts.place
+        self._generations = parts.generations
+        self._screening = parts.screening
+        ancestry = services.ancestry
+        self.waits = options.get("one_client", False) and (ancestry.too_deep or ancestry.repeated)
+        """Whether servers are started only once the client has identified itself: it may be a hub that must be
+        refused."""
+        self._refresh: asyncio.TimerHandle | None = None
+        self._groups: Groups | None = None
+        self._switched_on = tuple(groups)
+        self._show()
+
+    # --- generations -------------------------------------------------------------------------------------------
+
+    def over_network(self) -> None:
+        """Applies the restrictions of a network listener.
+
+        Raises ConfigError if a server must not be served over the network.
+        """
+        self._generations.over_network()
+
+    @property
+    def generation(self) -> Generation:
+        """The generation in force."""
+        return self._generations.now
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.generation.config
+
+    @property
+    def upstreams(self) -> Mapping[str, Upstream]:
+        """The upstreams of the configuration in force, by id, in its order."""
+        return self.generation.upstreams
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of the configuration in force."""
+        return self.generation.rules
+
+    @property
+    def selection(self) -> Selection:
+        """What of the configuration in force is served."""
+        return self.generation.selection
+
+    @property
+    def dialer(self) -> LinkDialer:
+        """Makes links to the upstreams of the configuration in force."""
+        return self.generation.dialer
+
+    async def renew(self, config: Config, selection: Selection = EVERYTHING) -> Generation:
+        """Changes to another configuration; running calls are not affected.
+
+        Raises ConfigError as `Generations.renew` does.
+        """
+        return await self._generations.renew(config, selection, self._show)
+
+    @property
+    def groups(self) -> Groups:
+        """Groups of tools, of the configuration and created at run time. Made at the first use."""
+        if self._groups is None:
+            from mcp_hub.hub.groups import Groups
+
+            # Whoever has none pays nothing for them.
+            self._groups = Groups(
+                self.catalogs,
+                self.config,
+                everything=self.selection is EVERYTHING,
+                ruled=lambda rule: self.rules.chain.insert(rule, after=self.rules.access),
+                switched_on=self._switched_on,
+            )
+        return self._groups
+
+    def _show(self) -> None:
+        now = self.generation
+        access = now.rules.access
+        if self._groups is not None:
+            self._groups.renew(now.config, everything=now.selection is EVERYTHING)
+        grouped = self._groups is not None or now.config.groups or now.config.meta_tools or self._switched_on
+        equipped = self.groups.now if grouped else None
+        self.catalogs.show(
+            now.upstreams,
+            now.rules.shape,
+            lambda route, profile: access.why(route, profile) is None,
+            now.config.on_conflict,
+            now.config.list_wait,
+            self._built,
+            equipped,
+            equipped.own_names if equipped is not None else frozenset(),
+        )
+
+    async def __aenter__(self) -> Engine:
+        if not self.waits:
+            self._begin()
+        return self
+
+    def _begin(self) -> None:
+        self.place.ancestry.check_depth()
+        self._generations.start()
+        self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
+
+    def admit(self, client_info: Any) -> None:
+        """Starts the servers of a hub that `waits`, once its client is known.
+
+        Raises ProtocolError if the client is refused.
+        """
+        self.place.admit(client_info)
+        if self.waits:
+            self.waits = False
+            self._begin()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stops all upstreams at the same time, and ends what is left of their processes. Idempotent."""
+        self.catalogs.close()
+        self._screening.close()
+        if self._refresh is not None:
+            self._refresh.cancel()
+        await self._generations.close()
+        if self._groups is not None:
+            await self._groups.close()
+        if (kept := self._services.kept) is not None:
+            await kept.close()
+        await self.children.close()
+
+    def _wake_all(self) -> None:
+        for upstream in self.upstreams.values():
+            upstream.wake()
+
+    def _built(self) -> None:
+        self.generation.report_unmatched_members()
+        self._screening.soon()
+        self.place.built()
+
+    # --- the catalog -------------------------------------------------------------------------------------------
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current catalog for callers without a profile."""
+        return self.catalogs.everybodys
+
+    def entry(self, kind: Kind, exposed: str, caller: Hashable | None) -> Json | None:
+        """Returns one item as it is listed to a caller now, None if it is not. Must not be mutated."""
+        return self.catalogs.of(caller).entry(kind, exposed)
+
+    async def settled_catalog(self, caller: Hashable | None = None) -> Catalog:
+        """Returns a caller's catalog once every upstream has connected or failed (`Catalogs.settled_for`)."""
+        return await self.catalogs.settled_for(caller)
+
+    async def missing(self) -> list[Upstream]:
+        """Returns the required upstreams that failed, once each was tried; bounded by their connect deadlines."""
+        required = [upstream for upstream in self.upstreams.values() if upstream.server.required]
+        for upstream in required:
+            upstream.start_now()
+            await upstream.tried.wait()
+        return [upstream for upstream in required if upstream.error is not None]
+
+    def hurry(self) -> None:
+        """Ends all waiting for upstreams that still connect (`Catalogs.hurry`)."""
+        self.catalogs.hurry()
+
+    def forget(self, caller: Hashable) -> None:
+        """Drops the state of a caller that is gone, and closes what was open for it alone."""
+        self.clients.forget(caller)
+        self.uris.forget(caller)
+        self.place.forget(caller)
+        self._services.used.forget(caller)
+        if self._groups is not None:
+            self._groups.forget(caller)
+        for upstream in self.upstreams.values():
+            upstream.forget(caller)
+
+    def extensions(self, era: Era, caller: Hashable | None = None) -> Json:
+        """Returns the extensions advertised to a client of an era: those of the servers it can see."""
+        shown = self.catalogs.of(caller).upstreams
+        agreed = [u.agreement for u in self.upstreams.values() if u.server.id in shown and u.agreement is not None]
+        return forwarded_extensions([(one.era, one.capabilities) for one in agreed], era)
+
+    def task(self, sealed: str, caller: Hashable | None) -> tuple[Route, str]:
+        """Returns (route of the tool, the server's id of the task).
+
+        Raises ProtocolError for a task of another caller.
+        """
+        route, task_id = self._services.task_ids().open(caller, sealed)
+        self.catalogs.of(caller)  # brings the catalog up to date, so that the rules have seen the tool
+        if route.upstream not in self.upstreams:
+            raise unknown_task(sealed)
+        return route, task_id
+
+    async def begun(self) -> None:
+        """Waits until the catalogs cached by earlier runs are served, which takes time only if they are large."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BUILT_WITHIN):
+                for upstream in self.upstreams.values():
+                    await upstream.begun.wait()
+        await self.catalogs.settled()
+
+    def instructions(self, caller: Hashable | None = None) -> str | None:
+        """Returns the instructions for a client, merged from those of the servers that it sees."""
+        shown = self.catalogs.of(caller).upstreams
+        agreed = [(u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown]
+        notes = self._groups.notes_for(caller) if self._groups is not None else ""
+        said = [(id, self.rules.instructions(id, one.instructions)) for id, one in agreed if one is not None]
+
+        def exposed(server: str, uri: str) -> str | None:
+            seen = self.reaches(Route(server, RESOURCES, uri), caller)
+            return self.catalogs.of(caller).exposed_uri(server, uri) if seen else None
+
+        return merge_instructions([*said, *instructions_of_skills(self.config.servers, exposed)], notes)
+
+    # --- names and calls ---------------------------------------------------------------------------------------
+
+    async def route(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
+        """Returns the route of a name. Raises UnknownName, alike for absent, hidden and refused names."""
+        if kind is RESOURCES and self._services.long_results.owns(exposed):
+            return Route(OWN, RESOURCES, exposed)
+        route = self.catalogs.of(caller).resolve(kind, exposed)
+        if route is not None and route.upstream in self.catalogs.unread and route.upstream in self.upstreams:
+            await self.catalogs.settled(self.upstreams[route.upstream].server.deadlines.list)
+            unread = route.upstream in self.catalogs.unread
+            route = None if unread else self.catalogs.of(caller).resolve(kind, exposed)
+        if route is None and kind is RESOURCES:
+            route = self.uris.given(caller, exposed)
+            route = route if route is not None and route.upstream in self.upstreams else None
+        if route is None and kind is not RESOURCES:
+            await self._wait_for_owners(exposed)
+            route = self.catalogs.of(caller).resolve(kind, exposed)
+        if route is None:
+            route = (await self.settled_catalog(caller)).resolve(kind, exposed)
+        self.catalogs.seen = True
+        if route is None:
+            raise unknown_name(kind, exposed, era)
+        return route
+
+    def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
+        """Returns the rule that hides a name, for the log and the user; None if no server lists the name."""
+        return self.generation.why(kind, exposed, profile)
+
+    def missed(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope) -> None:
+        """Records a call under an unknown name, with the rule that hides the name if there is one."""
+        reason = self.why(kind, exposed, profile_of(caller)) or "unknown"
+        self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
+
+    def record_refusal(
+        self, method: str, exposed: str, era: Era, caller: Hashable | None, error: Overloaded, envelope: Envelope
+    ) -> None:
+        """Records a request above its principal's quota."""
+        self.rules.trace.turned_away(method, exposed, era, caller, error, envelope)
+
+    def record_stranger(self, facts: Json) -> None:
+        """Records what a listener refused before it knew a caller."""
+        self.rules.trace.refused_stranger(facts)
+
+    async def _wait_for_owners(self, exposed: str) -> None:
+        """Waits for the upstreams whose namespace the name begins with, longer than a list does."""
+        upstreams = self.upstreams.values()
+        owners = [upstream for upstream in upstreams if exposed.startswith(upstream.server.namespace)]
+        await self.catalogs.wait_for(owners, max((u.server.deadlines.connect for u in upstreams), default=0.0))
+
+    def reaches(self, route: Route, caller: Hashable | None) -> bool:
+        """Returns whether a caller may see a resource now."""
+        return route.upstream in self.upstreams and self.rules.reaches(route, profile_of(caller))
+
+    async def tell(self, caller: Hashable | None, method: str) -> None:
+        """Passes a client's notification on to the servers whose only client it is."""
+        await asyncio.gather(*(upstream.tell(caller, method) for upstream in self.upstreams.values()))
+
+    async def log_from(self, level: str) -> None:
+        """Sets the log level of all connected servers."""
+        await asyncio.gather(*(upstream.log_from(level) for upstream in self.upstreams.values()))
+
+    def may_ask(self, route: Route) -> bool:
+        """Returns whether a call may be parked while its caller answers a question of the server."""
+        upstream = self.upstreams.get(route.upstream)
+        return upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake")
+
+    def one_by_one(self, call: Call) -> bool:
+        """Returns whether a call waits for the one before it, as one anonymous caller may be several clients."""
+        server = self.upstreams[call.route.upstream].server if call.route.upstream in self.upstreams else None
+        return server is not None and server.session == "client" and call.caller == ""
+
+    async def act(self, call: Call, *, listed: bool = True) -> Json:
+        """Returns the result of one call in its caller's era. Raises ProtocolError and CallError.
+
+        A tool that is not `listed`, as its server was never up, becomes so within the call.
+        """
+        if call.route.upstream == OWN:
+            return eras.result_for(call.era, "handshake", call.method, await self.rules.watched(call, self._call_own))
+        generation = self._generations.now
+        upstream = generation.upstreams.get(call.route.upstream)
+        if upstream is None:
+            raise unknown_name(call.kind, call.exposed, call.era)  # the server was removed after the call was routed
+        rules, needed = generation.rules, (generation.calls, upstream.calls)
+        for used in needed:  # what the call needs of this generation stays until it has ended
+            used.count += 1
+        try:
+            result = await (rules.chain.run(call) if listed else self._introduce(call, rules, upstream))
+        finally:
+            for used in needed:
+                used.count -= 1
+                if used.awaited and not used.count:
+                    used.notify()
+        if call.era == "modern" and "resultType" not in result:
+            result = {**result, "resultType": "complete"}  # the hub itself answered
+        return result
+
+    async def _introduce(self, call: Call, rules: Rules, upstream: Upstream) -> Json:
+        """Calls a tool that no catalog has. Raises UnknownName if its server does not offer it either."""
+
+        async def connect(call: Call) -> Json:
+            await upstream.connected()
+            await self.catalogs.settled()
+            exposed = self.catalog.exposed(call.route)
+            if exposed is None:
+                call.refused_by = rules.why(call.route)
+                raise UnknownName(INVALID_PARAMS, f"Unknown tool: {call.route.name}")
+            call.exposed = exposed
+            raise NowListed
+
+        return await rules.introduced(call, connect, is_connected=upstream.state in CONNECTED_STATES)
+
+    async def _call_own(self, call: Call) -> Json:
+        if call.method == TOOLS.act_method and self._groups is not None:
+            from mcp_hub.hub.groups.meta_tools import call_meta_tool
+
+            return await call_meta_tool(self._groups, call)
+        reading = call.method == RESOURCES.act_method
+        page = self._services.long_results.read(call.exposed, call.caller) if reading else None
+        if page is None:
+            raise unknown_name(call.kind, call.exposed, call.era)
+        return page
+
+    async def forget_watcher(self, who: Hashable) -> None:
+        """Ends the subscriptions of a subscriber that is gone."""
+        await asyncio.gather(*(upstream.subscriptions.forget(who) for upstream in self.upstreams.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import eq
 from typing import Any, Final, Protocol
@@ -13,11 +13,11 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from mcp_hub.catalog import Catalog, CatalogSource, Item, OnConflict, Route
+from mcp_hub.hub.shaped_items import Shape, ShapedItems, shape_items
 from mcp_hub.observability.stalls import in_slices, run_for
-from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
+from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.security import profile_of
 from mcp_hub.upstream import Upstream
-from mcp_hub.upstream.list_store import RawLists
 
 log = logging.getLogger("mcp_hub")
 
@@ -31,7 +31,6 @@ AT_ONCE: Final = 0.015
 """Seconds that a build may take in one piece. The rest is done in slices, and callers see the previous catalog
 meanwhile."""
 
-Shape = Callable[[Sequence[Item]], Generator[None, None, Sequence[Item]]]
 CallerFilter = Callable[[Hashable | None], bool]
 """Whether a caller is among those addressed."""
 Watcher = Callable[[frozenset[Kind], CallerFilter], None]
@@ -48,34 +47,6 @@ class CallerViews(Protocol):
 
     def preparing(self, whole: Catalog, former: Catalog | None, profile: str | None) -> Generator[None]:
         """Makes the views of a new catalog, in steps, that callers of a profile saw of the `former` one."""
-
-
-class _Shaped(msgspec.Struct, frozen=True):
-    """The items of one upstream as the rules leave them."""
-
-    upstream: Upstream
-    items: Sequence[Item]
-    everybodys: frozenset[Route]
-    lists: tuple[Any, ...]
-    """The upstream's lists it was made from."""
-
-    def is_of(self, upstream: Upstream) -> bool:
-        """Returns whether it was made from the lists that the upstream has now."""
-        now = _lists_of(upstream)
-        return len(now) == len(self.lists) and all(one is other for one, other in zip(now, self.lists, strict=True))
-
-    def source(
-        self, shown: Callable[[Route], bool], offered: RawLists | None = None
-    ) -> Generator[None, None, CatalogSource]:
-        """Returns the items that everybody is offered and those in `offered`, as far as they are `shown`."""
-        own = _routes(self.upstream, offered) if offered is not None else frozenset()
-        kept: list[Item] = []
-        for item in self.items:
-            yield
-            if (item.route in self.everybodys or item.route in own) and shown(item.route):
-                kept.append(item)
-        items = tuple(kept)
-        return CatalogSource(self.upstream.server.id, self.upstream.server.namespace, items)
 
 
 class Catalogs:
@@ -96,7 +67,7 @@ class Catalogs:
         self._renewed = False
         """Whether the next build is the first of its generation: a name may lead elsewhere then."""
         self._catalog = Catalog.build((), server_info=info)
-        self._shaped: dict[str, _Shaped] = {}
+        self._shaped: dict[str, ShapedItems] = {}
         """By upstream: its items as the rules in force leave them."""
         self._reviewed = False
         """Whether the rules may decide differently about lists that have not changed."""
@@ -115,6 +86,11 @@ class Catalogs:
         self._watchers: list[Watcher] = []
         self.seen = False
         """Whether a client has seen a list, or a call was routed by one."""
+        self._settled: Mapping[str, Upstream] | None = None
+        """The upstreams in force, once each has connected or failed."""
+        self._list_wait = 0.0
+        self._list_deadline: float | None = None
+        self._no_time = asyncio.Event()
 
     def show(
         self,
@@ -122,14 +98,16 @@ class Catalogs:
         shape: Shape,
         shown: Visible,
         on_conflict: OnConflict,
+        list_wait: float,
         built: Callable[[], None],
         view: CallerViews | None = None,
         reserved: frozenset[str] = frozenset(),
     ) -> None:
         """Takes over a generation: its upstreams, its policies as `shape`, and `shown`, which decides for profiles.
 
-        `view` is as in `look`. `built()` is called after each build.
+        `view` is as in `look`. `built()` is called after each build. `list_wait`: the seconds of `settled_for`.
         """
+        self._list_wait = list_wait
         self._upstreams, self._shape, self._shown = upstreams, shape, shown
         self._on_conflict, self._built = on_conflict, built
         self._view, self._reserved = view, reserved
@@ -192,6 +170,48 @@ class Catalogs:
         for _ in range(2):  # the build that runs may have begun before the last change
             if self._building is not None:
                 await asyncio.wait({self._building}, timeout=max(0.0, until - time.monotonic()))
+
+    async def settled_for(self, caller: Hashable | None) -> Catalog:
+        """Returns a caller's catalog once every upstream has connected or failed.
+
+        It waits at most `list_wait` seconds after the first request.
+        """
+        if self._upstreams is not self._settled:
+            await self._wait_for_all(self._upstreams)
+        catalog = self.of(caller)
+        if self.is_behind(caller):
+            await self.settled(self._list_wait)
+            catalog = self.of(caller)
+        self.seen = True
+        return catalog
+
+    async def _wait_for_all(self, upstreams: Mapping[str, Upstream]) -> None:
+        if self._list_deadline is None:
+            self._list_deadline = time.monotonic() + self._list_wait
+        await self.wait_for(upstreams.values(), self._list_deadline - time.monotonic())
+        if all(upstream.settled.is_set() for upstream in upstreams.values()):
+            self._settled = upstreams
+
+    async def wait_for(self, upstreams: Iterable[Upstream], seconds: float) -> None:
+        """Waits until all of these have connected or failed, at most `seconds`, or until `hurry` is called."""
+        unsettled = [upstream for upstream in upstreams if not upstream.settled.is_set()]
+        if not unsettled or seconds <= 0 or self._no_time.is_set():
+            return
+
+        async def all_settled() -> None:
+            for upstream in unsettled:
+                await upstream.settled.wait()
+
+        tasks = {asyncio.ensure_future(wait) for wait in (all_settled(), self._no_time.wait())}
+        try:
+            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def hurry(self) -> None:
+        """Ends all waiting for upstreams that still connect: requests are answered with the items that are known."""
+        self._no_time.set()
 
     def is_behind(self, caller: Hashable | None) -> bool:
         """Returns whether a caller's catalog is out of date or empty because a build is not finished."""
@@ -259,7 +279,7 @@ class Catalogs:
         shape = self._shape
         for id, upstream in there.items():
             if id in self.unread:
-                shaped[id] = yield from _shaped_of(upstream, shape)
+                shaped[id] = yield from shape_items(upstream, shape)
             elif shaped[id].upstream is not upstream:
                 shaped[id] = msgspec.structs.replace(shaped[id], upstream=upstream)
         self._shaped = {id: shaped[id] for id in there}
@@ -358,34 +378,6 @@ _NOTHING: Final = Catalog.build(())
 """The catalog of a profile until it has been built."""
 
 
-def _lists_of(upstream: Upstream) -> tuple[Any, ...]:
-    """Returns an upstream's current lists.
-
-    Lists are replaced and never mutated, so identity tells whether they changed.
-    """
-    return tuple(
-        lists.items.get(kind) for lists in (upstream.lists, *upstream.caller_lists.all.values()) for kind in KINDS
-    )
-
-
-def _shaped_of(upstream: Upstream, shape: Shape) -> Generator[None, None, _Shaped]:
-    made_of = _lists_of(upstream)
-    own = list(upstream.caller_lists.all.values())
-    listed: list[Item] = []
-    for item in _items(upstream, upstream.lists):
-        yield
-        listed.append(item)
-    everybodys = frozenset(item.route for item in listed)
-    found: dict[Route, Item] = {}
-    for lists in own:
-        for item in _items(upstream, lists):
-            yield
-            if item.route not in everybodys:
-                found.setdefault(item.route, item)
-    items = yield from shape([*listed, *found.values()])
-    return _Shaped(upstream, items, everybodys, made_of)
-
-
 def _as_they_are(items: Sequence[Item]) -> Generator[None, None, Sequence[Item]]:
     yield
     return items
@@ -399,17 +391,5 @@ def _nothing() -> None:
     pass
 
 
-def _items(upstream: Upstream, lists: RawLists) -> Iterator[Item]:
-    for kind in KINDS:
-        for wire in lists.items.get(kind, ()):
-            name = wire.get(kind.name_key) if isinstance(wire, dict) else None
-            text = name if isinstance(name, str) else ""
-            yield Item(Route(upstream.server.id, kind, text), text, wire)
-
-
 def _is_of(profile: str | None, caller: Hashable | None) -> bool:
     return profile_of(caller) == profile
-
-
-def _routes(upstream: Upstream, lists: RawLists) -> frozenset[Route]:
-    return frozenset(item.route for item in _items(upstream, lists))

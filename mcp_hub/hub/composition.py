@@ -8,14 +8,14 @@ import secrets
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import msgspec
 
 from mcp_hub.catalog.exposed_ids import TaskIds, UriMap
+from mcp_hub.config import ConfigReader
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.config_files import syntax_error_in, tool_files
-from mcp_hub.config.load import ConfigReader
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
@@ -23,8 +23,8 @@ from mcp_hub.hub.generations import Generation, Generations, SharedServices
 from mcp_hub.hub.internal_servers import InternalServers, built_in_settings
 from mcp_hub.hub.relay import Relay
 from mcp_hub.hub.self_description import NestedHubs
+from mcp_hub.oauth import TokenRegistry
 from mcp_hub.oauth.token_store import TokenStoreError
-from mcp_hub.oauth.tokens import TokenRegistry
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
 from mcp_hub.policy import Call, Json, PolicyParts
 from mcp_hub.policy.call_record import RecordLabels
@@ -70,22 +70,32 @@ class Parts(msgspec.Struct, frozen=True):
     screening: BackgroundScreening
 
 
-def compose(
-    config: Config,
-    selection: Selection,
-    *,
-    environ: Mapping[str, str] | None,
-    kept: CatalogCache | None,
-    one_client: bool,
-    record: Callable[[Json], None] | None,
-    collectors: Sequence[IMetricsCollector],
-    tracer_provider: Any,
-    functions: Functions | None,
-) -> Parts:
-    """Builds a hub from its first configuration; the arguments are those of `Engine`. Starts nothing.
+class EngineOptions(TypedDict, total=False):
+    """What a hub works with beside its configuration."""
+
+    environ: Mapping[str, str] | None
+    """The hub's own environment; None: that of the process."""
+    kept: CatalogCache | None
+    """Where catalogs are cached between runs; None: nowhere."""
+    one_client: bool
+    """Whether the hub has exactly one client, over stdio."""
+    record: Callable[[Json], None] | None
+    """Takes the record of every call; None: no records."""
+    collectors: Sequence[IMetricsCollector]
+    """Receive the metrics of every call."""
+    tracer_provider: Any
+    """OpenTelemetry's, in place of the configured exporter."""
+    functions: Functions | None
+    """Makes links to functions of the program that the hub runs in."""
+
+
+def compose(config: Config, selection: Selection, **options: Unpack[EngineOptions]) -> Parts:
+    """Builds a hub from its first configuration. Starts nothing.
 
     Raises ConfigError if the pins cannot be read.
     """
+    environ, kept, functions = options.get("environ"), options.get("kept"), options.get("functions")
+    one_client = options.get("one_client", False)
     info: dict[str, Any] = {"name": HUB_NAME, "title": HUB_NAME, "version": VERSION}
     catalogs = Catalogs(info)
     uris = UriMap(catalogs.of)
@@ -103,9 +113,9 @@ def compose(
         catalogs=catalogs,
         uris=uris,
         clients=ClientRegistry(expected=one_client, uris=uris, sees=sees),
-        metrics=CallMetrics(collectors),
+        metrics=CallMetrics(options.get("collectors", ())),
         kept=kept,
-        record=record,
+        record=options.get("record"),
         long_results=LongResults(time.monotonic),
         task_ids=_task_ids(kept),
         ancestry=Ancestry.of(
@@ -115,7 +125,7 @@ def compose(
         labels=RecordLabels(),
         used=UsedLabels(),
         token_writes=PendingWrites(TokenStoreError),
-        tracer_provider=tracer_provider,
+        tracer_provider=options.get("tracer_provider"),
         functions=functions,
     )
     generations = Generations(services, partial(build_generation, services), config, selection)

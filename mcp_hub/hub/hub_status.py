@@ -25,7 +25,7 @@ from mcp_hub.upstream.lifecycle import CONNECTED_STATES
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
-    from mcp_hub.hub.engine import Engine
+    from mcp_hub.hub import Engine
     from mcp_hub.upstream import Upstream
 
 SHOWN_LINES: Final = 5

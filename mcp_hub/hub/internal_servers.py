@@ -31,7 +31,7 @@ MAX_ARGUMENTS: Final = 63 * 1024 * 1024
 def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
     """Returns the environment variables that configure the process of a built-in server."""
     from mcp_hub.policy.guard import GUARD, url_rules
-    from mcp_hub.servers.builtin.settings import VARIABLE, Settings, native_to_environ
+    from mcp_hub.servers.builtin import VARIABLE, Settings, native_to_environ
 
     if server.builtin == "skills":
         return {}

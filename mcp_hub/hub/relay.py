@@ -17,7 +17,8 @@ from mcp_hub.policy.shape_result import content_of_error, text_in
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
-from mcp_hub.protocol.server_requests import forwarded_capabilities, resolve_input_requests, wants_input
+from mcp_hub.protocol.questions import ALLOWED, pass_on, resolve_input_requests, wants_input, without_count
+from mcp_hub.protocol.server_requests import forwarded_capabilities
 from mcp_hub.upstream import Upstream
 
 MAX_TOLD: Final = 1024
@@ -51,7 +52,12 @@ class Relay:
         call.attempts += 1
         if call.method in (SUBSCRIBE, UNSUBSCRIBE):
             return await _watch(upstream, call)
+        rules, questions, given = upstream.questions, call.questions, call.params
         envelope = self._offered(call.envelope) if call.era == "handshake" and call.asker else _envelope(call)
+        if rules.allow != ALLOWED:
+            envelope = replace(envelope, capabilities=rules.narrowed(envelope.capabilities))
+        if "requestState" in given:
+            given, questions.asked = without_count(given)
 
         def exposed(uri: str) -> str:
             known = uri == call.route.name and call.kind is RESOURCES
@@ -62,16 +68,18 @@ class Relay:
         async def ask(more: Json) -> Json:
             if call.asker is not None:
                 await call.asker.turn()
-            params = {**call.params, **more}
+            params = {**given, **more}
             try:
                 answered = await upstream.request(
                     call.method,
                     resource_uris.in_request(params, original) if "inputResponses" in params else params,
                     caller=call.caller,
+                    era=call.era,
                     envelope=envelope,
                     on_progress=call.on_progress,
                     asker=call.asker,
                     on_log=call.on_message,
+                    questions=questions,
                 )
             except UpstreamAnswered as error:
                 raise UpstreamAnswered(resource_uris.in_error(call.method, error.error, exposed)) from None
@@ -82,8 +90,11 @@ class Relay:
 
         spoken: list[Era] = []
         result = await ask({})
-        if "resultType" in result and call.era == "handshake" and wants_input(result):
-            result = await resolve_input_requests(result, call.asker, ask)
+        if "resultType" in result and wants_input(result):
+            if call.era == "handshake":
+                result = await resolve_input_requests(result, rules, call.asker, questions, ask)
+            else:
+                result = pass_on(result, rules, call.envelope.capabilities, questions)
         if spoken[-1] != call.era:
             result = eras.result_for(call.era, spoken[-1], call.method, result)
         return await self._task_of(call, result) if TASK_ID in result and call.kind is TOOLS else result

@@ -1,4 +1,392 @@
-"""The library: the hub in a Python program, and the classes of other tool systems on top of it.
+"""`mcp_hub.Hub`: the hub as a library, for sync code and for any event loop."""
 
-Nothing here has connections, rules or retries of its own: every call goes through the policies of the hub.
-"""
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol, TypeVar, overload
+
+from mcp_hub.config import default_path
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.errors import CallError, to_wire
+from mcp_hub.hub.composition import config_of, load_config
+from mcp_hub.library.engine_host import CallLabel, CallOutcome, EngineHost, ServerTools, ToolCard
+from mcp_hub.library.hub_groups import HubGroups
+from mcp_hub.library.portal import Portal
+from mcp_hub.library.server_entries import (
+    FUNCTIONS,
+    make_server,
+    secrets_among,
+    with_functions,
+    with_functions_of,
+    with_server,
+    without_server,
+)
+from mcp_hub.observability.call_metrics import IMetricsCollector
+from mcp_hub.policy.access import BLACKLIST, Blacklist
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.redaction import Redactor, preset_texts
+from mcp_hub.servers.local import mark_of
+from mcp_hub.servers.local import tool as mark
+from mcp_hub.servers.local.in_process import DirectCall
+from mcp_hub.servers.local.local_tool import LocalTool
+
+Json = dict[str, Any]
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+Cards = list[ToolCard]
+Listed = list[ServerTools]
+
+
+class HasHub(Protocol):
+    """What `Hub.attach` takes: a facade or a client class."""
+
+    @property
+    def hub(self) -> Hub:
+        """The hub with the object's servers and functions."""
+        ...
+
+    @hub.setter
+    def hub(self, hub: Hub) -> None: ...
+
+
+class Hub:
+    """The hub that `mcp-hub serve` runs, in a program: `async with Hub.from_config("servers.yaml") as hub: ...`.
+
+    It starts with the first call, in a thread of its own, and ends with `close`, with the block, or with the program.
+    Every call goes through the policies of the configuration. `config` is a file, the content of one, or nothing.
+    `collectors` get the metrics of every call, in the hub's thread; `tracer_provider` is an OpenTelemetry provider for
+    spans of calls. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        config: Config | Mapping[str, Any] | str | Path | None = None,
+        *,
+        collectors: Sequence[IMetricsCollector] = (),
+        tracer_provider: Any = None,
+    ) -> None:
+        self._running = EngineHost(_config(config), collectors, tracer_provider)
+        self._redaction: tuple[Config, Redactor] | None = None
+        self._portal = Portal(self._running.close, self._running.begin_anew)
+        # A hub that is garbage-collected without `close` still stops its servers.
+        weakref.finalize(self, self._portal.end).atexit = False
+
+    @classmethod
+    def from_config(cls, path: str | Path | None = None, **options: Any) -> Hub:
+        """Makes a hub from a configuration file, by default the one that `mcp-hub` would use. Raises ConfigError."""
+        return cls(default_path() if path is None else path, **options)
+
+    def __repr__(self) -> str:
+        return f"Hub({', '.join(server.id for server in self.config.servers)})"
+
+    @property
+    def config(self) -> Config:
+        """Returns the configuration in force."""
+        return self._running.config
+
+    @property
+    def redaction(self) -> Redactor:
+        """Returns the redactor for the secrets of the configuration in force."""
+        config = self.config
+        if self._redaction is None or self._redaction[0] is not config:
+            self._redaction = (config, Redactor(secrets_of(config)))
+        return self._redaction[1]
+
+    @cached_property
+    def groups(self) -> HubGroups:
+        """Returns the groups of tools, which can be changed while the hub runs."""
+        return HubGroups(self._portal, self._running)
+
+    @property
+    def closed(self) -> bool:
+        """Returns whether the hub is closed. A closed hub cannot start again."""
+        return self._portal.closed
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Hub:
+        await self._portal.wait(self._running.hub)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Hub:
+        self._portal.run(self._running.hub)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops every server, all at the same time and within a bounded time. Idempotent; never raises."""
+        self._portal.close()
+
+    def begin_end(self) -> None:
+        """Starts `close` without waiting for it."""
+        self._portal.end()
+
+    async def aclose(self) -> None:
+        """Does what `close` does, for coroutines."""
+        await self._portal.aclose()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Runs `await work()` in the hub's own loop and returns its result, for code without a loop."""
+        return self._portal.run(work)
+
+    # --- tools -------------------------------------------------------------------------------------------------
+
+    async def list(self, server: str | None = None) -> Cards:
+        """Returns the callable tools of all available servers, or of one, in the order of the configuration."""
+        return _cards(await self.listed(server))
+
+    def list_sync(self, server: str | None = None) -> Cards:
+        """Does what `list` does, for code without a loop."""
+        return _cards(self.listed_sync(server))
+
+    async def listed(self, server: str | None = None, *, connect: bool = True) -> Listed:
+        """Returns the tools by server, and the errors of servers that are unavailable.
+
+        Without `connect`, it does not wait for servers that are not connected.
+        """
+        return await self._portal.wait(lambda: self._running.listed(server, connect=connect))
+
+    def listed_sync(self, server: str | None = None) -> Listed:
+        """Does what `listed` does, for code without a loop."""
+        return self._portal.run(lambda: self._running.listed(server))
+
+    async def call(
+        self,
+        server: str,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: Callable[[Json], None] | None = None,
+    ) -> Json:
+        """Calls a tool and returns MCP's CallToolResult, `{"content": [...], "isError"?: bool, ...}`.
+
+        A call that the hub refuses or cannot carry out also returns a result, with `isError` and a code in
+        `_meta["mcp-hub/error"]`. Raises UnknownName for a tool that does not exist or may not be used, and
+        UpstreamAnswered for a JSON-RPC error of the server. `on_progress` is called in the hub's thread. Cancelling
+        this cancels the server's work.
+        """
+        return _result(await self.act(server, tool, arguments, on_progress=on_progress))
+
+    def call_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> Json:
+        """Does what `call` does, for code without a loop."""
+        return _result(self.act_sync(server, tool, arguments))
+
+    async def act(
+        self,
+        server: str,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: Callable[[Json], None] | None = None,
+        on_chunk: Callable[[Any, bool], None] | None = None,
+        in_hub: bool = False,
+        preset: Mapping[str, Any] | None = None,
+        label: CallLabel | None = None,
+    ) -> CallOutcome:
+        """Calls a tool for a facade: the outcome has the error as an exception, and the value that a function returned.
+
+        `on_chunk(chunk, more)` is called in the running loop with each chunk of a function and whether others may
+        follow. `in_hub` must be true for a caller inside `run`, whose loop must not run functions. `preset` are
+        arguments of the facade, which are kept out of all records and logs.
+        """
+        direct = DirectCall(None if in_hub else asyncio.get_running_loop(), on_chunk=on_chunk)
+        act = partial(self._running.act, server, tool, arguments or {}, direct=direct, preset=preset, label=label)
+        return await self._portal.wait(partial(act, on_progress=on_progress))
+
+    async def answered(self, label: CallLabel, arguments: Mapping[str, Any], result: Json) -> Json:
+        """Records and traces a call that a facade itself has answered, and returns the result without secrets."""
+        return await self._portal.wait(partial(self._running.answered, label, arguments, result))
+
+    def act_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> CallOutcome:
+        """Does what `act` does, for code without a loop."""
+        return self._portal.run(partial(self._running.act, server, tool, arguments or {}, direct=DirectCall()))
+
+    async def inactive_group(self, exposed: str) -> str | None:
+        """Returns the name of an inactive group because of which a tool is not listed, None if that is not why."""
+        return await self._portal.wait(lambda: self._running.inactive_group(exposed))
+
+    async def why_hidden(self, server: str, tool: str) -> str | None:
+        """Returns the name of the rule that hides a tool, or None. It is for the user of the hub, not for a model."""
+        return await self._portal.wait(lambda: self._running.why_hidden(server, tool))
+
+    # --- servers and functions ---------------------------------------------------------------------------------
+
+    async def add_server(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
+        """Adds a server from a configuration entry: `await hub.add_server("time", {"command": "mcp-server-time"})`.
+
+        A running hub has tried to connect to it when this returns. `literal` means that variables are not expanded.
+        Raises ConfigError if the entry is invalid or the name is taken, and changes nothing then.
+        """
+        await self._portal.wait(partial(self._running.change, partial(with_server, make_server(name, entry, literal))))
+
+    def add_server_sync(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
+        """Does what `add_server` does, for code without a loop."""
+        self._portal.run(partial(self._running.change, partial(with_server, make_server(name, entry, literal))))
+
+    def add_server_unstarted(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
+        """Does what `add_server` does, for a hub that has not been used yet; nothing is started. Raises ConfigError."""
+        self.edit_unstarted(partial(with_server, make_server(name, entry, literal)))
+
+    def edit_unstarted(self, edit: Callable[[Config], Config]) -> None:
+        """Does what `edit` does, for a hub that has not been used yet. Raises ConfigError."""
+        self._running.config = edit(self.config)
+
+    async def remove_server(self, name: str) -> None:
+        """Removes a server and its tools; it ends after its last call.
+
+        Raises ConfigError if there is none of this name.
+        """
+        await self._portal.wait(partial(self._running.change, partial(without_server, name)))
+
+    def remove_server_sync(self, name: str) -> None:
+        """Does what `remove_server` does, for code without a loop."""
+        self._portal.run(partial(self._running.change, partial(without_server, name)))
+
+    async def edit(self, edit: Callable[[Config], Config]) -> None:
+        """Applies `edit` to the configuration in force. Raises ConfigError, and changes nothing then."""
+        await self._portal.wait(partial(self._running.change, edit))
+
+    async def renew(self, config: Config | Mapping[str, Any] | str | Path) -> None:
+        """Replaces the configuration without failing running calls. Functions stay. Raises ConfigError."""
+        renewed = _config(config)
+        await self._portal.wait(partial(self._running.change, lambda before: with_functions_of(before, renewed)))
+
+    def change_sync(self, edit: Callable[[Config], Config]) -> None:
+        """Does what `edit` does, for code without a loop."""
+        self._portal.run(partial(self._running.change, edit))
+
+    @property
+    def functions(self) -> str | None:
+        """Returns the id of the server of this program's functions, or None if there are none."""
+        return next((server.id for server in self.config.servers if server.functions is not None), None)
+
+    @property
+    def function_names(self) -> frozenset[str]:
+        """Returns the names of this program's functions."""
+        return frozenset(tool.name for tool in self._running.functions)
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(self, /, **said: Any) -> Callable[[F], F]: ...
+    def tool(self, function: F | None = None, /, **said: Any) -> F | Callable[[F], F]:
+        """Adds a function as a tool and returns it unchanged: `@hub.tool`, or `@hub.tool(name=..., tags=...)`.
+
+        It takes the options of `mcp_hub.tool`. Raises TypeError if the function cannot be a tool.
+        """
+
+        def offer(target: F) -> F:
+            marked: F = target if not said and mark_of(target) is not None else mark(**said)(target)
+            self.put_function(LocalTool(marked, mark_of(marked)))
+            return marked
+
+        return offer if function is None else offer(function)
+
+    def put_function(self, tool: LocalTool) -> str:
+        """Adds a function as a tool, or replaces the one of the same name. Returns the id of the server that has it."""
+        self._running.functions.put(tool)
+
+        async def put() -> str:
+            texts = [text for one in self._running.functions for text in preset_texts(one.preset)]
+            await self._running.change(partial(with_functions, secrets_among(texts)))
+            id = self.functions or FUNCTIONS
+            await self._running.functions_changed(id)
+            return id
+
+        return self._portal.run(put)
+
+    async def process(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs `work` in the loop of the program's functions, where it may block, and returns its result."""
+        return await self._running.functions.run(work)
+
+    def remove_function(self, name: str) -> None:
+        """Removes a function; does nothing if there is none of this name."""
+        self._running.functions.remove(name)
+        if (id := self.functions) is not None:
+            self._portal.run(lambda: self._running.functions_changed(id))
+
+    def forget_function(self, name: str) -> None:
+        """Does what `remove_function` does without waiting, for code in the hub's own loop."""
+        self._running.functions.remove(name)
+
+    def tag_function(self, name: str, tags: Sequence[str]) -> None:
+        """Replaces the tags of a function; does nothing if there is none of this name."""
+        tool = self._running.functions.get(name)
+        if tool is not None:
+            self.put_function(LocalTool(tool.original, replace(tool.mark, name=name, tags=tuple(tags))))
+
+    def attach(self, *others: HasHub) -> None:
+        """Moves the servers and functions of facades and clients to this hub, and closes the hubs they had.
+
+        Raises ConfigError if the name of a server is taken.
+        """
+        for other in others:
+            theirs = other.hub
+            if theirs is self:
+                continue
+            functions = list(theirs._running.functions)
+            blacklist = BLACKLIST.of(theirs.config)
+
+            def edit(config: Config, theirs: Config = theirs.config, blacklist: Blacklist = blacklist) -> Config:
+                for server in theirs.servers:
+                    config = config if server.functions is not None else with_server(server, config)
+                return BLACKLIST.changed(config, (*BLACKLIST.of(config), *blacklist))
+
+            self._portal.run(partial(self._running.change, edit))
+            for tool in functions:
+                self.put_function(tool)
+            other.hub = self
+            theirs.close()
+
+    # --- serving -----------------------------------------------------------------------------------------------
+
+    def serve(
+        self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None
+    ) -> None:
+        """Serves MCP until the client leaves (stdio) or the program is interrupted, then closes the hub.
+
+        Over stdio, everything that the program prints goes to stderr from now on. Raises HubError and ConfigError.
+        """
+        from mcp_hub.library.serving import serve  # imported here, as listening on a network takes heavy imports
+
+        try:
+            serve(self._portal, self._running, transport, host, port)
+        finally:
+            self.close()
+
+
+def _config(config: Config | Mapping[str, Any] | str | Path | None) -> Config:
+    if config is None:
+        return Config()
+    if isinstance(config, Config):
+        return config
+    return load_config(config) if isinstance(config, str | Path) else config_of(config)
+
+
+def _cards(listed: Listed) -> Cards:
+    return [card for one in listed for card in one.tools]
+
+
+def _result(outcome: CallOutcome) -> Json:
+    if outcome.error is None:
+        assert outcome.result is not None
+        return outcome.result
+    if not isinstance(outcome.error, CallError | TimeoutError):
+        raise outcome.error
+    result: Json = to_wire(outcome.error, TOOLS.act_method, outcome.call.exposed if outcome.call else None)["result"]
+    return result

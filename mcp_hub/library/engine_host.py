@@ -14,7 +14,7 @@ from mcp_hub.catalog.merge import OWN, Route
 from mcp_hub.catalog.names import expose
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import INVALID_PARAMS, CallError, HubError, InvalidParameters, UnknownName
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.library.portal import keep
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.observability.records import RecordWriter

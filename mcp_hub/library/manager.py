@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Any, Literal
 
 from mcp_hub.config.models import Config
-from mcp_hub.library.agently.tools_by_name import ToolsByName
-from mcp_hub.library.hub import Hub
-from mcp_hub.library.miroflow.tools_by_server import OnTimeout, ToolsByServer
-from mcp_hub.library.tool_system.tools_by_set import IConfigLoader, IConfigSystem, ToolsBySet
+from mcp_hub.library import Hub
+from mcp_hub.library.agently import ToolsByName
+from mcp_hub.library.miroflow import OnTimeout, ToolsByServer
+from mcp_hub.library.tool_system import IConfigLoader, IConfigSystem, ToolsBySet
 from mcp_hub.observability.call_metrics import IMetricsCollector
 
 

@@ -18,6 +18,7 @@ from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, Kind
+from mcp_hub.protocol.questions import CallQuestions
 from mcp_hub.protocol.server_requests import Asker
 from mcp_hub.security.redaction import Redactor
 
@@ -74,6 +75,8 @@ class Call(msgspec.Struct, eq=False):
     on_update: Callable[[Json], None] | None = None
     deadlines: list[Suspendable] = msgspec.field(default_factory=list)
     """The running time limits; they are suspended while the call waits for its caller."""
+    questions: CallQuestions = msgspec.field(default_factory=CallQuestions)
+    """What its server has asked because of it."""
     notes: list[str] = msgspec.field(default_factory=list)
     """What policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
     attempts: int = 0

@@ -1,18 +1,15 @@
 """Requests from servers to clients (sampling, elicitation, roots) and the capabilities and extensions they need.
 
 A handshake server sends such a request itself; a modern server answers a call with questions, and the call is sent
-again with the answers.
+again with the answers. What may be asked, and how the rounds of a modern server go, is in `questions.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from secrets import token_hex
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from mcp_hub.errors import INVALID_REQUEST, ProtocolError
-from mcp_hub.protocol.era import INPUT_REQUIRED, Era
+from mcp_hub.protocol.era import Era
 
 Json = dict[str, Any]
 
@@ -124,75 +121,3 @@ def forwarded_extensions(servers: Iterable[tuple[Era, Mapping[str, Any]]], era: 
             if said is not None:
                 found.setdefault(name, said)
     return found
-
-
-MAX_ROUNDS: Final = 20
-"""Rounds of questions in one call; a server that asks more often is at fault."""
-_POLL: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
-"""Seconds between attempts where a server only says that it needs more time; the last one repeats."""
-
-Again = Callable[[Json], Awaitable[Json]]
-"""Sends the same request again with these params added."""
-
-
-def wants_input(result: Json) -> bool:
-    """Returns whether a modern result asks the client something instead of ending its request."""
-    return result.get("resultType") == INPUT_REQUIRED
-
-
-async def resolve_input_requests(result: Json, asker: Asker | None, again: Again) -> Json:
-    """Puts a server's questions to the client, sends the request again, and returns its final result.
-
-    Raises:
-        ProtocolError: the client answered an error, or the server asked in a way that is not allowed.
-    """
-    polls = 0
-    sent: list[str] = []
-    for _ in range(MAX_ROUNDS + len(_POLL)):
-        if not wants_input(result):
-            return result
-        requests, state = result.get("inputRequests"), result.get("requestState")
-        more: Json = {} if state is None else {"requestState": state}
-        if isinstance(requests, dict) and requests:
-            polls = 0
-            more["inputResponses"] = await _answers(requests, asker, sent)
-        elif state is not None:
-            await asyncio.sleep(_POLL[min(polls, len(_POLL) - 1)])
-            polls += 1
-        else:
-            raise ProtocolError(INVALID_REQUEST, "The server asks for input and does not say which.")
-        result = await again(more)
-        while sent and asker is not None:
-            asker.tell(ELICITATION_COMPLETE, {ELICITATION_ID: sent.pop()})  # the server has taken it for done
-    raise ProtocolError(INVALID_REQUEST, f"The server asked for input more than {MAX_ROUNDS} times.")
-
-
-async def _answers(requests: Json, asker: Asker | None, sent: list[str]) -> Json:
-    """The client's results by the keys of the questions, which are asked at the same time.
-
-    The ids of elicitations by URL are appended to `sent`.
-    """
-    if len(requests) > MAX_INPUT_REQUESTS:
-        raise ProtocolError(INVALID_REQUEST, f"The server asks more than {MAX_INPUT_REQUESTS} questions at once.")
-    tasks = {key: asyncio.ensure_future(_answer(request, asker, sent)) for key, request in requests.items()}
-    try:
-        await asyncio.gather(*tasks.values())
-    finally:
-        for task in tasks.values():
-            task.cancel()
-    return {key: task.result() for key, task in tasks.items()}
-
-
-async def _answer(request: Any, asker: Asker | None, sent: list[str]) -> Json:
-    method = request.get("method") if isinstance(request, dict) else None
-    params = request.get("params") if isinstance(request, dict) else None
-    params = params if isinstance(params, dict) else {}
-    if not isinstance(method, str) or method not in CAPABILITY:
-        raise ProtocolError(INVALID_REQUEST, f"The server asks for {method!r}, which no client answers.")
-    missing = CAPABILITY[method] if asker is None else missing_capability(asker.capabilities, method, params)
-    if asker is None or missing is not None:
-        raise ProtocolError(INVALID_REQUEST, f"The server asks for {missing}, which the client has not declared.")
-    if params.get("mode") == "url" and ELICITATION_ID not in params:
-        sent.append(token_hex(16))  # the handshake revisions want one
-        params = {**params, ELICITATION_ID: sent[-1]}
-    return await asker.ask(method, params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -84,19 +84,39 @@ class AddressRules(msgspec.Struct, frozen=True, dict=True):
 _NAME: Final = re.compile(r"(\*\.)?[\w-]+(\.[\w-]+)*\.?")
 
 
-def problem_of_entry(text: str) -> str | None:
-    """Returns what is wrong with an entry of `AddressRules.allow`, and what may have been meant; None if nothing is."""
-    host, _ = _split(text.strip().lower())
+def problem_of_entries(texts: Iterable[str]) -> str | None:
+    """Returns what is wrong with entries of `AddressRules.allow`, and what may have been meant; None if nothing is."""
+    wrong = [text for text in texts if not _is_entry(text)]
+    if not wrong:
+        return None
+    named = ", ".join(repr(printable(text, 100)) for text in wrong)
+    hints = [hint for text in wrong if (hint := _meant(text)) is not None]
+    verb = "is no address, network or name" if len(wrong) == 1 else "are no addresses, networks or names"
+    return "; ".join([f"{named} {verb}, such as 10.0.0.0/8, wiki.intranet or 127.0.0.1:8000", *hints])
+
+
+def _is_entry(text: str) -> bool:
+    host, port = _split(text.strip().lower())
+    if port is not None and not 0 < port < 65536:
+        return False
     try:
         ipaddress.ip_network(host, strict=False)
-        return None
+        return True
     except ValueError:
-        if _NAME.fullmatch(host) and not re.fullmatch(r"[\d.]+", host):
-            return None
-    meant = text.partition("://")[2].partition("/")[0].rpartition("@")[2]
-    hint = f"; write {meant}" if meant else "; all addresses are 0.0.0.0/0" if text.strip() == "*" else ""
-    shown = printable(text, 100)
-    return f"{shown!r} is no address, network or name, such as 10.0.0.0/8, wiki.intranet or 127.0.0.1:8000{hint}"
+        return _NAME.fullmatch(host) is not None and not re.fullmatch(r"[\d.-]+", host)
+
+
+def _meant(text: str) -> str | None:
+    """Returns what to write in place of an entry that is wrong, where that can be told."""
+    if text.strip() == "*":
+        return "all addresses are 0.0.0.0/0"
+    host = text.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    if host and _is_entry(host):
+        return f"for {printable(text, 100)!r} write {host}"
+    if (one := re.fullmatch(r"((?:\d{1,3}\.){1,3})\*", text.strip())) is not None:
+        parts = one[1].split(".")[:-1]
+        return f"for {text.strip()!r} write {'.'.join([*parts, *['0'] * (4 - len(parts))])}/{8 * len(parts)}"
+    return None
 
 
 class _Entry(msgspec.Struct, frozen=True):

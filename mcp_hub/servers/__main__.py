@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _serve_builtin(name: str, stdin: int, stdout: int) -> None:
-    from mcp_hub.servers.builtin.settings import VARIABLE, Settings
+    from mcp_hub.servers.builtin import VARIABLE, Settings
 
     if name in OF_THIS_MACHINE and VARIABLE not in os.environ:
         sys.exit(f"'{name}' is started by the hub only: write an entry with 'builtin: {name}'")

@@ -27,6 +27,7 @@ SHOWN: Final = 200
 _CHALLENGE: Final = re.compile(r'(?:error|error_description)="[^"]{0,200}"')
 _TITLE: Final = re.compile(rb"<title[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
 _PAGE: Final = re.compile(rb"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
+_NO_SERVER: Final = "no MCP server answers at this address: check the path of the url (often /mcp or /sse)"
 _ELSEWHERE: Final = frozenset({404, 405, 410, 501})
 """Statuses with which a web server without MCP at this path answers a POST."""
 
@@ -77,9 +78,15 @@ def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> CodedTex
     if b"https port" in body[:2000].lower():
         return CodedText(f"{text}; the port speaks TLS: begin the url with https://", codes.TLS_WANTED)
     if status in _ELSEWHERE:
-        text += "; no MCP server answers at this address: check the path of the url (often /mcp or /sse)"
-        return CodedText(text, codes.NO_MCP_HERE)
+        return CodedText(f"{text}; {_NO_SERVER}", codes.NO_MCP_HERE)
     return CodedText(text, codes.RATE_LIMITED if status == 429 else codes.SERVER_FAILED)
+
+
+def wrong_type_text(status: int, kind: str) -> CodedText:
+    """Returns the sentence for an answer that is neither JSON nor events. `kind` is its content type, `""` for none."""
+    said = f"the content type {kind[:60]!r}" if kind else "no content type"
+    page = f"; {_NO_SERVER}" if kind == "text/html" else ""
+    return CodedText(f"HTTP {status} with {said} instead of JSON or events{page}", codes.NO_MCP_HERE)
 
 
 def _status_line(status: int) -> str:

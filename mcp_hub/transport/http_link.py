@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
-from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, encode
 from mcp_hub.transport import (
@@ -26,7 +25,7 @@ from mcp_hub.transport import (
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type
-from mcp_hub.transport.http_failures import HostUnreachable
+from mcp_hub.transport.http_failures import HostUnreachable, wrong_type_text
 from mcp_hub.transport.http_stream import EventReader, EventStream, error_about, messages_of
 
 log = logging.getLogger("mcp_hub.transport")
@@ -217,9 +216,7 @@ class HttpLink(Link):
             await self._events_of(response, stream, headers)
             return
         if kind != JSON:
-            said = f"the content type {kind[:60]!r}" if kind else "no content type"
-            text = f"HTTP {response.status} with {said} instead of JSON or events"
-            raise LinkError(text, status=response.status, code=codes.NO_MCP_HERE)
+            raise LinkError(wrong_type_text(response.status, kind), status=response.status)
         self._take(await self._http.read(response), stream)
         if not stream.answered:
             raise LinkError("its answer does not belong to the request", status=response.status)

@@ -7,54 +7,31 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
-from typing import Any, Final, NamedTuple
+from typing import Any
 
-from mcp_hub import codes
-from mcp_hub.codes import CodedText
 from mcp_hub.config.ancestry import HubPath
 from mcp_hub.config.models import Server
 from mcp_hub.errors import InternalError, LeftOut, UpstreamAnswered
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.questions import CallQuestions
 from mcp_hub.protocol.server_requests import Asker, Json
 from mcp_hub.transport import LinkError, SessionLost, SignInNeeded, Unauthorized
 from mcp_hub.transport.peer import Progress
-from mcp_hub.upstream.attribution import ClientRegistry, OnLog
+from mcp_hub.upstream import lifecycle
+from mcp_hub.upstream.attribution import ClientRegistry, OnLog, rules_of
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
 from mcp_hub.upstream.client_sessions import CallerLists, ClientSessionPool, SessionContinuity, told_capabilities
+from mcp_hub.upstream.era_sessions import EraSessions
 from mcp_hub.upstream.error_messages import ErrorMessages
-from mcp_hub.upstream.lifecycle import (
-    TRANSITIONS,
-    Backoff,
-    ConnectAttempt,
-    HealthMonitor,
-    ReferenceCount,
-    StartLimiter,
-    UpstreamEvent,
-    UpstreamState,
-    Visibility,
-)
+from mcp_hub.upstream.lifecycle import ReferenceCount, StartLimiter, UpstreamEvent, UpstreamState
 from mcp_hub.upstream.link_dialer import LinkDialer
 from mcp_hub.upstream.list_store import ListStore
-from mcp_hub.upstream.session import Agreement, UpstreamSession
+from mcp_hub.upstream.session import Agreement, Answered, UpstreamSession
 from mcp_hub.upstream.session_opener import CONNECT_ERRORS, SessionOpener
 from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
 
 log = logging.getLogger("mcp_hub.upstream")
-
-FAILURES_TO_FAIL_FAST: Final = 3
-"""Failures in a row after which a call fails at once, instead of waiting for another attempt."""
-TRY_AGAIN: Final = 1.0
-"""Seconds since the last attempt after which such a call triggers another attempt for later calls."""
-PARTING: Final = 1.0
-"""Seconds in which the other requests of a lost session may each be refused by the server."""
-
-
-class Answered(NamedTuple):
-    """A result object, and the era of the session it came on."""
-
-    result: Json
-    era: Era
 
 
 class Upstream:
@@ -98,20 +75,23 @@ class Upstream:
         """Set when its cached catalog, if there is one, is served."""
         self.tried = asyncio.Event()
         """Set when a connection attempt of this run has succeeded or failed."""
-        self.backoff = Backoff()
-        self.visibility = Visibility(changed)
+        self.backoff = lifecycle.Backoff()
+        self.visibility = lifecycle.Visibility(changed)
         self.list_store = ListStore(server, cache, lambda: self.session, changed)
         self.lists = self.list_store.lists
         self.caller_lists = CallerLists(server, changed)
         self._changed = changed
-        self._health = HealthMonitor(self._well, self.list_store.refresh_all)
+        self._health = lifecycle.HealthMonitor(self._well, self.list_store.refresh_all)
         self.messages = ErrorMessages(server)
         self.subscriptions = SubscriptionRegistry(server, self.messages, self._session_for, lambda: self.session)
         self._dialer = dialer
         self._opener = SessionOpener(server, dialer, info, clients, starts, self.subscriptions.updated, self.messages)
+        self.era_sessions = EraSessions(server, self._opener, self.list_store.notified)
+        self.questions = rules_of(server)
+        """What the server may ask."""
         self._latest: UpstreamSession | None = None
         """The session its lists come from, open or not."""
-        self._attempt = ConnectAttempt()
+        self._attempt = lifecycle.ConnectAttempt()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._continuity = SessionContinuity(server, self.messages)
@@ -121,8 +101,6 @@ class Upstream:
         if not server.enabled:
             self.tried.set()
             self.settled.set()
-
-    # --- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Starts the supervising task; the cached catalog, if there is one, is served from now on."""
@@ -154,6 +132,7 @@ class Upstream:
         await self.list_store.close()
         await self.caller_lists.close()
         await self.own_sessions.close()
+        await self.era_sessions.close()
         self.begun.set()
         self.tried.set()
         self.settled.set()
@@ -227,8 +206,9 @@ class Upstream:
         finally:
             self._health.stop()
             self.session = None
+            self.agreement = session.agreement  # what was found out of its eras
             if isinstance(session.loss, SessionLost):
-                await session.peer.quiet(PARTING)  # the others are told the same, and may be sent again
+                await session.peer.quiet(lifecycle.PARTING)  # the others are told the same, and may be sent again
             await asyncio.shield(session.close())
         if session.left_out is not None:
             self._leave_out(session.left_out)
@@ -241,8 +221,7 @@ class Upstream:
 
     def _well(self, well: bool) -> None:
         self._move(UpstreamEvent.WELL if well else UpstreamEvent.SICK)
-        text = "it is connected, but did not answer the last ping"
-        self.error = None if well else CodedText(text, codes.PING_UNANSWERED)
+        self.error = None if well else lifecycle.PING_MISSED
 
     async def _connect(self) -> UpstreamSession | None:
         self._attempt.begin()
@@ -300,7 +279,7 @@ class Upstream:
         self._settle()
 
     def _move(self, event: UpstreamEvent) -> None:
-        before, self.state = self.state, TRANSITIONS.get((self.state, event), self.state)
+        before, self.state = self.state, lifecycle.TRANSITIONS.get((self.state, event), self.state)
         if self.state is not before:
             self.since = time.monotonic()
 
@@ -314,8 +293,6 @@ class Upstream:
             raise self.messages.unavailable(self.error)
         return self.agreement
 
-    # --- clients -----------------------------------------------------------------------------------------------
-
     async def tell(self, caller: Hashable | None, method: str) -> None:
         """Passes on a notification of a client that has a session to itself; a shared server is told nothing."""
         session = self.session if caller is None else self.own_sessions.existing(caller)
@@ -324,8 +301,9 @@ class Upstream:
 
     async def log_from(self, level: str) -> None:
         """Makes the server log this level and above if it is connected; a later session is told with its first call."""
-        if self.session is not None:
-            await self.session.log_from(level)
+        for session in (self.session, *self.era_sessions.open):
+            if session is not None:
+                await session.log_from(level)
 
     def forget(self, caller: Hashable) -> None:
         """Ends the own session of a caller that is gone, if it has one."""
@@ -333,18 +311,18 @@ class Upstream:
         self.own_sessions.forget(caller)
         self.caller_lists.forget(caller)
 
-    # --- requests ----------------------------------------------------------------------------------------------
-
     async def request(
         self,
         method: str,
         params: Json,
         *,
         caller: Hashable | None = None,
+        era: Era | None = None,
         envelope: Envelope | None = None,
         on_progress: Progress | None = None,
         asker: Asker | None = None,
         on_log: OnLog | None = None,
+        questions: CallQuestions | None = None,
     ) -> Answered:
         """Sends one request, connecting first where needed, and returns its result.
 
@@ -352,7 +330,8 @@ class Upstream:
 
         Args:
             caller: chooses the session where the server has one per caller; None: the shared one.
-            asker: the client that the server may ask because of this request.
+            era: the caller's, in which a shared server of both eras is spoken to; None: in any.
+            asker: the client that the server may ask because of this request; `questions`: the record of what it asks.
             on_log: takes the log messages that this request causes.
 
         Raises:
@@ -367,7 +346,7 @@ class Upstream:
             schema = self.lists.schema(params.get("name")) if needs_schema else None
             if envelope is not None and envelope.log_level is not None:
                 await session.log_from(envelope.log_level)
-            with session.attribution.call(caller, asker, on_log) as cause:
+            with session.attribution.call(caller, asker, on_log, questions) as cause:
                 return await session.request(
                     method, params, envelope=envelope, on_progress=on_progress, schema=schema, cause=cause
                 )
@@ -377,14 +356,18 @@ class Upstream:
                 if self.server.session == "shared" or (caller is None and self.server.session == "client"):
                     ready = self.session
                     session = ready if ready is not None and not ready.lost.is_set() else await self.connected()
-                    result = await send(session)
+                    if era is None or session.era == era or not session.may_have_other_era:
+                        result = await send(session)
+                    else:
+                        async with self.era_sessions.beside(session, era, self.connect_seconds or 0.0) as session:
+                            result = await send(session)
                 else:
                     told = told_capabilities(self.agreement, caller, envelope)
                     async with self.own_sessions.of(caller, told) as session:
                         result = await send(session)
                 break
             except UpstreamAnswered as error:
-                raise session.attribution.required(error, asker) from None
+                raise session.attribution.required(error, asker, questions) from None
             except LinkError as error:
                 executed = error.executed or isinstance(error, Unauthorized)
                 if repeated or executed or not session.lost.is_set():
@@ -408,9 +391,9 @@ class Upstream:
         if self.session is not None and not self.session.lost.is_set():
             return self.session
         self._negotiated()
-        if self.backoff.failures >= FAILURES_TO_FAIL_FAST and self.state is UpstreamState.BACKING_OFF:
+        if self.backoff.fails_fast and self.state is UpstreamState.BACKING_OFF:
             if not self._signed_in_anew():
-                if time.monotonic() - self.since > TRY_AGAIN:
+                if time.monotonic() - self.since > lifecycle.TRY_AGAIN:
                     self._wake.set()  # this call does not wait for it, the next one may be lucky
                 raise self._attempt.refusal or self.messages.unavailable(self.error)
             self.backoff.failures = 0

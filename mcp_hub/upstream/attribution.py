@@ -23,6 +23,7 @@ from mcp_hub.errors import (
     UpstreamAnswered,
 )
 from mcp_hub.protocol.era import Era
+from mcp_hub.protocol.questions import CallQuestions, QuestionRules
 from mcp_hub.protocol.server_requests import (
     CAPABILITY,
     ELICITATION_COMPLETE,
@@ -30,7 +31,6 @@ from mcp_hub.protocol.server_requests import (
     Asker,
     Json,
     forwarded_capabilities,
-    missing_capability,
 )
 
 CARRIER_WAIT: Final = 5.0
@@ -89,14 +89,15 @@ class ClientRegistry:
 
     async def shared_capabilities(self, server: Server) -> Json:
         """Returns the capabilities of a shared session: those of the only client, else those that the entry allows."""
+        rules = rules_of(server)
         if not self.expected:
-            return {} if server.session == "client" else {name: {} for name in server.allow}
+            return {} if server.session == "client" else rules.everything()
         await self._sole_introduced()
-        return self._declared(None)
+        return rules.narrowed(self._declared(None))
 
     async def own_capabilities(self, server: Server, key: Hashable | None) -> Json:
         """Returns the capabilities to declare on a session that belongs to one client alone."""
-        return await self.shared_capabilities(server) if key is None else self._declared(key)
+        return await self.shared_capabilities(server) if key is None else rules_of(server).narrowed(self._declared(key))
 
     def _declared(self, key: Hashable | None) -> Json:
         asker = self._known.get(key)
@@ -135,16 +136,6 @@ class UrlElicitations:
             self._known.popitem(last=False)
         return {**params, ELICITATION_ID: self._exposed(original)}
 
-    def required(self, error: UpstreamAnswered, asker: Asker | None) -> UpstreamAnswered:
-        """Returns an error as its caller is to see it: it may list URLs that have to be visited first."""
-        data = error.error.get("data")
-        data = data if isinstance(data, dict) else {}
-        listed = data.get("elicitations")
-        if error.code != URL_ELICITATION_REQUIRED or asker is None or not isinstance(listed, list):
-            return error
-        seen = [self.asked(one, asker) if isinstance(one, dict) else one for one in listed]
-        return UpstreamAnswered({**error.error, "data": {**data, "elicitations": seen}})
-
     def completed(self, params: dict[str, Any]) -> None:
         """Passes on to its client that an elicitation is complete."""
         original = params.get(ELICITATION_ID)
@@ -154,6 +145,11 @@ class UrlElicitations:
 
     def _exposed(self, original: str) -> str:
         return f"{self._prefix}/{original}"
+
+
+def rules_of(server: Server) -> QuestionRules:
+    """Returns the rules of a configured server for its questions."""
+    return QuestionRules(server.id, server.allow, server.max_questions)
 
 
 _NOBODY: Final = object()
@@ -166,6 +162,7 @@ class AttributedCall(msgspec.Struct, eq=False):
     key: Hashable | None
     asker: Asker | None
     on_log: OnLog | None
+    questions: CallQuestions | None
     running: list[AttributedCall]
     ended: asyncio.Event
 
@@ -190,6 +187,7 @@ class CallAttribution:
         self._key = key
         self._clients = clients
         self._shared = shared
+        self._rules = rules_of(server)
         self._running: list[AttributedCall] = []
         self._only: Hashable | None = _NOBODY if shared else key
         """The one caller this session has ever worked for. A message may be late by any time, so from the second
@@ -198,15 +196,39 @@ class CallAttribution:
         self._moved = asyncio.Event()
         """Set when a call has ended or is parked: another one may then be the only one that can carry a question."""
 
-    def call(self, key: Hashable | None, asker: Asker | None, on_log: OnLog | None = None) -> AttributedCall:
-        """Returns the context in which a call of this client runs; `on_log` takes the log messages it causes."""
+    def call(
+        self,
+        key: Hashable | None,
+        asker: Asker | None,
+        on_log: OnLog | None = None,
+        questions: CallQuestions | None = None,
+    ) -> AttributedCall:
+        """Returns the context in which a call of this client runs.
+
+        Args:
+            on_log: takes the log messages it causes.
+            questions: the record of the questions it causes.
+        """
         if key != self._only:
             self.joined(key)
-        return AttributedCall(key, asker, on_log, self._running, self._moved)
+        return AttributedCall(key, asker, on_log, questions, self._running, self._moved)
 
-    def required(self, error: UpstreamAnswered, asker: Asker | None) -> UpstreamAnswered:
-        """Returns an error as its caller is to see it: it may list URLs that have to be visited first."""
-        return self.elicitations.required(error, asker)
+    def required(
+        self, error: UpstreamAnswered, asker: Asker | None, questions: CallQuestions | None
+    ) -> UpstreamAnswered:
+        """Returns an error as its caller is to see it: it may list URLs that have to be visited first.
+
+        Raises:
+            ProtocolError: the server may not ask for that.
+        """
+        data = error.error.get("data")
+        data = data if isinstance(data, dict) else {}
+        listed = data.get("elicitations")
+        if error.code != URL_ELICITATION_REQUIRED or asker is None or not isinstance(listed, list):
+            return error
+        admit = partial(self._rules.admit_visit, questions=questions or CallQuestions())
+        seen = [self.elicitations.asked(admit(one), asker) if isinstance(one, dict) else one for one in listed]
+        return UpstreamAnswered({**error.error, "data": {**data, "elicitations": seen}})
 
     def joined(self, key: Hashable | None) -> None:
         """Notes that the session works for this client from now on."""
@@ -245,21 +267,33 @@ class CallAttribution:
             return {}
         if method not in CAPABILITY:
             raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")
-        if cause is None or not self._shared:
+        caller = cause if isinstance(cause, AttributedCall) and cause.asker is not None else None
+        questions = self._questions(caller)
+        self._rules.check_allowed(method, questions)
+        if caller is None and (cause is None or not self._shared):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CARRIER_WAIT):
                     while self._too_many_carriers():
                         self._moved.clear()
                         await self._moved.wait()
-        key, asker = self._asker(method, cause)
-        missing = missing_capability(asker.capabilities, method, params)
-        if missing is not None:
-            raise ProtocolError(METHOD_NOT_FOUND, f"The client does not offer {missing}.")
+        key, asker = self._asker(method, cause) if caller is None else (caller.key, caller.asker)
+        assert asker is not None
+        questions = self._questions(caller)
+        params, entry = self._rules.admit(method, params, asker.capabilities, questions)
         asyncio.get_running_loop().call_soon(self._moved.set)  # by then the call is parked, if it can be
         exposed = partial(self._clients.uris.exposed, key, self._server.id)
         params = resource_uris.in_question(method, self.elicitations.asked(params, asker), exposed)
-        return resource_uris.in_answer(
-            await asker.ask(method, params), partial(self._clients.uris.original, key, self._server.id)
+        answer = await questions.answer_of(asker, method, params, entry)
+        return resource_uris.in_answer(answer, partial(self._clients.uris.original, key, self._server.id))
+
+    def _questions(self, caller: AttributedCall | None) -> CallQuestions:
+        """Returns the record that a question counts in: that of its call, else of one that may ask more; new for none.
+
+        Where it is not known which of its caller's calls has caused it, each of them stands for so many questions.
+        """
+        records = [one.questions for one in ([caller] if caller else self._running) if one.questions is not None]
+        return next(
+            (one for one in records if one.asked < self._rules.most), records[0] if records else CallQuestions()
         )
 
     def _too_many_carriers(self) -> bool:
@@ -270,13 +304,8 @@ class CallAttribution:
     def _asker(self, method: str, cause: object) -> tuple[Hashable | None, Asker]:
         """The key of the client to ask, and the way to ask it. Raises ProtocolError if that is not certain."""
         standing = self._clients.of(self._key)
-        if self._shared and standing is None and CAPABILITY[method] not in self._server.allow:
-            text = f"This server may not ask for {CAPABILITY[method]} (setting: servers.{self._server.id}.allow)."
-            raise ProtocolError(METHOD_NOT_FOUND, text)
         unknown = ProtocolError(INVALID_REQUEST, f"No client certainly caused this {method}: nobody is asked.")
         if self._shared and cause is not None:
-            if isinstance(cause, AttributedCall) and cause.asker is not None:
-                return cause.key, cause.asker
             raise unknown
         keys = {one.key for one in self._running}
         if len(keys) == 1:

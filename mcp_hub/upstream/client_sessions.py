@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, Final
-
-import msgspec
 
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
@@ -21,29 +18,16 @@ from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.list_store import ListRefresher, RawLists
 from mcp_hub.upstream.session import Agreement, UpstreamSession
 from mcp_hub.upstream.session_opener import CONNECT_ERRORS, SessionOpener
+from mcp_hub.upstream.session_pool import SessionPool
 from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
 
-_SWEEP: Final = 60.0
-"""Seconds between two looks for idle sessions."""
+_RETRY_AFTER: Final = 60.0
+"""Seconds until a session may have become idle."""
 MAX_CALLERS: Final = 1000
 """Callers whose last session is remembered; the oldest are forgotten."""
 
 _Key = tuple[Hashable | None, bytes]
 """A caller, and the capabilities its server was told, serialised."""
-
-
-class _Slot(msgspec.Struct, eq=False):
-    opening: asyncio.Task[UpstreamSession]
-    in_flight: int = 0
-    last_used: float = msgspec.field(default_factory=time.monotonic)
-
-    @property
-    def dead(self) -> bool:
-        """Whether it cannot serve another request."""
-        task = self.opening
-        if not task.done():
-            return False
-        return task.cancelled() or task.exception() is not None or task.result().lost.is_set()
 
 
 class ClientSessionPool:
@@ -69,15 +53,14 @@ class ClientSessionPool:
         self._messages = messages
         self._subscriptions = subscriptions
         self._lists = lists
-        self._slots: dict[_Key, _Slot] = {}
-        self._ending: set[asyncio.Task[None]] = set()
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._pool: SessionPool[_Key] = SessionPool(server.idle)
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._pool)
 
-    @contextlib.asynccontextmanager
-    async def of(self, caller: Hashable | None, told: Json | None = None) -> AsyncIterator[UpstreamSession]:
+    def of(
+        self, caller: Hashable | None, told: Json | None = None
+    ) -> contextlib.AbstractAsyncContextManager[UpstreamSession]:
         """Lends the caller's session for the block, and opens one if there is none.
 
         Args:
@@ -87,45 +70,37 @@ class ClientSessionPool:
             CallError: the pool is full and no session is idle, or the session could not be opened.
         """
         if self._server.session == "call":
-            session = await self._open(caller, told)
-            try:
-                yield session
-            finally:
-                await asyncio.shield(session.close())
-            return
+            return self._once(caller, told)
         key = self._key(caller, told)
-        slot = self._slots.get(key)
-        if slot is not None and slot.dead:
-            self._end(self._slots.pop(key))
-            slot = None
-        if slot is None:
-            slot = self._slots[key] = self._new_slot(caller, told)
-        slot.in_flight += 1
+        if not self._pool.has(key):
+            self._make_room()
+        return self._pool.lend(key, partial(self._open, caller, told))
+
+    @contextlib.asynccontextmanager
+    async def _once(self, caller: Hashable | None, told: Json | None) -> AsyncIterator[UpstreamSession]:
+        """Opens a session for the block."""
+        session = await self._open(caller, told)
         try:
-            yield await asyncio.shield(slot.opening)
+            yield session
         finally:
-            slot.in_flight -= 1
-            slot.last_used = time.monotonic()
+            await asyncio.shield(session.close())
 
     def _key(self, caller: Hashable | None, told: Json | None) -> _Key:
         if told is None:
-            return next((key for key in reversed(self._slots) if key[0] == caller), (caller, b""))
+            return next((key for key in self._pool.keys if key[0] == caller), (caller, b""))
         return caller, encode(told) if told else b""
 
     def existing(self, caller: Hashable) -> UpstreamSession | None:
         """Returns the caller's session if it is open."""
-        slot = self._slots.get(self._key(caller, None))
-        return slot.opening.result() if slot is not None and slot.opening.done() and not slot.dead else None
+        return self._pool.existing(self._key(caller, None))
 
-    def _new_slot(self, caller: Hashable | None, told: Json | None) -> _Slot:
+    def _make_room(self) -> None:
         most, id = self._server.max_sessions, self._server.id
-        if len(self._slots) >= most:
-            self._sweep(0.0, at_most=1)
-        if len(self._slots) >= most:
+        if len(self._pool) >= most:
+            self._pool.end_dead()
+        if len(self._pool) >= most:
             text = f"{id!r} has sessions of {most} other callers open (setting: servers.{id}.max_sessions)."
-            raise Overloaded(text, server=id, retry_after=_SWEEP)
-        self._schedule()
-        return _Slot(asyncio.get_running_loop().create_task(self._open(caller, told)))
+            raise Overloaded(text, server=id, retry_after=_RETRY_AFTER)
 
     async def _open(self, caller: Hashable | None, told: Json | None) -> UpstreamSession:
         known = self._negotiated()
@@ -142,54 +117,16 @@ class ClientSessionPool:
 
     def forget(self, caller: Hashable) -> None:
         """Ends the sessions of a caller that is gone, in the background."""
-        for key in [key for key in self._slots if key[0] == caller]:
-            self._end(self._slots.pop(key))
-
-    def _schedule(self) -> None:
-        if self._sweeper is None:
-            self._sweeper = asyncio.get_running_loop().call_later(min(_SWEEP, self._server.idle), self._sweep_idle)
-
-    def _sweep_idle(self) -> None:
-        self._sweeper = None
-        self._sweep(self._server.idle, at_most=len(self._slots))
-        if self._slots:
-            self._schedule()
-
-    def _sweep(self, life: float, at_most: int) -> None:
-        """Ends the longest unused sessions that are dead, or idle for `life` seconds (0: dead ones only)."""
-        now = time.monotonic()
-        idle = [
-            (slot.last_used, key)
-            for key, slot in self._slots.items()
-            if slot.dead or (life and not slot.in_flight and now - slot.last_used > life)
-        ]
-        for _, key in sorted(idle, key=lambda pair: pair[0])[:at_most]:
-            self._end(self._slots.pop(key))
-
-    def _end(self, slot: _Slot) -> None:
-        task = asyncio.get_running_loop().create_task(_close(slot))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        for key in [key for key in self._pool.keys if key[0] == caller]:
+            self._pool.end(key)
 
     async def close(self) -> None:
         """Ends all sessions at the same time. Never raises."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        for caller, _ in list(self._slots):
-            self.forget(caller)
-        if self._ending:
-            await asyncio.wait(self._ending)
+        await self._pool.close()
 
 
 def _ignore() -> None:
     pass
-
-
-async def _close(slot: _Slot) -> None:
-    slot.opening.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Exception):
-        session = await slot.opening
-        await session.close()
 
 
 def told_capabilities(known: Agreement | None, caller: Hashable | None, envelope: Envelope | None) -> Json | None:

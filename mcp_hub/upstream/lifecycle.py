@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.entry_rules import HealthSettings
 from mcp_hub.errors import CallError, ProtocolError
 from mcp_hub.protocol import era as eras
@@ -81,8 +82,14 @@ _RANDOM: Final = random.Random()
 LOOK: Final = 2.0
 """Seconds between two looks for a reason to try sooner."""
 LONGEST_DELAY: Final = 30.0
+FAILURES_TO_FAIL_FAST: Final = 3
+"""Failures in a row after which a call fails at once, instead of waiting for another attempt."""
+TRY_AGAIN: Final = 1.0
+"""Seconds since the last attempt after which such a call triggers another attempt for later calls."""
 SHORT_LIFE: Final = 10.0
 """Seconds; a connection that lived shorter counts as one more failure, not as a recovery."""
+PARTING: Final = 1.0
+"""Seconds in which the other requests of a lost session may each be refused by the server."""
 STARTS_AT_ONCE: Final = 4
 SLOT_HELD: Final = 3.0
 """Seconds a starting upstream holds its slot; a hanging one must not hold up the others."""
@@ -133,6 +140,11 @@ class Backoff:
         self.failures = 0
         self.next_attempt: float | None = None
         """`time.monotonic()` of the next attempt; None while not waiting for one."""
+
+    @property
+    def fails_fast(self) -> bool:
+        """Whether so many attempts have failed that a call fails at once, instead of waiting for another one."""
+        return self.failures >= FAILURES_TO_FAIL_FAST
 
     def ended(self, seconds: float, *, connected: bool) -> None:
         """Counts an attempt, with the connection that came of it, that has ended after so many seconds."""
@@ -245,6 +257,7 @@ class ReferenceCount:
 
 # --- health ----------------------------------------------------------------------------------------------------
 
+PING_MISSED: Final = CodedText("it is connected, but did not answer the last ping", codes.PING_UNANSWERED)
 MISSED_PINGS: Final = 2
 """Pings in a row without an answer after which a connection counts as dead."""
 JITTER: Final = 0.1

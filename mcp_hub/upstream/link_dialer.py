@@ -14,7 +14,7 @@ from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.commands import child_environment, find_command
 from mcp_hub.config.dialect import TRANSPORTS
 from mcp_hub.config.models import Server
-from mcp_hub.oauth.tokens import UpstreamTokens
+from mcp_hub.oauth import UpstreamTokens
 from mcp_hub.protocol.kinds import TELL_PRESETS
 from mcp_hub.security import file_access
 from mcp_hub.transport import ConfiguredLink, Link, LinkError

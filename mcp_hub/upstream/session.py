@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -57,6 +57,13 @@ class Agreement(msgspec.Struct, frozen=True):
         return CachedCatalog(self.era, version, capabilities, self.instructions, info, lists, self.only)
 
 
+class Answered(NamedTuple):
+    """A result object, and the era of the session it came on."""
+
+    result: dict[str, Any]
+    era: Era
+
+
 class UpstreamSession:
     """A link, the peer on it, and what was negotiated. `lost` is set when the link has died by itself."""
 
@@ -76,6 +83,8 @@ class UpstreamSession:
         """The name of the transport, to be shown."""
         self.needs_schemas = agreement.era == "modern" and peer.link.repeats_params
         """Whether a call needs its tool's schema, to repeat arguments in headers."""
+        self.has_sole_era = False
+        """Whether the other era is out of the question while this session lasts."""
         self.behind = agreement.behind
         """The hubs behind the server, as it said last."""
         self.left_out: LeftOut | None = None
@@ -97,6 +106,11 @@ class UpstreamSession:
     def last_words(self) -> tuple[str, ...]:
         """The last stderr lines of the server's process, escaped; empty if it has none."""
         return self.peer.link.last_words
+
+    @property
+    def may_have_other_era(self) -> bool:
+        """Whether the server may speak the era that this session is not of, as far as is known."""
+        return not (self.has_sole_era or self.agreement.only or self.peer.link.sole_era)
 
     @property
     def is_local(self) -> bool:

@@ -3,52 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from mcp_hub import codes
-from mcp_hub.config.ancestry import HubPath, refusal_in
 from mcp_hub.config.models import EraPin, Server
-from mcp_hub.errors import UNSUPPORTED_PROTOCOL_VERSION, HubError, UpstreamAnswered
-from mcp_hub.protocol import era as eras
-from mcp_hub.protocol.era import LOG_MESSAGE, UPDATED, Envelope, Era
+from mcp_hub.errors import HubError, UpstreamAnswered
+from mcp_hub.protocol.era import LOG_MESSAGE, UPDATED, Era
 from mcp_hub.protocol.kinds import PRESETS
 from mcp_hub.protocol.server_requests import ELICITATION_COMPLETE, Json
 from mcp_hub.security.redaction import LEARNED
-from mcp_hub.transport import Link, LinkError, LinkLost, Unauthorized
+from mcp_hub.transport import Link, LinkError, LinkLost
 from mcp_hub.transport.peer import Peer
 from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.lifecycle import StartLimiter
 from mcp_hub.upstream.link_dialer import LinkDialer
-from mcp_hub.upstream.session import VERSION_HEADER, Agreement, UpstreamSession
-
-PROBE_WAIT: Final = 3.0
-"""Seconds a server gets to answer `server/discover` before `initialize` is sent behind it. A server that only knows
-the handshake answers an error at once; one that says nothing would otherwise cost its whole connect deadline."""
+from mcp_hub.upstream.negotiation import ClientCapabilities, ClientEra, NoAgreement, negotiate
+from mcp_hub.upstream.session import Agreement, UpstreamSession
 
 Notified = Callable[[str, Json, object], None]
 """Takes a notification: its method, its params, and the call on whose stream it came."""
 OnUpdated = Callable[[Hashable | None, Json], None]
 OnNotification = Callable[[str, Json], None]
 """Takes a notification that is about the lists: its method and its params."""
-ClientCapabilities = Callable[[], Awaitable[Json]]
-"""Returns the client capabilities that are declared to the server."""
-ClientEra = Callable[[], Awaitable[Era | None]]
-"""Returns the era of the client the session is for; None if it is for no client in particular."""
-
-
-class NoAgreement(Exception):
-    """The server speaks no revision the hub knows, or answered the handshake with something else. For the user."""
-
-    hub_code: Final = codes.NO_COMMON_REVISION
-
-
 CONNECT_ERRORS: Final = (HubError, LinkError, NoAgreement, TimeoutError)
 """How opening a session may fail without a fault of the hub's."""
 
@@ -90,18 +72,27 @@ class SessionOpener:
         self._updated = updated
         self._messages = messages
 
-    async def shared(self, known: Agreement | None, notified: OnNotification) -> UpstreamSession:
+    async def shared(
+        self, known: Agreement | None, notified: OnNotification, beside: UpstreamSession | None = None
+    ) -> UpstreamSession:
         """Opens the session of all callers.
 
         Args:
             known: what was negotiated on an earlier session.
+            beside: an open session of all callers, to open that of the other era.
 
         Raises:
             LinkError, UpstreamAnswered, NoAgreement, CommandNotFound, LeftOut: as for `open_session`.
         """
         attribution = CallAttribution(self._server, None, self._clients, shared=not self._clients.expected)
         capabilities = partial(self._clients.shared_capabilities, self._server)
-        return await self._open(self._server, None, attribution, capabilities, self._clients.sole_era, notified, known)
+        entry = self._server
+        if beside is not None:
+            other: EraPin = "modern" if beside.era == "handshake" else "handshake"
+            entry = entry.model_copy(update={"era": other, "transport": beside.transport})
+        session = await self._open(entry, None, attribution, capabilities, self._clients.sole_era, notified, known)
+        session.has_sole_era = entry.era != "auto"
+        return session
 
     async def own(
         self, known: Agreement | None, caller: Hashable | None, told: Json | None, notified: OnNotification
@@ -262,192 +253,3 @@ async def _open(
         raise
     session = UpstreamSession(peer, agreement, transport, side.info, side.attribution, dialer.ancestry)
     return session
-
-
-# --- negotiation -----------------------------------------------------------------------------------------------
-
-_Attempt = Callable[[], Coroutine[Any, Any, Agreement]]
-
-
-async def no_capabilities() -> Json:
-    """Declares no client capabilities."""
-    return {}
-
-
-async def no_client() -> Era | None:
-    """Negotiates without a client: prefers no era."""
-    return None
-
-
-async def negotiate(
-    peer: Peer,
-    pin: EraPin,
-    info: Json,
-    capabilities: ClientCapabilities = no_capabilities,
-    client_era: ClientEra = no_client,
-    known: Agreement | None = None,
-) -> Agreement:
-    """Finds the era of a fresh connection and completes its handshake. Not bounded in time.
-
-    A server that has both eras is spoken to in that of its client; without a client in the era of before, at first in
-    the modern one.
-
-    Args:
-        pin: the only era to try; `auto`: both.
-        known: what was negotiated on an earlier session.
-
-    Raises:
-        NoAgreement: the server speaks no revision that the hub knows.
-        UpstreamAnswered: the server refused the handshake.
-        LinkError: the transport failed.
-        LeftOut: the server is a hub that refuses this one.
-    """
-    attempts: dict[Era, _Attempt] = {
-        "modern": partial(_discover, peer, info),
-        "handshake": partial(_initialize, peer, info, capabilities),
-    }
-    if pin != "auto":
-        return await attempts[pin]()
-    attempts["handshake"] = partial(_initialize_unless_modern, attempts["handshake"], attempts["modern"])
-    if known is None and not peer.link.is_local and peer.link.sole_era is None and await client_era() == "handshake":
-        return await _of_both(attempts["modern"], attempts["handshake"], peer.link)
-    before: Era = known.era if known is not None else "modern"
-    first = before if known is not None and known.only else peer.link.sole_era or await client_era() or before
-    wait = None if known is not None and first == before else PROBE_WAIT
-    return await _first_of(attempts.pop(first), *attempts.values(), wait=wait, link=peer.link)
-
-
-async def _of_both(discover: _Attempt, initialize: _Attempt, link: Link) -> Agreement:
-    """Agrees with a server over HTTP for a client of the handshake era.
-
-    Such a server is discovered first, as one that speaks the modern era alone must not be asked to initialize. What it
-    lists as supported does not tell: servers of both eras list the modern revisions only.
-    """
-    agreed = await _first_of(discover, initialize, wait=PROBE_WAIT, link=link)
-    if agreed.era == "handshake" or agreed.only:
-        return agreed
-    try:
-        return await initialize()
-    except (UpstreamAnswered, NoAgreement):
-        return agreed
-    except LinkError as error:
-        if error.status is None:
-            raise
-        return agreed
-
-
-async def _first_of(first: _Attempt, second: _Attempt, *, wait: float | None, link: Link) -> Agreement:
-    """What the first attempt agrees on. The second one is made when the first fails, or after `wait` seconds.
-
-    While the link is signing in, the server has not been asked yet. Raises what the last of them raised.
-    """
-    attempts = [asyncio.ensure_future(first())]
-    try:
-        done, _ = await asyncio.wait(attempts, timeout=wait)
-        while not done and link.signing_in:
-            done, _ = await asyncio.wait(attempts, timeout=wait)
-        if done and _is_answer(attempts[0]):
-            return attempts[0].result()
-        attempts.append(asyncio.ensure_future(second()))
-        # A slow server of both eras answers the first attempt after all; whichever succeeds first is its era.
-        for finished in asyncio.as_completed([attempt for attempt in reversed(attempts) if not attempt.done()]):
-            with contextlib.suppress(UpstreamAnswered, NoAgreement):
-                agreed = await finished
-                return msgspec.structs.replace(agreed, only=True) if done else agreed
-        return attempts[1].result()
-    finally:
-        for attempt in attempts:
-            attempt.cancel()
-        await asyncio.wait(attempts)  # unlike awaiting each, it lets a cancellation of this task through
-        for attempt in attempts:
-            if not attempt.cancelled():
-                attempt.exception()  # seen
-
-
-def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:
-    """Returns whether a finished attempt settles the era; raises what no other attempt could change."""
-    error = attempt.exception()
-    if error is None:
-        return True
-    if isinstance(error, Unauthorized | LinkLost):
-        raise error
-    if isinstance(error, LinkError):
-        if error.status is None:
-            raise error  # the host is not there: no verdict about the era
-        return False
-    if isinstance(error, UpstreamAnswered | NoAgreement):
-        return False
-    raise error
-
-
-async def _discover(peer: Peer, info: Json) -> Agreement:
-    version, only = eras.LATEST_MODERN, False
-    for again in (False, True):
-        params = eras.with_envelope({}, Envelope(version, {}, info))
-        headers = {VERSION_HEADER: version, "Mcp-Method": eras.DISCOVER}
-        try:
-            answer = await _answered(peer.request(eras.DISCOVER, params, headers=headers))
-            break
-        except UpstreamAnswered as error:
-            mutual = _modern_revisions_in(error)
-            if again or not mutual:
-                raise
-            version = mutual[-1]
-            only = not set(eras.HANDSHAKE_REVISIONS).intersection(error.data["supported"])
-    supported = answer.get("supportedVersions")
-    mutual = [v for v in eras.MODERN_REVISIONS if isinstance(supported, list) and v in supported]
-    if not mutual:
-        raise NoAgreement(f"it supports the revisions {supported!r}, the hub {list(eras.MODERN_REVISIONS)!r}")
-    meta = answer.get("_meta")
-    named = meta.get(eras.SERVER_INFO_KEY) if isinstance(meta, dict) else None
-    offered, behind = _object(answer.get("capabilities")), HubPath.read(answer)
-    said = _instructions(answer)
-    return Agreement("modern", mutual[-1], offered, said, _object(named), only=only, behind=behind)
-
-
-def _modern_revisions_in(error: UpstreamAnswered) -> list[str]:
-    """Returns the modern revisions that a server says it supports when it refuses another one."""
-    supported = error.data.get("supported") if isinstance(error.data, dict) else None
-    if error.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(supported, list):
-        return []
-    return [version for version in eras.MODERN_REVISIONS if version in supported]
-
-
-async def _initialize_unless_modern(initialize: _Attempt, discover: _Attempt) -> Agreement:
-    """Initializes a server; one that answers by naming modern revisions is discovered after all."""
-    try:
-        return await initialize()
-    except UpstreamAnswered as error:
-        if not _modern_revisions_in(error):
-            raise
-        return await discover()
-
-
-async def _initialize(peer: Peer, info: Json, capabilities: ClientCapabilities) -> Agreement:
-    told = await capabilities()
-    params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": told, "clientInfo": info}
-    headers = {"Mcp-Method": "initialize"}  # servers of both eras may want it of every request
-    answer = await _answered(peer.request("initialize", params, headers=headers, cancellable=False))
-    version = answer.get("protocolVersion")
-    if version not in eras.HANDSHAKE_REVISIONS:
-        raise NoAgreement(f"it answered `initialize` with the revision {version!r}, which the hub does not know")
-    await peer.notify("notifications/initialized", headers={VERSION_HEADER: version})
-    offered, named = _object(answer.get("capabilities")), _object(answer.get("serverInfo"))
-    return Agreement("handshake", version, offered, _instructions(answer), named, told, behind=HubPath.read(answer))
-
-
-async def _answered(request: Coroutine[Any, Any, Any]) -> Json:
-    """The result of the first request to a server. Raises LeftOut if it is a hub that refuses this one."""
-    try:
-        return _object(await request)
-    except UpstreamAnswered as error:
-        raise refusal_in(error) or error from None
-
-
-def _object(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
-def _instructions(answer: Json) -> str | None:
-    instructions = answer.get("instructions")
-    return instructions if isinstance(instructions, str) else None

@@ -1,4 +1,4 @@
-"""Two minutes of chaos with a fixed seed."""
+"""Half a minute of chaos with a fixed seed; `scripts/chaos` takes as long as it is told to."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.chaos.run import chaos
 
 pytestmark = pytest.mark.anyio
 
-SECONDS = 120.0
+SECONDS = 30.0
 SEED = 20261121
 
 
 async def test_every_promise_is_kept_while_servers_die_hang_and_lie(tmp_path: Path) -> None:
     report = await chaos(SECONDS, SEED, tmp_path)
     assert not report.wrong, report.table()
-    assert report.outcomes["ok"] > 500
+    assert report.outcomes["ok"] > 100
     assert all(report.disturbances[what] for what in ("garble", "stop", "kill", "reload"))

@@ -51,7 +51,9 @@ def test_several_files_are_one_configuration_in_every_command(tmp_path: Path) ->
     files = ["--config", str(team), "--config", str(mine)]
     done = run("check", *files)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "2 of 2 servers work")
-    assert re.search(rf"^warning: {mine}:\d+: servers.other: replaces {team}:\d+: servers.other$", done.stderr, re.MULTILINE)
+    assert re.search(
+        rf"^warning: {mine}:\d+: servers.other: replaces {team}:\d+: servers.other$", done.stderr, re.MULTILINE
+    )
     assert run("call", "other__add", "a=1", "b=2", *files).stdout == "3\n"
     tools = run("tools", "--tool-set", "few", *files).stdout
     assert [line.split()[0] for line in tools.splitlines()] == ["up__echo", "other__add"]
@@ -223,6 +225,7 @@ def test_every_command_takes_v_and_tells_its_exit_codes(command: str) -> None:
     done = run("help", command)
     assert done.returncode == 0
     assert "-v, --verbose" in done.stdout
+    assert re.search(rf"^examples?:\n +mcp-hub {command}\b", done.stdout, re.MULTILINE)
     assert re.search(r"exit codes:\n +0  done\n +1 .*\n +2 .*\n +3 .*confirmation.*\n +4 .*stale.*\n", done.stdout)
     assert done.stdout == run(command, "--help").stdout
 
@@ -232,6 +235,11 @@ def test_help_says_where_to_begin() -> None:
     assert done.returncode == 0
     assert re.search(r"Start here:\n +mcp-hub .*\n +mcp-hub check ", done.stdout)
     assert run("--help").stdout == done.stdout
+
+
+@pytest.mark.parametrize("command", ["check", "tools", "call", "status", "pin", "browser"])
+def test_every_command_that_prints_facts_prints_them_as_json(command: str) -> None:
+    assert "--json" in run("help", command).stdout
 
 
 @pytest.mark.parametrize(
@@ -266,13 +274,13 @@ def test_an_unknown_option_shows_the_usage_of_its_command(arguments: list[str], 
         (["serve", "--http", "--port", "99999"], "--port"),
         (["serve", "--http", "--sse"], "not allowed with"),
         (["--json", "check"], "mcp-hub check --json"),
-        (["nonsense"], "nonsense"),
+        (["nonsense"], "there is no command 'nonsense'; `mcp-hub help` lists them all"),
+        (["chek"], "there is no command 'chek'; did you mean check?"),
+        (["help", "loggin"], "did you mean login?"),
     ],
 )
 def test_bad_input_exits_2_and_says_what_to_do(tmp_path: Path, arguments: list[str], said: str) -> None:
-    config = (
-        ["--config", str(write_config(tmp_path, {"up": fake()}))] if arguments and "nonsense" not in arguments else []
-    )
+    config = ["--config", str(write_config(tmp_path, {"up": fake()}))] if arguments[0] in ("call", "serve") else []
     done = run(*arguments, *config, MCP_HUB_TOKEN="") if "0.0.0.0" not in arguments else run(*arguments, *config)
     assert done.returncode == 2
     assert said in done.stderr

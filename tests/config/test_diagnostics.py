@@ -62,18 +62,22 @@ def test_a_key_of_the_web_that_stands_elsewhere_is_told_its_place(tmp_path: Path
         builtin: web
         allow_addresses: [127.0.0.1]
     allow_addresses: [127.0.0.1]
+    defaults: {allow_addresses: [127.0.0.1]}
+    guard: {allow_addresses: [127.0.0.1]}
     """
+    end = "has no effect here; write it as web.allow_addresses at the top of the file"
     assert read(tmp_path, text).warnings == (
-        "servers.yaml:4: servers.web.allow_addresses has no effect here; write it as web.allow_addresses at the top of "
-        "the file",
-        "servers.yaml:5: allow_addresses has no effect here; write it as web.allow_addresses at the top of the file",
+        f"servers.yaml:4: servers.web.allow_addresses {end}",
+        f"servers.yaml:5: allow_addresses {end}",
+        f"servers.yaml:6: defaults.allow_addresses {end}",
+        f"servers.yaml:7: guard.allow_addresses {end}",
     )
 
 
 def test_every_address_that_could_never_match_is_an_error(tmp_path: Path) -> None:
     (said,) = refused(tmp_path, "servers: {}\nweb:\n  allow_addresses: ['*', 'http://127.0.0.1:8000/', 10.0.0.0/8]\n")
     assert said.startswith("servers.yaml:2: web")
-    assert "'*' is no address" in said
+    assert "'*', 'http://127.0.0.1:8000/' are no addresses" in said
     assert "write 127.0.0.1:8000" in said
     assert "10.0.0.0/8'" not in said
 

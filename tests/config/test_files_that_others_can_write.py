@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcp_hub.config.load import LoadedConfig
+from mcp_hub.config import LoadedConfig
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import config_of, read_config
 from mcp_hub.security.private_files import WritableByOthers, refuse_open_directory

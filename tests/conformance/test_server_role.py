@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from tests.conformance.fronts import entry, fixture, hub
-from tests.conformance.suite import REVISIONS, SUITE, SUITE_01, run
+from tests.conformance.suite import AT_ONCE, REVISIONS, SUITE, SUITE_01, Report, run
 from tests.peers.catalogue import REAL_SERVERS, Place
 
 pytestmark = pytest.mark.anyio
@@ -38,9 +39,12 @@ class Front:
     beside: bool = False
     own: bool = False
     """Whether each client has a session of its own with the fixture."""
+    plain: bool = False
+    """Whether the entry says nothing but where the fixture is, which then has one era alone (`both`: both)."""
 
     def __str__(self) -> str:
-        return f"{self.era}-over-{self.transport}" + ("-beside-two-others" if self.beside else "")
+        how = "-with-a-plain-entry" if self.plain else "-beside-two-others" if self.beside else ""
+        return f"{self.era}-over-{self.transport}{how}"
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -51,16 +55,24 @@ class Front:
     @contextlib.asynccontextmanager
     async def running(self, tmp: Path) -> AsyncIterator[str]:
         """Its address."""
+        if self.plain:
+            eras = {} if self.era == "both" else {"ERA": self.era}
+            async with fixture(tmp, env=eras) as url, hub(tmp, plain(url), list_wait=20) as front:
+                yield front
+            return
         keys: dict[str, Any] = {"namespace": "", "era": self.era}
-        if self.own or (self.era == "handshake" and self.transport != "stdio"):
+        if self.own or (self.era, self.transport) == ("handshake", "sse"):
             keys["session"] = "client"
-        elif self.era == "handshake":
-            keys["allow"] = ["sampling", "elicitation", "roots"]  # a session each would be a process each
         async with entry(tmp, self.transport, **keys) as server, entry(tmp, "stdio") as twin:
             everything = REAL_SERVERS["everything_stdio"].entry(Place(tmp, {}))
             others = {"everything": everything, "twin": twin} if self.beside else {}
             async with hub(tmp, {"fixture": server, **others}, list_wait=20) as url:
                 yield url
+
+
+def plain(url: str) -> dict[str, Any]:
+    """The fixture by its URL alone; the suite calls its tools by the names that it gave them."""
+    return {"fixture": {"url": url, "namespace": ""}}
 
 
 LOGGING: Final = "tools-call-with-logging"
@@ -80,17 +92,52 @@ async def test_the_fixture_passes_the_suite_without_the_hub(tmp_path: Path, revi
     assert len(report.passed) >= 30
 
 
-@pytest.mark.parametrize(
-    ("front", "revision"),
-    [(front, revision) for front in FRONTS for revision in REVISIONS if (front.era, revision) != ACROSS],
-    ids=str,
-)
-async def test_the_hub_in_front_of_the_fixture_passes_the_suite(tmp_path: Path, front: Front, revision: str) -> None:
+async def reports(tmp: Path, fronts: Sequence[Front], suite: Path, *arguments: str) -> dict[str, Report]:
+    """The reports of one suite on several fronts, some at once: half of a run is waiting."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def report(front: Front) -> Report:
+        directory = tmp / str(front)
+        directory.mkdir()
+        async with places, front.running(directory) as url:
+            return await run(suite, "server", "--url", url, *arguments, results=directory / "results")
+
+    return dict(zip(map(str, fronts), await asyncio.gather(*map(report, fronts)), strict=True))
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_the_hub_in_front_of_the_fixture_passes_the_suite(tmp_path: Path, revision: str) -> None:
+    fronts = [front for front in FRONTS if (front.era, revision) != ACROSS]
+    found = await reports(tmp_path, fronts, SUITE, "--requirements", revision)
+    for front in fronts:
+        report = found[str(front)]
+        assert (str(front), report.without(*front.lost)) == (str(front), {}), report.printed
+        assert len(report.passed) >= 30
+
+
+ASKING: Final = {
+    "2025-11-25": (
+        "tools-call-sampling", "tools-call-elicitation", "elicitation-sep1034-defaults", "elicitation-sep1330-enums",
+    ),
+    "2026-07-28": ("input-required-result-basic-elicitation", "input-required-result-basic-sampling"),
+}  # fmt: skip
+"""What a client of each revision is asked by a server of any era."""
+IN_ROUNDS: Final = "input-required-result-"
+NAMED_BY_THE_SERVER: Final = {"basic-elicitation", "multiple-input-requests", "tampered-state"}
+"""Scenarios that want the names and states of a modern server: before one of the handshake era they are the hub's."""
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("era", ["both", "handshake", "modern"])
+async def test_servers_ask_through_a_hub_with_a_plain_entry(tmp_path: Path, era: str, revision: str) -> None:
     results = tmp_path / "results"
-    async with front.running(tmp_path) as url:
-        report = await run(SUITE, "server", "--url", url, "--requirements", revision, results=results)
-    assert report.without(*front.lost) == {}, report.printed
-    assert len(report.passed) >= 30
+    async with Front("http", era, plain=True).running(tmp_path) as url:
+        wanted = ["--suite", "all", "--spec-version", revision]
+        report = await run(SUITE, "server", "--url", url, *wanted, results=results)
+    lost = {f"{IN_ROUNDS}{name}" for name in NAMED_BY_THE_SERVER if (era, revision) == ACROSS}
+    asking = report.about(set(ASKING[revision]) - lost)
+    assert (asking.failed, asking.passed) == ({}, set(ASKING[revision]) - lost), report.printed
+    assert set(report.only(IN_ROUNDS)) == lost, report.printed
 
 
 @pytest.mark.parametrize(
@@ -113,9 +160,16 @@ async def test_the_modern_suite_passes_in_front_of_a_handshake_server(tmp_path: 
     assert (report.failed, report.passed) == ({}, set(CROSSING)), report.printed
 
 
-@pytest.mark.parametrize("front", [None, *FRONTS], ids=str)
-async def test_the_handshake_suite_passes_too(tmp_path: Path, front: Front | None) -> None:
-    async with fixture(tmp_path) if front is None else front.running(tmp_path) as url:
+async def test_the_fixture_passes_the_handshake_suite_without_the_hub(tmp_path: Path) -> None:
+    async with fixture(tmp_path) as url:
         report = await run(SUITE_01, "server", "--url", url, "--suite", "all", results=tmp_path / "results")
-    assert report.without(*(front.lost if front is not None else ())) == {}, report.printed
+    assert report.failed == {}, report.printed
     assert len(report.passed) >= 30
+
+
+async def test_the_handshake_suite_passes_too(tmp_path: Path) -> None:
+    found = await reports(tmp_path, FRONTS, SUITE_01, "--suite", "all")
+    for front in FRONTS:
+        report = found[str(front)]
+        assert (str(front), report.without(*front.lost)) == (str(front), {}), report.printed
+        assert len(report.passed) >= 30

@@ -61,7 +61,7 @@ import asyncio, sys
 from mcp_hub.catalog import Route
 from mcp_hub.errors import UnknownName
 from mcp_hub.hub.composition import read_config
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
@@ -124,7 +124,7 @@ def test_the_key_of_a_new_policy_has_the_errors_of_any_other(tmp_path: Path, ent
 SERVES_FROM_MEMORY = """
 import asyncio, sys
 from mcp_hub.hub.composition import read_config
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.protocol.kinds import TOOLS
 
 def answer(message):

@@ -53,9 +53,8 @@ async def test_a_request_that_is_refused_for_its_headers_reaches_nothing(case: s
 
 async def test_only_the_routes_of_the_hub_exist() -> None:
     async with serving() as served:
-        assert served.app.routes == ["/healthz", "/mcp", "/messages", "/metrics", "/sse"]
+        assert served.app.routes == ["/", "/healthz", "/mcp", "/messages", "/metrics", "/sse"]
         for path in (
-            "/",
             "/register",
             "/authorize",
             "/.well-known/oauth-protected-resource",
@@ -70,7 +69,23 @@ async def test_only_the_routes_of_the_hub_exist() -> None:
 async def test_without_sse_its_routes_do_not_exist() -> None:
     async with serving(sse=False) as served:
         assert [(await fetch(served, "GET", path)).status for path in ("/sse", "/messages")] == [404, 404]
-        assert served.app.routes == ["/healthz", "/mcp", "/metrics"]
+        assert served.app.routes == ["/", "/healthz", "/mcp", "/metrics"]
+
+
+async def test_a_person_with_a_browser_is_told_what_this_is() -> None:
+    html = [("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
+    for listen, sse in ((Listen(port=0), True), (Listen(port=0, token=TOKEN), False)):
+        async with serving(listen, sse=sse) as served:
+            answer = await fetch(served, "GET", "/", html)
+            assert (answer.status, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+            assert answer.body.decode().startswith("This is mcp-hub, ")
+            assert ("/mcp or /sse" in answer.body.decode()) == sse
+            assert (await fetch(served, "POST", "/", BOTH, message("ping"))).status == 405
+            assert (await fetch(served, "GET", "/", html, host="evil.example")).status == 421
+            assert served.dispatcher.asked == []
+            endpoint = await fetch(served, "GET", "/mcp", html)
+            assert endpoint.status == (401 if listen.token else 406)
+            assert listen.token or "not for web browsers" in endpoint.body.decode()
 
 
 async def test_health_is_served_without_a_token_to_known_hosts() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from mcp_hub.downstream.app import App
 from mcp_hub.downstream.dispatcher import Dispatcher
+from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
-from mcp_hub.hub.engine import Engine
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import RequestHead
 from tests.fakes.client import PATIENCE, fake, write_config

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.hub import engine as hubs
+from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
@@ -134,11 +134,11 @@ async def test_a_damaged_cached_catalog_is_ignored(tmp_path: Path) -> None:
 
 
 async def test_the_catalog_refresh_does_not_start_lazy_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hubs, "REFRESH_AFTER", 0.0)
+    monkeypatch.setattr("mcp_hub.hub.REFRESH_AFTER", 0.0)
     servers = {"lazy": fake(lazy=True), "eager": fake()}
     await first_run(tmp_path, servers)
     config = read_config(tmp_path / "servers.json").config
-    async with hubs.Engine(config, kept=CatalogCache(tmp_path / "cache")) as second, asyncio.timeout(PATIENCE):
+    async with Engine(config, kept=CatalogCache(tmp_path / "cache")) as second, asyncio.timeout(PATIENCE):
         lazy, eager = second.upstreams["lazy"], second.upstreams["eager"]
         assert lazy.settled.is_set()
         await eager.tried.wait()

@@ -249,7 +249,7 @@ async def test_arguments_of_prompts_and_templates_are_completed(cell: Cell) -> N
 async def test_a_server_asks_the_clients_model_and_user(cell: Cell) -> None:
     assert await cell.text("test_sampling", {"prompt": "2+2?"}) == "LLM response: heard 2+2?"
     said = await cell.text("test_elicitation", {"message": "Who?"})
-    assert said == 'User response: action=accept, content={"message": "Who?"}'
+    assert said == f'User response: action=accept, content={{"message": "{cell.name} asks: Who?"}}'
 
 
 @shows("roots", "questions")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
-from mcp_hub.hub.engine import Engine
-from mcp_hub.upstream import session_opener
+from mcp_hub.upstream import negotiation
 from tests.fakes.client import HUB, StdioClient, spawned
 from tests.oauth.authority import CLIENT, SECRET, Authority, authority
 from tests.oauth.file_keyring import BACKEND
@@ -276,7 +276,7 @@ async def test_a_slow_token_does_not_make_the_hub_try_the_other_era(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two handshakes at once would leave a session behind that belongs to neither."""
-    monkeypatch.setattr(session_opener, "PROBE_WAIT", 2.0)  # a slow machine gets as long to ask for the token
+    monkeypatch.setattr(negotiation, "PROBE_WAIT", 2.0)  # a slow machine gets as long to ask for the token
     monkeypatch.setattr("tests.oauth.authority.HELD", 5.0)
     async with authority() as server:
         given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}

@@ -26,6 +26,11 @@ def npm(identifier: str = "some-server", version: str = "1.0.0", **fields: Any) 
     return {**given, **fields}
 
 
+def pypi(identifier: str = "small-server", version: str = "1.0.0", **fields: Any) -> dict[str, Any]:
+    """A package of PyPI."""
+    return {**npm(identifier, version), "registryType": "pypi", **fields}
+
+
 def answer(server: dict[str, Any], status: str = "active", *, latest: bool = True) -> dict[str, Any]:
     """A server.json as a registry answers it."""
     said = {"status": status, "publishedAt": "2026-01-01T00:00:00Z", "isLatest": latest}
@@ -39,6 +44,8 @@ class Loopback:
         self.answers: list[dict[str, Any]] = []
         self.paths: dict[str, Callable[[Handler], None] | bytes] = {}
         """Path without its query -> the body of its answer, or what answers it."""
+        self.types: dict[str, str] = {}
+        """Path -> the content type of its body."""
         self.asked: list[str] = []
         self.stopping = threading.Event()
         self.base = ""
@@ -76,19 +83,23 @@ class Handler(BaseHTTPRequestHandler):
         if callable(scripted):
             scripted(self)
         elif scripted is not None:
-            self.reply(200, scripted)
+            self.reply(200, scripted, Content_Type=self.loopback.types.get(parts.path, "application/json"))
         elif (found := self.loopback.registry(parts.path, parse_qs(parts.query))) is not None:
             self.reply(200, json.dumps(found).encode())
         else:
             self.reply(404, b'{"error": "Server not found"}')
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def reply(self, status: int, body: bytes, **headers: str) -> None:
         self.send_response(status)
-        for name, value in {"Content-Type": "application/json", **headers}.items():
+        for name, value in {"Content_Type": "application/json", **headers}.items():
             self.send_header(name.replace("_", "-"), value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         pass

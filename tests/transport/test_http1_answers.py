@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from mcp_hub.transport.http1 import message_machine
+from mcp_hub.transport import http1
 from mcp_hub.transport.http1.client_response import BUFFER, STEP, BrokenOff, NotHttp, Unanswered
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.pooled import ask, body_of, pooled, saying, until
@@ -150,11 +150,11 @@ async def test_ambiguous_and_invalid_responses_are_refused(answer):
 @pytest.mark.parametrize(
     "answer",
     [
-        OK + b"X: " + b"x" * (message_machine.MAX_HEAD + 1),
-        OK + b"X: " + b"x" * (message_machine.MAX_HEAD + 1) + b"\r\n\r\n",
-        OK + b"".join(b"X%d: x\r\n" % n for n in range(message_machine.MAX_FIELDS + 1)) + b"\r\n",
-        b"HTTP/1.1 100 Continue\r\n\r\n" * message_machine.MAX_HEAD,
-        b"HTTP/1.1 200 " + b"x" * (4 * message_machine.MAX_HEAD),
+        OK + b"X: " + b"x" * (http1.MAX_HEAD + 1),
+        OK + b"X: " + b"x" * (http1.MAX_HEAD + 1) + b"\r\n\r\n",
+        OK + b"".join(b"X%d: x\r\n" % n for n in range(http1.MAX_FIELDS + 1)) + b"\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * http1.MAX_HEAD,
+        b"HTTP/1.1 200 " + b"x" * (4 * http1.MAX_HEAD),
     ],
 )
 async def test_a_head_without_end_is_refused(answer):
@@ -165,7 +165,7 @@ async def test_a_head_without_end_is_refused(answer):
 
 
 @pytest.mark.parametrize(
-    "rest", [b"0\r\n" + b"X: x\r\n" * message_machine.MAX_HEAD, b"0\r\nX: " + b"x" * 999_999, b"1;" + b"x" * 999_999]
+    "rest", [b"0\r\n" + b"X: x\r\n" * http1.MAX_HEAD, b"0\r\nX: " + b"x" * 999_999, b"1;" + b"x" * 999_999]
 )
 async def test_trailers_and_extensions_without_end_are_refused(rest):
     async def script(request: Request, reply: Reply) -> None:

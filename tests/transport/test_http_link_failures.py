@@ -148,7 +148,10 @@ async def test_an_error_whose_body_never_ends_is_still_reported(monkeypatch):
     assert "half" in str(await one_failure(script))
 
 
-@pytest.mark.parametrize(("kind", "said"), [("text/html", "'text/html'"), ("", "no content type")])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("text/html", "'text/html'"), ("text/html", "no MCP server answers at this address"), ("", "no content type")],
+)
 async def test_an_answer_of_another_content_type_is_a_failure(kind, said):
     headers = {"Content_Type": kind} if kind else {}
     error = await one_failure(always(200, json.dumps(answer()).encode(), **headers))

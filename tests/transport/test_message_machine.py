@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.transport.http1 import message_machine
-from mcp_hub.transport.http1.client_response import NotHttp
-from mcp_hub.transport.http1.heads import BadHead
-from mcp_hub.transport.http1.message_machine import (
+from mcp_hub.transport import http1
+from mcp_hub.transport.http1 import (
     BODY,
     DONE,
     ERROR,
@@ -26,6 +24,8 @@ from mcp_hub.transport.http1.message_machine import (
     RequestMachine,
     ResponseMachine,
 )
+from mcp_hub.transport.http1.client_response import NotHttp
+from mcp_hub.transport.http1.heads import BadHead
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
@@ -211,8 +211,8 @@ class Row(dict[str, str]):
 def rows(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Row]]:
     """Both tables, in the place of their originals."""
     requests, responses = ({state: Row(row) for state, row in table.items()} for table in (REQUESTS, RESPONSES))
-    monkeypatch.setattr(message_machine, "REQUESTS", requests)
-    monkeypatch.setattr(message_machine, "RESPONSES", responses)
+    monkeypatch.setattr(http1, "REQUESTS", requests)
+    monkeypatch.setattr(http1, "RESPONSES", responses)
     for machine, read, written in ((RequestMachine, requests, responses), (ResponseMachine, responses, requests)):
         monkeypatch.setattr(machine, "read", read)
         monkeypatch.setattr(machine, "written", written)

@@ -1,1 +1,394 @@
-"""Agently's tool calls on the hub: tools by name, and Agently's format for arguments."""
+"""Agently's part of ToolManager: functions and tools of servers by name and by tags. Errors are returned as texts."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeVar
+
+from mcp_hub.config.models import Server
+from mcp_hub.errors import UnknownName
+from mcp_hub.library import Hub, formats
+from mcp_hub.library.agently import agently_format
+from mcp_hub.library.engine_host import CallOutcome, ServerTools, ToolCard
+from mcp_hub.library.server_entries import (
+    entries_of,
+    is_same_server,
+    make_server,
+    with_deadline,
+    with_functions_as,
+    with_servers,
+)
+from mcp_hub.servers.local import Mark, inherited_options
+from mcp_hub.servers.local.local_tool import LocalTool
+
+Json = dict[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+Tags = str | Iterable[str] | None
+Shift = Literal["sync", "async"] | None
+
+UNNAMED: Final = "mcp"
+"""Beginning of the ids of servers that `use_mcp` gets without a name."""
+
+
+class ToolsByName:
+    """Tools by name. Registering a name again replaces the tool."""
+
+    hub: Hub
+
+    def __init__(self, timeout: float | None = None, check_arguments: bool = True) -> None:
+        self._timeout = timeout
+        self._checks = check_arguments
+        self._imported: dict[str, Server] = {}
+        """The servers of `use_mcp`, by id."""
+        self._proxies: dict[tuple[str, str], Callable[..., Any]] = {}
+        self._funcs: dict[str, Callable[..., Any]] = {}
+        self._info: dict[str, Json] = {}
+        self._tags: dict[str, set[str]] = {}
+        self._places: dict[str, tuple[str, str]] = {}
+        """Name -> (server, name of the tool there), for tools of servers."""
+
+    @property
+    def tool_funcs(self) -> Mapping[str, Callable[..., Any]]:
+        """Returns name -> function."""
+        return MappingProxyType(self._funcs)
+
+    @property
+    def tool_info(self) -> Mapping[str, Json]:
+        """Returns name -> `{"name", "desc", "kwargs", "returns"?}`."""
+        return MappingProxyType(self._info)
+
+    @property
+    def tag_mappings(self) -> Mapping[str, set[str]]:
+        """Returns tag -> names of the tools with this tag."""
+        return MappingProxyType(self._tags)
+
+    # --- functions ---------------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        name: str,
+        desc: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        func: Callable[..., Any] | None = None,
+        returns: Any = None,
+        tags: Tags = None,
+    ) -> ToolsByName:
+        """Registers a function as a tool.
+
+        `kwargs` is `{argument: (type, text)}`. Raises TypeError if `func` is not callable.
+        """
+        if not callable(func):
+            raise TypeError("register needs a function: register(name, desc, kwargs, func)")
+        schema = agently_format.to_schema(kwargs or {}, func)
+        self._put(name, desc, dict(kwargs or {}), func, returns, tags, schema)
+        return self
+
+    def tool_func(self, func: F) -> F:
+        """Registers a function by its own name, docstring and signature. A decorator that returns it unchanged."""
+        desc = inspect.getdoc(func) or func.__name__
+        kwargs = agently_format.from_function(func)
+        self._put(func.__name__, desc, kwargs, func, agently_format.returns_of(func), None, None)
+        return func
+
+    def _put(
+        self, name: str, desc: str | None, kwargs: Json, func: Any, returns: Any, tags: Tags, schema: Json | None
+    ) -> None:
+        labels, kept = _listed(tags), inherited_options(func)
+        kwargs = {one: said for one, said in kwargs.items() if one not in kept.get("preset", {})}
+        mark = Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=schema, convert=False, **kept)
+        try:
+            tool = LocalTool(func, mark)
+        except TypeError:
+            if schema is not None:
+                raise
+            # Unlike elsewhere, arguments may have types without a JSON schema: the function checks those itself.
+            written = agently_format.to_schema(kwargs, func)
+            tool = LocalTool(
+                func, Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=written, **kept)
+            )
+        first = self.hub.functions is None
+        id = self.hub.put_function(tool)
+        if first and (self._timeout is not None or not self._checks):
+            self.hub.change_sync(partial(with_functions_as, id, self._timeout, self._checks))
+        self._places.pop(name, None)
+        self._note(name, desc, kwargs, func, returns, labels)
+
+    def _note(self, name: str, desc: str | None, kwargs: Json, func: Any, returns: Any, tags: list[str]) -> None:
+        for names in self._tags.values():
+            names.discard(name)
+        self._tags = {tag: names for tag, names in self._tags.items() if names}
+        self._funcs[name] = func
+        self._info[name] = {"name": name, "desc": desc if desc is not None else "", "kwargs": kwargs}
+        if returns is not None:
+            self._info[name]["returns"] = returns
+        for tag in tags:
+            self._tags.setdefault(tag, set()).add(name)
+
+    def tag(self, tool_names: str | Iterable[str], tags: Tags) -> ToolsByName:
+        """Adds tags to tools. Raises ValueError for a name that is not registered, and changes nothing then."""
+        names, labels = _listed(tool_names), _listed(tags)
+        for name in names:
+            if name not in self._info:
+                raise ValueError(f"Cannot find tool named '{name}'")
+        for tag in labels:
+            self._tags.setdefault(tag, set()).update(names)
+        for name in names:
+            if name not in self._places:
+                self.hub.tag_function(name, sorted(tag for tag, tagged in self._tags.items() if name in tagged))
+        return self
+
+    # --- servers -----------------------------------------------------------------------------------------------
+
+    def use_mcp(self, transport: Any, *, headers: Mapping[str, str] | None = None, tags: Tags = None) -> ToolsByName:
+        """Adds servers and registers their tools under their own names.
+
+        `transport` is whatever `server_entries.entries_of` accepts. Raises TypeError, ValueError or ConfigError if it
+        is invalid, and CallError if a server cannot be reached.
+        """
+        self.hub.run(lambda: self.async_use_mcp(transport, headers=headers, tags=tags))
+        return self
+
+    async def async_use_mcp(
+        self, transport: Any, *, headers: Mapping[str, str] | None = None, tags: Tags = None
+    ) -> ToolsByName:
+        """Does what `use_mcp` does, for coroutines."""
+        entries = entries_of(transport, headers)
+        servers = {one.id: one for one in [self._server(name, *entry) for name, entry in entries.items()]}
+        listed = await self._started(servers)
+        former = {name for name, (id, _) in self._places.items() if id in servers}
+        used = {id for id, _ in self._places.values()}
+        for one in listed:
+            for card in one.tools:
+                # fastmcp's client names the tools of several servers in the same way.
+                name = f"{card.server}_{card.name}" if len(entries) > 1 else card.name
+                self._import(card, name, _listed(tags))
+        offered = {(card.server, card.name) for one in listed for card in one.tools}
+        for name in former:
+            if self._places[name] not in offered:
+                self._forget(name)
+        if unused := used - {id for id, _ in self._places.values()}:
+            await self.hub.edit(partial(with_servers, unused, ()))
+            self._imported = {id: one for id, one in self._imported.items() if id not in unused}
+        return self
+
+    def _server(self, name: str, entry: Json, literal: bool) -> Server:
+        """Returns the server of an entry, under the id of the import that it replaces or under a new one."""
+        if name:
+            id = name if name in self._imported else self._free(name)
+        else:
+            made = make_server(UNNAMED, entry, literal)
+            same = (id for id, one in self._imported.items() if is_same_server(made, one))
+            id = next(same, None) or self._free("")
+        return with_deadline(self._timeout, make_server(id, entry, literal))
+
+    async def _started(self, servers: Mapping[str, Server]) -> list[ServerTools]:
+        """Adds servers, or replaces those of these ids, and returns their tools.
+
+        Raises CallError if one of them is not available; all is as it was then.
+        """
+        before = {id: self._imported[id] for id in servers if id in self._imported}
+        await self.hub.edit(partial(with_servers, servers, servers.values()))
+        try:
+            listed = [one for each in await asyncio.gather(*map(self.hub.listed, servers)) for one in each]
+            for one in listed:
+                if one.error is not None:
+                    raise one.error
+        except BaseException:
+            await self.hub.edit(partial(with_servers, servers, before.values()))
+            raise
+        self._imported |= servers
+        return listed
+
+    def _forget(self, name: str) -> None:
+        for names in self._tags.values():
+            names.discard(name)
+        self._tags = {tag: names for tag, names in self._tags.items() if names}
+        del self._funcs[name], self._info[name], self._places[name]
+
+    def _free(self, name: str) -> str:
+        taken = {server.id for server in self.hub.config.servers}
+        stem, number = name or UNNAMED, 1
+        wanted = name or f"{UNNAMED}1"
+        while wanted in taken:
+            number += 1
+            wanted = f"{stem}{number}" if not name else f"{stem}_{number}"
+        return wanted
+
+    def _import(self, card: ToolCard, name: str, tags: list[str]) -> None:
+        if name in self._funcs and name not in self._places:
+            self.hub.forget_function(name)
+        info = agently_format.info_of(card, name)
+        call = self._proxy(card, name)
+        self._note(
+            name,
+            info["desc"],
+            info["kwargs"],
+            call,
+            info.get("returns"),
+            [*agently_format.listed_tags(card.definition), *tags],
+        )
+        self._places[name] = (card.server, card.name)
+
+    def _proxy(self, card: ToolCard, name: str) -> Callable[..., Any]:
+        """Returns a function that calls a server's tool."""
+        known = self._proxies.get((card.server, card.name))
+        if known is not None and known.__name__ == name:
+            return known
+
+        async def call(**kwargs: Any) -> Any:
+            return agently_format.value_of(await self.hub.act(card.server, card.name, kwargs))
+
+        call.__name__ = call.__qualname__ = name
+        call.__doc__ = card.description
+        self._proxies[card.server, card.name] = call
+        return call
+
+    def _configured(self) -> list[ToolCard]:
+        """Returns the tools of the configuration, and functions that another part of the program has added.
+
+        It tries to connect to their servers.
+        """
+        others = [
+            one.id
+            for one in self.hub.config.servers
+            if one.enabled and one.functions is None and one.id not in self._imported
+        ]
+        if not others and self._funcs.keys() >= self.hub.function_names:
+            return []
+        return [
+            card
+            for card in self.hub.list_sync()
+            if card.server in others or (card.server == self.hub.functions and card.name not in self._funcs)
+        ]
+
+    # --- lists -------------------------------------------------------------------------------------------------
+
+    def get_tool_info(self, tags: Tags = None) -> dict[str, Json]:
+        """Returns name -> info of all tools, or of those with any of the tags.
+
+        Tools of the configuration have the names that clients see; their servers are connected first.
+        """
+        chosen: set[str] = set().union(*(self._tags.get(tag, set()) for tag in _listed(tags)))
+        found = {name: dict(info) for name, info in self._info.items() if tags is None or name in chosen}
+        for card in self._configured():
+            if card.exposed not in self._info and (tags is None or not card.tags.isdisjoint(_listed(tags))):
+                found[card.exposed] = agently_format.info_of(card, card.exposed)
+        return found
+
+    def get_tool_list(self, tags: Tags = None) -> list[Json]:
+        """Returns the info of all tools, or of those with any of the tags, without duplicates."""
+        return list(self.get_tool_info(tags).values())
+
+    def get_tool_func(self, name: str, shift: Shift = None) -> Callable[..., Any] | None:
+        """Returns the function that was registered, or one that calls the server's tool; None for an unknown name.
+
+        With `shift`, the function is wrapped to be sync or async where needed. The sync one also works inside a running
+        loop. Raises ValueError for another `shift`.
+        """
+        func = self._funcs.get(name)
+        if func is None:
+            card = next((one for one in self._configured() if one.exposed == name), None)
+            func = None if card is None else self._proxy(card, name)
+        if func is None or shift is None:
+            return func
+        if shift not in ("sync", "async"):
+            raise ValueError(f"shift is 'sync', 'async' or None, not {shift!r}")
+        is_async = inspect.iscoroutinefunction(func)
+        if shift == "sync":
+            return _sync(func) if is_async else func
+        return func if is_async else _async(func)
+
+    # --- calls -------------------------------------------------------------------------------------------------
+
+    def call_tool(self, name: str, kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Calls a tool and returns its result. An unknown tool or a failure is returned as a text.
+
+        A server's tool returns its structured content, else its first block (JSON parsed), `{"error": text}` for an
+        error, or None if the server is unavailable.
+        """
+        place = self._place(name) or _found(name, self.hub.list_sync())
+        if place is None:
+            return _not_found(name)
+        return self._answer(name, self.hub.act_sync(*place, kwargs or {}))
+
+    async def async_call_tool(self, name: str, kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Does what `call_tool` does, for coroutines."""
+        place = self._place(name) or _found(name, await self.hub.list())
+        if place is None:
+            return _not_found(name)
+        return self._answer(name, await self.hub.act(*place, kwargs or {}))
+
+    def _place(self, name: str) -> tuple[str, str] | None:
+        if name in self._places:
+            return self._places[name]
+        functions = self.hub.functions
+        return (functions, name) if name in self._funcs and functions is not None else None
+
+    def _answer(self, name: str, outcome: CallOutcome) -> Any:
+        if name in self._places or name not in self._funcs:
+            return agently_format.value_of(outcome)
+        if outcome.direct:
+            return outcome.value
+        if isinstance(outcome.error, UnknownName):
+            return _not_found(name)
+        if outcome.error is not None:
+            return f"Error: {formats.error_message(outcome.error)}"
+        result = outcome.result or {}
+        if not result.get("isError"):
+            return agently_format.value_of(outcome)  # a policy has changed what the function returned
+        said = formats.error_text(result)
+        return said if said.startswith("Error:") else f"Error: {said}"
+
+
+def _not_found(name: str) -> str:
+    return f"Can not find tool named '{name}'"
+
+
+def _listed(values: str | Iterable[str] | None) -> list[str]:
+    """Returns a list of texts; a single text becomes a list of one."""
+    return [] if values is None else [values] if isinstance(values, str) else [str(value) for value in values]
+
+
+def _found(name: str, cards: list[ToolCard]) -> tuple[str, str] | None:
+    """Returns (server, tool) of the tool exposed under a name, or else of the only tool with this original name."""
+    for card in cards:
+        if name in (card.exposed, f"{card.server}/{card.name}"):
+            return card.server, card.name
+    same = [card for card in cards if card.name == name]
+    return (same[0].server, same[0].name) if len(same) == 1 else None
+
+
+def _sync(func: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    @functools.wraps(func)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(func(*args, **kwargs))
+        done: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(asyncio.run(func(*args, **kwargs)))
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=run, name="mcp-hub sync", daemon=True).start()
+        return done.result()
+
+    return call
+
+
+def _async(func: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    @functools.wraps(func)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await asyncio.to_thread(func, *args, **kwargs)
+
+    return call

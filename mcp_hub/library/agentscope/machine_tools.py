@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from mcp_hub.library.hub import Hub
+from mcp_hub.library import Hub
 from mcp_hub.servers.builtin.programs import DEFAULT_SECONDS, MAX_SECONDS
 from mcp_hub.servers.builtin.text_files import RawTextTools, insert, view, write
 from mcp_hub.servers.local.tool_results import ERROR_KEY, ToolResponse, response_of

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from mcp_hub.config.models import Config
 from mcp_hub.errors import CallError
+from mcp_hub.library import Hub
 from mcp_hub.library.engine_host import CallLabel
-from mcp_hub.library.hub import Hub
 from mcp_hub.library.server_entries import secrets_among, with_secrets
 from mcp_hub.servers.local.tool_results import response_of
 

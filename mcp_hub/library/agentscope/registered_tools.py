@@ -12,10 +12,10 @@ from mcp_hub.config.entry_rules import Filter, ToolRules
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.root_rules import ToolGroupSettings as GroupSettings
 from mcp_hub.errors import InvalidParameters, ToolFailed
+from mcp_hub.library import Hub
 from mcp_hub.library.agentscope.mcp_clients import ConfiguredServer, MCPClientBase, McpObject, MCPToolFunction
 from mcp_hub.library.agentscope.tool_groups import BASIC, ToolGroup
 from mcp_hub.library.engine_host import ServerTools
-from mcp_hub.library.hub import Hub
 from mcp_hub.schema.schema_edits import drop_titles, written_path
 from mcp_hub.security.redaction import preset_texts
 from mcp_hub.servers.local import Mark

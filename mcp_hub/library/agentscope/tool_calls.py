@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.errors import CallError, InvalidParameters, ToolFailed
+from mcp_hub.library import Hub
 from mcp_hub.library.agentscope.mcp_clients import McpObject
 from mcp_hub.library.agentscope.registered_tools import RegisteredToolFunction
 from mcp_hub.library.engine_host import CallLabel
-from mcp_hub.library.hub import Hub
 from mcp_hub.protocol.frames import FrameError, decode
 from mcp_hub.servers.local.local_tool import ResultWithheld, apply_postprocessor, tool_call
 from mcp_hub.servers.local.signature import ModelExtension

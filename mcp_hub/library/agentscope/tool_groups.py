@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from mcp_hub.config.builtin_servers import read_name_and_description
+from mcp_hub.servers.local.tool_results import ToolResponse
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -106,6 +107,89 @@ class ToolGroups(dict[str, ToolGroup]):
             )
         for name, group in self.items():
             group.active = name in active
+
+
+class GroupRegistry:
+    """The groups of a toolkit, as its program and the model change them."""
+
+    def __init__(self) -> None:
+        self.groups = ToolGroups()
+
+    def _tell(self) -> None:
+        """Called when groups have changed."""
+
+    def _remove_tools_of(self, groups: Collection[str]) -> None:
+        """Removes the tools that are in these groups."""
+
+    def create_tool_group(
+        self, group_name: str, description: str, active: bool = False, notes: str | None = None
+    ) -> None:
+        """Adds a group. Raises ValueError if it exists or is called `basic`."""
+        self.groups.create(group_name, description, active, notes)
+        self._tell()
+
+    def update_tool_groups(self, group_names: list[str], active: bool) -> None:
+        """Activates or deactivates groups. `basic` stays active, and unknown names are ignored."""
+        self.groups.switch(group_names, active)
+        self._tell()
+
+    def remove_tool_groups(self, group_names: str | list[str]) -> None:
+        """Removes groups and their tools.
+
+        Raises ValueError for `basic`, and TypeError if `group_names` are not names.
+        """
+        names = take_names(group_names, "group_names")
+        if BASIC in names:
+            raise ValueError("Cannot remove the default 'basic' tool group.")
+        self._remove_tools_of(names)
+        for name in names:
+            self.groups.pop(name, None)
+        self._tell()
+
+    def get_activated_notes(self) -> str:
+        """Returns the notes of the active groups as one text."""
+        return self.groups.notes()
+
+    get_tool_group_notes = get_activated_notes
+
+    def reset_equipped_tools(self, **kwargs: Any) -> ToolResponse:
+        """This function allows you to activate or deactivate tool groups
+        dynamically based on your current task requirements.
+        **Important: Each call sets the absolute final state of ALL tool
+        groups, not incremental changes**. Any group not explicitly set to True
+        will be deactivated, regardless of its previous state.
+
+        **Best practice**: Actively manage your tool groups——activate only
+        what you need for the current task, and promptly deactivate groups as
+        soon as they are no longer needed to conserve context space.
+
+        The function will return the usage instructions for the activated tool
+        groups, which you **MUST pay attention to and follow**. You can also
+        reuse this function to check the notes of the tool groups.
+        """
+        said = self.groups.reset(kwargs)
+        self._tell()
+        return ToolResponse([{"type": "text", "text": said}])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns `{"active_groups": [...]}`."""
+        return self.groups.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
+        """Restores what `state_dict` returned; groups that it does not name become inactive.
+
+        Raises ValueError if it is malformed or, with `strict`, has other keys.
+        """
+        self.groups.load_state_dict(state_dict, strict)
+        self._tell()
+
+
+def take_names(value: Any, what: str) -> list[str]:
+    """Returns the names in an argument called `what`. Raises TypeError if they are none."""
+    names = [value] if isinstance(value, str) and what != "enable_funcs" and what != "disable_funcs" else value
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"The {what} must be a list of strings, but got {type(value)}.")
+    return names
 
 
 class StateOfAgent:

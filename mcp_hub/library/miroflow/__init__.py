@@ -1,1 +1,400 @@
-"""MiroFlow's tool manager on the hub: tools by server, its task log, `PlaywrightSession` and `with_timeout`."""
+"""MiroFlow's part of ToolManager: tools by server, its task log, `PlaywrightSession` and `with_timeout`."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar
+
+from mcp_hub.config.models import Config, Server
+from mcp_hub.errors import (
+    INVALID_PARAMS,
+    ConfigError,
+    DeadlineExceeded,
+    PermissionDenied,
+    ServerUnavailable,
+    StateLost,
+    UnknownName,
+    UpstreamAnswered,
+)
+from mcp_hub.library import Hub, formats
+from mcp_hub.library.engine_host import CallOutcome, ServerTools
+from mcp_hub.library.server_entries import PLAYWRIGHT, entry_of, with_call_deadline
+from mcp_hub.policy.access import BLACKLIST
+from mcp_hub.policy.breaker import CircuitOpen
+from mcp_hub.policy.fallback import META_KEY as FALLBACK_KEY
+from mcp_hub.policy.guard import GuardBlocked
+from mcp_hub.text import printable
+
+Json = dict[str, Any]
+
+
+class PlaywrightSession:
+    """A session with a browser server.
+
+    It connects with the first call, lasts until `close`, and reconnects if it is lost. The first call after `close`
+    begins a new one.
+
+    `server_params` are those of a ToolManager's server. With `hub`, the session uses the server `playwright` of that
+    hub.
+    """
+
+    def __init__(self, server_params: Any, *, hub: Hub | None = None) -> None:
+        self.server_params = server_params
+        self._own = hub is None
+        self._hub = hub or self._made()
+        self._ended: tuple[int, Server] | None = None
+        """The hub's entry of the server and its place, while the session is closed."""
+
+    def _made(self) -> Hub:
+        hub = Hub()
+        entry, literal = entry_of(PLAYWRIGHT, self.server_params)
+        hub.add_server_unstarted(PLAYWRIGHT, entry, literal=literal)
+        return hub
+
+    async def connect(self) -> None:
+        """Connects unless connected. Raises CallError."""
+        await self.open()
+        (listed,) = await self._hub.listed(PLAYWRIGHT)
+        if listed.error is not None:
+            raise listed.error
+
+    async def open(self) -> None:
+        """Makes the session usable again after `close`, without waiting until it is connected."""
+        if self._ended is not None:
+            (place, server), self._ended = self._ended, None
+            await self._hub.edit(functools.partial(_with_server_at, place, server))
+
+    async def call_tool(self, tool_name: str, arguments: Json | None = None) -> str:
+        """Calls a tool and returns the texts of its result, also of an error result.
+
+        Raises CallError, UnknownName and UpstreamAnswered.
+        """
+        await self.open()
+        outcome = await self._hub.act(PLAYWRIGHT, tool_name, arguments or {})
+        if outcome.error is not None:
+            raise outcome.error
+        return formats.result_text(outcome.result or {})
+
+    async def close(self) -> None:
+        """Ends the session and the server's process, once its running calls have ended. Idempotent."""
+        if self._own:
+            ended, self._hub = self._hub, self._made()
+            await ended.aclose()
+        elif self._ended is None and not self._hub.closed:
+            servers = self._hub.config.servers
+            self._ended = next(
+                ((place, server) for place, server in enumerate(servers) if server.id == PLAYWRIGHT), None
+            )
+            if self._ended is not None:
+                await self._hub.remove_server(PLAYWRIGHT)
+
+
+def _with_server_at(place: int, server: Server, config: Config) -> Config:
+    others = [one for one in config.servers if one.id != server.id]
+    return config.model_copy(update={"servers": (*others[:place], server, *others[place:])})
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def with_timeout(timeout_s: float = 300.0) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
+    """Returns a decorator that cancels a coroutine after `timeout_s` seconds and raises asyncio.TimeoutError."""
+
+    def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        @functools.wraps(function)
+        async def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+            return await asyncio.wait_for(function(*args, **kwargs), timeout=timeout_s)
+
+        return limited
+
+    return decorate
+
+
+log = logging.getLogger("mcp_hub.library")
+
+_PREFIX: Final = "ToolManager | "
+
+
+class TaskLog(Protocol):
+    """A log of steps. The arguments are passed by position, so their names do not matter."""
+
+    def log_step(self, level: str, step_name: str, message: str, metadata: Any = None, /) -> Any:
+        """Logs one step."""
+        ...
+
+
+class StepLog:
+    """Passes steps to a task log if there is one. A task log that raises never fails a call."""
+
+    def __init__(self) -> None:
+        self.sink: TaskLog | None = None
+
+    def info(self, step: str, message: str, metadata: Any = None) -> None:
+        """Logs a step that succeeded."""
+        self._tell("info", step, message, metadata)
+
+    def debug(self, step: str, message: str) -> None:
+        """Logs a detail."""
+        self._tell("debug", step, message, None)
+
+    def warning(self, step: str, message: str) -> None:
+        """Logs a refusal."""
+        self._tell("warning", step, message, None)
+
+    def error(self, step: str, message: str) -> None:
+        """Logs a failure."""
+        self._tell("error", step, message, None)
+
+    def _tell(self, level: str, step: str, message: str, metadata: Any) -> None:
+        if self.sink is None:
+            return
+        try:
+            self.sink.log_step(level, _PREFIX + step, message, metadata)
+        except Exception as error:
+            log.warning("the task log failed for step %r: %r", step, error)
+
+
+OnTimeout = Literal["raise", "return"]
+
+_CONNECTION: Final = (ServerUnavailable, CircuitOpen, StateLost, PermissionDenied)
+"""Errors of calls that did not reach the server, or lost it."""
+
+
+class ToolsByServer:
+    """Tools by server. `server_configs` has `{"name", "params"}` for each; `entry_of` says what `params` may be."""
+
+    hub: Hub
+
+    def __init__(
+        self,
+        server_configs: Sequence[Mapping[str, Any]],
+        tool_blacklist: Iterable[Any] | None,
+        timeout: float | None,
+        on_timeout: OnTimeout,
+    ) -> None:
+        if on_timeout not in ("raise", "return"):
+            raise ValueError(f"on_timeout is 'raise' or 'return', not {on_timeout!r}")
+        self.server_configs = server_configs
+        self.server_dict: dict[str, Any] = {}
+        for config in server_configs:
+            if config["name"] in self.server_dict:
+                raise ValueError(f"two servers have the name {config['name']!r}; names must be unique")
+            self.server_dict[config["name"]] = config["params"]
+        self.tool_blacklist: set[tuple[str, str]] = {_pair(item) for item in tool_blacklist or ()}
+        self.browser_session: PlaywrightSession | None = None
+        self._steps = StepLog()
+        self._on_timeout = on_timeout
+        self._unusable: dict[str, Exception] = {}
+        self._applied: frozenset[tuple[str, str]] = frozenset(self.tool_blacklist)
+        """The blacklist that the hub has."""
+        self.hub.edit_unstarted(functools.partial(_with_blacklist, frozenset(), self._applied))
+        for name, params in self.server_dict.items():
+            try:
+                self._add(name, params)
+            except (TypeError, ConfigError) as error:
+                self._unusable[name] = error
+        if timeout is not None:
+            self.hub.edit_unstarted(functools.partial(with_call_deadline, timeout))
+
+    def _add(self, name: str, params: Any) -> None:
+        if isinstance(params, Server):
+            return  # the hub's configuration has it
+        entry, literal = entry_of(name, params)
+        self.hub.add_server_unstarted(name, entry, literal=literal)
+
+    # --- the task log ------------------------------------------------------------------------------------------
+
+    @property
+    def task_log(self) -> TaskLog | None:
+        """The log that gets the steps, or None."""
+        return self._steps.sink
+
+    @task_log.setter
+    def task_log(self, task_log: TaskLog | None) -> None:
+        self._steps.sink = task_log
+
+    def set_task_log(self, task_log: TaskLog | None) -> None:
+        """Sends steps to this log from now on, beginning with one that the manager is initialized."""
+        self._steps.sink = task_log
+        self._steps.info("Initialization", f"ToolManager initialized, loaded servers: {list(self.server_dict)}")
+
+    # --- lists -------------------------------------------------------------------------------------------------
+
+    def get_server_params(self, server_name: str) -> Any:
+        """Returns the `params` of a server, or None if there is none of this name."""
+        return self.server_dict.get(server_name)
+
+    async def get_all_tool_definitions(self) -> list[Json]:
+        """Returns `[{"name": SERVER, "tools": [{"name", "description", "schema"}, ...]}, ...]` in order.
+
+        The tools of an unavailable server are one entry `{"error": "Unable to fetch tools: ..."}`.
+        """
+        await self._apply_blacklist()
+        if self.browser_session is not None:
+            await self.browser_session.open()
+        for name in self.server_dict:
+            self._steps.info("Get Tool Definitions", f"Getting tool definitions for server '{name}'...")
+        listed = {one.server: one for one in await self.hub.listed()}
+        names = dict.fromkeys([*self.server_dict, *listed])
+        return [{"name": name, "tools": self._definitions(name, listed.get(name))} for name in names]
+
+    def _definitions(self, name: str, listed: ServerTools | None) -> list[Json]:
+        error: Exception | None = self._unusable.get(name) or (listed.error if listed is not None else None)
+        if error is not None or listed is None:
+            if isinstance(error, TypeError):
+                kind = type(self.server_dict[name])
+                self._steps.error(
+                    "Unknown Parameter Type", f"Error: Unknown parameter type for server '{name}': {kind}"
+                )
+            said = str(error) if error is not None else "it is switched off in the configuration"
+            self._steps.error("Connection Error", f"Error: Unable to connect or get tools from server '{name}': {said}")
+            return [{"error": f"Unable to fetch tools: {said}"}]
+        for tool in listed.blacklisted:
+            self._steps.debug("Tool Blacklisted", f"Tool '{tool}' in server '{name}' is blacklisted, skipping.")
+        tools = [{"name": card.name, "description": card.description, "schema": card.schema} for card in listed.tools]
+        self._steps.info(
+            "Tool Definitions Success", f"Successfully obtained {len(tools)} tool definitions from server '{name}'."
+        )
+        return tools
+
+    async def _apply_blacklist(self) -> None:
+        """Updates the hub if the program has changed the attribute `tool_blacklist`."""
+        wanted = frozenset(_pair(item) for item in self.tool_blacklist)
+        if wanted == self._applied:
+            return
+        former, self._applied = self._applied, wanted
+        await self.hub.edit(functools.partial(_with_blacklist, former, wanted))
+
+    # --- calls -------------------------------------------------------------------------------------------------
+
+    async def execute_tool_call(self, server_name: str, tool_name: str, arguments: Json | None = None) -> Json:
+        """Calls a tool and returns `{"server_name", "tool_name", "result"}`, or with `error` instead of `result`.
+
+        Raises asyncio.TimeoutError at the call's deadline, unless `on_timeout` is "return", and nothing else.
+        """
+        answer: Json = {"server_name": server_name, "tool_name": tool_name}
+        await self._apply_blacklist()
+        if server_name in self._unusable:
+            return answer | {"error": f"Tool call failed: {self._unusable[server_name]}"}
+        if server_name not in self.server_dict and server_name not in [one.id for one in self.hub.config.servers]:
+            return answer | {"error": await self._not_found(server_name, tool_name)}
+        await self._use_browser(server_name)
+        if await self.hub.why_hidden(server_name, tool_name) == BLACKLIST.name:
+            self._steps.error("Tool Blacklisted", f"Tool '{tool_name}' on server '{server_name}' is blacklisted.")
+            return answer | {"error": f"Tool '{tool_name}' on server '{server_name}' is blacklisted."}
+        shown = self.hub.redaction.value(arguments or {})
+        started = f"Connecting to server '{server_name}' to call tool '{tool_name}'"
+        self._steps.info("Tool Call Start", started, {"arguments": shown})
+        outcome = await self.hub.act(server_name, tool_name, arguments or {})
+        self._tell_fallback(outcome)
+        answered = self._answered(server_name, tool_name, outcome)
+        if isinstance(outcome.error, UnknownName) and (hint := await self._hint(server_name, tool_name)):
+            answered["error"] += f".{hint}"
+        return answer | answered
+
+    async def _not_found(self, server: str, tool: str) -> str:
+        known = [one.id for one in self.hub.config.servers if one.enabled]
+        near = difflib.get_close_matches(str(server), known, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else await self._hint(server, tool)
+        self._steps.error(
+            "Server Not Found",
+            f"Error: Attempting to call server '{printable(str(server))}' not found."
+            + (hint or f" There are: {', '.join(known)}"),
+        )
+        return f"Server '{server}' not found."  # MiroFlow's document, 3.4: nothing else
+
+    async def _hint(self, server: str, tool: str) -> str:
+        """Returns which tool, or which server, may have been meant, of those that may be used; "" for none."""
+        listed = {one.server: [card.name for card in one.tools] for one in await self.hub.listed(connect=False)}
+        near = difflib.get_close_matches(str(tool), listed.get(server, []), n=1)
+        if near:
+            return f" Did you mean '{near[0]}'?"
+        having = [f"'{id}'" for id, names in listed.items() if tool in names]
+        return f" It is a tool of {' and of '.join(having[:3])}." if having else ""
+
+    async def _use_browser(self, server: str) -> None:
+        if server != PLAYWRIGHT:
+            return
+        if self.browser_session is None:
+            self.browser_session = PlaywrightSession(self.server_dict.get(server), hub=self.hub)
+        await self.browser_session.open()
+
+    def _tell_fallback(self, outcome: CallOutcome) -> None:
+        notes = outcome.call.notes if outcome.call is not None else []
+        tried = [note for note in notes if note.startswith("fallback: ")]
+        if not tried:
+            return
+        self._steps.info("Fallback Attempt", "The server failed to scrape; fetching the page with MarkItDown")
+        if outcome.call is not None and outcome.call.fallback is not None:
+            self._steps.info("Fallback Success", "MarkItDown fetched the page")
+        else:
+            self._steps.error("Fallback Failed", tried[-1])
+
+    def _answered(self, server: str, tool: str, outcome: CallOutcome) -> Json:
+        """Returns `{"result": ...}` or `{"error": ...}`."""
+        error, result = outcome.error, outcome.result
+        if isinstance(error, GuardBlocked) or (result is not None and _code(result) == GuardBlocked.code):
+            said = error.message if isinstance(error, GuardBlocked) else formats.error_text(result or {})
+            self._steps.warning("Tool Call Blocked", f"Tool '{tool}' (server: '{server}') was not called: {said}")
+            return {"result": said}
+        if isinstance(error, DeadlineExceeded | TimeoutError):
+            said = formats.error_message(error) or "the call took longer than its deadline"
+            self._steps.error("Tool Call Failed", f"Error: Failed to call tool '{tool}' (server: '{server}'): {said}")
+            if self._on_timeout == "raise":
+                raise TimeoutError(said) from error
+            return {"error": f"Tool execution failed: {said}"}
+        if isinstance(error, _CONNECTION):
+            self._steps.error(
+                "Tool Call Failed",
+                f"Error: Failed to call tool '{tool}' (server: '{server}'): {formats.error_message(error)}",
+            )
+            return {"error": f"Tool call failed: {formats.error_message(error)}"}
+        if error is not None:
+            self._steps.error("Tool Execution Error", f"Tool execution error: {formats.error_message(error)}")
+            return {"error": _execution_error(error)}
+        assert result is not None
+        if result.get("isError"):
+            said = formats.error_text(result) or "the tool answered with an error that says nothing"
+            self._steps.error("Tool Execution Error", f"Tool execution error: {said}")
+            return {"error": said}
+        self._steps.info("Tool Call Success", f"Tool '{tool}' (server: '{server}') called successfully.")
+        return {"result": formats.result_text(_page_alone(result))}
+
+
+def _with_blacklist(former: frozenset[tuple[str, str]], wanted: frozenset[tuple[str, str]], config: Config) -> Config:
+    others = [pair for pair in BLACKLIST.of(config) if pair not in former]
+    return BLACKLIST.changed(config, (*others, *sorted(wanted)))
+
+
+def _pair(item: Any) -> tuple[str, str]:
+    """Reads `("server", "tool")`, `["server", "tool"]` or `"server/tool"` as (server, tool). Raises ValueError."""
+    pair = item.split("/", 1) if isinstance(item, str) else list(item)
+    if len(pair) != 2 or not all(isinstance(one, str) and one for one in pair):
+        raise ValueError(f"an item of tool_blacklist is (server, tool) or 'server/tool', not {item!r}")
+    return pair[0], pair[1]
+
+
+def _code(result: Json) -> str | None:
+    meta = result.get("_meta")
+    facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
+    return facts.get("code") if isinstance(facts, dict) and result.get("isError") else None
+
+
+def _execution_error(error: Exception) -> str:
+    """Returns the error text. It keeps the prefix `Unknown tool: ...`, which orchestrators look for."""
+    unknown = isinstance(error, UpstreamAnswered) and error.code == INVALID_PARAMS
+    if isinstance(error, UnknownName) or unknown:
+        return str(error)
+    return f"Tool execution failed: {formats.error_message(error)}"
+
+
+def _page_alone(result: Json) -> Json:
+    """Returns a page that the hub fetched as a fallback without the last block, which is a note for models."""
+    meta = result.get("_meta")
+    marked = isinstance(meta, dict) and FALLBACK_KEY in meta
+    return {**result, "content": result["content"][:-1]} if marked else result

@@ -1,1 +1,264 @@
-"""The tool system of the project's own API on the hub: tools by tool set, executor, formatter and protocols."""
+"""Tools by name, by tool set and by profile, and the interfaces of whoever configures them."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from mcp_hub.catalog.merge import Route
+from mcp_hub.catalog.names import expose
+from mcp_hub.config.models import Config, Server
+from mcp_hub.errors import CallError, ServerUnavailable
+from mcp_hub.library import Hub, formats
+from mcp_hub.library.engine_host import ServerTools, ToolCard
+from mcp_hub.library.tool_system.formatter import IToolFormatter, ToolFormatter
+from mcp_hub.library.tool_system.tool_types import BaseTool, tool_of
+from mcp_hub.policy.access import tags_of
+from mcp_hub.policy.patterns import Patterns
+from mcp_hub.policy.selection import matches_tool
+from mcp_hub.protocol.kinds import TOOLS
+
+Json = dict[str, Any]
+
+log = logging.getLogger("mcp_hub.library")
+
+
+@runtime_checkable
+class IToolManager(Protocol):
+    """Tools by name and by tool set."""
+
+    def load_tools(self) -> list[BaseTool]:
+        """Returns all tools."""
+        ...
+
+    def get_tool(self, name: str) -> BaseTool:
+        """Returns a tool. Raises ValueError if there is none of this name."""
+        ...
+
+    def get_tool_set(self, name: str) -> list[BaseTool]:
+        """Returns the tools of a tool set. Raises ValueError if there is none of this name."""
+        ...
+
+
+@runtime_checkable
+class IConfigLoader(Protocol):
+    """Loads the configuration of tools and tool sets for `ToolManager.from_config`, which has `load_config` for it."""
+
+    def load(self, path: str) -> Config | Mapping[str, Any]:
+        """Returns the configuration in a file, or the content of one."""
+        ...
+
+
+@runtime_checkable
+class IConfigSystem(Protocol):
+    """Resolves which tools an agent's configuration names, for `get_profile` and `get_tool_set`."""
+
+    def merged_tools(self, tool_sets: Sequence[str], tools: Sequence[str]) -> list[str]:
+        """Returns the names of all tools in order, each once. Raises ValueError for an unknown tool set."""
+        ...
+
+
+class ToolSetMerger:
+    """The IConfigSystem that ToolManager uses by default: the tool sets of a configuration by name."""
+
+    def __init__(self, config: Config) -> None:
+        self._sets = {one.name: one.tools for one in config.tool_sets}
+
+    def merged_tools(self, tool_sets: Sequence[str], tools: Sequence[str]) -> list[str]:
+        """Returns the members of the tool sets in their order, then the tools, each once.
+
+        Raises ValueError for an unknown tool set.
+        """
+        for name in tool_sets:
+            if name not in self._sets:
+                known = ", ".join(self._sets)
+                there = f"there are: {known}" if known else "the configuration has none"
+                raise ValueError(f"there is no tool set {name!r}; {there}")
+        return list(dict.fromkeys([*(member for name in tool_sets for member in self._sets[name]), *tools]))
+
+
+class ToolList(list[BaseTool]):
+    """The tools of a tool set or profile in the order in which they are named.
+
+    `missing` has the reason for each name without a tool.
+    """
+
+    def __init__(self, tools: Iterable[BaseTool] = (), missing: Mapping[str, str] | None = None) -> None:
+        super().__init__(tools)
+        self.missing = dict(missing or {})
+
+
+class ToolNotFound(ValueError):
+    """There is no such tool, or the server that may have it is unavailable; `code` says which."""
+
+    def __init__(self, message: str, code: str = "tool_not_found") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ToolsBySet:
+    """Tools by name, by tool set and by profile. Tool sets and profiles are those of the configuration."""
+
+    hub: Hub
+    config_system: IConfigSystem | None = None
+    """Resolves tool sets and profiles; None: as the configuration says."""
+
+    @property
+    def formatter(self) -> IToolFormatter:
+        """Returns a new formatter with the `output_strategy` of the configuration."""
+        return ToolFormatter(self.hub.config.output_strategy)
+
+    def load_tools(self) -> list[BaseTool]:
+        """Returns all tools in the order of the configuration."""
+        return self._tools(self.hub.list_sync())
+
+    async def async_load_tools(self) -> list[BaseTool]:
+        """Does what `load_tools` does, for coroutines."""
+        return self._tools(await self.hub.list())
+
+    def get_tool(self, name: str) -> BaseTool:
+        """Returns a tool by its exposed name, by `server/tool`, or by its original name if only one server has it.
+
+        Raises ToolNotFound, a ValueError, if there is none, if there are several, or if its server is unavailable.
+        """
+        return self.hub.run(lambda: self.async_get_tool(name))
+
+    async def async_get_tool(self, name: str) -> BaseTool:
+        """Does what `get_tool` does, for coroutines."""
+        found = self._tools([await find_tool(name, self.hub)])
+        if not found:
+            raise ToolNotFound(f"the server of '{name}' was removed")
+        return found[0]
+
+    def get_tool_set(self, name: str) -> ToolList:
+        """Returns the available tools of a tool set in its order, and what is missing.
+
+        Raises ValueError for an unknown set.
+        """
+        return self._chosen([name], [], (), self.hub.listed_sync())
+
+    async def async_get_tool_set(self, name: str) -> ToolList:
+        """Does what `get_tool_set` does, for coroutines."""
+        return self._chosen([name], [], (), await self.hub.listed())
+
+    def get_profile(self, profile: str | Mapping[str, Any]) -> ToolList:
+        """Returns the tools of a profile: those of its tool sets, then its single tools, each once.
+
+        `profile` is the name of one of the configuration, or a mapping with `tool_sets`, `tools` and `tags`. Raises
+        ValueError for an unknown profile or tool set.
+        """
+        return self._chosen(*self._profile(profile), self.hub.listed_sync())
+
+    async def async_get_profile(self, profile: str | Mapping[str, Any]) -> ToolList:
+        """Does what `get_profile` does, for coroutines."""
+        return self._chosen(*self._profile(profile), await self.hub.listed())
+
+    def _profile(self, profile: str | Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+        if isinstance(profile, str):
+            known = {one.name: one for one in self.hub.config.profiles}
+            if profile not in known:
+                there = f"there are: {', '.join(known)}" if known else "the configuration has none"
+                raise ValueError(f"there is no profile {profile!r}; {there}")
+            found = known[profile]
+            return found.tool_sets, found.tools, found.tags
+        return profile.get("tool_sets") or (), profile.get("tools") or (), profile.get("tags") or ()
+
+    def _chosen(
+        self, tool_sets: Sequence[str], tools: Sequence[str], tags: Sequence[str], listed: list[ServerTools]
+    ) -> ToolList:
+        config = self.hub.config
+        system = self.config_system or ToolSetMerger(config)
+        servers = {server.id: server for server in config.servers}
+        cards = [card for one in listed for card in one.tools if card.server in servers]
+        chosen: dict[tuple[str, str], ToolCard] = {}
+        missing: dict[str, str] = {}
+        for member in system.merged_tools(tool_sets, tools):
+            pattern = Patterns((member,))
+            found = [card for card in cards if matches_tool(pattern, servers[card.server], card.name)]
+            chosen |= {(card.server, card.name): card for card in found if (card.server, card.name) not in chosen}
+            if not found:
+                away = _away(_owners(member, config.servers), listed)
+                missing[member] = _in_words(away) or "no server lists it"
+        if tags:
+            wanted = frozenset(tags)
+            tagged = [card for card in cards if wanted & _tags(servers[card.server], card)]
+            chosen |= {(card.server, card.name): card for card in tagged}
+        for member, reason in missing.items():
+            log.warning("the tool %r of a tool set or profile is missing: %s", member, reason)
+        return ToolList(self._tools(chosen.values()), missing)
+
+    def _tools(self, cards: Iterable[ToolCard]) -> list[BaseTool]:
+        """Converts tools, except those of servers that were removed meanwhile."""
+        servers = {server.id: server for server in self.hub.config.servers}
+        return [tool_of(card, servers[card.server]) for card in cards if card.server in servers]
+
+
+def _tags(server: Server, card: ToolCard) -> frozenset[str]:
+    return tags_of(server, Route(card.server, TOOLS, card.name), card.definition)
+
+
+async def find_tool(name: str, hub: Hub) -> ToolCard:
+    """Returns the tool of a name: exposed, `server/tool`, or original if only one server has it.
+
+    Raises ToolNotFound.
+    """
+    servers = hub.config.servers
+    owners = _owners(name, servers)
+    if owners:
+        # Other servers may take their time, and are asked only if these are there and do not have it.
+        wanted = [server.id for server in servers if server.id in owners or not server.namespace]
+        named = [one for found in await asyncio.gather(*map(hub.listed, wanted)) for one in found]
+        if (card := _exactly(name, named)) is not None:
+            return card
+        if away := _away(owners, named):
+            raise _unavailable(name, away)
+    listed = await hub.listed()
+    if (card := _exactly(name, listed)) is not None:
+        return card
+    cards = list(_cards(listed))
+    same = [card for card in cards if card.name == name]
+    if len(same) == 1:
+        return same[0]
+    if same:
+        raise ToolNotFound(f"several servers have a tool '{name}': {', '.join(card.exposed for card in same)}")
+    if away := _away(owners, listed):
+        raise _unavailable(name, away)
+    near = difflib.get_close_matches(name, [card.exposed for card in cards], n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise ToolNotFound(f"there is no tool '{name}'{hint}")
+
+
+def _cards(listed: Iterable[ServerTools]) -> Iterator[ToolCard]:
+    """Yields all tools, also those of servers that are unavailable now."""
+    return (card for one in listed for card in (*one.tools, *one.absent))
+
+
+def _exactly(name: str, listed: Iterable[ServerTools]) -> ToolCard | None:
+    return next((card for card in _cards(listed) if name in (card.exposed, f"{card.server}/{card.name}")), None)
+
+
+def _owners(name: str, servers: Iterable[Server]) -> frozenset[str]:
+    """Returns the ids of the servers that a name says it belongs to, by their id or their namespace."""
+    return frozenset(
+        server.id
+        for server in servers
+        if name.startswith(f"{server.id}/") or (server.namespace and name.startswith(expose(server.namespace, "")))
+    )
+
+
+def _away(owners: Collection[str], listed: Iterable[ServerTools]) -> list[tuple[str, CallError]]:
+    """Returns the unavailable servers, with their errors, that may have a tool which belongs to one of `owners`."""
+    return [(one.server, one.error) for one in listed if one.error is not None and (not owners or one.server in owners)]
+
+
+def _unavailable(name: str, away: Sequence[tuple[str, CallError]]) -> ToolNotFound:
+    codes = {error.code for _, error in away}
+    code = codes.pop() if len(codes) == 1 else ServerUnavailable.code
+    return ToolNotFound(f"the tool '{name}' is not available: {_in_words(away)}", code)
+
+
+def _in_words(away: Iterable[tuple[str, CallError]]) -> str:
+    return "; ".join(f"{server}: {formats.error_message(error)}" for server, error in away)

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, InvalidParameters, UnknownName
-from mcp_hub.library import formats
+from mcp_hub.library import Hub, formats
 from mcp_hub.library.engine_host import CallOutcome
-from mcp_hub.library.hub import Hub
 from mcp_hub.library.manager import ToolManager
+from mcp_hub.library.tool_system import ToolNotFound, find_tool
 from mcp_hub.library.tool_system.tool_types import BaseTool, ToolMessage
-from mcp_hub.library.tool_system.tools_by_set import ToolNotFound, find_tool
 from mcp_hub.servers.local.tool_results import JSON_KEY, ToolResponse, ToolResult
 
 Json = dict[str, Any]

@@ -1,6 +1,91 @@
-"""The built-in upstreams, each a child process: `python -m mcp_hub.servers NAME`.
+"""The settings that the hub passes to a built-in upstream in its environment."""
 
-The settings of such a process come as JSON in the environment variable `MCP_HUB_BUILTIN`. Callers choose which pages
-are fetched and which programs run, so none of that happens in the process of the hub. `code`, `shell`, `text_files` and
-`files` act on this machine and start only where an entry of the configuration names them.
-"""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from mcp_hub.config.native_tools import NativeToolDefinition
+from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.url_rules import UrlRules
+
+VARIABLE: Final = "MCP_HUB_BUILTIN"
+"""The environment variable that holds the settings as JSON."""
+NATIVE: Final = "MCP_HUB_NATIVE_"
+"""Prefix of the variables that hold the native tools as ASCII JSON, in pieces numbered from 0."""
+PIECE: Final = 30_000
+"""Characters of one piece. Windows allows 32,767, Linux 131,071."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The rules of the guard, the settings of `web`, and those of the entry itself for `browser` and the file tools."""
+
+    url_rules: UrlRules = field(default_factory=UrlRules)
+    address_rules: AddressRules = field(default_factory=AddressRules)
+    max_bytes: int = 32 * 1024 * 1024
+    """Most bytes of one page, after decompression."""
+    timeout: float = 60.0
+    """Seconds for fetching and converting one page."""
+    max_memory: int = 2 * 1024**3
+    """Most bytes of memory that one conversion to Markdown may take."""
+    docintel_endpoint: str | None = None
+    """Endpoint of Azure Document Intelligence for MarkItDown. With None, MarkItDown gets no such argument."""
+    javascript: bool = True
+    """Whether a page without content but with scripts is opened in a browser."""
+    profile: str | None = None
+    """Directory in which the browser keeps cookies and logins. With None, they end with the browser."""
+    headless: bool = True
+    executable: str | None = None
+    """The Chromium to start. With None, one is looked for."""
+    policy: str | None = None
+    """The policy for raw text I/O that the entry sets, or None."""
+    roots: tuple[tuple[str, str, str], ...] = ()
+    """(virtual path, directory, mode) of each root of the file tools."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns an object from which `from_json` makes the same settings."""
+        data = {setting.name: getattr(self, setting.name) for setting in fields(self)}
+        return {**data, "url_rules": self.url_rules.to_json(), "address_rules": self.address_rules.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Settings:
+        """Reads the settings from an object; missing keys have their defaults. Raises TypeError for an unknown key."""
+        given = dict(data)
+        if "url_rules" in given:
+            given["url_rules"] = UrlRules.from_json(given["url_rules"])
+        if "address_rules" in given:
+            given["address_rules"] = AddressRules.from_json(given["address_rules"])
+        if "roots" in given:
+            given["roots"] = tuple((str(at), str(directory), str(mode)) for at, directory, mode in given["roots"])
+        return cls(**given)
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Settings:
+        """Reads the settings in `VARIABLE`; all have their defaults if it is not set.
+
+        Raises ValueError if it is malformed.
+        """
+        try:
+            return cls.from_json(json.loads(environ.get(VARIABLE) or "{}"))
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
+            raise ValueError(f"{VARIABLE} must be the JSON of these settings: {error}") from None
+
+
+def native_to_environ(tools: str) -> dict[str, str]:
+    """Splits the ASCII JSON of native tools into environment variables."""
+    pieces = [tools[start : start + PIECE] for start in range(0, len(tools), PIECE)]
+    return {f"{NATIVE}{number}": piece for number, piece in enumerate(pieces)}
+
+
+def native_from_environ(environ: Mapping[str, str]) -> list[NativeToolDefinition]:
+    """Reads the native tools from those variables. Raises ValueError if they are malformed."""
+    pieces: list[str] = []
+    while (piece := environ.get(f"{NATIVE}{len(pieces)}")) is not None:
+        pieces.append(piece)
+    try:
+        return [NativeToolDefinition.from_json(one) for one in json.loads("".join(pieces) or "[]")]
+    except (AttributeError, TypeError, ValueError, KeyError) as error:
+        raise ValueError(f"{NATIVE}0 and so on must be the JSON of native tools: {type(error).__name__}") from None

@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.servers.builtin import chromium
+from mcp_hub.servers.builtin import Settings, chromium
 from mcp_hub.servers.builtin.chromium import READY_HOST, BrowserProfile
 from mcp_hub.servers.builtin.page_guard import PageGuard
 from mcp_hub.servers.builtin.proxy import Proxy
 from mcp_hub.servers.builtin.scratch import Scratch
-from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.builtin.tabs import Downloads, Tabs
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 

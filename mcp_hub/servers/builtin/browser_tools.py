@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.browser_session import ACTION, ACTS, NAVIGATION, READS, CurrentBrowser, OpenBrowser
 from mcp_hub.servers.builtin.page_content import PageContent
 from mcp_hub.servers.builtin.pages import (
@@ -21,7 +22,6 @@ from mcp_hub.servers.builtin.pages import (
     wait_until_settled,
     web_address,
 )
-from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local import mark_of, tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from mcp_hub.security.file_access import Parts, parts_of
+from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.regular_files import (
     LineRangeError,
     NotRegularFile,
@@ -28,7 +29,6 @@ from mcp_hub.servers.builtin.regular_files import (
     stat_regular,
     text_of,
 )
-from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.text import printable

@@ -18,7 +18,7 @@ from mcp_hub.config.native_tools import (
     resolve_pointer,
 )
 from mcp_hub.security.redaction import Redactor
-from mcp_hub.servers.builtin.settings import Settings, native_from_environ
+from mcp_hub.servers.builtin import Settings, native_from_environ
 from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.tool_results import JSON_KEY, ToolRefused, ToolResult

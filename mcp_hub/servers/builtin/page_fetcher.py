@@ -22,7 +22,7 @@ from yarl import URL
 
 from mcp_hub.security import urls
 from mcp_hub.security.address_rules import RULE as ADDRESS
-from mcp_hub.servers.builtin.settings import Settings
+from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.local.tool_results import ToolRefused
 from mcp_hub.text import printable
 from mcp_hub.version import VERSION

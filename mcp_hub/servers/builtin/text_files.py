@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 
 from mcp_hub.protocol.era import STDERR_WARNING
 from mcp_hub.security.file_access import RAW_TEXT_VARIABLE, RawTextPolicy, strictest_policy
+from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.regular_files import (
     LineRangeError,
     NotRegularFile,
@@ -29,7 +30,6 @@ from mcp_hub.servers.builtin.regular_files import (
     stat_regular,
     text_of,
 )
-from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult, error_result
 from mcp_hub.text import printable

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final
 
 from yarl import URL
 
+from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.converter import Converter, MarkdownDocument, SourceDocument
 from mcp_hub.servers.builtin.page_fetcher import FetchedPage, Fetcher, printable_url
-from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.text import printable

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from mcp_hub.transport.http1 import BODY, DONE, HEAD, IDLE, ResponseMachine
 from mcp_hub.transport.http1.client_response import (
     BrokenOff,
     ConnectionBroke,
@@ -16,7 +17,6 @@ from mcp_hub.transport.http1.client_response import (
     Unanswered,
 )
 from mcp_hub.transport.http1.heads import HeaderLines
-from mcp_hub.transport.http1.message_machine import BODY, DONE, HEAD, IDLE, ResponseMachine
 
 AT_ONCE: Final = 256 * 1024
 """Bytes that are handed to the asyncio transport in one piece."""

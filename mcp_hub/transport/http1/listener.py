@@ -49,7 +49,7 @@ class Listener:
         """The slots of connections whose descriptors are open."""
         self.ending = False
         """Whether each connection is closed after its current reply."""
-        self._handler = handler
+        self.handler = handler
         self.tasks: set[asyncio.Task[None]] = set()
         """Tasks that answer a request or do a TLS handshake."""
         self._empty: asyncio.Future[None] | None = None
@@ -69,22 +69,6 @@ class Listener:
         self.open.discard(slot)
         if not self.open and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
-
-    def answer(self, request: HttpRequest, reply: HttpReply) -> None:
-        """Starts the task that answers a request."""
-        reply.task = task = self.loop.create_task(self._answered(request, reply))
-        self.tasks.add(task)
-
-    async def _answered(self, request: HttpRequest, reply: HttpReply) -> None:
-        try:
-            await self._handler(request, reply)
-            if not reply.complete and not reply.lost:
-                log.error("a %s request was not answered", request.method)
-        finally:
-            if reply.task is not None:
-                self.tasks.discard(reply.task)
-            if not reply.complete:
-                reply.give_up()
 
     # --- the end -----------------------------------------------------------------------------------------------
 

@@ -7,17 +7,20 @@ reading is paused.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from mcp_hub.transport.http1 import BODY, HEAD, IDLE, MUST_CLOSE, RequestMachine
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import RETRY, BadHead, RequestHead, last_answer
 from mcp_hub.transport.http1.listener import ConnectionSlot, peer_of
-from mcp_hub.transport.http1.message_machine import BODY, HEAD, IDLE, MUST_CLOSE, RequestMachine
 from mcp_hub.transport.http1.send_buffer import HalfCloseProbe, LazyTimer, SendBuffer
 
 if TYPE_CHECKING:
     from mcp_hub.transport.http1.listener import Listener
+
+log = logging.getLogger("mcp_hub.downstream")
 
 HEAD_DEADLINE: Final = 15.0
 """Seconds from the start of a connection or request until its head is complete."""
@@ -135,7 +138,7 @@ class ServerConnection(SendBuffer):
             self._begun = False
             self._request = self._answering = request = HttpRequest(self, head, len(body), body=body)
             self._reply = reply = HttpReply(self)
-            self._listener.answer(request, reply)
+            self._start(request, reply)
         elif machine.shut:
             self._spilt(len(data))
         elif self._rest or len(data) > PIECE:
@@ -257,7 +260,24 @@ class ServerConnection(SendBuffer):
 
     def _begin(self, request: HttpRequest, reply: HttpReply) -> None:
         self._answering, self._reply = request, reply
-        self._listener.answer(request, reply)
+        self._start(request, reply)
+
+    def _start(self, request: HttpRequest, reply: HttpReply) -> None:
+        """Starts the task that answers a request."""
+        reply.task = task = self._loop.create_task(self._run_handler(request, reply))
+        self._listener.tasks.add(task)
+
+    async def _run_handler(self, request: HttpRequest, reply: HttpReply) -> None:
+        listener = self._listener
+        try:
+            await listener.handler(request, reply)
+            if not reply.complete and not reply.lost:
+                log.error("a %s request was not answered", request.method)
+        finally:
+            if reply.task is not None:
+                listener.tasks.discard(reply.task)
+            if not reply.complete:
+                reply.give_up()
 
     def write(self, data: bytes) -> None:
         """Sends bytes; does nothing if the client is gone."""

@@ -127,9 +127,9 @@ BAD: dict[str, tuple[list[bytes], int]] = {
     "two versions": ([HOST, JSON, b"MCP-Protocol-Version: 2026-07-28", b"MCP-Protocol-Version: 2025-11-25"], 400),
     "an unheard-of version": ([HOST, JSON, b"MCP-Protocol-Version: 1999-01-01"], 400),
 }
-ROUTES = ("/healthz", "/mcp", "/messages", "/sse")
+ROUTES = ("/", "/healthz", "/mcp", "/messages", "/sse")
 NOWHERE = (
-    "/", "/mcp/x", "//mcp", "/MCP", "/mcp.json", "/mcp;x", "/mcp%2f..", "/register", "/authorize", "/token",
+    "/mcp/x", "/MCP", "/mcp.json", "/mcp;x", "/mcp%2f..", "/register", "/authorize", "/token",
     "/oauth/register", "/servers", "/api/servers", "/api/test", "/mcp-rest/test/connection", "/connect", "/proxy",
     "/upstreams", "/config", "/reload", "/admin", "/docs", "/openapi.json", "/metrics/x", "/.env",
     "/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp",
@@ -174,7 +174,12 @@ async def test_only_existing_routes_are_served(tmp_path: Path) -> None:
                 answer = await visitor.http.request(method, path, json=orders if method != "GET" else None)
                 assert (answer.status_code, answer.text) == (404, "Not Found\n"), (method, path)
         for path in ROUTES:
-            known = {"/healthz": ("GET", "HEAD"), "/mcp": ("GET", "POST", "DELETE"), "/sse": ("GET",)}
+            known = {
+                "/": ("GET", "HEAD"),
+                "/healthz": ("GET", "HEAD"),
+                "/mcp": ("GET", "POST", "DELETE"),
+                "/sse": ("GET",),
+            }
             for method in ("PUT", "PATCH", "GET", "POST", "DELETE"):
                 if method not in known.get(path, ("POST",)):
                     assert (await visitor.http.request(method, path, json=orders)).status_code == 405, (method, path)

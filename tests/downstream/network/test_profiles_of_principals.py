@@ -15,7 +15,7 @@ import pytest
 from mcp_hub.catalog import Route
 from mcp_hub.downstream import Caller
 from mcp_hub.errors import HEADER_MISMATCH, UnknownName
-from mcp_hub.hub import engine as hubs
+from mcp_hub.hub import Engine
 from mcp_hub.hub.catalogs import CallerFilter
 from mcp_hub.hub.composition import load_config
 from mcp_hub.policy import Call
@@ -159,7 +159,7 @@ async def test_only_callers_whose_lists_change_are_notified(tmp_path: Path) -> N
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
     told: list[tuple[frozenset[Kind], CallerFilter]] = []
     alice, bob = Principal("alice", "analyst"), Principal("bob", "second")
-    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+    async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         news = asyncio.Event()
 
         def watch(kinds: frozenset[Kind], whom: CallerFilter) -> None:
@@ -203,7 +203,7 @@ class Listener:
 
 async def test_log_messages_reach_only_callers_who_see_the_server(tmp_path: Path) -> None:
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
-    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+    async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         await hub.settled_catalog()
         sessions = [Caller(one, lambda message: None) for one in (Principal("alice", "analyst"), ANONYMOUS)]
         listeners = [Listener(), Listener()]
@@ -216,7 +216,7 @@ async def test_log_messages_reach_only_callers_who_see_the_server(tmp_path: Path
 
 async def test_tools_of_a_clients_own_session_are_restricted_by_its_profile_too(tmp_path: Path) -> None:
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
-    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+    async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         sessions = [Caller(one, lambda message: None) for one in (Principal("bob", "second"), ANONYMOUS)]
         for session in sessions:
             await hub.settled_catalog(session)
@@ -267,7 +267,7 @@ async def test_a_caller_who_knows_the_route_is_still_refused(
 ) -> None:
     record = tmp_path / "record"
     path = write_config(tmp_path, servers(record), profiles=PROFILES)
-    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+    async with Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         await hub.settled_catalog()
         alice = Principal("alice", "analyst")
         for caller in (alice, Caller(alice, lambda message: None)):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from mcp_hub.transport.http1 import MAX_FIELDS
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
-from mcp_hub.transport.http1.message_machine import MAX_FIELDS
 from tests.fuzz import strict_http
 from tests.fuzz.supply import Supply, split
 

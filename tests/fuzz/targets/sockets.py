@@ -12,8 +12,8 @@ import socket
 from functools import partial
 from typing import Any
 
+from mcp_hub.transport.http1 import BODY as READING_A_BODY
 from mcp_hub.transport.http1.listener import Listener
-from mcp_hub.transport.http1.message_machine import BODY as READING_A_BODY
 from mcp_hub.transport.http1.server_connection import ServerConnection
 from tests.downstream.scripted import ENVELOPE
 from tests.fuzz import strict_http

@@ -13,9 +13,9 @@ import pytest
 
 from mcp_hub.config.models import Config
 from mcp_hub.errors import UnknownName, UpstreamAnswered
+from mcp_hub.hub import Engine
 from mcp_hub.hub.catalogs import CallerFilter
 from mcp_hub.hub.composition import load_config
-from mcp_hub.hub.engine import Engine
 from mcp_hub.policy import Call
 from mcp_hub.policy.access import GroupInactive
 from mcp_hub.protocol.era import Envelope
@@ -237,7 +237,7 @@ def test_without_groups_their_modules_are_not_imported() -> None:
     program = (
         "import sys, mcp_hub.cli.serve, mcp_hub.downstream.stdio\n"
         "from mcp_hub.config.models import Config\n"
-        "from mcp_hub.hub.engine import Engine\n"
+        "from mcp_hub.hub import Engine\n"
         "Engine(Config())\n"
         "print([name for name in sys.modules if name.startswith('mcp_hub') and 'group' in name])"
     )

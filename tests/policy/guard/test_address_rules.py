@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mcp_hub.security.address_rules import AddressRules, problem_of_entry
+from mcp_hub.security.address_rules import AddressRules, problem_of_entries
 
 PRIVATE = [
     "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.1.1", "0.0.0.0", "224.0.0.1",
@@ -43,8 +43,13 @@ def test_a_refusal_has_the_line_that_allows_the_address(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("http://127.0.0.1:8000/", "; write 127.0.0.1:8000"),
-        ("https://user@wiki.intranet/page", "; write wiki.intranet"),
+        ("http://127.0.0.1:8000/", "; for 'http://127.0.0.1:8000/' write 127.0.0.1:8000"),
+        ("https://user@wiki.intranet/page", " write wiki.intranet"),
+        ("10.1.*", "; for '10.1.*' write 10.1.0.0/16"),
+        ("10.0.0.1-10.0.0.9", "is no address"),
+        ("127.0.0.1:99999", "is no address"),
+        ("[::1]:0", "is no address"),
+        ("localhost:", "is no address"),
         ("*", "; all addresses are 0.0.0.0/0"),
         ("10.0.0.0/33", "is no address"),
         ("10.0.0", "is no address"),
@@ -52,7 +57,14 @@ def test_a_refusal_has_the_line_that_allows_the_address(
     ],
 )
 def test_an_entry_that_could_never_match_is_a_problem_with_what_was_meant(text: str, said: str) -> None:
-    assert said in (problem_of_entry(text) or "")
+    assert said in (problem_of_entries([text]) or "")
+
+
+def test_the_problems_of_several_entries_are_one_sentence() -> None:
+    said = problem_of_entries(["10.0.0.0/8", "http://a/x", "b/", "*"])
+    assert said is not None
+    assert said.startswith("'http://a/x', 'b/', '*' are no addresses, networks or names, such as ")
+    assert said.endswith("; for 'http://a/x' write a; all addresses are 0.0.0.0/0")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +72,7 @@ def test_an_entry_that_could_never_match_is_a_problem_with_what_was_meant(text: 
     ["10.0.0.0/8", "192.168.1.7", "wiki.intranet", "*.corp", "127.0.0.1:8000", "[::1]:80", "fd00::/8", "my_host"],
 )
 def test_an_entry_of_every_form_is_no_problem(text: str) -> None:
-    assert problem_of_entry(text) is None
+    assert problem_of_entries([text]) is None
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])

@@ -69,6 +69,29 @@ def test_show_asks_no_server(tmp_path: Path) -> None:
     assert (tmp_path / "record").read_bytes() == asked
 
 
+def test_what_is_pinned_and_what_differs_is_json_too(tmp_path: Path) -> None:
+    changing = Changing(tmp_path)
+    first = json.loads(changing.pin("--json").stdout)
+    assert first["servers"][0] | {"fingerprint": ""} == {
+        "server": "a", "problem": None, "pinned": False, "differences": [], "fingerprint": "", "tools": 3, "prompts": 1
+    }  # fmt: skip
+    shown = json.loads(changing.pin("--show", "--json").stdout)
+    assert shown["file"] == first["file"] == str(changing.pins)
+    (server,) = shown["servers"]
+    assert [(one["kind"], one["name"]) for one in server["items"]] == [
+        ("tool", "changed"), ("tool", "look"), ("tool", "mail"), ("prompt", "greet")
+    ]  # fmt: skip
+    same = changing.pin("--diff", "--json")
+    assert (same.returncode, json.loads(same.stdout)["servers"][0]["differences"]) == (0, [])
+    changing.say(changing.changed(title="Post"), instructions="Be \x1b[31mquick.")
+    done = changing.pin("--diff", "--json")
+    tool, instructions = json.loads(done.stdout)["servers"][0]["differences"]
+    assert (done.returncode, tool["kind"], tool["name"]) == (1, "tool", "mail")
+    assert {'- "title": "Mail"', '+ "title": "Post"'} <= {line.rstrip(",") for line in tool["diff"]}
+    assert (instructions["kind"], instructions["name"]) == ("its", "instructions")
+    assert "\x1b" not in done.stdout
+
+
 def test_one_server_is_pinned_and_the_others_stay_as_they_were(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     a, b = Changing(tmp_path), Changing(tmp_path / "b")
@@ -109,11 +132,14 @@ def test_check_reports_every_difference(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     changing.say({"new": {**TOOLS["look"], "name": "new", "title": "N"}, "mail": {**TOOLS["mail"], "title": "Post"}})
-    for mode, end in (("enforce", "; it is hidden until `mcp-hub pin`"), ("warn", "")):
+    for mode, held in (("enforce", "; it is hidden until `mcp-hub pin`"), ("warn", "")):
+        end = f"{held} [HUB-901]"
         done = run("check", "--config", str(changing.config(mode)))
         assert done.returncode == 0
-        assert f"warning: a: tool mail: pins: it has changed since it was pinned (title){end} [HUB-901]\n" in done.stdout
-        assert f"warning: a: tool new: pins: it is new since the server was pinned{end} [HUB-901]\n" in done.stdout
+        assert (
+            f"warning: a: tool mail: pins: it has changed since it was pinned (title){end}\n" in done.stdout
+        )
+        assert f"warning: a: tool new: pins: it is new since the server was pinned{end}\n" in done.stdout
         assert "warning: a: tool look: pins: it is pinned and no longer listed [HUB-901]\n" in done.stdout
     assert "pins" not in run("check", "--config", str(changing.config("off"))).stdout
 

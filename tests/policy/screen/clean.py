@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mcp_hub.cli.report import connect_all
+from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
-from mcp_hub.hub.engine import Engine
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.security.screening import Flag, flags_of_item, flags_of_text, foreign_names, is_distinct
 from mcp_hub.text import printable

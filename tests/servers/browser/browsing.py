@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 
 from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.servers.builtin import VARIABLE, Settings
 from mcp_hub.servers.builtin.browser_session import GRACE, NAVIGATION
 from mcp_hub.servers.builtin.chromium import LAUNCH_WAIT
-from mcp_hub.servers.builtin.settings import VARIABLE, Settings
 from tests.fakes.client import StdioClient, spawned
 
 BROWSER = [sys.executable, "-m", "mcp_hub.servers", "browser"]

@@ -20,9 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin import Settings, chromium
 from mcp_hub.servers.builtin import browser_tools as tools
-from mcp_hub.servers.builtin import chromium
-from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from tests.servers.scrape.site import Site
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import zipfile
@@ -86,6 +87,9 @@ def test_status_knows_the_executable_of_each_browser_of_the_configuration(tmp_pa
     config.write_text(f"servers:\n  surf: {{builtin: browser, executable: {found}}}\n  web: {{builtin: web}}\n")
     config.chmod(0o600)
     assert run(cwd=tmp_path).stdout == f"surf: {found}\n"
+    facts = json.loads(run("status", "--json", cwd=tmp_path).stdout)
+    assert facts["browsers"] == [{"server": "surf", "executable": str(found)}]
+    assert run("install", "--json", cwd=tmp_path).returncode == 2
     found.unlink()
     assert run("status", "--config", str(config), cwd=tmp_path).returncode == 1
 

@@ -15,8 +15,7 @@ from aiohttp import web
 
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.url_rules import UrlRules
-from mcp_hub.servers.builtin import render
-from mcp_hub.servers.builtin.settings import Settings
+from mcp_hub.servers.builtin import Settings, render
 from mcp_hub.servers.local.tool_results import ToolRefused
 from tests.fakes.client import PATIENCE
 from tests.servers.browser.browsing import LOOPBACK, below, chromiums

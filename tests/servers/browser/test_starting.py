@@ -8,9 +8,8 @@ from unittest import mock
 
 import pytest
 
-from mcp_hub.servers.builtin import chromium
+from mcp_hub.servers.builtin import Settings, chromium
 from mcp_hub.servers.builtin.browser_session import open_browser
-from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local.tool_results import ToolRefused
 
 pytestmark = pytest.mark.anyio

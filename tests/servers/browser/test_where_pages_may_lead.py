@@ -13,8 +13,8 @@ import pytest
 
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.browser_session import open_browser
-from mcp_hub.servers.builtin.settings import Settings
 from tests.fakes.client import PATIENCE
 from tests.servers.browser.browsing import Browsing, browsing, ref_of
 from tests.servers.scrape.site import Site, serving

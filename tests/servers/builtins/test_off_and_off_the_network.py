@@ -15,8 +15,8 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream.app import App
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
-from mcp_hub.hub.engine import Engine
 from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import HUB, RpcError, StdioClient, fake, hub, spawned, write_config
 

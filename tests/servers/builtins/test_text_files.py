@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.security.file_access import RAW_TEXT_VARIABLE, strictest_policy
-from mcp_hub.servers.builtin import regular_files
-from mcp_hub.servers.builtin.settings import Settings
+from mcp_hub.servers.builtin import Settings, regular_files
 from mcp_hub.servers.builtin.text_files import tools
 from mcp_hub.servers.local.tool_results import ToolResult
 from tests.fakes.client import HUB, StdioClient, fake, spawned, write_config

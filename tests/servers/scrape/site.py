@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from mcp_hub.security.address_rules import AddressRules
-from mcp_hub.servers.builtin.settings import VARIABLE, Settings
+from mcp_hub.servers.builtin import VARIABLE, Settings
 from tests.fakes.client import StdioClient, spawned
 
 WEB = [sys.executable, "-m", "mcp_hub.servers", "web"]

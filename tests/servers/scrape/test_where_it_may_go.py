@@ -11,8 +11,8 @@ from yarl import URL
 
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.page_fetcher import Fetcher
-from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local.tool_results import ToolRefused
 from tests.fakes.client import StdioClient
 from tests.servers.scrape.site import Site, refused, scrape, scraper, serving, source

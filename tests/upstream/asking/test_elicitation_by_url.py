@@ -11,13 +11,21 @@ import pytest
 
 from tests.fakes.client import PATIENCE, RpcError, StdioClient
 from tests.hub.test_over_a_network import network_hub, sdk
-from tests.upstream.asking.test_servers_ask_handshake_clients import asked, asking, client_of, respond, text_of
+from tests.upstream.asking.test_servers_ask_handshake_clients import (
+    asked,
+    asking,
+    client_of,
+    named,
+    respond,
+    text_of,
+)
 from tests.upstream.asking.test_servers_ask_modern_clients import call, modern
 
 pytestmark = pytest.mark.anyio
 
 COMPLETE = "notifications/elicitation/complete"
 URL = {"mode": "url", "message": "Please", "url": "https://example.com/x"}
+NAMED = named("elicitation/create", URL)
 ACCEPTED = {"action": "accept"}
 
 
@@ -32,7 +40,7 @@ async def test_the_elicitation_id_of_a_handshake_server_is_prefixed_and_so_is_it
             "tools/call", {"name": "a__ask", "arguments": {"method": "elicitation/create", "params": params}}
         )
         (question,) = await asked(client)
-        assert question["params"] == {**params, "elicitationId": "a/id/1"}
+        assert question["params"] == {**NAMED, "elicitationId": "a/id/1", "future": 1}
         respond(client, question, result=ACCEPTED)
         async with asyncio.timeout(PATIENCE):
             assert text_of(await running) == {"result": ACCEPTED}
@@ -52,7 +60,7 @@ async def test_the_url_elicitation_required_error_passes_with_its_ids(tmp_path: 
             "code": -32042,
             "message": "Visit this first",
             "data": {
-                "elicitations": [{**URL, "elicitationId": "a/7", "url": "https://example.com/y", "future": 1}],
+                "elicitations": [{**NAMED, "elicitationId": "a/7", "url": "https://example.com/y", "future": 1}],
                 "future": 2,
             },
         }
@@ -69,7 +77,7 @@ async def test_a_modern_client_is_asked_to_open_the_urls_and_its_retry_is_execut
         ((key, request),) = first["inputRequests"].items()
         assert request == {
             "method": "elicitation/create",
-            "params": {**URL, "url": "https://example.com/y", "future": 1},
+            "params": {**NAMED, "url": "https://example.com/y", "future": 1},
         }
         retry = {"requestState": first["requestState"], "inputResponses": {key: ACCEPTED}}
         assert (await call(client, "a__visit", arguments, **retry))["resultType"] == "complete"
@@ -98,7 +106,7 @@ async def test_an_elicitation_of_a_modern_server_gets_an_id_and_its_completion_i
         running = client.start("tools/call", {"name": "a__ask", "arguments": question})
         (asked_for,) = await asked(client)
         minted = asked_for["params"].pop("elicitationId")
-        assert asked_for["params"] == URL
+        assert asked_for["params"] == NAMED
         respond(client, asked_for, result=ACCEPTED)
         async with asyncio.timeout(PATIENCE):
             assert text_of(await running) == {"key0": ACCEPTED}
@@ -122,7 +130,7 @@ async def test_a_completed_elicitation_is_notified_only_to_the_client_that_was_a
         return sdk(base + "/mcp", "handshake", elicitation_callback=elicit, message_handler=notified)
 
     async with (
-        network_hub(tmp_path / "hub", {"a": asking(allow=["elicitation"])}) as (_, base),
+        network_hub(tmp_path / "hub", {"a": asking()}) as (_, base),
         client("one", base) as one,
         client("two", base) as two,
         asyncio.timeout(PATIENCE),

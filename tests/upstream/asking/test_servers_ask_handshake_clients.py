@@ -69,6 +69,14 @@ def respond(client: StdioClient, question: dict[str, Any], **answer: Any) -> Non
     client.send_raw(json.dumps({"jsonrpc": "2.0", "id": question["id"], **answer}).encode() + b"\n")
 
 
+def named(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The params of a question of the server `a` as a client gets them."""
+    if method == "roots/list":
+        return params
+    words = {"message": f"a asks: {params['message']}"} if "message" in params else {}
+    return {**params, **words, "_meta": {"mcp-hub/server": "a"}}
+
+
 def text_of(message: dict[str, Any]) -> Any:
     return json.loads(message["result"]["content"][0]["text"])
 
@@ -82,13 +90,13 @@ def text_of(message: dict[str, Any]) -> Any:
         ("roots/list", {}, {"roots": [{"uri": "file:///x", "future": True}]}),
     ],
 )
-async def test_a_servers_request_reaches_the_client_and_the_response_the_server_unchanged(
+async def test_a_servers_request_reaches_the_client_by_its_name_and_the_response_the_server_unchanged(
     tmp_path: Path, era: str, method: str, params: dict[str, Any], result: dict[str, Any]
 ) -> None:
     async with client_of(tmp_path, asking("--era", era)) as client:
         call = client.start("tools/call", {"name": "a__ask", "arguments": {"method": method, "params": params}})
         (question,) = await asked(client)
-        assert (question["method"], question["params"]) == (method, params)
+        assert (question["method"], question["params"]) == (method, named(method, params))
         respond(client, question, result=result)
         async with asyncio.timeout(PATIENCE):
             answer = text_of(await call)
@@ -221,8 +229,8 @@ async def answer(client: Client) -> Any:
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 @pytest.mark.parametrize(
     "entry",
-    [asking(allow=["elicitation"]), asking(session="client"), asking("--era", "modern")],
-    ids=["shared and allowed", "a session each", "modern"],
+    [asking(), asking(session="client"), asking("--era", "modern")],
+    ids=["shared", "a session each", "modern"],
 )
 async def test_over_a_network_each_client_answers_the_requests_of_its_own_calls(
     tmp_path: Path, path: str, entry: dict[str, Any]
@@ -241,10 +249,10 @@ async def test_over_a_network_each_client_answers_the_requests_of_its_own_calls(
     assert (len(first), len(second)) == (2, 1)
 
 
-async def test_over_a_network_a_shared_server_may_send_requests_only_if_allowed(tmp_path: Path) -> None:
+async def test_a_shared_server_is_told_and_may_ask_nothing_that_its_entry_forbids(tmp_path: Path) -> None:
     heard: list[str] = []
     async with (
-        network_hub(tmp_path / "hub", {"a": asking()}) as (_, base),
+        network_hub(tmp_path / "hub", {"a": asking(allow=[])}) as (_, base),
         sdk(base + "/mcp", "handshake", **respondent("one", heard)) as client,
     ):
         declared = await client.call_tool("a__declared", {})
@@ -264,7 +272,7 @@ async def test_a_servers_request_that_several_clients_may_have_caused_is_refused
         return types.ElicitResult(action="cancel")
 
     async with (
-        network_hub(tmp_path / "hub", {"a": asking(allow=["elicitation"])}) as (_, base),
+        network_hub(tmp_path / "hub", {"a": asking()}) as (_, base),
         sdk(base + "/mcp", "handshake", elicitation_callback=slow) as one,
         sdk(base + "/mcp", "handshake", **respondent("two", others)) as two,
     ):

@@ -70,4 +70,4 @@ async def test_a_session_for_one_caller_uses_the_era_of_that_caller(tmp_path: Pa
             async with asyncio.timeout(PATIENCE):
                 result = await client.call_tool("a__ask", QUESTION)
             assert "handshake alone" in str(result.content)
-    assert heard == ["who?"]
+    assert heard == ["a asks: who?"]

@@ -120,7 +120,7 @@ OTHER: dict[str, Any] = {
     "cwd": Path("elsewhere"), "url": "http://x/", "headers": {"A": SecretStr("b")}, "tools_dir": Path("tools"),
     "namespace": "n", "enabled": False, "disabled_reason": "why", "required": True, "lazy": True, "session": "call",
     "max_sessions": 7, "era": "modern", "keep_catalog": False, "deadlines": Deadlines(call=5), "max_frame": 5,
-    "builtin": "web", "browser": True, "allow": ("roots",),
+    "max_questions": 7, "builtin": "web", "browser": True, "allow": ("roots",),
     "profile": Path("profile"), "headless": False, "executable": Path("chromium"),
     "policy": "deny", "roots": (FileRoot(at="/a/", path=Path("a"), mode="ro"),), "allow_over_network": True,
     "functions": "f", "native": SecretStr("[]"), "secrets": (SecretStr("secret"),),

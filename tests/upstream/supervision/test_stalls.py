@@ -15,8 +15,8 @@ import pytest
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.cli import GARBAGE_AFTER
+from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
-from mcp_hub.hub.engine import Engine
 from mcp_hub.observability.stalls import EVERY, STALL, StallMonitor, in_slices, in_thread, run_for
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.protocol.frames import LARGE, weighing, weighs_more

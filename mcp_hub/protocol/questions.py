@@ -1,0 +1,303 @@
+"""What a server may ask clients (sampling, elicitation, roots): which questions, how many in one call, how large."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from secrets import token_hex
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
+from mcp_hub.protocol.era import INPUT_REQUIRED
+from mcp_hub.protocol.frames import PER_VALUE, FrameError, encode, weighs_more
+from mcp_hub.protocol.server_requests import (
+    CAPABILITY,
+    ELICITATION,
+    ELICITATION_COMPLETE,
+    ELICITATION_ID,
+    Asker,
+    Json,
+    missing_capability,
+)
+from mcp_hub.text import printable
+
+MAX_QUESTIONS: Final = 3
+"""Questions of one call, unless the entry of the server says otherwise (`max_questions`)."""
+MAX_QUESTION: Final = 64 * 1024
+"""Bytes of the params of one question as JSON."""
+MAX_ENTRIES: Final = 20
+"""Questions of one call that its record names; the others are only counted."""
+ALLOWED: Final = tuple(CAPABILITY.values())
+"""What a server may ask for, unless its entry says otherwise (`allow`)."""
+SERVER_KEY: Final = "mcp-hub/server"
+"""The member of a question's `_meta` that names the server which asks."""
+ASKED_PREFIX: Final = "mcp-hub-asked:"
+"""Prefix of a server's `requestState` on its way through the hub: the number of questions so far stands behind it."""
+
+_EVERYTHING: Final[Mapping[str, Json]] = {
+    "sampling": {"tools": {}},
+    "elicitation": {"form": {}, "url": {}},
+    "roots": {},
+}
+"""The capabilities as they are declared to a server whose clients are not known yet."""
+
+
+class CallQuestions(msgspec.Struct, eq=False):
+    """The questions that were asked because of one call."""
+
+    asked: int = 0
+    """Questions that were put to the client."""
+    entries: list[dict[str, str]] = msgspec.field(default_factory=list)
+    """`{"method", "outcome"}` of each, for the record of the call; `reason` too where the hub refused it."""
+
+    def note(self, method: str, outcome: str, **more: str) -> dict[str, str]:
+        """Adds a question to the record of its call and returns its entry, whose outcome may change later."""
+        entry = {"method": method, "outcome": outcome, **more}
+        if len(self.entries) < MAX_ENTRIES:
+            self.entries.append(entry)
+        return entry
+
+    async def answer_of(self, asker: Asker, method: str, params: Json, entry: dict[str, str]) -> Json:
+        """Puts a question that was admitted to a client and returns its result. Raises ProtocolError as `ask` does."""
+        try:
+            result = await asker.ask(method, params)
+        except ProtocolError:
+            entry["outcome"] = "error"
+            raise
+        action = result.get("action")
+        entry["outcome"] = action if action in ("accept", "decline", "cancel") else "answered"
+        return result
+
+
+class QuestionRules(msgspec.Struct, frozen=True):
+    """What one server may ask. All of its sessions and both eras go by the same rules."""
+
+    server: str
+    allow: tuple[str, ...] = ALLOWED
+    most: int = MAX_QUESTIONS
+
+    def everything(self) -> Json:
+        """Returns the capabilities that a server is told whose clients are not known yet: all that are allowed."""
+        return {name: _EVERYTHING[name] for name in ALLOWED if name in self.allow}
+
+    def narrowed(self, capabilities: Mapping[str, Any]) -> Json:
+        """Returns the capabilities of a client that the server is told: without those that are not allowed."""
+        return {name: value for name, value in capabilities.items() if name not in ALLOWED or name in self.allow}
+
+    def admit(
+        self, method: str, params: Json, capabilities: Mapping[str, Any], questions: CallQuestions
+    ) -> tuple[Json, dict[str, str]]:
+        """Admits one question: counts it and notes it in the record of its call.
+
+        Args:
+            method: one of `CAPABILITY`.
+            capabilities: those that the client has declared.
+
+        Returns:
+            the params as the client gets them, which name the server, and the question's entry in the record.
+
+        Raises:
+            ProtocolError: the question is refused; this is the server's answer.
+        """
+        refusal = self._refusal(method, params, capabilities, questions)
+        if refusal is not None:
+            questions.note(method, "refused", reason=refusal.message)
+            raise refusal
+        questions.asked += 1
+        return self.named(method, params), questions.note(method, "unanswered")
+
+    def check_allowed(self, method: str, questions: CallQuestions) -> None:
+        """Raises ProtocolError, and notes it in the record of the call, if the server may not ask this at all."""
+        refusal = self._forbidden(method)
+        if refusal is not None:
+            questions.note(method, "refused", reason=refusal.message)
+            raise refusal
+
+    def admit_visit(self, params: Json, questions: CallQuestions) -> Json:
+        """Returns a URL that a server's error sends the client to, as `admit` does for a question.
+
+        Raises:
+            ProtocolError: it is refused; this is the error of the call.
+        """
+        admitted, entry = _admitted(self, ELICITATION, params, _EVERYTHING, questions)
+        entry["outcome"] = "passed on"
+        return admitted
+
+    def _forbidden(self, method: str) -> ProtocolError | None:
+        name = CAPABILITY[method]
+        if name in self.allow:
+            return None
+        text = f"The server {self.server!r} may not ask for {name} (setting: servers.{self.server}.allow)."
+        return ProtocolError(METHOD_NOT_FOUND, text)
+
+    def _refusal(
+        self, method: str, params: Json, capabilities: Mapping[str, Any], questions: CallQuestions
+    ) -> ProtocolError | None:
+        if (forbidden := self._forbidden(method)) is not None:
+            return forbidden
+        missing = missing_capability(capabilities, method, params)
+        if missing is not None:
+            return ProtocolError(METHOD_NOT_FOUND, f"The client has not declared {missing}: it cannot be asked.")
+        if questions.asked >= self.most:
+            setting = f"setting: servers.{self.server}.max_questions"
+            return ProtocolError(INVALID_REQUEST, f"A call may ask at most {self.most} questions ({setting}).")
+        if is_too_large(params):
+            return ProtocolError(INVALID_REQUEST, f"A question may have at most {MAX_QUESTION:,} bytes.")
+        return None
+
+    def named(self, method: str, params: Json) -> Json:
+        """Returns the params of a question with the name of its server, in words where a person reads it."""
+        if CAPABILITY[method] == "roots":
+            return params
+        meta = params.get("_meta")
+        named = {**params, "_meta": {**(meta if isinstance(meta, dict) else {}), SERVER_KEY: self.server}}
+        if method == ELICITATION:
+            named["message"] = f"{printable(self.server)} asks: {params.get('message', '')}"
+        return named
+
+
+def is_too_large(params: Json) -> bool:
+    """Returns whether the params of a question have more than `MAX_QUESTION` bytes. Takes bounded time."""
+    # What weighs more than this has more bytes in any case: each value has one at least.
+    try:
+        return weighs_more(params, MAX_QUESTION * PER_VALUE) or len(encode(params)) > MAX_QUESTION
+    except FrameError:
+        return True
+
+
+def with_count(state: Any, asked: int) -> Any:
+    """Returns a server's `requestState` with the number of questions so far, which comes back with the client's retry.
+
+    Nothing needs to be sealed: who changes the number is asked more questions himself, and no one else.
+    """
+    if state is None:
+        return f"{ASKED_PREFIX}{asked}"
+    return f"{ASKED_PREFIX}{asked}:{state}" if isinstance(state, str) else state
+
+
+def without_count(params: Json) -> tuple[Json, int]:
+    """Returns the params of a retry as the server is to see them, and the number of questions before it."""
+    state = params.get("requestState")
+    if not isinstance(state, str) or not state.startswith(ASKED_PREFIX):
+        return params, 0
+    count, colon, rest = state.removeprefix(ASKED_PREFIX).partition(":")
+    params = {key: value for key, value in params.items() if key != "requestState"}
+    if colon:
+        params["requestState"] = rest
+    return params, int(count) if count.isdecimal() and count.isascii() and len(count) < 4 else 0
+
+
+# --- rounds of a modern server -----------------------------------------------------------------------------------
+
+MAX_ROUNDS: Final = 20
+"""Rounds of one call in which a server asks again or says that it needs more time."""
+_POLL: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+"""Seconds between attempts where a server only says that it needs more time; the last one repeats."""
+
+Again = Callable[[Json], Awaitable[Json]]
+"""Sends the same request again with these params added."""
+
+
+def wants_input(result: Json) -> bool:
+    """Returns whether a modern result asks the client something instead of ending its request."""
+    return result.get("resultType") == INPUT_REQUIRED
+
+
+def pass_on(result: Json, rules: QuestionRules, capabilities: Mapping[str, Any], questions: CallQuestions) -> Json:
+    """Returns the questions of a modern server as a modern client gets them, to come back with the answers.
+
+    Raises:
+        ProtocolError: a question is refused.
+    """
+    requests = result.get("inputRequests")
+    passed = dict(result)
+    if isinstance(requests, dict) and requests:
+        passed["inputRequests"] = admitted = {}
+        for key, request in requests.items():
+            method, params = _read(request)
+            params, entry = _admitted(rules, method, params, capabilities, questions)
+            entry["outcome"] = "passed on"
+            admitted[key] = {**request, "params": params} if params else request
+    passed["requestState"] = with_count(result.get("requestState"), questions.asked)
+    return passed
+
+
+async def resolve_input_requests(
+    result: Json, rules: QuestionRules, asker: Asker | None, questions: CallQuestions, again: Again
+) -> Json:
+    """Puts a server's questions to the client, sends the request again, and returns its final result.
+
+    Raises:
+        ProtocolError: the client answered an error, or the server asked in a way that is not allowed.
+    """
+    polls = 0
+    sent: list[str] = []
+    for _ in range(MAX_ROUNDS + len(_POLL)):
+        if not wants_input(result):
+            return result
+        requests, state = result.get("inputRequests"), result.get("requestState")
+        more: Json = {} if state is None else {"requestState": state}
+        if isinstance(requests, dict) and requests:
+            polls = 0
+            more["inputResponses"] = await _answers(requests, rules, asker, questions, sent)
+        elif state is not None:
+            await asyncio.sleep(_POLL[min(polls, len(_POLL) - 1)])
+            polls += 1
+        else:
+            raise ProtocolError(INVALID_REQUEST, "The server asks for input and does not say which.")
+        result = await again(more)
+        while sent and asker is not None:
+            asker.tell(ELICITATION_COMPLETE, {ELICITATION_ID: sent.pop()})  # the server has taken it for done
+    raise ProtocolError(INVALID_REQUEST, f"The server asked for input more than {MAX_ROUNDS} times.")
+
+
+async def _answers(
+    requests: Json, rules: QuestionRules, asker: Asker | None, questions: CallQuestions, sent: list[str]
+) -> Json:
+    """Returns the client's results by the keys of the questions, which are asked at the same time if all may be asked.
+
+    The ids of elicitations by URL are appended to `sent`.
+    """
+    capabilities = asker.capabilities if asker is not None else {}
+    asks: dict[str, Coroutine[Any, Any, Json]] = {}
+    try:
+        for key, request in requests.items():
+            method, params = _read(request)
+            params, entry = _admitted(rules, method, params, capabilities, questions)
+            if params.get("mode") == "url" and ELICITATION_ID not in params:
+                sent.append(token_hex(16))  # the handshake revisions want one
+                params = {**params, ELICITATION_ID: sent[-1]}
+            assert asker is not None
+            asks[key] = questions.answer_of(asker, method, params, entry)
+    except ProtocolError:
+        for one in asks.values():
+            one.close()
+        raise
+    tasks = {key: asyncio.ensure_future(one) for key, one in asks.items()}
+    try:
+        await asyncio.gather(*tasks.values())
+    finally:
+        for task in tasks.values():
+            task.cancel()
+    return {key: task.result() for key, task in tasks.items()}
+
+
+def _read(request: Any) -> tuple[str, Json]:
+    """Returns method and params of one of a server's `inputRequests`. Raises ProtocolError if no client answers it."""
+    method = request.get("method") if isinstance(request, dict) else None
+    params = request.get("params") if isinstance(request, dict) else None
+    if not isinstance(method, str) or method not in CAPABILITY:
+        raise ProtocolError(INVALID_REQUEST, f"The server asks for {method!r}, which no client answers.")
+    return method, params if isinstance(params, dict) else {}
+
+
+def _admitted(
+    rules: QuestionRules, method: str, params: Json, capabilities: Mapping[str, Any], questions: CallQuestions
+) -> tuple[Json, dict[str, str]]:
+    """Admits a question whose refusal is told to the client: its call ends, and `Method not found` would mislead it."""
+    try:
+        return rules.admit(method, params, capabilities, questions)
+    except ProtocolError as refusal:
+        raise ProtocolError(INVALID_REQUEST, f"The call ends, as its server asks: {refusal.message}") from None

@@ -1,0 +1,90 @@
+"""The second conversation with a shared server that has both eras: each caller is served in its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from mcp_hub.config.models import Server
+from mcp_hub.errors import UpstreamAnswered
+from mcp_hub.protocol.era import Era
+from mcp_hub.transport import LinkError
+from mcp_hub.upstream.negotiation import PROBE_WAIT, NoAgreement
+from mcp_hub.upstream.session import UpstreamSession
+from mcp_hub.upstream.session_opener import CONNECT_ERRORS, OnNotification, SessionOpener
+from mcp_hub.upstream.session_pool import SessionPool
+
+log = logging.getLogger("mcp_hub.upstream")
+
+AS_LONG: Final = 2.0
+"""The second conversation may take so many times as long to open as the first one took, and `PROBE_WAIT` more."""
+
+
+class EraSessions:
+    """The session in the other era than the shared one; opened by the first caller of that era, closed when unused.
+
+    Lists, subscriptions and log levels belong to the shared session. `notified` takes what this one says of the lists.
+    """
+
+    def __init__(self, server: Server, opener: SessionOpener, notified: OnNotification) -> None:
+        self._id = server.id
+        self._opener = opener
+        self._notified = notified
+        self._pool: SessionPool[Era] = SessionPool(server.idle)
+
+    def __len__(self) -> int:
+        return len(self._pool)
+
+    @contextlib.asynccontextmanager
+    async def beside(self, shared: UpstreamSession, era: Era, opened_in: float) -> AsyncIterator[UpstreamSession]:
+        """Lends the session of an era for the block: `shared` itself if the server does not speak it.
+
+        Args:
+            opened_in: the seconds that opening the shared session took.
+        """
+        limit = PROBE_WAIT + AS_LONG * opened_in
+        async with contextlib.AsyncExitStack() as stack:
+            session = shared
+            try:
+                session = await stack.enter_async_context(self._pool.lend(era, partial(self._open, shared, limit)))
+            except CONNECT_ERRORS as error:
+                if _is_verdict(error):
+                    shared.agreement = msgspec.structs.replace(shared.agreement, only=True)  # for later sessions too
+                elif shared.is_local or isinstance(error, TimeoutError):
+                    shared.has_sole_era = True  # as far as this session is concerned: nobody waits for it again
+                log.info("%s is not spoken to in the %s era: %s", self._id, era, error or type(error).__name__)
+            yield session
+
+    async def _open(self, shared: UpstreamSession, limit: float) -> UpstreamSession:
+        async with asyncio.timeout(limit):
+            session = await self._opener.shared(None, self._notified, beside=shared)
+        if session.era == "handshake":
+            session.watch_for_changes(_ignore)  # on its standing stream the server's pings are answered
+        return session
+
+    @property
+    def open(self) -> list[UpstreamSession | None]:
+        """The sessions that are open; None for one that is being opened."""
+        return [self._pool.existing(era) for era in self._pool.keys]
+
+    async def close(self) -> None:
+        """Ends the session. Never raises."""
+        await self._pool.close()
+
+
+def _is_verdict(error: BaseException) -> bool:
+    """Returns whether a failed attempt says that the server does not have the era."""
+    if isinstance(error, UpstreamAnswered | NoAgreement):
+        return True
+    status = error.status if isinstance(error, LinkError) else None
+    return status is not None and 400 <= status < 500 and status not in (401, 403, 408, 425, 429)
+
+
+def _ignore() -> None:
+    pass

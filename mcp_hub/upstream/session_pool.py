@@ -1,0 +1,125 @@
+"""Sessions that are opened when they are first needed, lent to requests, and ended when they have been idle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from mcp_hub.upstream.session import UpstreamSession
+
+_SWEEP: Final = 60.0
+"""Seconds between two looks for idle sessions."""
+
+Open = Callable[[], Coroutine[Any, Any, UpstreamSession]]
+K = TypeVar("K", bound=Hashable)
+
+
+class _Slot(msgspec.Struct, eq=False):
+    opening: asyncio.Task[UpstreamSession]
+    in_flight: int = 0
+    last_used: float = msgspec.field(default_factory=time.monotonic)
+
+    @property
+    def dead(self) -> bool:
+        """Whether it cannot serve another request."""
+        task = self.opening
+        if not task.done():
+            return False
+        return task.cancelled() or task.exception() is not None or task.result().lost.is_set()
+
+
+class SessionPool(Generic[K]):
+    """Sessions by key. One is ended `idle` seconds after its last request; a dead one is replaced when it is needed."""
+
+    def __init__(self, idle: float) -> None:
+        self._idle = idle
+        self._slots: dict[K, _Slot] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def keys(self) -> Iterator[K]:
+        """The keys of the sessions, from the newest to the oldest."""
+        return reversed(self._slots)
+
+    @contextlib.asynccontextmanager
+    async def lend(self, key: K, open_session: Open) -> AsyncIterator[UpstreamSession]:
+        """Lends the session of a key for the block, and opens one if there is none. Raises what opening it raises."""
+        slot = self._slots.get(key)
+        if slot is not None and slot.dead:
+            self.end(key)
+            slot = None
+        if slot is None:
+            slot = self._slots[key] = _Slot(asyncio.get_running_loop().create_task(open_session()))
+            self._schedule()
+        slot.in_flight += 1
+        try:
+            yield await asyncio.shield(slot.opening)
+        finally:
+            slot.in_flight -= 1
+            slot.last_used = time.monotonic()
+
+    def has(self, key: K) -> bool:
+        """Returns whether there is a session of this key, or one that is being opened."""
+        slot = self._slots.get(key)
+        return slot is not None and not slot.dead
+
+    def existing(self, key: K) -> UpstreamSession | None:
+        """Returns the session of a key if it is open."""
+        return self._slots[key].opening.result() if self.has(key) and self._slots[key].opening.done() else None
+
+    def end_dead(self) -> None:
+        """Ends the longest unused of the dead sessions, if there is one."""
+        self._sweep(0.0, at_most=1)
+
+    def end(self, key: K) -> None:
+        """Ends the session of a key in the background."""
+        task = asyncio.get_running_loop().create_task(_close(self._slots.pop(key)))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _schedule(self) -> None:
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(min(_SWEEP, self._idle), self._sweep_idle)
+
+    def _sweep_idle(self) -> None:
+        self._sweeper = None
+        self._sweep(self._idle, at_most=len(self._slots))
+        if self._slots:
+            self._schedule()
+
+    def _sweep(self, life: float, at_most: int) -> None:
+        """Ends the longest unused sessions that are dead, or idle for `life` seconds (0: dead ones only)."""
+        now = time.monotonic()
+        idle = [
+            (slot.last_used, key)
+            for key, slot in self._slots.items()
+            if slot.dead or (life and not slot.in_flight and now - slot.last_used > life)
+        ]
+        for _, key in sorted(idle, key=lambda pair: pair[0])[:at_most]:
+            self.end(key)
+
+    async def close(self) -> None:
+        """Ends all sessions at the same time. Never raises."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for key in list(self._slots):
+            self.end(key)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+
+async def _close(slot: _Slot) -> None:
+    slot.opening.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        session = await slot.opening
+        await session.close()

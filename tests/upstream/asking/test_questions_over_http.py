@@ -1,0 +1,300 @@
+"""A server over streamable HTTP that all clients share asks those whose calls it runs, in any pair of eras."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import MCPError, types
+from mcp.client.client import Client
+
+from tests.fakes.client import PATIENCE, StdioClient, write_config
+from tests.hub.test_over_a_network import network_hub, sdk
+from tests.peers.catalogue import free_port, network_server
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),  # of the handshake era
+]
+
+ASKING = str(Path(__file__).parent.parent.parent / "fakes" / "asking_over_http.py")
+ERAS = ("handshake", "modern")
+PLAIN = ("both", "handshake", "modern", "confused")
+"""Entries with a URL alone, by the eras their server has."""
+SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "2+2?"}}], "maxTokens": 5}
+
+
+@dataclass
+class Place:
+    """A hub on a network before the asking server, under several names."""
+
+    base: str
+    records: Path
+    printed: Path
+    """What the server prints."""
+    process: StdioClient
+
+    def client(self, era: str, person: Person | None = None, path: str = "/mcp") -> Client:
+        return sdk(self.base + path, era, **(person.answers if person is not None else {}))
+
+
+@contextlib.asynccontextmanager
+async def running(tmp: Path, **entries: dict[str, Any]) -> AsyncIterator[Place]:
+    """A hub with these entries; `path` of one is where the server is asked, the rest goes into the file."""
+    port = free_port()
+    log = tmp / "asking.log"
+    async with network_server([sys.executable, ASKING, str(port)], port, log=log):
+        url = f"http://127.0.0.1:{port}/"
+        servers = {
+            name: {"url": url + entry.get("path", "mcp"), **{key: entry[key] for key in entry if key != "path"}}
+            for name, entry in entries.items()
+        }
+        records = tmp / "records"
+        async with network_hub(tmp / "hub", servers, call_log=str(records), watch=False) as (process, base):
+            yield Place(base, records, log, process)
+
+
+@pytest.fixture(scope="module")
+async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    entries: dict[str, dict[str, Any]] = {name: {"path": name} for name in PLAIN if name != "both"}
+    entries |= {"both": {}, "nothing": {"allow": []}, "forms": {"allow": ["elicitation"]}, "one": {"max_questions": 1}}
+    async with running(tmp_path_factory.mktemp("asking"), **entries) as found:
+        yield found
+
+
+@dataclass
+class Person:
+    """Answers a client's questions by its name, when it may."""
+
+    name: str
+    asked: list[str] = field(default_factory=list)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it is asked."""
+    may: asyncio.Event | None = None
+    """What it waits for before it answers."""
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """What an SDK client is made with."""
+
+        async def elicit(context: Any, params: Any) -> types.ElicitResult:
+            await self._hear(params.message)
+            return types.ElicitResult(action="accept", content={"name": self.name})
+
+        async def sample(context: Any, params: Any) -> types.CreateMessageResult:
+            await self._hear(params.messages[0].content.text)
+            content = types.TextContent(type="text", text=self.name)
+            return types.CreateMessageResult(role="assistant", content=content, model="none")
+
+        return {"elicitation_callback": elicit, "sampling_callback": sample}
+
+    async def _hear(self, question: str) -> None:
+        self.asked.append(question)
+        self.came.set()
+        if self.may is not None:
+            async with asyncio.timeout(PATIENCE):
+                await self.may.wait()
+
+
+async def said(client: Client, tool: str, **arguments: Any) -> Any:
+    """What a tool answers; the code of the error if the call ends in one."""
+    async with asyncio.timeout(PATIENCE):
+        try:
+            result = await client.call_tool(tool, arguments)
+        except MCPError as error:
+            return error.error.code
+    assert not result.is_error, result
+    return json.loads(result.content[0].text)  # type: ignore[union-attr]
+
+
+def names_in(answer: Any) -> list[str]:
+    """The names that answers are given with, whichever era the server was spoken to in."""
+    given = [one["result"] for one in answer] if isinstance(answer, list) else list(answer.values())
+    return [one["content"].get("name") or one["content"]["text"] for one in given]
+
+
+def refusals_in(answer: Any) -> list[int]:
+    """The codes of the refusals, those that a server gets or the one that ends the call."""
+    return [answer] if isinstance(answer, int) else [one["error"]["code"] for one in answer if "error" in one]
+
+
+@pytest.mark.parametrize(("era", "server", "path"), list(itertools.product(ERAS, PLAIN, ("/mcp", "/sse"))))
+async def test_a_plain_entry_lets_a_server_ask_clients_of_both_eras(
+    place: Place, era: str, server: str, path: str
+) -> None:
+    person = Person("Ada")
+    async with place.client(era, person, path) as client:
+        assert names_in(await said(client, f"{server}__ask")) == ["Ada"]
+        sampled = await said(client, f"{server}__ask", method="sampling/createMessage", params=SAMPLING)
+        assert names_in(sampled) == ["Ada"]
+    assert person.asked == [f"{server} asks: who?", "2+2?"]
+
+
+@pytest.mark.parametrize(("server", "spoken"), [("both", ERAS), ("handshake", ERAS[:1] * 2), ("modern", ERAS[1:] * 2)])
+async def test_a_server_is_spoken_to_in_the_era_of_each_caller_if_it_has_that(
+    place: Place, server: str, spoken: tuple[str, str]
+) -> None:
+    async with place.client("handshake") as old, place.client("modern") as new:
+        for _ in range(2):
+            assert (await said(old, f"{server}__era"), await said(new, f"{server}__era")) == spoken
+
+
+async def test_a_server_that_answers_the_handshake_in_another_era_keeps_its_one_conversation(place: Place) -> None:
+    async with place.client("handshake") as client:
+        assert await said(client, "confused__era") == "modern"
+
+
+@pytest.mark.parametrize("server", ["both", "handshake"])
+@pytest.mark.parametrize("eras", list(itertools.combinations_with_replacement(ERAS, 2)), ids="-".join)
+async def test_two_callers_at_once_are_each_asked_by_their_own_calls_only(
+    place: Place, server: str, eras: tuple[str, str]
+) -> None:
+    release = asyncio.Event()
+    one, two = Person("Ada", may=release), Person("Ben", may=release)
+    async with place.client(eras[0], one) as first, place.client(eras[1], two) as second:
+        answers = [asyncio.ensure_future(said(client, f"{server}__ask", count=2)) for client in (first, second)]
+        async with asyncio.timeout(PATIENCE):
+            await one.came.wait()
+            await two.came.wait()  # both calls have a question open
+        release.set()
+        found = [names_in(await answer) for answer in answers]
+    handshake = [["Ada"] * 2, ["Ben"] * 2]
+    assert found == [names[: len(got)] for names, got in zip(handshake, found, strict=True)]
+    assert (len(one.asked), len(two.asked)) == (2, 2)
+
+
+@pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
+async def test_a_caller_that_cannot_be_asked_is_not_and_nobody_is_in_its_place(
+    place: Place, era: str, server: str
+) -> None:
+    able, other = Person("Ada"), "modern" if era == "handshake" else "handshake"
+    async with place.client(other, able) as bystander, place.client(era) as unable:
+        assert await said(bystander, f"{server}__era")
+        assert refusals_in(await said(unable, f"{server}__ask")) in ([-32601], [-32600])
+    assert able.asked == []
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_an_entry_forbids_is_neither_declared_nor_passed_on(place: Place, era: str) -> None:
+    person = Person("Ada")
+    async with place.client(era, person) as client:
+        declared = [set(await said(client, f"{server}__declared")) for server in ("both", "forms", "nothing")]
+        assert declared[0] >= {"elicitation", "sampling"}
+        assert declared[1:] == [{"elicitation"}, set()]
+        assert refusals_in(await said(client, "nothing__ask")) in ([-32601], [-32600])
+        sampling = await said(client, "forms__ask", method="sampling/createMessage", params=SAMPLING)
+        assert refusals_in(sampling) in ([-32601], [-32600])
+        assert person.asked == []
+        assert names_in(await said(client, "forms__ask")) == ["Ada"]
+
+
+@pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
+async def test_the_fourth_question_of_a_call_is_refused(place: Place, era: str, server: str) -> None:
+    person = Person("Ada")
+    async with place.client(era, person) as client:
+        assert refusals_in(await said(client, f"{server}__ask", count=4)) == [-32600]
+        assert len(person.asked) == 3
+        assert names_in(await said(client, f"{server}__ask")) == ["Ada"]  # the next call has its own three
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_entry_says_how_many_questions_a_call_may_ask(place: Place, era: str) -> None:
+    person = Person("Ada")
+    async with place.client(era, person) as client:
+        assert refusals_in(await said(client, "one__ask", count=2)) == [-32600]
+    assert len(person.asked) == 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_of_too_many_questions_at_once_none_is_asked(place: Place, era: str) -> None:
+    person = Person("Ada")
+    async with place.client(era, person) as client:
+        assert await said(client, "modern__at_once", count=4) == -32600
+        assert person.asked == []
+        assert names_in(await said(client, "modern__at_once", count=3)) == ["Ada"] * 3
+
+
+@pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
+async def test_a_question_of_65_kib_is_refused_and_one_of_63_is_not(place: Place, era: str, server: str) -> None:
+    person = Person("Ada")
+
+    def question(size: int) -> dict[str, Any]:
+        return {"message": "x" * size * 1024, "requestedSchema": {"type": "object", "properties": {}}}
+
+    async with place.client(era, person) as client:
+        assert refusals_in(await said(client, f"{server}__ask", params=question(65))) == [-32600]
+        assert person.asked == []
+        assert names_in(await said(client, f"{server}__ask", params=question(63))) == ["Ada"]
+
+
+async def test_a_request_in_a_modern_conversation_reaches_no_modern_caller(place: Place) -> None:
+    """The modern era has no requests of servers; the call that it comes with goes on."""
+    person = Person("Ada")
+    async with place.client("modern", person) as client, asyncio.timeout(PATIENCE):
+        result = await client.call_tool("modern__stray", {})
+    assert "did not wait" in str(result.content)
+    assert person.asked == []
+
+
+async def records_of(place: Place, client: Client, name: str, count: int) -> list[dict[str, Any]]:
+    """The records of a tool, once there are so many."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            lines = map(json.loads, place.records.read_text().splitlines() if place.records.exists() else ())
+            if len(found := [line for line in lines if line.get("name") == name]) >= count:
+                return found
+            await client.list_tools()
+
+
+async def test_the_record_of_a_call_has_its_questions(tmp_path: Path) -> None:
+    person = Person("Ada")
+    async with running(tmp_path, up={"path": "handshake"}) as place, place.client("handshake", person) as client:
+        await said(client, "up__ask", count=4)
+        await said(client, "up__ask", method="sampling/createMessage", params=SAMPLING)
+        first, second = (line["questions"] for line in await records_of(place, client, "up__ask", 2))
+    assert [one["outcome"] for one in first] == ["accept"] * 3 + ["refused"]
+    assert "max_questions" in first[-1]["reason"]
+    assert second == [{"method": "sampling/createMessage", "outcome": "answered"}]
+
+
+async def test_a_conversation_that_nobody_uses_is_ended(tmp_path: Path) -> None:
+    async with running(tmp_path, up={"idle": 0.5}) as place:
+        async with place.client("handshake") as old:
+            assert await said(old, "up__era") == "handshake"
+        async with place.client("modern") as new, asyncio.timeout(PATIENCE):
+            while "a session has ended" not in place.printed.read_text():
+                assert await said(new, "up__era") == "modern"
+        async with place.client("handshake") as old:
+            assert await said(old, "up__era") == "handshake"
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("path", ["mcp", "handshake"])
+async def test_a_question_that_is_open_survives_a_new_configuration(tmp_path: Path, era: str, path: str) -> None:
+    """Its entry is kept at first, and then forbids what is being asked: that holds from the next call on."""
+    person = Person("Ada", may=asyncio.Event())
+    assert person.may is not None
+    async with running(tmp_path, up={"path": path}) as place, place.client(era, person) as client:
+        answer = asyncio.ensure_future(said(client, "up__ask"))
+        async with asyncio.timeout(PATIENCE):
+            await person.came.wait()
+        directory = tmp_path / "hub"
+        servers = json.loads((directory / "servers.json").read_text())["servers"]
+        narrowed = {**servers["up"], "allow": []}
+        for count, entry in enumerate((servers["up"], narrowed), 1):
+            write_config(directory, {"up": entry, "more": servers["up"]}, watch=False)
+            place.process.process.send_signal(signal.SIGHUP)
+            await place.process.until(lambda n=count: place.process.stderr.count(b"servers.json again") >= n)
+        person.may.set()
+        assert names_in(await answer) == ["Ada"]
+        assert refusals_in(await said(client, "up__ask")) in ([-32601], [-32600])
+    assert len(person.asked) == 1
