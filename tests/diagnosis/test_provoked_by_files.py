@@ -194,3 +194,9 @@ def test_a_name_that_two_files_have(tmp_path: Path) -> None:
     written(tmp_path / "configs" / "tool_sets", "tools: [a__echo]", "same.yaml")
     assert codes.DUPLICATE in checked(path)
     assert codes.DUPLICATE in found(path)
+
+
+def test_a_file_that_is_laid_over_another(tmp_path: Path) -> None:
+    path, other = configured(tmp_path, {"a": TRUE}), written(tmp_path, "servers: {a: {command: other}}", "over.yaml")
+    assert codes.FILE_OVERLAID in checked(path, "--config", str(other))
+    assert codes.FILE_OVERLAID in found(path, "--config", str(other))
