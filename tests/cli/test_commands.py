@@ -51,9 +51,8 @@ def test_several_files_are_one_configuration_in_every_command(tmp_path: Path) ->
     files = ["--config", str(team), "--config", str(mine)]
     done = run("check", *files)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "2 of 2 servers work")
-    assert re.search(
-        rf"^warning: {mine}:\d+: servers.other: replaces {team}:\d+: servers.other \[HUB-132\]$", done.stderr, re.MULTILINE
-    )
+    replaced = rf"^warning: {mine}:\d+: servers.other: replaces {team}:\d+: servers.other \[HUB-132\]$"
+    assert re.search(replaced, done.stderr, re.MULTILINE)
     assert run("call", "other__add", "a=1", "b=2", *files).stdout == "3\n"
     tools = run("tools", "--tool-set", "few", *files).stdout
     assert [line.split()[0] for line in tools.splitlines()] == ["up__echo", "other__add"]
