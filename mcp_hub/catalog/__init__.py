@@ -246,6 +246,10 @@ class Catalog:
         prefixed = names.expose_uri(upstream, uri)
         return prefixed if foreign or (other is None and self._by_template(prefixed) is not None) else uri
 
+    def parts(self) -> list[Any]:
+        """Returns the entries and pages it consists of."""
+        return [*(entry for entries in self._entries.values() for entry in entries), *self._pages.values()]
+
     @cached_property
     def fingerprint(self) -> str:
         """32 hexadecimal digits that change exactly when a list changes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Final, Literal, NamedTuple
@@ -112,6 +112,10 @@ class _Claim(msgspec.Struct):
     former: CatalogEntry | None
     mended: bool
     """Whether invalid characters were replaced, which is reported at every build."""
+    exposed: str | None = None
+    """Its name; None until it has one."""
+    losses: list[tuple[str, str]] = []
+    """(reason, severity) for the second name that it gets; empty if it gets none."""
 
     @property
     def route(self) -> Route:
@@ -178,6 +182,11 @@ class Merge:
             yield
             tools.append(shown.tool(entry))
         entries[TOOLS] = tuple(tools)
+        held = [claim for of_kind in claims.values() for claim in of_kind.values()]
+        claims.clear()
+        while held:  # freeing 50,000 at once would keep the loop for 15 ms
+            yield
+            del held[-64:]
         return Merged(entries, tuple(self._findings), shown.unlisted)
 
     def _claim(self, source: CatalogSource, item: Item) -> Generator[None, None, _Claim | None]:
@@ -219,27 +228,29 @@ class Merge:
         for claim in claims:
             yield
             groups.setdefault(claim.wanted, []).append(claim)
-        given: dict[str, _Claim] = {}
-        second: list[tuple[_Claim, str, str]] = []
+        given: set[str] = set()
         for name, group in groups.items():
             yield
             winner = self._winner(kind, name, group)
             if winner is not None:
-                given[name] = winner
+                winner.exposed = name
+                given.add(name)
             for claim in group:
                 if claim is not winner:
-                    second.extend((claim, *loss) for loss in self._loses(kind, name, claim, winner))
+                    claim.losses = self._loses(kind, name, claim, winner)
         if kind in (TOOLS, PROMPTS):
-            yield from self._warn_of_lookalikes(list(given.values()))
-        for claim, reason, severity in sorted(second, key=lambda loss: loss[0].order):
+            yield from self._warn_of_lookalikes(claims)
+        for claim in claims:
             yield
-            other = self._second_name(kind, claim, given)
-            given[other] = claim
-            self._find(claim.item, f"{reason}; it is exposed as {other!r}", severity)
+            for reason, severity in claim.losses:
+                claim.exposed = other = self._second_name(kind, claim, given)
+                given.add(other)
+                self._find(claim.item, f"{reason}; it is exposed as {other!r}", severity)
         entries: list[CatalogEntry] = []
-        for exposed, claim in sorted(given.items(), key=lambda pair: pair[1].order):
+        for claim in claims:
             yield
-            entries.append(_entry(exposed, claim))
+            if claim.exposed is not None:
+                entries.append(_entry(claim.exposed, claim))
         return tuple(entries)
 
     def _winner(self, kind: Kind, name: str, group: list[_Claim]) -> _Claim | None:
@@ -284,7 +295,7 @@ class Merge:
             self._find(claim.item, f"{same} {name!r} and comes first; it is left out", severity, kept=owner)
         return []
 
-    def _second_name(self, kind: Kind, claim: _Claim, given: Mapping[str, _Claim]) -> str:
+    def _second_name(self, kind: Kind, claim: _Claim, given: Collection[str]) -> str:
         upstream = claim.route.upstream
         if kind in (RESOURCES, TEMPLATES):
             return names.expose_uri(upstream, claim.route.name)
@@ -298,8 +309,10 @@ class Merge:
 
     def _warn_of_lookalikes(self, claims: list[_Claim]) -> Generator[None]:
         seen: dict[str, _Claim] = {}
-        for claim in sorted(claims, key=lambda one: one.order):
+        for claim in claims:
             yield
+            if claim.exposed is None:
+                continue
             other = seen.setdefault(names.lookalike(claim.source.namespace, claim.item.local), claim)
             if other.route.upstream != claim.route.upstream:
                 problem = f"its name looks like {other.wanted!r} of {other.route.upstream!r}: only case or '_' differ"

@@ -24,7 +24,8 @@ from mcp_hub.config.variables import VariableScope, has_variable
 from mcp_hub.editing.secret_store import KeptSecret, SecretStore
 from mcp_hub.editing.server_file import ServerFile
 from mcp_hub.errors import ConfigError
-from mcp_hub.registry import Input
+from mcp_hub.registry import Input, Package
+from mcp_hub.registry.bundles import BundleStore, default_directory
 from mcp_hub.registry.candidate import ID, Candidate, Finder
 from mcp_hub.registry.package_index import PackageIndex
 from mcp_hub.registry.sources import registry_of
@@ -33,6 +34,8 @@ from mcp_hub.text import printable
 
 MAX_VALUES: Final = 100
 RELOADS: Final = "A hub that is running takes it over by itself."
+_PLAIN: Final = Server(id="any", transport="stdio", command="any", namespace="")
+"""A server whose entry declares nothing."""
 EXAMPLES: Final = """examples:
   mcp-hub add time                                      a server of the bundled list
   mcp-hub add filesystem --set directory=~/Documents    with what it needs
@@ -66,8 +69,14 @@ def run(options: argparse.Namespace) -> int:
         RegistryError: the registry cannot be used.
     """
     set_up_logging(options.verbose, quiet=True)
-    file = ServerFile.open(path_to_edit(options))
+    file = ServerFile.open(path_to_edit(options, alone=True))
     candidate = run_loop(_find(options))
+    if (bundle := candidate.bundle) is not None:
+        code = _download(bundle, candidate, options)
+        if code != OK:
+            return code
+        offer = run_loop(BundleStore(default_directory()).get(bundle, Path.home()))
+        candidate = msgspec.structs.replace(candidate, offer=offer)
     values = _complete(candidate, _values(options.values, candidate), asking=can_ask() and not options.json)
     if missing := candidate.missing(values):
         return _report_missing(candidate, missing, as_json=options.json)
@@ -91,6 +100,19 @@ def run(options: argparse.Namespace) -> int:
     if code != OK:
         return code
     return _try_and_write(addition, server, options, command)
+
+
+def _download(bundle: Package, candidate: Candidate, options: argparse.Namespace) -> int:
+    """Confirms the download of a bundle, whose command line is only known then."""
+    if BundleStore(default_directory()).has(bundle):
+        return OK
+    note = f"It is a bundle: {bundle.identifier} (SHA-256 {bundle.sha256})"
+    facts = {"server": candidate.id, "download": bundle.identifier, "sha256": bundle.sha256}
+    words = ("download", bundle.identifier, str(bundle.sha256))
+    plan = Plan(commands=(words,), notes=(candidate.origin, note), facts=facts)
+    code = confirm(plan, options, "Download and unpack it, to see what it would run?")
+    options.confirm = None  # what it would run is confirmed by a token of its own
+    return code
 
 
 def _try_and_write(addition: Addition, server: Server, options: argparse.Namespace, command: list[str]) -> int:
@@ -188,7 +210,8 @@ def is_secret(candidate: Candidate, name: str, value: str) -> bool:
 
 
 async def _find(options: argparse.Namespace) -> Candidate:
-    finder = Finder(lambda: registry_of(os.environ, Path.home()), PackageIndex(os.environ, Path.home()), has_program)
+    seen = child_environment(_PLAIN, os.environ, Path.home())  # what npx and uvx see when the hub starts them
+    finder = Finder(lambda: registry_of(os.environ, Path.home()), PackageIndex(seen, Path.home()), has_program)
     what = options.what
     if options.command_line is not None:
         if not options.command_line:
@@ -208,9 +231,8 @@ async def _find(options: argparse.Namespace) -> Candidate:
 
 def has_program(name: str) -> bool:
     """Returns whether a program is installed where the hub would look for it."""
-    server = Server(id=name, transport="stdio", command=name, namespace="")
     try:
-        find_command(name, child_environment(server, os.environ, Path.home())["PATH"], None)
+        find_command(name, child_environment(_PLAIN, os.environ, Path.home())["PATH"], None)
     except CommandNotFound:
         return False
     return True

@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 def switch(options: argparse.Namespace, *, on: bool) -> int:
     """Changes the one key that says whether a server is on, and shows the difference. `undo` takes it back."""
     set_up_logging(options.verbose, quiet=True)
-    file = ServerFile.open(path_to_edit(options))
+    file = ServerFile.open(path_to_edit(options, alone=True))
     file.switch(options.server, on=on)
     plan = Plan((file.edit(),), facts={"server": options.server, "enabled": on})
     shown, state = printable(options.server, 100), "on" if on else "off"

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     files = [file for name in options.sources for file in _named(name, machine)]
     if not options.sources:
         files = find_client_files(machine)
-    target = ServerFile.open(path_to_edit(options))
+    target = ServerFile.open(path_to_edit(options, alone=True))
     found = plan_import(files, target, SecretStore.of_user(), machine)
     facts = {"file": str(target.path), "servers": [server.as_json() for server in found.servers]}
     notes = [*found.notes, *(_of_project(machine) if not options.sources else ())]

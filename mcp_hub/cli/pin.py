@@ -12,13 +12,15 @@ from typing import Any
 
 from mcp_hub import codes
 from mcp_hub.cli import FAILED, OK, json_text
+from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, confirm
 from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
-from mcp_hub.diagnosis.servers import screen_findings
+from mcp_hub.diagnosis.servers import FindingRow, screen_findings
+from mcp_hub.editing.edit import Edit
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
-from mcp_hub.policy.pins import PINS_OF_SERVER, PinsByServer, pin_mode, pins_file, read_pins, write_pins
+from mcp_hub.policy.pins import PINS_OF_SERVER, PinsByServer, pin_mode, pins_file, pins_text, read_pins, write_pins
 from mcp_hub.protocol.kinds import Kind
 from mcp_hub.security.pinning import PARTS, PinRecord, differences, fingerprint, instructions_difference, record_of
 from mcp_hub.text import printable
@@ -37,7 +39,10 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `mcp-hub pin [SERVER ...] [--show | --diff] [--json] [--config F]`."""
+    """Adds the arguments of `mcp-hub pin [SERVER ...] [--show | --diff] [--yes | --confirm T] [--json] [--config F]`.
+
+    `--show` and `--diff` change nothing, and so need no confirmation.
+    """
     parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     parser.add_argument("servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are on)")
@@ -45,10 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--show", action="store_true", help="only print what is pinned; no server is asked")
     what.add_argument("--diff", action="store_true", help="only print what differs from what is pinned; 1 if it does")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+    add_confirmation_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 if all was pinned or nothing differs, 1 if something differs or a server is not available."""
+    """Returns 0 if all was pinned or nothing differs, 1 if something differs or a server is not available.
+
+    What replaces or drops a part of the record is shown and confirmed before: 3 if it was not, 4 if the preview that
+    was confirmed is out of date.
+    """
     config = load(options, quiet=True)
     known = [server.id for server in config.servers]
     for name in options.servers:
@@ -62,17 +72,29 @@ def run(options: argparse.Namespace) -> int:
     recorded = read_pins(path)
     if options.show:
         return _show(path, recorded, options.servers or sorted(recorded), as_json=options.json)
-    return run_loop(_pin(config, path, recorded, options))
+    found, warnings = run_loop(_ask(config, recorded, options))
+    for one in () if options.json else found:
+        if one["problem"] is not None:
+            print(f"{one['server']}: not there, nothing changes: {one['problem']}", file=sys.stderr)
+    if options.diff:
+        return _print_diff(path, found, as_json=options.json)
+    for row in warnings:
+        print(f"warning: {row['server']}: {row['kind']} {row['name']}: {row['problem']}", file=sys.stderr)
+    forgotten = sorted(recorded.keys() - set(known)) if not options.servers else []
+    return _record(config, path, recorded, found, forgotten, options)
 
 
 Facts = dict[str, Any]
 """What is found of one server; `record` is not for printing."""
 
 
-async def _pin(config: Config, path: Path, recorded: PinsByServer, options: argparse.Namespace) -> int:
-    # Servers are asked without pins, as these may hide items.
+async def _ask(
+    config: Config, recorded: PinsByServer, options: argparse.Namespace
+) -> tuple[list[Facts], list[FindingRow]]:
+    """Asks the servers what they list. Returns what is found of each, and the findings of the screen."""
     named: list[str] = options.servers
     wanted = [one for one in config.servers if one.id in named or (not named and one.enabled)]
+    # They are asked without pins, as these may hide items.
     asked = tuple(
         PINS_OF_SERVER.changed(one, "off").model_copy(update={"enabled": one.enabled and one in wanted})
         for one in config.servers
@@ -80,26 +102,41 @@ async def _pin(config: Config, path: Path, recorded: PinsByServer, options: argp
     async with Engine(config.model_copy(update={"servers": asked})) as hub:
         await connect_all(hub)
         warnings = [] if options.diff else screen_findings(hub)
-        found = [_compared(hub.upstreams[server.id], recorded.get(server.id)) for server in wanted]
-    failed = any(one["problem"] is not None for one in found)
-    if not options.json:
-        _print_found(found, whole=options.diff)
-    for row in warnings:
-        print(f"warning: {row['server']}: {row['kind']} {row['name']}: {row['problem']}", file=sys.stderr)
-    if options.diff:
-        if options.json:
-            print(json_text({"file": str(path), "servers": [_as_json(one) for one in found]}))
-        return FAILED if failed or any(one["differences"] or not one["pinned"] for one in found) else OK
-    known = {server.id for server in config.servers}
-    forgotten = sorted(recorded.keys() - known) if not named else []
+        return [_compared(hub.upstreams[server.id], recorded.get(server.id)) for server in wanted], warnings
+
+
+def _print_diff(path: Path, found: Sequence[Facts], *, as_json: bool) -> int:
+    if as_json:
+        print(json_text({"file": str(path), "servers": [_as_json(one) for one in found]}))
+    for line in () if as_json else _difference_lines(found, whole=True):
+        print(line)
+    return FAILED if any(one["problem"] or one["differences"] or not one["pinned"] for one in found) else OK
+
+
+def _record(
+    config: Config,
+    path: Path,
+    recorded: PinsByServer,
+    found: Sequence[Facts],
+    forgotten: Sequence[str],
+    options: argparse.Namespace,
+) -> int:
+    """Writes the record. What replaces or drops a part of the one before is confirmed first."""
     kept = {id: one for id, one in recorded.items() if id not in forgotten}
-    write_pins(path, {**kept, **{one["server"]: one["record"] for one in found if one["record"] is not None}})
+    pins = {**kept, **{one["server"]: one["record"] for one in found if one["record"] is not None}}
+    gone = [f"{printable(id)}: no longer in the configuration, is forgotten" for id in forgotten]
+    lines = [*_difference_lines(found), *gone]
+    if gone or any(one["differences"] for one in found):
+        plan = Plan((Edit(path, path.read_bytes(), pins_text(pins).encode()),), notes=tuple(lines))
+        if (code := confirm(plan, options, "Record what they list now?")) != OK:
+            return code
+    elif not options.json:
+        print("\n".join(lines), end="\n" if lines else "")
+    write_pins(path, pins)
+    failed = any(one["problem"] is not None for one in found)
     if options.json:
-        told = {"file": str(path), "servers": [_as_json(one) for one in found], "forgotten": forgotten}
-        print(json_text({**told, "warnings": warnings}))
+        print(json_text({"file": str(path), "servers": [_as_json(one) for one in found], "forgotten": forgotten}))
         return FAILED if failed else OK
-    for id in forgotten:
-        print(f"{printable(id)}: no longer in the configuration, forgotten")
     for one in found:
         if one["record"] is not None:
             mode = pin_mode(config, next(server for server in config.servers if server.id == one["server"]))
@@ -144,17 +181,16 @@ def _described(record: PinRecord) -> Facts:
     return {"fingerprint": record.fingerprint, **{kind.name: len(record.items.get(kind, {})) for kind in PARTS}}
 
 
-def _print_found(found: Iterable[Facts], *, whole: bool) -> None:
-    """Prints how servers differ from their records, with `whole` also the texts."""
+def _difference_lines(found: Iterable[Facts], *, whole: bool = False) -> list[str]:
+    """Returns how servers differ from their records, with `whole` also the texts."""
+    lines = []
     for one in found:
-        if one["problem"] is not None:
-            print(f"{one['server']}: not there, nothing changes: {one['problem']}", file=sys.stderr)
-        elif not one["pinned"]:
-            print(f"{one['server']}: nothing of it is pinned yet")
+        if one["problem"] is None and not one["pinned"]:
+            lines.append(f"{one['server']}: nothing of it is pinned yet")
         for difference in one["differences"]:
-            print(f"{one['server']}: {difference['kind']} {difference['name']} {difference['problem']}")
-            for line in difference["diff"] if whole else ():
-                print(f"  {line}")
+            lines.append(f"{one['server']}: {difference['kind']} {difference['name']} {difference['problem']}")
+            lines += [f"  {line}" for line in difference["diff"]] if whole else []
+    return lines
 
 
 def _of(pins: PinRecord, kind: Kind | None, name: str) -> Any:

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Returns 0 when it was removed, 3 without a confirmation. Raises ConfigError if it is not in the file."""
     set_up_logging(options.verbose, quiet=True)
-    file = ServerFile.open(path_to_edit(options))
+    file = ServerFile.open(path_to_edit(options, alone=True))
     file.remove(options.server, Journal.of_user())
     plan = Plan((file.edit(),), facts={"server": options.server})
     code = carry_out(plan, options, ["mcp-hub", "remove", options.server], question="Remove it?")

@@ -53,6 +53,8 @@ class Signals:
     def __init__(self, say: Callable[[str], None] = lambda text: None) -> None:
         """Catches the signals; `say` takes a line for the person who interrupts the hub at a terminal."""
         self._say = say
+        self.calls: Callable[[], int] = lambda: 0
+        """Returns how many calls run."""
         self.stop = asyncio.Event()
         self.again = asyncio.Event()
         self._in_terminal = _has_terminal()
@@ -77,7 +79,9 @@ class Signals:
 
     def _interrupt(self) -> None:
         if not self.stop.is_set() and self._in_terminal:
-            self._say("stopping: calls and servers have some seconds to end; Ctrl-C again ends all at once")
+            number = self.calls()
+            calls = f"{number} call{'s' * (number != 1)}, then for the servers" if number else "the servers"
+            self._say(f"stopping: waits some seconds for {calls} to end; Ctrl-C again ends all at once")
         self._end()
 
     def _hang_up(self) -> None:
@@ -251,6 +255,7 @@ async def _supervised(
     from mcp_hub.hub.hub_status import status_server
 
     status, stalls = Status(hub), StallMonitor()
+    signals.calls = lambda: int(status.facts()["calls"])
     reloader = Reloader(hub, loaded, lambda config: read_selection(options, config), records.line, hide_secrets_of)
 
     def facts() -> dict[str, Any]:

@@ -179,8 +179,13 @@ class _ConfigFiles(argparse.Action):
             namespace.overlays = [*namespace.overlays, values]
 
 
-def path_to_edit(options: argparse.Namespace) -> Path:
-    """Returns the configuration file that a command changes: the one that is used, else the user's own, yet to make."""
+def path_to_edit(options: argparse.Namespace, *, alone: bool = False) -> Path:
+    """Returns the configuration file that a command changes: the one that is used, else the user's own, yet to make.
+
+    Raises ConfigError for several files where it must be `alone`.
+    """
+    if alone and options.overlays:
+        raise ConfigError("this command changes one file: name it by a single --config")
     if options.config is not None:
         return Path.cwd() / Path(options.config)
     try:

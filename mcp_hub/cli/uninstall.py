@@ -30,8 +30,9 @@ def run(options: argparse.Namespace) -> int:
     """Returns 0 when the hub is out of the client, 2 if its file cannot be edited, 3 without a confirmation."""
     client = client_named(options.client)
     done = plan_uninstall(client, Machine.this(), Journal.of_user())
-    facts = {"client": client.id, "file": str(done.file.path), "stays_off": list(done.stays_off)}
-    plan = Plan((done.edit,), facts=facts)
+    facts = {"client": client.id, "file": str(done.file.path), "restored": list(done.restored)}
+    back = f"Back in {client.name}, as the hub goes: {', '.join(done.restored)}"
+    plan = Plan((done.edit,), notes=(back,) if done.restored else (), facts=facts)
     if plan.empty:
         if options.json:
             print(json_text({**plan.as_json(), "done": True}))
@@ -41,7 +42,4 @@ def run(options: argparse.Namespace) -> int:
     code = carry_out(plan, options, ["mcp-hub", "uninstall", client.id], question="Write this?")
     if code == OK and not options.json:
         print(f"\nThe hub is out of {client.name}; restart it.")
-        if done.stays_off:
-            names = printable(", ".join(done.stays_off), 500)
-            print(f"Its servers that `install --switch-off` switched off or took out stay so: {names}")
     return code

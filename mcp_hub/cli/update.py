@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         ConfigError: the configuration is not valid, or a server is not in the file.
     """
-    file = ServerFile.open(path_to_edit(options))
+    file = ServerFile.open(path_to_edit(options, alone=True))
     config = load(options, quiet=True)
     servers = {server.id: server for server in config.servers}
     named = options.servers or [id for id in file.entries if id in servers and servers[id].enabled]

@@ -145,7 +145,8 @@ def read_client_file(
     dialect, entries = find_entries(document.tree, path, KeyTable(), findings, project)
     if not entries:
         # A file of settings without servers is no mistake of a client.
-        told = "\n".join(findings.error_lines()) if client is None and findings.errors else None
+        expected = client is None or not isinstance(document.tree, dict) or client.root[0] in document.tree
+        told = "\n".join(findings.error_lines()) if expected and findings.errors else None
         return ClientFile(path, client, problem=told, notes=document.warnings)
     scope = dialect.scope(VariableScope(machine.environ, machine.home, path.parent))
     servers = []

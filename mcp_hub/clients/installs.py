@@ -33,8 +33,8 @@ class Installation(msgspec.Struct, frozen=True):
     edit: Edit
     switched_off: tuple[str, ...] = ()
     """The servers that are switched off or taken out there, as the hub serves them."""
-    stays_off: tuple[str, ...] = ()
-    """What stays off though the hub goes."""
+    restored: tuple[str, ...] = ()
+    """The servers that come back there, as the hub goes."""
 
 
 def hub_command(config: Path) -> tuple[str, ...]:
@@ -94,9 +94,7 @@ def plan_install(
                 off.append(one.id)
         if kept is None:
             root = _root(client, editor)
-            listed = editor.get(root)
-            place: str | int = (len(listed) if isinstance(listed, list) else 0) if client.listed else ENTRY
-            editor.insert((*root, place), wanted)
+            editor.insert(_place(client, editor, root, ENTRY), wanted)
     except EditRefused as error:
         raise EditRefused(_with_own_command(str(error), client, command)) from None
     return Installation(file, editor.edit(), tuple(reversed(off)))
@@ -127,7 +125,8 @@ def plan_uninstall(client: Client, machine: Machine, journal: Journal) -> Instal
         return Installation(file, Edit(file.path, installed.after, installed.before))
     for one in reversed(file.hubs):
         editor.remove(one.entry.at, journal.placement(file.path, one.entry.at))
-    return Installation(file, editor.edit(), stays_off=_stays_off(client, installed, editor))
+    restored = tuple(_restore(client, installed, editor)) if installed is not None else ()
+    return Installation(file, editor.edit(), restored=restored)
 
 
 def _installs(journal: Journal, client: Client, path: Path) -> Iterator[Edit]:
@@ -135,23 +134,34 @@ def _installs(journal: Journal, client: Client, path: Path) -> Iterator[Edit]:
     for run in journal.runs():
         for edit in run.edits if not run.undone else ():
             if edit.path == path and edit.placements:
-                before = FileEditor(path, edit.before, client.syntax)
+                before = _text_of(client, edit, edit.before)
                 if ENTRY not in dict(_entries(before.get(_root(client, before)))):
                     yield edit
 
 
-def _stays_off(client: Client, installed: Edit | None, editor: FileEditor) -> tuple[str, ...]:
-    """Returns the servers that were on before the hub came, and are off or gone."""
-    if installed is None:
-        return ()
-    before = FileEditor(installed.path, installed.before, client.syntax)
-    names = []
-    for name, entry in _entries(before.get(_root(client, before))):
-        now = dict(_entries(editor.get(_root(client, editor)))).get(name)
-        key = client.off[0] if client.off is not None else None
-        if now is None or (key is not None and now.get(key) != entry.get(key)):
-            names.append(name)
-    return tuple(names)
+def _restore(client: Client, installed: Edit, editor: FileEditor) -> Iterator[str]:
+    """Gives the client back what the installation switched off or took out, unless it was changed since."""
+    root = _root(client, editor)
+    before, after, now = (
+        dict(_entries(one.get(root)))
+        for one in (_text_of(client, installed, installed.before), _text_of(client, installed, installed.after), editor)
+    )
+    for name, entry in before.items():
+        if entry == after.get(name) or now.get(name) != after.get(name):
+            continue
+        if name not in now:
+            editor.insert(_place(client, editor, root, name), entry)
+        else:
+            key = next(key for key in now[name] if now[name][key] != entry.get(key))
+            if key in entry:
+                editor.put((*root, name, key), entry[key])
+            else:
+                editor.remove((*root, name, key))
+        yield name
+
+
+def _text_of(client: Client, edit: Edit, content: bytes | None) -> FileEditor:
+    return FileEditor(edit.path, content, client.syntax)
 
 
 def _entries(root: object) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -166,6 +176,12 @@ def _root(client: Client, editor: FileEditor) -> KeyPath:
     if client.form == "opencode" and editor.has(("mcp", "servers")):
         return ("mcp", "servers")
     return client.root
+
+
+def _place(client: Client, editor: FileEditor, root: KeyPath, name: str) -> KeyPath:
+    """Returns where an entry of that name goes: behind the others."""
+    listed = editor.get(root)
+    return (*root, (len(listed) if isinstance(listed, list) else 0) if client.listed else name)
 
 
 def _switch_off(client: Client, editor: FileEditor, server: FoundServer) -> None:

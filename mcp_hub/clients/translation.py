@@ -14,7 +14,7 @@ from mcp_hub.config.variables import VariableScope
 
 _ORDER: Final = ("command", "args", "env", "env_file", "cwd", "url", "transport", "headers")
 """Keys of an entry in the order in which a person would write them."""
-_FILTER_KEYS: Final = {
+FILTER_KEYS: Final = {
     "tools.allow": "enable_tools",
     "tools.deny": "disable_tools",
     "resources.allow": "enable_resources",
@@ -50,8 +50,12 @@ def own_values(raw: RawEntry, dialect: Dialect, scope: VariableScope, server: Se
         del found["enabled"]
     if refused := dialect.refused.get(raw.id):
         found["disable_tools"] = [*found.get("disable_tools", ()), *refused]
-    if found.get("enable_tools") == ["*"]:
+    allowed, denied = found.get("enable_tools"), found.get("disable_tools")
+    if allowed == ["*"]:
         del found["enable_tools"]
+    elif isinstance(allowed, list) and isinstance(denied, list):
+        # The hub takes a name in both lists for a mistake; in the clients that have both, the second counts.
+        found["enable_tools"] = [name for name in allowed if name not in denied]
     found |= {key: raw.values[key] for key in RESTRICTIONS if key in raw.values}
     return {key: found[key] for key in (*_ORDER, *(key for key in found if key not in _ORDER)) if key in found}
 
@@ -84,7 +88,7 @@ def _add(found: dict[str, Any], name: str, item: FieldValue, dialect: Dialect, s
             value = int(value) if value == int(value) else value
         found.setdefault("deadlines", {})[rest] = value
     elif kind == "filters":
-        found[_FILTER_KEYS[rest]] = item.value
+        found[FILTER_KEYS[rest]] = item.value
     else:
         bare = scope.bare_names or (dialect.is_goose and name == "headers")
         found[name] = _texts(item.value, scope, bare=bare, path=name in ("cwd", "env_file"))

@@ -49,6 +49,13 @@ _HINTS: Final = {
 }
 
 
+_OF_INDEX: Final = ("time", "fetch", "git", "sqlite")
+_OF_NPM: Final = ("filesystem", "memory", "everything", "sequential-thinking")
+_WELL_KNOWN: Final = {f"mcp-server-{name}": f"command: uvx, args: [mcp-server-{name}]" for name in _OF_INDEX} | {
+    f"mcp-server-{name}": f'command: npx, args: [-y, "@modelcontextprotocol/server-{name}"]' for name in _OF_NPM
+}
+"""Commands of well-known packages -> what runs them without an installation."""
+
 SHOWN_DIRECTORIES: Final = 4
 
 
@@ -108,9 +115,14 @@ def find_command(command: str, path: str, cwd: Path | None) -> str:
         if re.search(r"\s", command.strip()):
             hint = "it holds spaces; write the program as 'command' and the rest as 'args'"
             raise CommandNotFound(command, directories, hint, codes.COMMAND_WITH_SPACES)
-        hint = _HINTS.get(command.lower(), "install it, or write its whole path as 'command'")
-        raise CommandNotFound(command, directories, hint)
+        raise CommandNotFound(command, directories, _install_hint(command))
     return found
+
+
+def _install_hint(command: str) -> str:
+    if (known := _WELL_KNOWN.get(command.lower())) is not None:
+        return f"install it, or try {known}"
+    return _HINTS.get(command.lower(), "install it, or write its whole path as 'command'")
 
 
 def _is_passed_on(name: str, value: str, windows: bool) -> bool:
@@ -295,22 +307,23 @@ class PackageSpec(msgspec.Struct, frozen=True):
 
 
 def find_packages(command: str, args: tuple[str, ...]) -> tuple[PackageSpec, ...]:
-    """Returns the packages of an index that a command downloads. Files, addresses and ranges are left out."""
-    found = (_spec(word, launcher) for word, launcher in _downloaded(command, args))
+    """Returns the packages of an index that a command starts. Files, addresses and ranges are left out."""
+    found = (_spec(word, launcher) for word, launcher, is_main in _downloaded(command, args) if is_main)
     return tuple(one for one in found if one is not None)
 
 
 def find_unpinned_packages(command: str, args: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the packages, as written, that a command downloads in whatever version is the newest at the time."""
     found = _downloaded(command, args)
-    return tuple(word for word, launcher in found if not (_python_pinned if launcher.python else _npm_pinned)(word))
+    return tuple(word for word, launcher, _ in found if not (_python_pinned if launcher.python else _npm_pinned)(word))
 
 
-def _downloaded(command: str, args: tuple[str, ...]) -> list[tuple[str, _Launcher]]:
+def _downloaded(command: str, args: tuple[str, ...]) -> list[tuple[str, _Launcher, bool]]:
+    """Returns the packages as written, and of each whether it is what is started, not one that is added to it."""
     name, words = unwrap_command(command, args)
     for head, launcher in _LAUNCHERS.items():
         if (name, *words[: len(head) - 1]) == head:
-            return [(word, launcher) for word in _packages(launcher, words[len(head) - 1 :])]
+            return [(word, launcher, is_main) for word, is_main in _packages(launcher, words[len(head) - 1 :])]
     return []
 
 
@@ -322,20 +335,20 @@ def _spec(word: str, launcher: _Launcher) -> PackageSpec | None:
     return PackageSpec(word, "pypi" if launcher.python else "npm", found["name"], found["version"])
 
 
-def _packages(launcher: _Launcher, words: tuple[str, ...]) -> Iterator[str]:
+def _packages(launcher: _Launcher, words: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
     named = False
     rest = iter(words)
     for word in rest:
         option, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if option in launcher.packages:
             named = named or option in launcher.instead
-            yield value if equals else next(rest, "")
+            yield value if equals else next(rest, ""), option in launcher.instead
         elif option in launcher.values:
             if not equals:
                 next(rest, None)
         elif not word.startswith("-"):
             if not named:
-                yield word
+                yield word, True
             return
 
 

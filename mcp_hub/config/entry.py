@@ -364,9 +364,8 @@ def _allow(fields: Fields) -> tuple[str, ...] | None:
     if "allow" not in fields:
         return None
     words = fields.texts("allow")
-    for word in words:
-        if word not in CAPABILITY.values():
-            fields.error(fields.values["allow"].at, f"must be a list of {', '.join(CAPABILITY.values())}")
+    if not set(words) <= set(CAPABILITY.values()):
+        fields.error(fields.values["allow"].at, f"must be a list of {', '.join(CAPABILITY.values())}")
     return words
 
 

@@ -94,6 +94,10 @@ class HealthSettings(Frozen):
     """How long the tools of an unavailable server stay listed."""
 
 
+_DENY_WINS: Final = frozenset({"disabled_tools", "disabledTools", "excludeTools"})
+"""Keys of Codex, Kiro and Gemini, whose documentation says that they count after those that allow."""
+
+
 def read_filters(fields: Fields) -> dict[str, Filter]:
     """Returns {kind: Filter} for `enable_*` and `disable_*` of every dialect."""
     found: dict[str, Filter] = {}
@@ -110,8 +114,8 @@ def read_filters(fields: Fields) -> dict[str, Filter]:
             if half != "allow" or texts != ("*",):
                 values[half] = texts
         both = set(values.get("allow", ())) & set(values.get("deny", ()))
-        if both:
-            at = fields.values[f"filters.{kind}.deny"].at
+        at = fields.values[f"filters.{kind}.deny"].at if both else ()
+        if both and at[-1] not in _DENY_WINS:
             fields.error(at, f"refuses {', '.join(sorted(both))}, which is allowed here as well; keep one of them")
         if values:
             found[kind] = Filter(**values)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from functools import partial
 from operator import eq
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from mcp_hub.catalog import Catalog, CatalogSource, Item, OnConflict, Route
-from mcp_hub.hub.shaped_items import Shape, ShapedItems, shape_items
-from mcp_hub.observability.stalls import in_slices, run_for
+from mcp_hub.catalog import Catalog, CatalogSource, OnConflict, Route
+from mcp_hub.hub.shaped_items import Shape, ShapedItems, as_they_are, shape_items
+from mcp_hub.observability.stalls import drop, in_slices, run_for
 from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.security import profile_of
 from mcp_hub.upstream import Upstream
@@ -27,7 +27,7 @@ REBUILD_UNSEEN: Final = 0.5
 """The same before the first request for a list; such a request builds the catalog at once."""
 BUILT_WITHIN: Final = 10.0
 """Seconds a build in slices may take; that of 50,000 tools takes a fifth of it."""
-AT_ONCE: Final = 0.015
+AT_ONCE: Final = 0.01
 """Seconds that a build may take in one piece. The rest is done in slices, and callers see the previous catalog
 meanwhile."""
 
@@ -54,11 +54,11 @@ class Catalogs:
 
     def __init__(self, info: dict[str, Any]) -> None:
         self._upstreams: Mapping[str, Upstream] = {}
-        self._shape: Shape = _as_they_are
-        self._shown: Visible = _everything
+        self._shape: Shape = as_they_are
+        self._shown: Visible = lambda route, profile: True
         self._on_conflict: OnConflict = "keep_first"
         self._info = info
-        self._built: Callable[[], None] = _nothing
+        self._built: Callable[[], None] = lambda: None
         self._view: CallerViews | None = None
         """None: every caller sees its full catalog."""
         self._viewed: CallerViews | None = None
@@ -272,6 +272,13 @@ class Catalogs:
     def _steps(self) -> Generator[None]:
         """Builds all catalogs from the current lists, one step at a time."""
         self._dirty = False
+        replaced = yield from self._shape_lists()
+        yield from self._merge_all(replaced)
+        if replaced:
+            drop(replaced)
+
+    def _shape_lists(self) -> Generator[None, None, list[Any]]:
+        """Applies the rules to lists that they have not seen. Returns the parts of what is replaced."""
         there = {id: upstream for id, upstream in self._upstreams.items() if upstream.lists.items}
         reviewed, self._reviewed = self._reviewed, False
         shaped = {} if reviewed else {id: one for id, one in self._shaped.items() if id in there}
@@ -282,7 +289,12 @@ class Catalogs:
                 shaped[id] = yield from shape_items(upstream, shape)
             elif shaped[id].upstream is not upstream:
                 shaped[id] = msgspec.structs.replace(shaped[id], upstream=upstream)
+        replaced = [part for id, one in self._shaped.items() if one is not shaped.get(id) for part in one.parts()]
         self._shaped = {id: shaped[id] for id in there}
+        return replaced
+
+    def _merge_all(self, replaced: list[Any]) -> Generator[None]:
+        """Merges the lists into all catalogs, and notifies callers. Adds the parts of the former one to `replaced`."""
         previous, before, profiles = self._catalog, self._of, self._of_profile
         # A name that no client has seen may still change: the order of the configuration decides, not that of arrival.
         remembers, self._renewed = self.seen and not self._renewed, False
@@ -308,6 +320,7 @@ class Catalogs:
         for finding in (finding for finding in catalog.findings if finding not in known):
             log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
         self._catalog, self._of_profile, self._of = catalog, of_profile, of
+        replaced += previous.parts()
         self.unread = frozenset()
         self._asked -= set(of_profile)
         profiles = {**{profile: _NOTHING for profile in asked}, **profiles}
@@ -376,19 +389,6 @@ class Catalogs:
 
 _NOTHING: Final = Catalog.build(())
 """The catalog of a profile until it has been built."""
-
-
-def _as_they_are(items: Sequence[Item]) -> Generator[None, None, Sequence[Item]]:
-    yield
-    return items
-
-
-def _everything(route: Route, profile: str | None) -> bool:
-    return True
-
-
-def _nothing() -> None:
-    pass
 
 
 def _is_of(profile: str | None, caller: Hashable | None) -> bool:

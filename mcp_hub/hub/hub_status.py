@@ -81,7 +81,7 @@ class Status:
             "revision": agreement.version if agreement is not None and there else None,
             "transport": upstream.transport,
             "session": upstream.server.session,
-            "sessions": len(upstream.own_sessions),
+            "sessions": len(upstream.own_sessions) + len(upstream.era_sessions),
             "pid": session.pid if session is not None else None,
             "tools": len(upstream.lists.items.get(TOOLS, ())),
             "calls": upstream.calls.count,

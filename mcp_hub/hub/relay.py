@@ -17,7 +17,14 @@ from mcp_hub.policy.shape_result import content_of_error, text_in
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
-from mcp_hub.protocol.questions import ALLOWED, pass_on, resolve_input_requests, wants_input, without_count
+from mcp_hub.protocol.questions import (
+    ALLOWED,
+    pass_on,
+    pass_on_in_task,
+    resolve_input_requests,
+    wants_input,
+    without_count,
+)
 from mcp_hub.protocol.server_requests import forwarded_capabilities
 from mcp_hub.upstream import Upstream
 
@@ -53,6 +60,7 @@ class Relay:
         if call.method in (SUBSCRIBE, UNSUBSCRIBE):
             return await _watch(upstream, call)
         rules, questions, given = upstream.questions, call.questions, call.params
+        era = call.era if call.asker is not None or call.era == "modern" else None  # who cannot be asked: any
         envelope = self._offered(call.envelope) if call.era == "handshake" and call.asker else _envelope(call)
         if rules.allow != ALLOWED:
             envelope = replace(envelope, capabilities=rules.narrowed(envelope.capabilities))
@@ -74,7 +82,7 @@ class Relay:
                     call.method,
                     resource_uris.in_request(params, original) if "inputResponses" in params else params,
                     caller=call.caller,
-                    era=call.era,
+                    era=era,
                     envelope=envelope,
                     on_progress=call.on_progress,
                     asker=call.asker,
@@ -97,7 +105,10 @@ class Relay:
                 result = pass_on(result, rules, call.envelope.capabilities, questions)
         if spoken[-1] != call.era:
             result = eras.result_for(call.era, spoken[-1], call.method, result)
-        return await self._task_of(call, result) if TASK_ID in result and call.kind is TOOLS else result
+        if TASK_ID not in result or call.kind is not TOOLS:
+            return result
+        result = pass_on_in_task(result, rules, call.envelope.capabilities, questions)
+        return await self._task_of(call, result)
 
     def _offered(self, envelope: Envelope) -> Envelope:
         """Returns what servers are told of a client of the handshake era; made once for all its calls."""

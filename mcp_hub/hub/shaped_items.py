@@ -16,6 +16,12 @@ Shape = Callable[[Sequence[Item]], Generator[None, None, Sequence[Item]]]
 """Applies the rules to the items of one upstream, in steps."""
 
 
+def as_they_are(items: Sequence[Item]) -> Generator[None, None, Sequence[Item]]:
+    """Applies no rules."""
+    yield
+    return items
+
+
 class ShapedItems(msgspec.Struct, frozen=True):
     """The items of one upstream as the rules leave them."""
 
@@ -29,6 +35,10 @@ class ShapedItems(msgspec.Struct, frozen=True):
         """Returns whether it was made from the lists that the upstream has now."""
         now = _lists_of(upstream)
         return len(now) == len(self.lists) and all(one is other for one, other in zip(now, self.lists, strict=True))
+
+    def parts(self) -> list[Any]:
+        """Returns the objects it consists of, each of which may be large."""
+        return [*self.items, *(wire for wires in self.lists if wires is not None for wire in wires)]
 
     def source(
         self, shown: Callable[[Route], bool], offered: RawLists | None = None

@@ -60,6 +60,25 @@ async def in_slices(steps: Generator[None, None, T]) -> T:
         await asyncio.sleep(0)
 
 
+_dropping: set[asyncio.Task[None]] = set()
+
+
+def drop(held: list[Any]) -> None:
+    """Empties a list in slices, in the background: to free many objects at once would keep the loop.
+
+    They are freed then only if nothing else refers to them.
+    """
+    task = asyncio.get_running_loop().create_task(in_slices(_emptying(held)))
+    _dropping.add(task)
+    task.add_done_callback(_dropping.discard)
+
+
+def _emptying(held: list[Any]) -> Generator[None]:
+    while held:
+        del held[-1:]
+        yield
+
+
 _places: WeakKeyDictionary[Any, asyncio.Semaphore] = WeakKeyDictionary()
 
 

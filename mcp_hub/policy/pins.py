@@ -103,11 +103,15 @@ def read_pins(path: Path) -> PinsByServer:
         raise ConfigError(text, codes.PINS_UNREADABLE) from None
 
 
+def pins_text(pins: Mapping[str, PinRecord]) -> str:
+    """Returns the content of a pins file. Invisible characters are escapes, so that a review of the file shows them."""
+    value = {"format": FORMAT, "servers": {id: _json_of(one) for id, one in pins.items()}}
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
+
+
 def write_pins(path: Path, pins: Mapping[str, PinRecord]) -> None:
     """Replaces the file atomically. Raises ConfigError if that fails; the file is then unchanged."""
-    # Invisible characters are written as escapes, so that a review of the file shows them.
-    value = {"format": FORMAT, "servers": {id: _json_of(one) for id, one in pins.items()}}
-    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
+    text = pins_text(pins)
     if len(text) > MAX_SIZE:
         raise ConfigError(f"{path}: the pins would take more than {MAX_SIZE} bytes; pin fewer servers")
     target = path.resolve()

@@ -143,6 +143,8 @@ class QuestionRules(msgspec.Struct, frozen=True):
         if questions.asked >= self.most:
             setting = f"setting: servers.{self.server}.max_questions"
             return ProtocolError(INVALID_REQUEST, f"A call may ask at most {self.most} questions ({setting}).")
+        if "url" in params and not str(params["url"]).lower().startswith(("https://", "http://")):
+            return ProtocolError(INVALID_REQUEST, "A question may name URLs of http and https only.")
         if is_too_large(params):
             return ProtocolError(INVALID_REQUEST, f"A question may have at most {MAX_QUESTION:,} bytes.")
         return None
@@ -211,17 +213,24 @@ def pass_on(result: Json, rules: QuestionRules, capabilities: Mapping[str, Any],
     Raises:
         ProtocolError: a question is refused.
     """
+    passed = pass_on_in_task(result, rules, capabilities, questions)
+    return {**passed, "requestState": with_count(result.get("requestState"), questions.asked)}
+
+
+def pass_on_in_task(
+    result: Json, rules: QuestionRules, capabilities: Mapping[str, Any], questions: CallQuestions
+) -> Json:
+    """Does what `pass_on` does for the questions that a task waits for; each request for the task has them again."""
     requests = result.get("inputRequests")
-    passed = dict(result)
-    if isinstance(requests, dict) and requests:
-        passed["inputRequests"] = admitted = {}
-        for key, request in requests.items():
-            method, params = _read(request)
-            params, entry = _admitted(rules, method, params, capabilities, questions)
-            entry["outcome"] = "passed on"
-            admitted[key] = {**request, "params": params} if params else request
-    passed["requestState"] = with_count(result.get("requestState"), questions.asked)
-    return passed
+    if not isinstance(requests, dict) or not requests:
+        return result
+    admitted: Json = {}
+    for key, request in requests.items():
+        method, params = _read(request)
+        params, entry = _admitted(rules, method, params, capabilities, questions)
+        entry["outcome"] = "passed on"
+        admitted[key] = {**request, "params": params} if params else request
+    return {**result, "inputRequests": admitted}
 
 
 async def resolve_input_requests(

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mcp_hub.config.commands import PackageSpec, find_packages, find_unpinned_packages
+from mcp_hub.config.credentials import is_private_channel
 from mcp_hub.errors import ConfigError
 from mcp_hub.registry import Input, Listing, Offer, Package, RegistryError, Remote, inputs_of
 from mcp_hub.registry.launch import check_value, check_values, entry_of, missing_inputs, needed_program
@@ -41,6 +42,11 @@ class Candidate(msgspec.Struct, frozen=True):
     def inputs(self) -> tuple[Input, ...]:
         """The inputs that a registry says it takes."""
         return inputs_of(self.offer) if self.offer is not None else ()
+
+    @property
+    def bundle(self) -> Package | None:
+        """The bundle that has to be unpacked before its command line is known; None if there is none."""
+        return self.offer if isinstance(self.offer, Package) and self.offer.kind == "mcpb" else None
 
     def missing(self, values: Mapping[str, str]) -> tuple[Input, ...]:
         """Returns the required inputs that have no value."""
@@ -93,7 +99,10 @@ class Finder:
 
     async def of_url(self, url: str) -> Candidate:
         """Returns the server at an address."""
-        return Candidate(id_of_url(url), "", url=url)
+        unsafe = (
+            () if is_private_channel(url) else ("What is sent to this address can be read on its way: no https://.",)
+        )
+        return Candidate(id_of_url(url), "", url=url, notes=unsafe)
 
     async def of_name(self, name: str) -> Candidate:
         """Returns a server of the bundled list by its short name, or of the registry by its whole one.

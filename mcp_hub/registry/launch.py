@@ -82,7 +82,7 @@ def command_line(package: Package, values: Mapping[str, str], environment: tuple
         case "nuget":
             return ["dnx", f"{name}@{version}", "--yes", *(["--", *arguments] if arguments else [])]
         case "mcpb":
-            raise RegistryError("a bundle is unpacked before it can be started")
+            return arguments  # those of its manifest, once it is unpacked
 
 
 _ALWAYS: Final = frozenset({"-i", "--interactive", "--rm"})
@@ -93,7 +93,7 @@ def _uvx(package: Package, values: Mapping[str, str], arguments: list[str]) -> I
     words = list(_words(package.runtime, values))
     named = "--from" in words
     for before, word in zip(["", *words], words, strict=False):
-        if before in ("--python", "-p"):
+        if before in ("--python", "-p", "--with"):
             yield from (before, word)
         elif before == "--from" and word.partition("==")[0].partition("@")[0] not in (package.identifier, ""):
             raise RegistryError(f"it would start {printable(word, 100)!r} in place of {package.identifier}")

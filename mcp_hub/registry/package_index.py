@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub.registry import RegistryError
-from mcp_hub.registry.json_client import JsonClient
+from mcp_hub.registry.origin_client import JsonClient
 from mcp_hub.registry.server_json import VERSION
 from mcp_hub.registry.versions import is_final, order_of
 from mcp_hub.text import printable

@@ -71,17 +71,19 @@ _FIXED_BY_USER: Final = re.compile(
 """Variables that decide what programs load, download or trust. A listing cannot give them a value."""
 _RUNTIME_FLAGS: Final[Mapping[str, frozenset[str]]] = {
     "npm": frozenset({"-y", "--yes"}),
-    "pypi": frozenset({"--from", "--python", "-p"}),
+    "pypi": frozenset({"--from", "--python", "-p", "--with"}),
     "oci": frozenset({
-        "-i", "--interactive", "--rm", "--init", "-e", "--env", "-v", "--volume", "--mount", "-p", "--publish",
+        "-i", "--interactive", "--rm", "--init", "-e", "--env", "-v", "--volume", "--mount",
         "--network", "--add-host", "-w", "--workdir", "--read-only",
     }),
     "nuget": frozenset({"--yes"}),
     "mcpb": frozenset(),
 }  # fmt: skip
 """Options of a launcher that a listing may use."""
+_SDK: Final = re.compile(r"mcp==\d[\w.]*")
+"""The one package that a listing may add: the SDK in the version that its server was written for."""
 _MOUNTS: Final = frozenset({"-v", "--volume", "--mount"})
-_HOST_PATH: Final = re.compile(r"(?:.*(?:src|source)=)?[/~.\\]|(?:.*(?:src|source)=)?[A-Za-z]:[\\/]")
+_HOST_PATH: Final = re.compile(r"(?:.*(?:src|source)=)?(?:[/~.\\]|[A-Za-z]:[\\/])", re.IGNORECASE)
 _TRANSPORTS: Final[Mapping[str, Literal["http", "sse"]]] = {"streamable-http": "http", "sse": "sse"}
 _STATUS: Final[Mapping[str, Literal["active", "deprecated", "deleted"]]] = {
     "active": "active",
@@ -211,10 +213,15 @@ def _read_runtime(kind: PackageKind, raw: Mapping[str, Any]) -> tuple[Argument, 
         if not follows and flag not in _RUNTIME_FLAGS[kind]:
             raise _Refused(f"it gives its launcher {_quoted(word or 'an input')}, which a listing may not decide")
         option = before if follows else flag
-        first = argument.value.pieces[0] if argument.value is not None and argument.value.pieces else ""
-        path = joined or (first if isinstance(first, str) and (argument.flag is not None or follows) else "")
-        if option in _MOUNTS and _HOST_PATH.match(path):
-            raise _Refused(f"it mounts {_quoted(path)} of this machine, which a listing may not decide")
+        given = joined
+        if follows or argument.flag is not None:
+            # Of a value with inputs its beginning counts, which names what is mounted.
+            pieces = argument.value.pieces if argument.value is not None else ()
+            given = "".join(piece if isinstance(piece, str) else "{}" for piece in pieces)
+        if option == "--with" and given and not _SDK.fullmatch(given):
+            raise _Refused(f"it adds {_quoted(given)}, which a listing may not decide")
+        if option in _MOUNTS and _HOST_PATH.match(given):
+            raise _Refused(f"it mounts {_quoted(given)} of this machine, which a listing may not decide")
         before = None if follows or joined or argument.flag is not None else flag
     return found
 

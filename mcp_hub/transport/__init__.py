@@ -79,6 +79,16 @@ class FrameTooLarge(LinkError):
     hub_code = codes.MESSAGE_TOO_LARGE
 
 
+class RedirectedElsewhere(LinkError):
+    """The answer is at another origin, which is not followed. `target` is its URL."""
+
+    hub_code = codes.REDIRECTED
+
+    def __init__(self, message: str, target: str, status: int) -> None:
+        super().__init__(message, executed=False, status=status)
+        self.target = target
+
+
 class Receiver(Protocol):
     """Gets what a link receives. All methods are synchronous and cheap, and never raise."""
 
@@ -120,6 +130,10 @@ class Link(Protocol):
 
     def open_standing_stream(self, headers: Mapping[str, str]) -> None:
         """Keeps a stream open for what belongs to no request, where the transport has one. `headers` go with it."""
+        return
+
+    async def standing_stream(self) -> None:
+        """Waits until the stream that was asked for is open, or could not be opened. Not bounded in time."""
         return
 
     async def open(self, receiver: Receiver) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import email.utils
 import importlib
 import logging
+import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ from mcp_hub.transport import (
     Challenge,
     FrameTooLarge,
     LinkError,
+    RedirectedElsewhere,
     SessionLost,
 )
 from mcp_hub.transport.http1 import client_response
@@ -261,7 +263,7 @@ class HttpClient:
         text = (
             f"HTTP {status}: it redirects to {where(target)}, which is not followed; set the url to that if it is right"
         )
-        raise LinkError(text, executed=False, status=status, code=codes.REDIRECTED)
+        raise RedirectedElsewhere(text, str(target), status)
 
     def whole(self, response: HttpResponse) -> bytes | None:
         """Returns the whole body if it is complete and at most `max_frame` bytes; else None: then use `read`."""
@@ -349,3 +351,39 @@ def _retry_after(value: str | None) -> float | None:
     except (ValueError, OverflowError):
         return None
     return min(max(wait, 0.0), MAX_RETRY_AFTER)
+
+
+SESSION: Final = "Mcp-Session-Id"
+VERSION: Final = "MCP-Protocol-Version"
+
+_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
+
+
+class SessionHeaders:
+    """The headers of one session: the id that the upstream gave, if any, and the revision that was agreed on."""
+
+    def __init__(self) -> None:
+        self.id: str | None = None
+        self._version: str | None = None
+
+    def forget(self) -> None:
+        """Forgets both; a new handshake begins."""
+        self.id = self._version = None
+
+    def begin(self, response: HttpResponse) -> None:
+        """Takes the session id from the answer to `initialize`. Raises LinkError for an invalid one."""
+        given = response.get(SESSION.lower())
+        if given is not None and not _ID.fullmatch(given):
+            raise LinkError(f"its {SESSION} is not 1 to 1024 visible ASCII characters", status=response.status)
+        self.id = given
+
+    def headers(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Returns the headers of one request: the given ones, and those of the session."""
+        headers = dict(given or {})
+        if VERSION in headers:
+            self._version = headers[VERSION]
+        elif self._version is not None:
+            headers[VERSION] = self._version  # for answers, the DELETE and resumption, which are given none
+        if self.id is not None:
+            headers[SESSION] = self.id
+        return headers

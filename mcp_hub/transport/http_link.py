@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from mcp_hub.transport import (
 )
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
-from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type
+from mcp_hub.transport.http_client import EVENTS, JSON, SESSION, HttpClient, SessionHeaders, content_type
 from mcp_hub.transport.http_failures import HostUnreachable, wrong_type_text
 from mcp_hub.transport.http_stream import EventReader, EventStream, error_about, messages_of
 
@@ -54,6 +53,8 @@ class HttpLink(Link):
         self._requests: dict[RequestId, asyncio.Task[None] | ClientConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._standing: asyncio.Task[None] | None = None
+        self._stands = asyncio.Event()
+        """Set when the standing stream is open, or could not be opened."""
         self._gone: LinkLost | None = None
         self._lost: LinkLost | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -276,7 +277,13 @@ class HttpLink(Link):
             return
         if self._standing is not None:
             self._standing.cancel()
+        self._stands.clear()
         self._standing = self._start(self._stand(self._session.headers(headers)))
+        self._standing.add_done_callback(lambda _: self._stands.set())
+
+    async def standing_stream(self) -> None:
+        """Waits until the standing stream is open, or could not be opened. Not bounded in time."""
+        await self._stands.wait()
 
     async def _stand(self, headers: dict[str, str]) -> None:
         stream = EventStream(None)
@@ -290,6 +297,7 @@ class HttpLink(Link):
                     headers["Last-Event-ID"] = stream.last_event_id
                 response = await self._http.request("GET", self._http.url, headers)
                 self._gone = None
+                self._stands.set()
                 if response.status == 200 and content_type(response) == EVENTS:
                     opened = True
                     await self._events.follow(response, stream)
@@ -305,6 +313,7 @@ class HttpLink(Link):
                 log.debug("the standing stream could not be opened: %s", error)
                 if error.status is not None:
                     return  # it redirects to another origin
+            self._stands.set()
             fruitless = 0 if stream.arrived > arrived or loop.time() - began > http_stream.MAX_DELAY else fruitless + 1
             await asyncio.sleep(stream.delay(max(fruitless - 1, 0)))
 
@@ -361,39 +370,3 @@ class HttpLink(Link):
             async with asyncio.timeout(END_SESSION):
                 response = await self._http.request("DELETE", self._http.url, self._session.headers())
                 await self._http.discard(response)
-
-
-SESSION: Final = "Mcp-Session-Id"
-VERSION: Final = "MCP-Protocol-Version"
-
-_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
-
-
-class SessionHeaders:
-    """The headers of one session: the id that the upstream gave, if any, and the revision that was agreed on."""
-
-    def __init__(self) -> None:
-        self.id: str | None = None
-        self._version: str | None = None
-
-    def forget(self) -> None:
-        """Forgets both; a new handshake begins."""
-        self.id = self._version = None
-
-    def begin(self, response: HttpResponse) -> None:
-        """Takes the session id from the answer to `initialize`. Raises LinkError for an invalid one."""
-        given = response.get(SESSION.lower())
-        if given is not None and not _ID.fullmatch(given):
-            raise LinkError(f"its {SESSION} is not 1 to 1024 visible ASCII characters", status=response.status)
-        self.id = given
-
-    def headers(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Returns the headers of one request: the given ones, and those of the session."""
-        headers = dict(given or {})
-        if VERSION in headers:
-            self._version = headers[VERSION]
-        elif self._version is not None:
-            headers[VERSION] = self._version  # for answers, the DELETE and resumption, which are given none
-        if self.id is not None:
-            headers[SESSION] = self.id
-        return headers

@@ -86,9 +86,8 @@ class Upstream:
         self.subscriptions = SubscriptionRegistry(server, self.messages, self._session_for, lambda: self.session)
         self._dialer = dialer
         self._opener = SessionOpener(server, dialer, info, clients, starts, self.subscriptions.updated, self.messages)
-        self.era_sessions = EraSessions(server, self._opener, self.list_store.notified)
+        self.era_sessions = EraSessions(server, self._opener, self.list_store.notified, self.messages)
         self.questions = rules_of(server)
-        """What the server may ask."""
         self._latest: UpstreamSession | None = None
         """The session its lists come from, open or not."""
         self._attempt = lifecycle.ConnectAttempt()

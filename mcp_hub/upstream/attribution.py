@@ -291,10 +291,10 @@ class CallAttribution:
 
         Where it is not known which of its caller's calls has caused it, each of them stands for so many questions.
         """
-        records = [one.questions for one in ([caller] if caller else self._running) if one.questions is not None]
-        return next(
-            (one for one in records if one.asked < self._rules.most), records[0] if records else CallQuestions()
-        )
+        certain = [caller] if caller else self._running if len({one.key for one in self._running}) == 1 else []
+        records = [one.questions for one in certain if one.questions is not None]
+        some = records[0] if records else CallQuestions()
+        return next((one for one in records if one.asked < self._rules.most), some)
 
     def _too_many_carriers(self) -> bool:
         """Whether several requests of one modern caller are open; which one gets the question as its answer matters."""

@@ -111,6 +111,7 @@ class ClientSessionPool:
         self._subscriptions.restore(session, caller)
         if self._server.session == "client":
             self._lists.follow(caller, session)
+            await session.ready_for_questions()
         elif session.era == "handshake":
             session.watch_for_changes(_ignore)  # on its standing stream the server's pings are answered
         return session

@@ -15,6 +15,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.protocol.era import Era
 from mcp_hub.transport import LinkError
+from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.negotiation import PROBE_WAIT, NoAgreement
 from mcp_hub.upstream.session import UpstreamSession
 from mcp_hub.upstream.session_opener import CONNECT_ERRORS, OnNotification, SessionOpener
@@ -32,8 +33,11 @@ class EraSessions:
     Lists, subscriptions and log levels belong to the shared session. `notified` takes what this one says of the lists.
     """
 
-    def __init__(self, server: Server, opener: SessionOpener, notified: OnNotification) -> None:
+    def __init__(
+        self, server: Server, opener: SessionOpener, notified: OnNotification, messages: ErrorMessages
+    ) -> None:
         self._id = server.id
+        self._messages = messages
         self._opener = opener
         self._notified = notified
         self._pool: SessionPool[Era] = SessionPool(server.idle)
@@ -58,7 +62,7 @@ class EraSessions:
                     shared.agreement = msgspec.structs.replace(shared.agreement, only=True)  # for later sessions too
                 elif shared.is_local or isinstance(error, TimeoutError):
                     shared.has_sole_era = True  # as far as this session is concerned: nobody waits for it again
-                log.info("%s is not spoken to in the %s era: %s", self._id, era, error or type(error).__name__)
+                log.info("%s is not spoken to in the %s era: %s", self._id, era, self._messages.explain(error))
             yield session
 
     async def _open(self, shared: UpstreamSession, limit: float) -> UpstreamSession:
@@ -66,6 +70,7 @@ class EraSessions:
             session = await self._opener.shared(None, self._notified, beside=shared)
         if session.era == "handshake":
             session.watch_for_changes(_ignore)  # on its standing stream the server's pings are answered
+            await session.ready_for_questions()
         return session
 
     @property

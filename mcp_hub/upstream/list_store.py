@@ -14,7 +14,7 @@ import msgspec
 from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.errors import METHOD_NOT_FOUND, HubError, UpstreamAnswered
-from mcp_hub.observability.stalls import in_slices, in_thread
+from mcp_hub.observability.stalls import drop, in_slices, in_thread
 from mcp_hub.protocol.frames import weighing, weighs_more
 from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM, TOOLS, Kind, overlong_name
 from mcp_hub.text import printable
@@ -152,6 +152,7 @@ class RawLists:
         }
         before = {kind: self.items.get(kind) for kind in found}
         if await in_slices(_same(before, found)):
+            drop([item for items in found.values() for item in items])
             return False
         self.adopt(found)
         return True

@@ -24,6 +24,8 @@ from mcp_hub.upstream.catalog_cache import CachedCatalog
 log = logging.getLogger("mcp_hub.upstream")
 
 VERSION_HEADER: Final = "MCP-Protocol-Version"
+STANDING_WAIT: Final = 1.0
+"""Seconds that the first call of a session waits for the standing stream: what a server asks before is lost."""
 LISTEN_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 """Seconds before each new attempt to listen for changes; the last one repeats."""
 LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
@@ -228,6 +230,13 @@ class UpstreamSession:
             self._renew_listening()
             return
         self.peer.link.open_standing_stream({VERSION_HEADER: self.agreement.version})
+
+    async def ready_for_questions(self) -> None:
+        """Waits until the server can ask outside of the streams of calls, for a bounded time."""
+        if self.era == "handshake":
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STANDING_WAIT):
+                    await self.peer.link.standing_stream()
 
     async def announce(self, method: str) -> None:
         """Sends a notification of the client's to a server of the handshake era; a failed link is ignored."""

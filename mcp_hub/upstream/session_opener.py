@@ -91,7 +91,7 @@ class SessionOpener:
             other: EraPin = "modern" if beside.era == "handshake" else "handshake"
             entry = entry.model_copy(update={"era": other, "transport": beside.transport})
         session = await self._open(entry, None, attribution, capabilities, self._clients.sole_era, notified, known)
-        session.has_sole_era = entry.era != "auto"
+        session.has_sole_era = entry.era != "auto" or entry.origin != "mcp"  # the hub's own servers never ask
         return session
 
     async def own(

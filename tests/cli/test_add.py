@@ -1,5 +1,7 @@
 """`mcp-hub add`: what it shows, asks, starts and writes."""
 
+import hashlib
+import io
 import json
 import os
 import pty
@@ -7,6 +9,7 @@ import re
 import stat
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from mcp_hub.cli import BAD_INPUT, FAILED, OK, STALE, UNCONFIRMED
 from tests.cli.person import Person
 from tests.fakes.client import FAKE, HUB_BY_EXEC, PATIENCE
 from tests.registry.loopback import Loopback, listing, npm, pypi
-from tests.registry.packages import publish_npm, publish_pypi
+from tests.registry.packages import PYTHON, publish_npm, publish_pypi
 
 TOOLS = {"add": "Adds numbers", "greet": "Greets"}
 SECRET = "s3cret-value-0123456789"
@@ -275,3 +278,30 @@ def test_the_file_that_is_in_use_is_the_one_that_is_edited(person: Person, tmp_p
     assert person.run("add", "time", "--yes", "--off", "--config", str(other)) == OK
     assert json.loads(other.read_text())["mcpServers"]["time"]["enabled"] is False
     assert not person.config.exists()
+
+
+def test_a_bundle_is_downloaded_then_shown_and_confirmed_once_more(person: Person, loopback: Loopback) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        config = {"command": sys.executable, "args": ["${__dirname}/small.py"]}
+        archive.writestr("manifest.json", json.dumps({"server": {"mcp_config": config}}))
+        source = PYTHON.replace("TOOLS", '[{"name": "greet", "inputSchema": {"type": "object"}}]') + "\n\nmain()\n"
+        archive.writestr("small.py", source)
+    loopback.paths["/small.mcpb"] = content.getvalue()
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    package = {"registryType": "mcpb", "identifier": f"{loopback.base}/small.mcpb", "fileSha256": digest}
+    loopback.add(listing("io.github.o/small", packages=[{**package, "transport": {"type": "stdio"}}]))
+    for _ in range(2):
+        assert person.run("add", "io.github.o/small") == UNCONFIRMED
+        assert digest in person.out
+        assert "/small.mcpb" not in loopback.asked
+    token = re.search(r"--confirm (\w+)", person.err)
+    assert token is not None
+    assert person.run("add", "io.github.o/small", "--confirm", token[1]) == UNCONFIRMED
+    assert "small.py" in person.out
+    assert not person.config.exists()
+    token = re.search(r"--confirm (\w+)", person.err)
+    assert token is not None
+    assert person.run("add", "io.github.o/small", "--confirm", token[1]) == OK
+    assert "small works: 1 tool" in person.out
+    assert person.run("check", "--strict") == OK

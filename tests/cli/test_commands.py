@@ -57,6 +57,7 @@ def test_several_files_are_one_configuration_in_every_command(tmp_path: Path) ->
     tools = run("tools", "--tool-set", "few", *files).stdout
     assert [line.split()[0] for line in tools.splitlines()] == ["up__echo", "other__add"]
     assert run("pin", *files).returncode == 0
+    assert run("remove", "up", *files).returncode == 2  # which of them it should change is not certain
     assert run("status", *files).stdout == f"no hub is running with {team} and {mine}\n"
 
 

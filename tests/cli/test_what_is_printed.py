@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from mcp_hub import registry
 from tests.cli.test_commands import run
 from tests.fakes.client import HUB, PATIENCE, fake, write_config
 
+SEED = Path(registry.__file__).with_name("seed.json")
 HIDDEN = "\x1b[31m \x9b2J \u202e \x7f \ud800"
 
 
@@ -179,6 +181,20 @@ def test_the_message_of_a_command_that_is_not_found_is_one_line(tmp_path: Path) 
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("dead: ")]
     assert "\\x0a" not in line
     assert ", /" in line.split("Looked in ", 1)[1]
+
+
+def test_a_well_known_server_that_is_not_installed_has_a_command_that_needs_no_installation(tmp_path: Path) -> None:
+    """The packages are those of the bundled list of servers."""
+    listed = json.loads(SEED.read_text())["servers"]
+    packages = [package for one in listed for package in one["server"].get("packages", ())[:1]]
+    found = {one["identifier"]: one["registryType"] for one in packages if "server-" in one["identifier"]}
+    assert len(found) >= 8
+    servers = {f"s{number}": {"command": f"mcp-{name[name.index('server-') :]}"} for number, name in enumerate(found)}
+    lines = run("check", *config(tmp_path, servers), PATH="/nowhere", HOME=str(tmp_path)).stdout.splitlines()
+    for number, (name, kind) in enumerate(found.items()):
+        (line,) = [line for line in lines if line.startswith(f"s{number}: ")]
+        runs = f"command: uvx, args: [{name}]" if kind == "pypi" else f'command: npx, args: [-y, "{name}"]'
+        assert f"was not found: install it, or try {runs}. Looked in " in line
 
 
 @pytest.mark.parametrize("named", ["--config", "MCP_HUB_CONFIG"])

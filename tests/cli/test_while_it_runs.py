@@ -1,5 +1,6 @@
 """Commands while they run: interrupted by the user, started on a network, next to servers that do not answer."""
 
+import json
 import os
 import pty
 import re
@@ -118,7 +119,17 @@ def read_terminal(terminal: int, until: bytes) -> bytes:
     return seen
 
 
-def test_at_a_terminal_serve_says_what_it_waits_for_and_how_it_ends(tmp_path: Path) -> None:
+CALL = [
+    {"id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}},
+    {"method": "notifications/initialized"},
+    {"id": 2, "method": "tools/call", "params": {
+        "name": "up__count", "arguments": {"steps": 10_000, "pause": 0.2}, "_meta": {"progressToken": "p"}}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("calling", [False, True])
+def test_at_a_terminal_serve_says_what_it_waits_for_and_how_it_ends(tmp_path: Path, calling: bool) -> None:
     config = str(write_config(tmp_path, {"up": fake()}))
     child, terminal = pty.fork()
     if child == 0:
@@ -128,8 +139,13 @@ def test_at_a_terminal_serve_says_what_it_waits_for_and_how_it_ends(tmp_path: Pa
         greeting = read_terminal(terminal, b"Ctrl-C ends this.").decode()
         assert "mcp-hub waits for the messages of a client on stdin" in greeting
         assert f"claude mcp add hub -- mcp-hub serve --config {config}" in greeting
+        for message in CALL if calling else ():
+            os.write(terminal, json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        if calling:
+            read_terminal(terminal, b"notifications/progress")
         os.write(terminal, b"\x03")
-        assert b"Ctrl-C again ends all at once" in read_terminal(terminal, b"at once")
+        waits = b"1 call, then for the servers" if calling else b"the servers"
+        assert b"waits some seconds for " + waits + b" to end" in read_terminal(terminal, b"at once")
     finally:
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os.close(terminal)

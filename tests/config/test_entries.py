@@ -97,6 +97,24 @@ def test_defaults_apply_to_every_entry(tmp_path: Path) -> None:
     assert (found["b"].lazy, found["b"].deadlines.call, found["b"].deadlines.list) == (False, 5, 3)
 
 
+def test_what_servers_may_ask_is_all_of_it_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    text = """\
+    defaults: {allow: [elicitation], max_questions: 1}
+    servers:
+      a: {command: a}
+      b: {command: b, allow: [], max_questions: 20}
+    """
+    found = servers(tmp_path, text)
+    assert [(found[name].allow, found[name].max_questions) for name in "ab"] == [(("elicitation",), 1), ((), 20)]
+    server = only(tmp_path, "servers: {a: {command: x}}")
+    assert (set(server.allow), server.max_questions) == ({"sampling", "elicitation", "roots"}, 3)
+    wrong = "servers: {a: {command: x, allow: [all, some], max_questions: 0}}"
+    assert sorted(line.partition(": ")[2] for line in refused(tmp_path, wrong)) == [
+        "servers.a.allow: must be a list of sampling, elicitation, roots",
+        "servers.a.max_questions: must be a whole number of 1 or more",
+    ]
+
+
 @pytest.mark.parametrize(
     ("more", "headers"),
     [

@@ -16,6 +16,7 @@ LOCKS = (
     "requirements.lock",
     "requirements-test.lock",
     "requirements-build.lock",
+    "requirements-fuzz.lock",
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests/peers/python").glob("*.lock"))),
 )
 

@@ -3,9 +3,9 @@
 At `/mcp` it has both eras; at `/handshake` and `/modern` it refuses the other, as servers do that do not have it;
 at `/confused` it answers the handshake in a modern revision. It prints the end of each session.
 
-`ask {method, params, count}` puts a question so often, one after the other, and answers what came back; `declared` what
-the client of the call can be asked; `at_once {count}` asks several questions in one modern result; `stray` asks as
-servers of the handshake era do, whatever the era.
+`ask {method, params, count}` puts a question so often, one after the other, and answers what came back; `aside` does
+the same on the stream of no call; `declared` is what the client of the call can be asked; `at_once {count}` asks
+several questions in one modern result; `stray` asks as servers of the handshake era do, whatever the era.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 MODERN = "2026-07-28"
-TOOLS = ("ask", "declared", "at_once", "stray", "era")
+TOOLS = ("ask", "aside", "declared", "at_once", "stray", "era")
 ASK: dict[str, Any] = {
     "method": "elicitation/create",
     "params": {"message": "who?", "requestedSchema": {"type": "object", "properties": {}}},
@@ -47,11 +47,11 @@ def text(value: Any) -> Json:
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
-async def put(context: Any, one: Json) -> Json:
-    """The client's answer to one question of the handshake era, on the stream of the call."""
+async def put(context: Any, one: Json, *, aside: bool = False) -> Json:
+    """The client's answer to one question of the handshake era, on the stream of the call or, `aside`, of no call."""
     kind, params = REQUESTS[one["method"]]
     made = kind(params=params.model_validate(one.get("params", {}))) if params is not None else kind()
-    stream = ServerMessageMetadata(related_request_id=context.request_id)
+    stream = None if aside else ServerMessageMetadata(related_request_id=context.request_id)
     try:
         answer = await context.session.send_request(made, Anything, metadata=stream)
     except MCPError as error:
@@ -84,7 +84,7 @@ async def call(context: Any, params: types.CallToolRequestParams) -> Json:
         return {"resultType": "input_required", "inputRequests": {f"key{n}": one for n in range(count)}}
     if modern:
         return rounds(context, one, count)
-    return text([await put(context, one) for _ in range(count)])
+    return text([await put(context, one, aside=params.name == "aside") for _ in range(count)])
 
 
 async def answer_call(context: Any, params: types.CallToolRequestParams) -> Any:

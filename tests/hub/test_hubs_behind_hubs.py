@@ -77,10 +77,11 @@ async def guarded(pid: int) -> AsyncIterator[Guard]:
 
 
 @contextlib.asynccontextmanager
-async def outermost(config: Path) -> AsyncIterator[tuple[StdioClient, Guard]]:
+async def outermost(*configs: Path) -> AsyncIterator[tuple[StdioClient, Guard]]:
     """A hub over stdio with its client, under guard."""
+    files = [word for config in configs for word in ("--config", str(config))]
     async with (
-        spawned([*HUB, "serve", "--config", str(config)]) as client,
+        spawned([*HUB, "serve", *files]) as client,
         guarded(client.process.pid) as guard,
     ):
         await client.initialize()
@@ -162,6 +163,24 @@ async def test_a_hub_with_another_file_is_not_mistaken_for_this_one(tmp_path: Pa
     async with outermost(write_config(tmp_path, {"hub": entry})) as (client, guard):
         assert await client.text("hub__up__echo", {"text": "through both"}) == "through both"
     assert guard.most == 1
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("hidden", [True, False])
+async def test_a_hub_of_several_files_does_not_serve_itself_by_any_of_them(
+    tmp_path: Path, first: bool, hidden: bool
+) -> None:
+    (tmp_path / "more").mkdir()
+    files = [tmp_path / "servers.json", tmp_path / "more" / "servers.json"]
+    words = [COMMAND, "serve", "--config", str(files[not first])]
+    entry = {"command": "sh", "args": ["-c", shlex.join(words)]} if hidden else {"command": COMMAND, "args": words[1:]}
+    write_config(tmp_path, {"other": fake()})
+    write_config(tmp_path / "more", {"hub": entry})
+    async with outermost(*files) as (client, guard):
+        assert await client.text("other__echo", {"text": "there"}) == "there"
+        await client.until(lambda: b"is this hub itself; it is left out" in client.stderr)
+        assert not [name for name in await client.tool_names() if name.startswith("hub")]
+    assert guard.most <= hidden
 
 
 HIDDEN: dict[str, Callable[[Path, list[str]], dict[str, Any]]] = {

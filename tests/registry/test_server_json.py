@@ -128,6 +128,11 @@ def test_a_program_named_otherwise_than_its_package_is_started_by_from() -> None
         entry(raw)
 
 
+def test_a_listing_may_add_the_sdk_that_its_server_was_written_for() -> None:
+    added = [{"type": "named", "name": "--with", "value": "mcp==1.30.0"}]
+    assert entry(package("pypi", "old", runtimeArguments=added))["args"] == ["--with", "mcp==1.30.0", "old@1.2.3"]
+
+
 @pytest.mark.parametrize(
     "identifier",
     [
@@ -192,6 +197,12 @@ def test_a_listing_cannot_change_how_programs_start(name: str) -> None:
         ("npm", ["--registry=https://evil.example"]),
         ("pypi", ["--index-url", "https://evil.example"]),
         ("pypi", ["--with", "evil"]),
+        ("pypi", ["--with", "mcp==1.0,evil"]),
+        ("pypi", ["--with=evil"]),
+        ("oci", ["-v", "/a=b:/host"]),
+        ("oci", ["--mount", "type=bind,SRC=/,dst=/host"]),
+        ("oci", ["-v", "~/.ssh:/host"]),
+        ("oci", ["--publish", "80:80"]),
         ("oci", ["--privileged"]),
         ("oci", ["--cap-add=ALL"]),
         ("oci", ["-v", "/:/host"]),

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.registry import RegistryError, inputs_of
-from mcp_hub.registry import json_client as json_client_module
+from mcp_hub.registry import RegistryError, inputs_of, origin_client
 from mcp_hub.registry.launch import entry_of, needed_program
 from mcp_hub.registry.sources import FileRegistry, HttpRegistry, Seed, registry_of
 from tests.loops import anyio_backend  # noqa: F401
@@ -124,7 +123,7 @@ async def test_a_slow_answer_ends_at_its_deadline(loopback: Loopback) -> None:
         request.close_connection = True
 
     loopback.paths["/v0.1/servers"] = slow
-    async with json_client_module.JsonClient(loopback.base, "the registry", answer=0.1) as client:
+    async with origin_client.JsonClient(loopback.base, "the registry", answer=0.1) as client:
         with pytest.raises(RegistryError, match="no answer from"):
             await client.get("v0.1", "servers")
 

@@ -85,7 +85,7 @@ class KnownSecrets:
         """
         if not self._values or len(text) < MIN_SECRET:
             return text
-        if self._forms.absent(text) and text.isprintable() and self._is_simple(text):
+        if self._forms.absent(text, cut=cut) and text.isprintable() and self._is_simple(text):
             return text
         if self._spans(text, cut=cut) or (has_escapes(text) and any(map(self._spans, decodings(text)))):
             return _masked(text, self._all_spans(text, cut=cut))

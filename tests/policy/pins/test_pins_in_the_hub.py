@@ -156,7 +156,7 @@ async def test_pinning_while_the_hub_runs_serves_the_tool_again(tmp_path: Path) 
     changing.say(changing.changed(title="Post"))
     async with serving(changing) as client:
         assert "a__mail" not in await client.tool_names()
-        assert changing.pin().returncode == 0
+        assert changing.pin("--yes").returncode == 0
         await client.notified(LIST_CHANGED)
         assert await client.text("a__mail") == "called mail"
         # A file that is no use changes nothing, and is complained about.

@@ -92,6 +92,28 @@ def test_what_is_pinned_and_what_differs_is_json_too(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
+def test_a_record_that_would_change_is_shown_and_kept_until_that_is_confirmed(tmp_path: Path) -> None:
+    changing = Changing(tmp_path)
+    assert changing.pin().returncode == 0  # the first record replaces nothing
+    before = changing.pins.read_bytes()
+    changing.say(changing.changed(title="Post"))
+    asked = changing.pin()
+    assert (asked.returncode, changing.pins.read_bytes()) == (3, before)
+    assert asked.stdout.startswith("a: tool mail has changed since it was pinned (title)\n")
+    assert re.search(r'^- +"title": "Mail"', asked.stdout, re.MULTILINE)
+    assert re.search(r'^\+ +"title": "Post"', asked.stdout, re.MULTILINE)
+    (token,) = re.findall(r"--confirm ([0-9a-f]{16}) for exactly this$", asked.stderr.strip())
+    as_json = changing.pin("--json")
+    assert (as_json.returncode, json.loads(as_json.stdout)["token"]) == (3, token)
+    changing.say(changing.changed(title="Poison"))
+    stale = changing.pin("--confirm", token)
+    assert (stale.returncode, changing.pins.read_bytes()) == (4, before)
+    changing.say(changing.changed(title="Post"))
+    done = changing.pin("--confirm", token)
+    assert (done.returncode, changing.pin("--diff").returncode) == (0, 0)
+    assert re.search(r"^a: pinned 3 tools, 1 prompts, ", done.stdout, re.MULTILINE)
+
+
 def test_one_server_is_pinned_and_the_others_stay_as_they_were(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     a, b = Changing(tmp_path), Changing(tmp_path / "b")
@@ -99,12 +121,15 @@ def test_one_server_is_pinned_and_the_others_stay_as_they_were(tmp_path: Path) -
     assert run("pin", "--config", str(config)).returncode == 0
     a.say(a.changed(title="Post"))
     b.say(b.changed(title="Post"))
-    assert run("pin", "b", "--config", str(config)).returncode == 0
+    assert run("pin", "b", "--yes", "--config", str(config)).returncode == 0
     pins = read_pins(a.pins)
     assert [pins[id].items[TOOL_KIND]["mail"]["title"] for id in ("a", "b")] == ["Mail", "Post"]
     # What is no longer in the configuration is forgotten with the next pin of all.
-    done = run("pin", "--config", str(write_config(tmp_path, {"b": b.server}, pins="enforce")))
-    assert done.returncode == 0
+    files = ["--config", str(write_config(tmp_path, {"b": b.server}, pins="enforce"))]
+    asked = run("pin", *files)
+    assert (asked.returncode, set(read_pins(a.pins))) == (3, {"a", "b"})
+    assert "a: no longer in the configuration, is forgotten\n" in asked.stdout
+    assert run("pin", "--yes", *files).returncode == 0
     assert list(read_pins(a.pins)) == ["b"]
 
 
@@ -136,9 +161,7 @@ def test_check_reports_every_difference(tmp_path: Path) -> None:
         end = f"{held} [HUB-901]"
         done = run("check", "--config", str(changing.config(mode)))
         assert done.returncode == 0
-        assert (
-            f"warning: a: tool mail: pins: it has changed since it was pinned (title){end}\n" in done.stdout
-        )
+        assert f"warning: a: tool mail: pins: it has changed since it was pinned (title){end}\n" in done.stdout
         assert f"warning: a: tool new: pins: it is new since the server was pinned{end}\n" in done.stdout
         assert "warning: a: tool look: pins: it is pinned and no longer listed [HUB-901]\n" in done.stdout
     assert "pins" not in run("check", "--config", str(changing.config("off"))).stdout

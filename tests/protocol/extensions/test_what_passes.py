@@ -36,7 +36,8 @@ async def task(client: StdioClient, verb: str, task_id: str, **more: Any) -> Any
 async def finished(client: StdioClient, task_id: str) -> Any:
     async with asyncio.timeout(PATIENCE):
         while (found := await task(client, "get", task_id))["status"] in ("working", "input_required"):
-            for key in found.get("inputRequests", {}):
+            for key, question in found.get("inputRequests", {}).items():
+                assert question["params"]["message"].startswith("a asks: ")
                 answer = {"action": "accept", "content": {"confirm": True}}
                 assert (await task(client, "update", task_id, inputResponses={key: answer}))["resultType"] == "complete"
     return found

@@ -51,6 +51,16 @@ async def test_the_elicitation_id_of_a_handshake_server_is_prefixed_and_so_is_it
         assert completed(client) == [{"elicitationId": "a/id/1", "future": 3}]
 
 
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_question_may_name_urls_of_the_web_only(tmp_path: Path, era: str) -> None:
+    question = {"method": "elicitation/create", "params": {**URL, "url": "file:///etc/passwd"}}
+    async with client_of(tmp_path, asking("--era", era)) as client, asyncio.timeout(PATIENCE):
+        answer = await client.start("tools/call", {"name": "a__ask", "arguments": question})
+        error = answer["error"] if era == "modern" else text_of(answer)["error"]
+        assert error["code"] == -32600
+        assert [one for one in client.notifications if "id" in one] == []
+
+
 async def test_the_url_elicitation_required_error_passes_with_its_ids(tmp_path: Path) -> None:
     async with client_of(tmp_path, asking()) as client:
         arguments = {"id": "7", "url": "https://example.com/y"}

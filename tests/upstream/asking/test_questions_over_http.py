@@ -172,6 +172,24 @@ async def test_two_callers_at_once_are_each_asked_by_their_own_calls_only(
     assert (len(one.asked), len(two.asked)) == (2, 2)
 
 
+async def test_a_question_on_the_stream_of_no_call_needs_to_be_certain(tmp_path: Path) -> None:
+    """It is passed on while calls of one caller are running, the first one included, and refused while others' are."""
+    one, two = Person("Ada", may=asyncio.Event()), Person("Ben")
+    assert one.may is not None
+    async with (
+        running(tmp_path, up={}) as place,
+        place.client("handshake", one) as first,
+        place.client("handshake", two) as second,
+    ):
+        answer = asyncio.ensure_future(said(first, "up__aside"))
+        async with asyncio.timeout(PATIENCE):
+            await one.came.wait()
+        assert refusals_in(await said(second, "up__aside")) == [-32600]
+        one.may.set()
+        assert names_in(await answer) == ["Ada"]
+    assert (len(one.asked), len(two.asked)) == (1, 0)
+
+
 @pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
 async def test_a_caller_that_cannot_be_asked_is_not_and_nobody_is_in_its_place(
     place: Place, era: str, server: str

@@ -142,6 +142,22 @@ async def test_an_sdk_client_of_the_modern_era_answers_requests_of_a_handshake_s
     assert heard == ["a asks: who?" if link == "stdio" else "a asks: in asks: who?"]
 
 
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_question_passes_two_hubs_in_the_era_of_its_client(tmp_path: Path, era: str) -> None:
+    """The inner one parks the call of a modern client, and the outer one passes on its state."""
+    heard: list[str] = []
+    async with (
+        network_hub(tmp_path / "inner", {"in": asking()}) as (_, inner),
+        network_hub(tmp_path / "outer", {"a": {"url": f"{inner}/mcp", "namespace": ""}}) as (_, base),
+        sdk(f"{base}/mcp", era, **respondent("Ada", heard)) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        result = await client.call_tool("in__ask", QUESTION)
+    assert isinstance(result.content[0], types.TextContent)
+    assert json.loads(result.content[0].text)["result"]["content"] == {"name": "Ada"}
+    assert heard == ["a asks: in asks: who?"]
+
+
 async def test_a_modern_server_and_a_modern_client_work_together_without_the_hub(tmp_path: Path) -> None:
     heard: list[str] = []
     async with (

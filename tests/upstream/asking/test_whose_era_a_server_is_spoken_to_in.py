@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.client import HUB, PATIENCE, fake, hub, spawned, write_config
-from tests.hub.test_over_a_network import network_hub, sdk
+from tests.hub.test_over_a_network import network_hub, sdk, text
 from tests.upstream.asking.test_servers_ask_handshake_clients import (
     QUESTION,
     answer,
@@ -71,3 +71,49 @@ async def test_a_session_for_one_caller_uses_the_era_of_that_caller(tmp_path: Pa
                 result = await client.call_tool("a__ask", QUESTION)
             assert "handshake alone" in str(result.content)
     assert heard == ["a asks: who?"]
+
+
+PID = """import os
+
+import mcp_hub
+
+
+@mcp_hub.tool
+def pid() -> str:
+    return str(os.getpid())
+"""
+
+
+async def test_a_program_is_started_for_each_era_in_use_unless_its_era_is_pinned_or_it_is_the_hubs_own(
+    tmp_path: Path,
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir(mode=0o700)
+    (tools / "pid.py").write_text(PID)
+    dual = fake("--era", "dual")
+    servers = {"free": dual, "pinned": {**dual, "era": "handshake"}, "own": {"tools_dir": str(tools)}}
+    async with (
+        network_hub(tmp_path, servers) as (_, base),
+        sdk(f"{base}/mcp", "handshake") as old,
+        sdk(f"{base}/mcp", "modern") as new,
+    ):
+        pids = {name: {await text(client, f"{name}__pid") for client in (old, new, old)} for name in servers}
+    assert {name: len(found) for name, found in pids.items()} == {"free": 2, "pinned": 1, "own": 1}
+
+
+async def test_a_program_that_can_only_run_once_keeps_its_one_conversation(tmp_path: Path) -> None:
+    """The second process ends at once, as those do that lock a file; calls go on over the first."""
+    once = tmp_path / "once.py"
+    lock = tmp_path / "lock"
+    once.write_text(
+        f"import os, sys\nos.close(os.open({str(lock)!r}, os.O_CREAT | os.O_EXCL))\n"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])\n"
+    )
+    entry = fake("--era", "dual")
+    entry["args"] = [str(once), *entry["args"]]
+    async with (
+        network_hub(tmp_path, {"up": entry}) as (_, base),
+        sdk(f"{base}/mcp", "handshake") as old,
+        sdk(f"{base}/mcp", "modern") as new,
+    ):
+        assert len({await text(client, "up__pid") for client in (old, new, old)}) == 1

@@ -17,7 +17,7 @@ from mcp_hub.catalog import Item, Route
 from mcp_hub.cli import GARBAGE_AFTER
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
-from mcp_hub.observability.stalls import EVERY, STALL, StallMonitor, in_slices, in_thread, run_for
+from mcp_hub.observability.stalls import EVERY, SLICE, STALL, StallMonitor, drop, in_slices, in_thread, run_for
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.protocol.frames import LARGE, weighing, weighs_more
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
@@ -76,6 +76,31 @@ async def test_work_in_slices_lets_others_run_in_between() -> None:
     running.cancel()
     assert ran > 3
     assert run_for(iter(()), 0.0) == (True, None)  # type: ignore[arg-type]
+
+
+class _SlowToFree:
+    left = 0
+
+    def __init__(self) -> None:
+        _SlowToFree.left += 1
+
+    def __del__(self) -> None:
+        _SlowToFree.left -= 1
+        until = time.thread_time() + SLICE / 2
+        while time.thread_time() < until:
+            pass
+
+
+async def test_others_have_turns_while_a_large_list_is_emptied() -> None:
+    held = [_SlowToFree() for _ in range(20)]
+    turns = 0
+    drop(held)
+    async with asyncio.timeout(PATIENCE):
+        while _SlowToFree.left:
+            await asyncio.sleep(0)
+            turns += 1
+    assert not held
+    assert turns > 3
 
 
 async def test_garbage_collection_looks_at_few_objects_at_a_time() -> None:

@@ -1,11 +1,11 @@
-"""GETs JSON from one origin: with a deadline, bounded, never from another origin than the one that was asked."""
+"""GETs from one origin: with a deadline, bounded, and never from another origin than the one that was asked."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 from mcp_hub.config.credentials import is_private_channel
@@ -14,7 +14,7 @@ from mcp_hub.protocol.frames import decode
 from mcp_hub.registry import RegistryError
 from mcp_hub.security.redaction import MASK
 from mcp_hub.text import printable
-from mcp_hub.transport import FrameTooLarge, LinkError
+from mcp_hub.transport import FrameTooLarge, LinkError, RedirectedElsewhere
 from mcp_hub.transport.http_client import HttpClient
 from mcp_hub.transport.http_failures import where
 
@@ -25,7 +25,15 @@ MAX_ANSWER: Final = 32 * 1024 * 1024
 """Bytes of an answer. The npm index says 10 MiB of packages with thousands of versions."""
 
 
-class JsonClient:
+class Redirected(RegistryError):
+    """The answer is at another origin; `target` is its URL."""
+
+    def __init__(self, text: str, target: str) -> None:
+        super().__init__(text)
+        self.target = target
+
+
+class OriginClient:
     """A client of one base address; use it as an async context manager.
 
     Everything it raises is a RegistryError that begins with `what`, such as "the npm index".
@@ -50,7 +58,7 @@ class JsonClient:
             raise RegistryError(f"{what}: {_shown(base)} is not an address: {printable(str(error))}") from None
         self._http = HttpClient(self._server)
 
-    async def __aenter__(self) -> JsonClient:
+    async def __aenter__(self) -> Self:
         try:
             await self._http.open()
         except LinkError as error:
@@ -60,14 +68,14 @@ class JsonClient:
     async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
-    async def get(
-        self, *path: str, query: Mapping[str, str] | None = None, accept: str = "application/json"
-    ) -> Any | None:
-        """Returns the JSON at base/path; None for 404. Each part of the path is percent-encoded as one segment."""
+    async def fetch(self, *path: str, query: Mapping[str, str] | None = None, accept: str = "*/*") -> bytes | None:
+        """Returns the bytes at base/path; None for 404. Each part of the path is percent-encoded as one segment."""
         from yarl import URL
 
-        address = "/".join([str(self._http.url).rstrip("/"), *(quote(part, safe="@") for part in path)])
-        url = URL(address, encoded=True)
+        url = self._http.url
+        if path:
+            segments = (quote(part, safe="@") for part in path)
+            url = URL("/".join([str(url).rstrip("/"), *segments]), encoded=True)
         if query:
             url = url.with_query(dict(query))
         shown = where(url)
@@ -80,18 +88,30 @@ class JsonClient:
                 if response.status != 200:
                     await self._http.discard(response)
                     raise RegistryError(f"{self._what}: HTTP {response.status} from {shown}")
-                body = await self._http.read(response)
-            return await asyncio.to_thread(decode, body)
+                return await self._http.read(response)
         except TimeoutError:
             raise RegistryError(f"{self._what}: no answer from {shown} within {self._answer:g} s") from None
         except FrameTooLarge:
-            raise RegistryError(
-                f"{self._what}: the answer of {shown} is larger than {self._server.max_frame:,} bytes"
-            ) from None
+            limit = self._server.max_frame
+            raise RegistryError(f"{self._what}: the answer of {shown} is larger than {limit:,} bytes") from None
+        except RedirectedElsewhere as error:
+            raise Redirected(f"{self._what}: {error}", error.target) from None
         except LinkError as error:
             raise RegistryError(f"{self._what}: {error}") from None
+
+
+class JsonClient(OriginClient):
+    """A client whose answers are JSON."""
+
+    async def get(
+        self, *path: str, query: Mapping[str, str] | None = None, accept: str = "application/json"
+    ) -> Any | None:
+        """Returns the JSON at base/path; None for 404."""
+        body = await self.fetch(*path, query=query, accept=accept)
+        try:
+            return None if body is None else await asyncio.to_thread(decode, body)
         except (ValueError, RecursionError):
-            raise RegistryError(f"{self._what}: the answer of {shown} is not JSON") from None
+            raise RegistryError(f"{self._what}: its answer is not JSON") from None
 
 
 def _shown(base: str) -> str:

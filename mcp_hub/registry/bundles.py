@@ -1,0 +1,227 @@
+"""MCP bundles (MCPB): downloaded, held against their SHA-256, unpacked for this user, and read as a command line.
+
+The digest decides what is unpacked, so a download may be redirected to another host, as release pages do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import os
+import re
+import secrets
+import shutil
+import stat
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from mcp_hub.config.credentials import is_loopback
+from mcp_hub.protocol.frames import decode
+from mcp_hub.registry import Argument, Input, Package, RegistryError, Setting, Template
+from mcp_hub.registry.origin_client import OriginClient, Redirected
+from mcp_hub.text import find_hidden_characters, printable
+
+MAX_BUNDLE: Final = 256 * 1024 * 1024
+MAX_UNPACKED: Final = 1024 * 1024 * 1024
+MAX_MEMBERS: Final = 20_000
+MAX_MANIFEST: Final = 1024 * 1024
+MAX_WORDS: Final = 256
+DOWNLOAD: Final = 300.0
+"""Seconds for a bundle."""
+MAX_REDIRECTS: Final = 4
+_PLACE: Final = re.compile(r"\$\{([^{}]*)\}")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+
+
+def default_directory() -> Path:
+    """Returns the directory that bundles of this user are unpacked in."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("mcp-hub", appauthor=False)) / "bundles"
+
+
+class BundleStore:
+    """The bundles of this user, each in a directory that is named by its digest."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def has(self, package: Package) -> bool:
+        """Returns whether a bundle is unpacked."""
+        return self._place(package).is_dir()
+
+    async def get(self, package: Package, home: Path) -> Package:
+        """Returns the package with the command line of its manifest; downloads and unpacks it if it is not there.
+
+        Raises:
+            RegistryError: it cannot be downloaded, is not the one that was listed, or cannot be unpacked or started.
+        """
+        if not self.has(package):
+            content = await _downloaded(package.identifier)
+            if hashlib.sha256(content).hexdigest() != package.sha256:
+                raise RegistryError("the bundle is not the one that the registry lists: its SHA-256 is another")
+            await asyncio.to_thread(self._unpack, content, self._place(package))
+        return await asyncio.to_thread(_with_manifest, package, self._place(package), home)
+
+    def _place(self, package: Package) -> Path:
+        assert package.sha256 is not None
+        return self._directory / package.sha256
+
+    def _unpack(self, content: bytes, place: Path) -> None:
+        fresh = place.with_name(f".{secrets.token_hex(8)}")
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                members = archive.infolist()
+                if len(members) > MAX_MEMBERS:
+                    raise RegistryError(f"the bundle has more than {MAX_MEMBERS:,} files")
+                fresh.mkdir(mode=0o700)
+                left = MAX_UNPACKED
+                for member in members:
+                    left -= _extract(archive, member, fresh, left)
+            fresh.replace(place)
+        except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
+            raise RegistryError("the bundle is not a ZIP file that can be unpacked") from None
+        except OSError as error:
+            raise RegistryError(f"the bundle cannot be unpacked: {error.strerror or type(error).__name__}") from None
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path, left: int) -> int:
+    """Unpacks one file and returns its size. A name that leads out of the directory, or a link, is refused."""
+    path, mode = PurePosixPath(member.filename), member.external_attr >> 16
+    odd = "\\" in member.filename or ":" in member.filename or not member.filename.isprintable()
+    if odd or path.is_absolute() or ".." in path.parts or stat.S_ISLNK(mode):
+        raise RegistryError(f"the bundle has a file that leads out of it: {printable(member.filename, 100)!r}")
+    target = directory.joinpath(*path.parts)
+    if member.is_dir():
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return 0
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    size = 0
+    with archive.open(member) as source, target.open("xb") as file:
+        while chunk := source.read(1 << 20):
+            size += len(chunk)
+            if size > left:
+                raise RegistryError(f"the bundle is larger than {MAX_UNPACKED:,} bytes when unpacked")
+            file.write(chunk)
+    target.chmod(0o700 if mode & 0o111 else 0o600)
+    return size
+
+
+async def _downloaded(url: str) -> bytes:
+    private = is_loopback(urlsplit(url).hostname)
+    for _ in range(MAX_REDIRECTS + 1):
+        async with OriginClient(url, "the bundle", answer=DOWNLOAD, limit=MAX_BUNDLE) as client:
+            try:
+                content = await client.fetch()
+            except Redirected as elsewhere:
+                url = elsewhere.target
+                # A listing must not lead the hub to a service of this machine.
+                if not private and is_loopback(urlsplit(url).hostname):
+                    raise RegistryError(f"the bundle is redirected to {printable(url, 200)!r}") from None
+                continue
+        if content is None:
+            raise RegistryError("the bundle is not there (HTTP 404)")
+        return content
+    raise RegistryError(f"the bundle is redirected more than {MAX_REDIRECTS} times")
+
+
+def _with_manifest(package: Package, directory: Path, home: Path) -> Package:
+    try:
+        content = (directory / "manifest.json").read_bytes()
+        manifest: Any = decode(content[: MAX_MANIFEST + 1])
+        server = manifest["server"]["mcp_config"]
+        asked = manifest.get("user_config") or {}
+        command, args, env = server["command"], server.get("args") or [], server.get("env") or {}
+        overrides = (server.get("platform_overrides") or {}).get(_platform()) or {}
+        command, args, env = (
+            overrides.get("command", command),
+            overrides.get("args", args),
+            {**env, **overrides.get("env", {})},
+        )
+        words = [command, *args]
+        if len(words) > MAX_WORDS or not all(isinstance(word, str) for word in words):
+            raise ValueError
+        reader = _ManifestReader(directory, home, asked)
+        return msgspec.structs.replace(
+            package,
+            arguments=tuple(reader.arguments(words)),
+            environment=tuple(reader.settings(env)),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise RegistryError("the bundle has no manifest.json that says how to start it") from None
+
+
+def _platform() -> str:
+    return {"nt": "win32"}.get(os.name, "darwin" if os.uname().sysname == "Darwin" else "linux")
+
+
+class _ManifestReader:
+    """Reads the texts of a manifest, with its `${...}` as paths and inputs. Every method raises ValueError."""
+
+    def __init__(self, directory: Path, home: Path, asked: Mapping[str, Any]) -> None:
+        self._asked = asked
+        self._known = {
+            "__dirname": str(directory),
+            "HOME": str(home),
+            "DESKTOP": str(home / "Desktop"),
+            "DOCUMENTS": str(home / "Documents"),
+            "DOWNLOADS": str(home / "Downloads"),
+            "pathSeparator": os.sep,
+            "/": os.sep,
+        }
+
+    def arguments(self, words: list[str]) -> Iterator[Argument]:
+        for word in words:
+            template = self._template(word)
+            yield Argument(None, template, any(one.repeated for one in template.inputs))
+
+    def settings(self, variables: Mapping[str, Any]) -> Iterator[Setting]:
+        for name, value in variables.items():
+            if not _NAME.fullmatch(name) or not isinstance(value, str):
+                raise ValueError
+            yield Setting(name, self._template(value))
+
+    def _template(self, text: str) -> Template:
+        if find_hidden_characters(text, lines=False):
+            raise ValueError
+        pieces: list[str | Input] = []
+        end = 0
+        for place in _PLACE.finditer(text):
+            pieces.append(text[end : place.start()])
+            end = place.end()
+            name = place[1].removeprefix("user_config.")
+            pieces.append(self._known[name] if name == place[1] else self._input(name))
+        pieces.append(text[end:])
+        if any(isinstance(piece, str) and "${" in piece for piece in pieces):
+            raise ValueError
+        return Template(tuple(piece for piece in pieces if piece != "") or ("",))
+
+    def _input(self, name: str) -> Input:
+        asked = self._asked[name]
+        default = asked.get("default")
+        if isinstance(default, list):
+            default = "\n".join(map(str, default))
+        elif isinstance(default, bool):
+            default = "true" if default else "false"
+        if default is not None:
+            filled = self._template(str(default)).fixed
+            if filled is None:
+                raise ValueError
+            default = filled
+        return Input(
+            name=name,
+            description=printable(str(asked.get("description") or asked.get("title") or ""), 300),
+            required=asked.get("required") is True,
+            secret=asked.get("sensitive") is True,
+            default=default,
+            repeated=asked.get("multiple") is True,
+        )

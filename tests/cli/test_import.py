@@ -1,0 +1,236 @@
+"""`mcp-hub import`: servers of clients into the hub's own file, each once and without its secrets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mcp_hub.cli import BAD_INPUT, FAILED, OK, STALE, UNCONFIRMED, main
+from mcp_hub.hub.composition import load_config
+
+TOKEN = "ghp_abcdefghijabcdefghijabcdefghij123456"
+TIME = {"command": "uvx", "args": ["mcp-server-time==2026.10.19"]}
+GITHUB = {"command": "npx", "args": ["-y", "server-github"], "env": {"GITHUB_TOKEN": TOKEN}}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of nobody's, in a place with spaces, and the working directory of a project."""
+    home = tmp_path / "höme dir"
+    for name in (".cursor", ".config", "work"):
+        (home / name).mkdir(parents=True)
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "MCP_HUB_CONFIG", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    monkeypatch.chdir(home / "work")
+    return home
+
+
+def put(path: Path, servers: dict[str, Any], root: str = "mcpServers") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({root: servers}, indent=2))
+    path.chmod(0o600)
+    return path
+
+
+def desktop(home: Path, servers: dict[str, Any]) -> Path:
+    return put(home / ".config/Claude/claude_desktop_config.json", servers)
+
+
+def cursor(home: Path, servers: dict[str, Any]) -> Path:
+    return put(home / ".cursor/mcp.json", servers)
+
+
+def own(home: Path) -> Path:
+    return home / ".config/mcp-hub/servers.yaml"
+
+
+def test_nothing_is_written_before_it_was_shown_and_confirmed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    desktop(home, {"time": TIME})
+    before = sorted(home.rglob("*"))
+    assert main(["import"]) == UNCONFIRMED
+    out, err = capsys.readouterr()
+    assert "+  time:" in out
+    token = err.split("--confirm ")[1].split()[0]
+    assert sorted(home.rglob("*")) == before
+    cursor(home, {"github": GITHUB})
+    assert main(["import", "--confirm", token]) == STALE
+    assert main(["import", "claude-desktop", "--confirm", token]) == OK
+    assert yaml.safe_load(own(home).read_text()) == {"servers": {"time": TIME}}
+    assert own(home).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_secret_goes_to_a_private_file_and_is_never_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    desktop(home, {"github": GITHUB, "web": {"url": "https://x.example/mcp", "headers": {"X-Api-Key": TOKEN}}})
+    assert main(["import", "--yes", "--json"]) == OK
+    assert main(["undo", "--list"]) == OK
+    assert TOKEN not in "".join(capsys.readouterr())
+    assert TOKEN not in own(home).read_text()
+    secrets = sorted((home / ".local/share/mcp-hub/secrets").iterdir())
+    assert [path.name for path in secrets] == ["github.GITHUB_TOKEN", "web.X-Api-Key"]
+    assert {path.stat().st_mode & 0o777 for path in secrets} == {0o600}
+    config = load_config(own(home))
+    github, web = config.servers
+    assert github.env["GITHUB_TOKEN"].get_secret_value() == TOKEN
+    assert web.headers["X-Api-Key"].get_secret_value() == TOKEN
+
+
+def test_a_secret_goes_into_the_keyring_where_there_is_one_and_undo_takes_it_out(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import keyring
+
+    from tests.oauth.file_keyring import FileKeyring
+
+    monkeypatch.setenv("TEST_KEYRING", str(home / "ring.json"))
+    before = keyring.get_keyring()
+    keyring.set_keyring(FileKeyring())
+    try:
+        desktop(home, {"github": GITHUB})
+        assert main(["import", "--yes"]) == OK
+        assert "${keyring:mcp-hub/github.GITHUB_TOKEN}" in own(home).read_text()
+        assert load_config(own(home)).servers[0].env["GITHUB_TOKEN"].get_secret_value() == TOKEN
+        assert main(["undo", "--yes"]) == OK
+        assert json.loads((home / "ring.json").read_text()) == {}
+    finally:
+        keyring.set_keyring(before)
+
+
+def test_a_second_import_changes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    desktop(home, {"time": TIME, "github": GITHUB})
+    assert main(["import", "--yes"]) == OK
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main(["import", "--yes"]) == OK
+    assert "same as github" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+
+
+def test_the_same_server_of_two_clients_is_taken_once_and_names_that_collide_get_their_client(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desktop(home, {"time": TIME, "github": GITHUB})
+    other = {"command": "npx", "args": ["-y", "server-github"], "env": {"GITHUB_TOKEN": TOKEN[:-1] + "9"}}
+    cursor(home, {"clock": {**TIME, "command": "/opt/homebrew/bin/uvx"}, "github": other})
+    assert main(["import", "--yes", "--json"]) == OK
+    facts = {one["name"]: one["from"] for one in json.loads(capsys.readouterr().out)["servers"]}
+    assert facts == {
+        "time": ["Claude Desktop", "Cursor (clock)"],
+        "github": ["Claude Desktop"],
+        "github-cursor": ["Cursor (github)"],
+    }
+    assert [server.id for server in load_config(own(home)).servers] == ["time", "github", "github-cursor"]
+
+
+def test_servers_of_a_project_are_told_and_taken_only_if_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(home / "work/.mcp.json", {"local": {"command": "node", "args": ["x.js"]}})
+    desktop(home, {"time": TIME})
+    assert main(["import", "--yes"]) == OK
+    assert "mcp-hub import .mcp.json" in capsys.readouterr().err
+    assert "local" not in own(home).read_text()
+    assert main(["import", ".", "--yes"]) == OK
+    assert [server.id for server in load_config(own(home)).servers] == ["time", "local"]
+
+
+def test_what_claude_code_has_for_one_directory_comes_with_that_directory(home: Path) -> None:
+    (home / ".claude.json").write_text(
+        json.dumps({"mcpServers": {"time": TIME}, "projects": {str(home / "work"): {"mcpServers": {"mine": GITHUB}}}})
+    )
+    (home / ".claude.json").chmod(0o600)
+    assert main(["import", "claude-code", "--yes"]) == OK
+    assert "mine" not in own(home).read_text()
+    assert main(["import", str(home / "work"), "--yes"]) == OK
+    assert [server.id for server in load_config(own(home)).servers] == ["time", "mine"]
+
+
+def test_a_hub_is_never_imported(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    desktop(home, {"hub": {"command": "/x/mcp-hub", "args": ["serve"]}, "time": TIME})
+    assert main(["import", "--yes"]) == OK
+    assert [server.id for server in load_config(own(home)).servers] == ["time"]
+    assert "starts a hub" in capsys.readouterr().err
+
+
+def test_a_server_that_is_off_in_its_client_stays_off(home: Path) -> None:
+    put(home / ".codeium/windsurf/mcp_config.json", {"time": {**TIME, "disabled": True}})
+    assert main(["import", "--yes"]) == OK
+    assert yaml.safe_load(own(home).read_text())["servers"]["time"]["enabled"] is False
+
+
+def test_comments_and_order_of_the_own_file_are_kept(home: Path) -> None:
+    own(home).parent.mkdir(parents=True)
+    own(home).write_text("# mine\nservers:\n  a: {command: x}  # first\n\nlist_wait: 3s # wait\n")
+    own(home).chmod(0o600)
+    desktop(home, {"time": TIME})
+    assert main(["import", "--yes"]) == OK
+    added = "\n  time:\n    command: uvx\n    args: [mcp-server-time==2026.10.19]"
+    text = f"# mine\nservers:\n  a: {{command: x}}  # first{added}\n\nlist_wait: 3s # wait\n"
+    assert own(home).read_text() == text
+    assert main(["undo", "--yes"]) == OK
+    assert own(home).read_text() == "# mine\nservers:\n  a: {command: x}  # first\n\nlist_wait: 3s # wait\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", None),
+        (b"{}", None),
+        (b'{"mcpServers": {', "is not valid JSON"),
+        (b'{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "already given in line 1"),
+        (b'{"mcpServers": "x"}', "must be a mapping"),
+        (b'{"mcpServers": {"\x1b[31mred": {"command": 5}}}', "command: must be a text"),
+        (b"\xff\xfe\xff", "not UTF-8"),
+        (b'{"a": "' + b"x" * 2**20 + b'"}', "larger than 1,048,576 bytes"),
+    ],
+)
+def test_a_bad_file_of_a_client_is_told_and_the_others_are_imported(
+    home: Path, content: bytes, says: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desktop(home, {"time": TIME})
+    (home / ".cursor/mcp.json").write_bytes(content)
+    (home / ".cursor/mcp.json").chmod(0o600)
+    assert main(["import", "--yes"]) == OK
+    err = capsys.readouterr().err
+    assert says is None or says in err
+    assert "\x1b" not in err
+    assert [server.id for server in load_config(own(home)).servers] == ["time"]
+
+
+def test_a_file_that_others_can_write_decides_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    desktop(home, {"time": TIME}).chmod(0o666)
+    assert main(["import", "--yes"]) == FAILED
+    assert "every user of this machine can write to the file" in capsys.readouterr().err
+    assert not own(home).exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["curser"], "did you mean 'cursor'?"),
+        (["nowhere.json"], "there is no such file"),
+        (["windsurf"], "Windsurf was not found on this machine. Looked for"),
+        (["."], "there is no file of servers in this directory"),
+    ],
+)
+def test_what_is_not_there_is_said(home: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", *words]) == BAD_INPUT
+    assert says in capsys.readouterr().err
+
+
+def test_without_a_client_there_is_nothing_to_import(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / ".cursor").rmdir()
+    assert main(["import"]) == FAILED
+    assert "no servers were found" in capsys.readouterr().out
+
+
+def test_secrets_are_not_kept_in_a_git_work_tree(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    desktop(home, {"github": GITHUB})
+    (home / ".git").mkdir()
+    assert main(["import", "--yes"]) == BAD_INPUT
+    assert "set XDG_STATE_HOME and XDG_DATA_HOME" in capsys.readouterr().err
+    assert not own(home).exists()

@@ -1,0 +1,175 @@
+"""Every client of the table on every system: found, read, imported, given the hub, and restored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.clients import Client, Machine, System
+from mcp_hub.clients.detection import find_client_files, read_client_file
+from mcp_hub.clients.imports import plan_import
+from mcp_hub.clients.installs import ENTRY, plan_install, plan_uninstall
+from mcp_hub.clients.table import BY_ID, CLIENTS
+from mcp_hub.clients.translation import FILTER_KEYS
+from mcp_hub.config.dialect import FILTERS
+from mcp_hub.editing import parse
+from mcp_hub.editing.journal import Journal
+from mcp_hub.editing.secret_store import SecretStore
+from mcp_hub.editing.server_file import ServerFile
+from tests.clients.documented import FILES, PLACES
+
+SYSTEMS: list[System] = ["linux", "macos", "windows"]
+EVERYWHERE = [(client, system) for client in CLIENTS for system in SYSTEMS]
+COMMAND = ("/opt/the hub/bin/mcp-hub", "serve", "--config", "/home/me/größe/servers.yaml")
+everywhere = pytest.mark.parametrize(("client", "system"), EVERYWHERE, ids=lambda one: getattr(one, "id", one))
+
+
+def machine_of(home: Path, system: System) -> Machine:
+    home.mkdir(parents=True, exist_ok=True)
+    environ = {"EXTERNAL_API_KEY": "x", "DB_CONNECTION_STRING": "y", "PATH": ""}
+    if system == "windows":
+        environ |= {"APPDATA": str(home / "AppData/Roaming"), "LOCALAPPDATA": str(home / "AppData/Local")}
+    return Machine(system, home, environ)
+
+
+def written(home: Path, client: Client, system: System) -> Path:
+    path = home / PLACES[system][client.id]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(FILES[client.id].text.encode())
+    path.chmod(0o600)
+    return path
+
+
+@everywhere
+def test_a_client_is_found_by_its_file_and_its_servers_are_read(tmp_path: Path, client: Client, system: System) -> None:
+    home = tmp_path / "höme dir"
+    machine = machine_of(home, system)
+    assert find_client_files(machine) == []
+    path = written(home, client, system)
+    found = {file.path: file for file in find_client_files(machine)}[path]
+    assert (found.client, found.problem) == (client, None)
+    assert {one.id: " ".join(one.words) for one in found.servers} == FILES[client.id].runs
+    assert not [one.id for one in found.servers if one.server is None]
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.id)
+def test_an_imported_server_is_the_same_server(tmp_path: Path, client: Client) -> None:
+    machine = machine_of(tmp_path / "home", "linux")
+    file = read_client_file(written(tmp_path / "home", client, "linux"), machine, client)
+    target = tmp_path / "servers.yaml"
+    plan = plan_import([file], ServerFile.open(target), SecretStore(tmp_path / "secrets", in_keyring=False), machine)
+    Journal(tmp_path / "journal").perform("import", plan.edits)
+    assert target.stat().st_mode & 0o777 == 0o600
+    own = {one.id: one for one in read_client_file(target, machine).servers}
+    assert own.keys() == FILES[client.id].runs.keys()
+    for one in file.servers:
+        assert own[one.id].identity == one.identity
+        assert one.server is not None
+        assert _facts(own[one.id].server) == _facts(one.server)
+
+
+def _facts(server: Any) -> dict[str, Any]:
+    """What the hub reads in an entry, but for what is said of one that is off."""
+    facts = {name: getattr(server, name) for name in type(server).model_fields}
+    # Names that are allowed and refused too are written as refused only.
+    allowed = facts["filters"].get("tools")
+    if allowed is not None and allowed.allow is not None:
+        facts["filters"] = {**facts["filters"], "tools": sorted(set(allowed.allow) - set(allowed.deny))}
+    return facts if server.enabled else {"id": server.id, "enabled": False}
+
+
+@everywhere
+def test_the_hub_is_put_in_and_taken_out_without_a_trace(tmp_path: Path, client: Client, system: System) -> None:
+    home, journal = tmp_path / "home", Journal(tmp_path / "journal")
+    machine, path = machine_of(home, system), written(tmp_path / "home", client, system)
+    journal.perform("install", [plan_install(client, machine, COMMAND).edit])
+    (hub,) = read_client_file(path, machine, client).hubs
+    assert (hub.id, hub.words) == (ENTRY, COMMAND)
+    assert plan_install(client, machine, COMMAND).edit.changes is False
+    # Somebody edits the file in the meantime: the rest has to come back all the same.
+    comment = b"\n" if path.suffix in (".json", ".jsonc") else b"# later\n"
+    path.write_bytes(path.read_bytes() + comment)
+    journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
+    assert path.read_bytes() == FILES[client.id].text.encode() + comment
+
+
+@everywhere
+def test_a_client_without_a_file_gets_one_and_loses_it_again(tmp_path: Path, client: Client, system: System) -> None:
+    home, journal = tmp_path / "home", Journal(tmp_path / "journal")
+    machine = machine_of(home, system)
+    for path in [path for mark in client.marks for path in machine.paths(mark) if path.suffix != ".json"][-1:]:
+        path.mkdir(parents=True)
+    file = machine.file_of(client)
+    assert file is not None
+    journal.perform("install", [plan_install(client, machine, COMMAND).edit])
+    assert [one.words for one in read_client_file(file, machine, client).hubs] == [COMMAND]
+    journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
+    assert not file.exists()
+
+
+def test_the_packaged_claude_desktop_of_windows_comes_first(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, "windows")
+    written(tmp_path, BY_ID["claude-desktop"], "windows")
+    packaged = tmp_path / "AppData/Local/Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming/Claude"
+    packaged.mkdir(parents=True)
+    assert machine.file_of(BY_ID["claude-desktop"]) == tmp_path / PLACES["windows"]["claude-desktop"]
+    (packaged / "claude_desktop_config.json").write_text("{}")
+    assert machine.file_of(BY_ID["claude-desktop"]) == packaged / "claude_desktop_config.json"
+
+
+@pytest.mark.parametrize(
+    ("client", "variable", "name"),
+    [
+        ("claude-code", "CLAUDE_CONFIG_DIR", ".claude.json"),
+        ("codex", "CODEX_HOME", "config.toml"),
+        ("copilot", "COPILOT_HOME", "mcp-config.json"),
+        ("zed", "XDG_CONFIG_HOME", "zed/settings.json"),
+    ],
+)
+def test_a_variable_moves_a_client_to_another_directory(tmp_path: Path, client: str, variable: str, name: str) -> None:
+    written(tmp_path / "home", BY_ID[client], "linux")
+    moved = tmp_path / "moved" / name
+    moved.parent.mkdir(parents=True)
+    moved.write_text("")
+    machine = Machine("linux", tmp_path / "home", {variable: str(tmp_path / "moved")})
+    assert machine.file_of(BY_ID[client]) == moved
+
+
+def test_the_second_version_of_opencode_has_its_servers_one_key_deeper(tmp_path: Path) -> None:
+    client, machine, journal = BY_ID["opencode"], machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
+    path = written(tmp_path, client, "linux")
+    path.write_text('{"mcp": {"servers": {"a": {"type": "local", "command": ["npx", "-y", "a"]}}}}')
+    own = read_client_file(path, machine).servers
+    assert [one.words for one in own] == [("npx", "-y", "a")]
+    journal.perform("install", [plan_install(client, machine, COMMAND, own).edit])
+    tree = parse(path.read_text(), "json").tree["mcp"]["servers"]
+    assert tree["a"]["disabled"] is True
+    assert tree["hub"] == {"type": "local", "command": list(COMMAND)}
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.id)
+def test_originals_are_switched_off_or_taken_out_and_come_back(tmp_path: Path, client: Client) -> None:
+    machine, journal = machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
+    path = written(tmp_path, client, "linux")
+    before = read_client_file(path, machine, client).servers
+    served = {one.id for one in before if one.server is not None and one.server.enabled}
+    done = plan_install(client, machine, COMMAND, before)
+    assert set(done.switched_off) == served
+    journal.perform("install", [done.edit])
+    now = {one.id: one for one in read_client_file(path, machine, client).servers}
+    for id in served:
+        assert id not in now if client.off is None else not now[id].on
+    path.write_bytes(path.read_bytes() + b"\n")
+    back = plan_uninstall(client, machine, journal)
+    assert set(back.restored) == served
+    journal.perform("uninstall", [back.edit])
+    again = {one.id: one for one in read_client_file(path, machine, client).servers}
+    assert {id: (one.identity, one.on) for id, one in again.items()} == {
+        one.id: (one.identity, one.on) for one in before
+    }
+
+
+def test_every_kind_of_filter_has_a_key_of_the_hub() -> None:
+    assert set(FILTER_KEYS) == set(FILTERS.values())
