@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from mcp_hub.catalog import names
-from mcp_hub.catalog.merge import OWN, CatalogEntry, CatalogFinding, CatalogSource, Item, Json, Merge, OnConflict, Route
+from mcp_hub.catalog.entries import OWN, CatalogEntry, CatalogFinding, CatalogSource, Item, Json, OnConflict, Route
+from mcp_hub.catalog.merge import Merge
 from mcp_hub.catalog.names import UriPattern
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
 from mcp_hub.protocol.era import SERVER_INFO_KEY
 from mcp_hub.protocol.frames import Raw, encode
-from mcp_hub.protocol.kinds import KINDS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.protocol.kinds import KINDS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
 
 __all__ = ["OWN", "Catalog", "CatalogEntry", "CatalogFinding", "CatalogSource", "Item", "OnConflict", "Route"]
 
@@ -44,7 +45,7 @@ class Catalog:
         self._entries: dict[Kind, tuple[CatalogEntry, ...]] = {}
         """The listed items. Names of upstreams that are away still resolve, so that calls are told why."""
         self._unlisted = unlisted
-        """Unlisted resources that show listed tools, by exposed URI."""
+        """Unlisted resources that show listed tools or belong to listed skills, by exposed URI."""
         self._index: dict[Kind, dict[str, CatalogEntry]] = {kind: {} for kind in KINDS}
         self._exposed: dict[Route, str] = {}
         self._owners: dict[tuple[Kind, str], Route] = {}
@@ -198,10 +199,16 @@ class Catalog:
         return (entry.route for entry in self._index[kind].values())
 
     def resolve(self, kind: Kind, exposed: str) -> Route | None:
-        """Returns the route of an exposed name; a URI may also match a listed template. None if there is none."""
+        """Returns the route of an exposed name, None if there is none.
+
+        A URI may also match a listed template, and a skill may be one that its server does not list.
+        """
         entry = self._index[kind].get(exposed)
         if entry is not None:
             return entry.route
+        if kind is SKILLS:
+            file = self.resolve(RESOURCES, exposed)
+            return Route(file.upstream, SKILLS, file.name) if file is not None else None
         if kind is not RESOURCES:
             return None
         return self._unlisted.get(exposed) or self._by_template(exposed)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
 from mcp_hub.catalog import Catalog, names
-from mcp_hub.catalog.merge import Json, Route
+from mcp_hub.catalog.entries import Json, Route
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
@@ -62,6 +62,11 @@ class UriMap:
         if catalog.resolve(RESOURCES, known) is not None:
             return known
         return self._given.give(caller, upstream, uri, known)
+
+    def give(self, caller: Hashable | None, upstream: str, uri: str, exposed: str) -> None:
+        """Remembers that a caller reaches a resource of a server by `exposed`, where no list says so."""
+        if self._catalog_of(caller).resolve(RESOURCES, exposed) is None:
+            self._given.give(caller, upstream, uri, exposed)
 
     def original(self, caller: Hashable | None, upstream: str, uri: str) -> str:
         """Returns the server's URI of what a caller knows as `uri`."""

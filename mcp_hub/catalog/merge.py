@@ -5,98 +5,44 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Generator, Mapping, Sequence
-from functools import partial
 from itertools import count
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from mcp_hub import codes
-from mcp_hub.catalog import names, resource_uris
+from mcp_hub.catalog import names
+from mcp_hub.catalog.entries import (
+    CatalogEntry,
+    CatalogFinding,
+    CatalogSource,
+    Item,
+    Json,
+    OnConflict,
+    Route,
+    made_entry,
+)
+from mcp_hub.catalog.linked_resources import LinkedResources
 from mcp_hub.codes import CodedText
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.protocol.kinds import (
     KINDS,
     PROMPTS,
     RESOURCES,
+    SKILLS,
     TEMPLATES,
     TOOLS,
     Kind,
     defect_in_steps,
     drop_nulls,
-    to_handshake_tool,
 )
+from mcp_hub.protocol.skill_entries import files_of
 
 MAX_DEPTH: Final = 100
 """Levels of nesting in one item; the Python SDK rejects a whole message of more than 200."""
 
-OWN: Final = "(mcp-hub)"
-"""The upstream of routes that lead to the hub itself. It is not `mcp-hub`, as a server may be called that."""
-
-OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
-Json = dict[str, Any]
-
-
-class Route(msgspec.Struct, frozen=True):
-    """What an exposed name leads to: an upstream, and the name (or URI) that the upstream itself uses."""
-
-    upstream: str
-    kind: Kind
-    name: str
-
-
-class Item(msgspec.Struct, frozen=True):
-    """One listed item on its way into the catalog.
-
-    `local` is its name before the namespace is put in front, which a policy may change (of a template it counts for
-    nothing: its URIs have to lead back); `wire` is the item as the upstream listed it and is never mutated.
-    """
-
-    route: Route
-    local: str
-    wire: Any
-
-
-class CatalogSource(msgspec.Struct, frozen=True):
-    """The items of one upstream. `ttl_ms` and `cache_scope` are those of its own modern lists."""
-
-    upstream: str
-    namespace: str
-    items: tuple[Item, ...]
-    ttl_ms: int = 0
-    cache_scope: str = "private"
-
-
-class CatalogFinding(msgspec.Struct, frozen=True):
-    """A problem of one item that a person should know: it is left out, renamed, or easily confused."""
-
-    upstream: str
-    kind: str
-    name: str
-    problem: CodedText
-    severity: str = "warning"
-    """`error` if the configuration forbids it (`on_conflict: raise`)."""
-    kept: Route | None = None
-    """The item that has the name, if this one is left out because of it."""
-
-
-class CatalogEntry(msgspec.Struct, frozen=True):
-    """One item under its exposed name. `wire` must not be mutated."""
-
-    exposed: str
-    route: Route
-    wire: Json
-    data: bytes
-    """`wire`, serialised."""
-    handshake: bytes | None = None
-    """The item as handshake clients get it, serialised; None if that is the same."""
-    item: Item | None = None
-    """The item it was made of, if nothing but its name was changed."""
-
-    @property
-    def for_handshake(self) -> bytes:
-        """The item as handshake clients accept it, serialised."""
-        return self.data if self.handshake is None else self.handshake
+_BOTH: Final = (RESOURCES, TEMPLATES)
+"""The kinds of which both of two equal ones are served, whatever `on_conflict` says."""
 
 
 class _Claim(msgspec.Struct):
@@ -134,7 +80,7 @@ class Merged(NamedTuple):
     entries: dict[Kind, tuple[CatalogEntry, ...]]
     findings: tuple[CatalogFinding, ...]
     unlisted: dict[str, Route]
-    """Resources that show tools and are in no list, by exposed URI."""
+    """Resources that show tools or belong to skills and are in no list, by exposed URI."""
 
 
 class Merge:
@@ -155,6 +101,8 @@ class Merge:
         """Names of the hub's own tools."""
         self._owners = owners
         self._findings: list[CatalogFinding] = []
+        self._files: dict[str, Route] = {}
+        """The files of skills that later servers list as theirs: each URI belongs to the first server that has it."""
 
     def run(self, sources: Sequence[CatalogSource]) -> Generator[None, None, Merged]:
         """Merges the items; yields between small steps."""
@@ -170,24 +118,47 @@ class Merge:
                 if claim is not None:
                     claim.order = len(claims[item.route.kind])
                     claims[item.route.kind][item.route] = claim
+        yield from self._reserve(claims, {source.upstream: number for number, source in enumerate(sources)})
         entries: dict[Kind, tuple[CatalogEntry, ...]] = {}
         for kind in KINDS:
             entries[kind] = yield from self._settle(kind, list(claims[kind].values()))
-        shown = _Shown()
+        linked = LinkedResources()
         for entry in entries[RESOURCES]:
             yield
-            shown.take(entry)
+            linked.take(entry)
+        skills: list[CatalogEntry] = []
+        for entry in entries[SKILLS]:
+            skills.append((yield from linked.skill(entry)))
+        entries[SKILLS] = tuple(skills)
         tools: list[CatalogEntry] = []
         for entry in entries[TOOLS]:
             yield
-            tools.append(shown.tool(entry))
+            tools.append(linked.tool(entry))
         entries[TOOLS] = tuple(tools)
         held = [claim for of_kind in claims.values() for claim in of_kind.values()]
         claims.clear()
         while held:  # freeing 50,000 at once would keep the loop for 15 ms
             yield
             del held[-64:]
-        return Merged(entries, tuple(self._findings), shown.unlisted)
+        return Merged(entries, tuple(self._findings), linked.unlisted)
+
+    def _reserve(self, claims: Mapping[Kind, Mapping[Route, _Claim]], place: Mapping[str, int]) -> Generator[None]:
+        if not claims[SKILLS]:
+            return
+        listed: dict[str, int] = {}
+        for claim in claims[RESOURCES].values():
+            yield
+            listed.setdefault(claim.wanted, place[claim.route.upstream])
+        for claim in claims[SKILLS].values():
+            upstream = claim.route.upstream
+            for uri in files_of(claim.wire):
+                yield
+                if place[upstream] < listed.get(uri, -1):
+                    self._files.setdefault(uri, Route(upstream, RESOURCES, uri))
+
+    def _owner(self, kind: Kind, name: str) -> Route | None:
+        """Returns the route that has had a name before, or has it without being listed."""
+        return self._owners.get((kind, name)) or (self._files.get(name) if kind is RESOURCES else None)
 
     def _claim(self, source: CatalogSource, item: Item) -> Generator[None, None, _Claim | None]:
         kind, wire = item.route.kind, item.wire
@@ -210,10 +181,10 @@ class Merge:
         if problem is not None:
             self._find(item, f"it is left out: {problem}", code=codes.ITEM_LEFT_OUT)
             return None
-        if kind is RESOURCES:
-            wanted = item.local
-        elif kind is TEMPLATES:
+        if kind is TEMPLATES:
             wanted = item.route.name
+        elif kind.by_uri:
+            wanted = item.local
         else:
             wanted = names.expose(source.namespace, item.local)
         return _Claim(0, source, item, wire, data, wanted, former, mended)
@@ -255,13 +226,12 @@ class Merge:
 
     def _winner(self, kind: Kind, name: str, group: list[_Claim]) -> _Claim | None:
         """The claim that gets a name; None if the name belongs to an upstream that is not among the claims."""
-        uris = kind in (RESOURCES, TEMPLATES)
-        if uris and name.startswith(names.URI_PREFIX):
+        if kind.by_uri and name.startswith(names.URI_PREFIX):
             return None  # only the hub gives these out; else one upstream could pose as another
         if kind is TOOLS and name in self._reserved:
             return None
-        override = self._on_conflict == "override" and not uris
-        owner = self._owners.get((kind, name))
+        override = self._on_conflict == "override" and kind not in _BOTH
+        owner = self._owner(kind, name)
         upstream = (group[-1] if override else group[0]).route.upstream
         if owner is not None and not override:
             upstream = owner.upstream
@@ -273,11 +243,11 @@ class Merge:
 
     def _loses(self, kind: Kind, name: str, claim: _Claim, winner: _Claim | None) -> list[tuple[str, str]]:
         """(reason, severity) for each second name that a claim gets; empty if the configuration leaves it out."""
-        uris = kind in (RESOURCES, TEMPLATES)
-        severity = "error" if self._on_conflict == "raise" and not uris else "warning"
+        both = kind in _BOTH
+        severity = "error" if self._on_conflict == "raise" and not both else "warning"
         if kind is TOOLS and name in self._reserved:
             return [(f"{name!r} is a tool of the hub's own", "warning")]
-        owner = winner.route if winner is not None else self._owners.get((kind, name))
+        owner = winner.route if winner is not None else self._owner(kind, name)
         if owner is None:
             return [("URIs that begin so are the hub's own", "warning")]
         if owner.upstream == claim.route.upstream:
@@ -285,7 +255,7 @@ class Merge:
         if winner is None or (winner.order > claim.order and self._on_conflict != "override"):
             return [(f"{owner.upstream!r} is served under this name already", severity)]
         same = f"{owner.upstream!r} has the same name"
-        if uris or self._on_conflict in ("rename", "prefix"):
+        if both or self._on_conflict in ("rename", "prefix"):
             return [(same, severity)]
         if self._on_conflict == "override":
             self._find(
@@ -297,7 +267,7 @@ class Merge:
 
     def _second_name(self, kind: Kind, claim: _Claim, given: Collection[str]) -> str:
         upstream = claim.route.upstream
-        if kind in (RESOURCES, TEMPLATES):
+        if kind.by_uri:
             return names.expose_uri(upstream, claim.route.name)
         own = claim.item.local
         wishes = [names.expose(upstream, own)] if self._on_conflict == "prefix" else []
@@ -341,43 +311,7 @@ def _entry(exposed: str, claim: _Claim) -> CatalogEntry:
     if wire[kind.name_key] != exposed or data is None:
         wire = {**wire, kind.name_key: exposed}
         data = encode(wire)
-    return _made(exposed, claim.item, wire, data, same=not claim.mended)
-
-
-def _made(exposed: str, item: Item, wire: Json, data: bytes, *, same: bool) -> CatalogEntry:
-    handshake = to_handshake_tool(wire) if item.route.kind is TOOLS else wire
-    other = encode(handshake) if handshake is not wire else None
-    return CatalogEntry(exposed, item.route, wire, data, other, item if same else None)
-
-
-class _Shown:
-    """The resources that show tools. A tool refers to each by the URI under which clients reach it."""
-
-    def __init__(self) -> None:
-        self._exposed: dict[Route, str] = {}
-        self._taken: dict[str, Route] = {}
-        self.unlisted: dict[str, Route] = {}
-
-    def take(self, resource: CatalogEntry) -> None:
-        """Takes a listed resource."""
-        self._exposed[resource.route] = resource.exposed
-        self._taken[resource.exposed] = resource.route
-
-    def tool(self, entry: CatalogEntry) -> CatalogEntry:
-        """Returns the tool with the exposed URI of the resource that shows it."""
-        wire = resource_uris.in_meta(entry.wire, partial(self._uri, entry.route.upstream))
-        if wire is entry.wire or entry.item is None:
-            return entry
-        return _made(entry.exposed, entry.item, wire, encode(wire), same=False)
-
-    def _uri(self, upstream: str, uri: str) -> str:
-        route = Route(upstream, RESOURCES, uri)
-        if route in self._exposed:
-            return self._exposed[route]
-        foreign = self._taken.get(uri, self.unlisted.get(uri, route)) != route or uri.startswith(names.URI_PREFIX)
-        exposed = names.expose_uri(upstream, uri) if foreign else uri
-        self.unlisted[exposed] = route
-        return exposed
+    return made_entry(exposed, claim.item, wire, data, same=not claim.mended)
 
 
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")

@@ -190,7 +190,7 @@ class Addition(msgspec.Struct, frozen=True):
         redaction = Redactor(secret_texts(entry))
         notes = [*([candidate.origin] if candidate.origin else []), *candidate.notes]
         if words is None:
-            notes.append(f"It connects to {printable(str(entry['url']), 500)}")
+            notes.append(f"It connects to {printable(redaction.text(str(entry['url'])), 500)}")
         return Plan(
             edits=(file.edit(), *(one.edit for one in kept if one.edit is not None)),
             commands=(tuple(map(redaction.text, words)),) if words is not None and on else (),

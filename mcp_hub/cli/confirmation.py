@@ -117,6 +117,8 @@ def print_plan(plan: Plan) -> None:
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for line in plan.lines():
         colour = _COLOURS.get(line[:1]) if coloured else None
+        if coloured and line.startswith(("--- ", "+++ ")):
+            colour = "1"
         print(f"\x1b[{colour}m{line}\x1b[0m" if colour else line)
     sys.stdout.flush()
 

@@ -11,7 +11,7 @@ from mcp_hub.cli import OK, json_text
 from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, carry_out
 from mcp_hub.cli.startup import add_config_arguments, path_to_edit
 from mcp_hub.clients import Machine
-from mcp_hub.clients.detection import read_client_file
+from mcp_hub.clients.detection import FoundServer, read_client_file
 from mcp_hub.clients.installs import ENTRY, hub_command, plan_install
 from mcp_hub.clients.table import BY_ID, client_named
 from mcp_hub.editing import EditRefused
@@ -37,14 +37,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Returns 0 when the hub is in the client, 2 if it cannot be put there, 3 without a confirmation."""
     client, machine = client_named(options.client), Machine.this()
-    config = Path(path_to_edit(options)).absolute()
-    if not config.is_file():
-        raise EditRefused(f"{printable(str(config))}: there is no configuration yet; first run: mcp-hub import")
-    own = read_client_file(config, machine)
-    if own.problem is not None:
-        raise EditRefused(own.problem)
-    originals = own.servers if options.switch_off else None
-    done = plan_install(client, machine, hub_command(config), originals)
+    configs = [Path(one).absolute() for one in (path_to_edit(options), *options.overlays)]
+    originals: list[FoundServer] = []
+    for config in configs:
+        if not config.is_file():
+            raise EditRefused(f"{printable(str(config))}: there is no configuration yet; first run: mcp-hub import")
+        own = read_client_file(config, machine)
+        if own.problem is not None:
+            raise EditRefused(own.problem)
+        originals += own.servers
+    done = plan_install(client, machine, hub_command(configs), originals if options.switch_off else None)
     facts = {"client": client.id, "file": str(done.file.path), "entry": ENTRY, "switched_off": list(done.switched_off)}
     notes = []
     if done.switched_off:

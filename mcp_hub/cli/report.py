@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from mcp_hub.config.models import Config
 from mcp_hub.hub import Engine
-from mcp_hub.protocol.kinds import KINDS, TOOLS
+from mcp_hub.protocol.kinds import KINDS, TEMPLATES, TOOLS
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
@@ -105,9 +105,11 @@ def catalog_text(hub: Engine) -> str:
 
 
 def _count_items(hub: Engine) -> str:
-    numbers = {kind.name: len(hub.catalog.names(kind)) for kind in KINDS}
-    words = {"tools": "tool", "resources": "resource", "templates": "resource template", "prompts": "prompt"}
-    return ", ".join(f"{n} {words[name]}{'' if n == 1 else 's'}" for name, n in numbers.items())
+    numbers = {kind: len(hub.catalog.names(kind)) for kind in KINDS}
+    words = {kind: "resource template" if kind is TEMPLATES else kind.unknown for kind in KINDS}
+    return ", ".join(
+        f"{n} {words[kind]}{'' if n == 1 else 's'}" for kind, n in numbers.items() if n or not kind.extension
+    )
 
 
 def _server_line(upstream: Upstream, names: list[str]) -> str:

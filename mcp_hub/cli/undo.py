@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, Final
 
 from mcp_hub.cli import FAILED, OK, STALE, json_text
 from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, confirm
@@ -13,12 +13,17 @@ from mcp_hub.editing.journal import Journal, Run
 from mcp_hub.editing.secret_store import forget_in_keyring
 from mcp_hub.text import printable
 
+EXAMPLES: Final = """examples:
+  mcp-hub undo              the files as they were before the last command, shown first
+  mcp-hub undo --list       what could be undone"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub undo [--list]`."""
     parser.add_argument("--list", action="store_true", help="only print what could be undone, newest first")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
 
 
 def run(options: argparse.Namespace) -> int:

@@ -37,8 +37,8 @@ class Installation(msgspec.Struct, frozen=True):
     """The servers that come back there, as the hub goes."""
 
 
-def hub_command(config: Path) -> tuple[str, ...]:
-    """Returns the command line that starts this hub with a configuration, by absolute paths only.
+def hub_command(configs: Sequence[Path]) -> tuple[str, ...]:
+    """Returns the command line that starts this hub with a configuration of these files, by absolute paths only.
 
     Raises:
         EditRefused: the hub runs from an environment that may be gone tomorrow.
@@ -48,11 +48,12 @@ def hub_command(config: Path) -> tuple[str, ...]:
             "this hub runs from a temporary environment, which a client would not find again; install it first, "
             "for example with: uv tool install mcp-hub-gateway"
         )
+    serve = ["serve", *(word for path in configs for word in ("--config", str(path)))]
     for name in ("mcp-hub.exe", "mcp-hub"):
         program = Path(sys.executable).with_name(name)
         if program.is_file() and os.access(program, os.X_OK):
-            return (str(program), "serve", "--config", str(config))
-    return (sys.executable, "-P", "-m", "mcp_hub", "serve", "--config", str(config))
+            return (str(program), *serve)
+    return (sys.executable, "-P", "-m", "mcp_hub", *serve)
 
 
 def open_file(client: Client, machine: Machine) -> ClientFile:
@@ -104,7 +105,8 @@ def _is_same(found: FoundServer, wanted: Mapping[str, Any], command: Sequence[st
     """Returns whether an entry is the wanted one, or the user's own for the same configuration."""
     if found.id == ENTRY:
         return found.on and dict(found.entry.values) == wanted
-    return found.on and found.words[-2:] == tuple(command[-2:])
+    own = tuple(command[command.index("serve") :])
+    return found.on and found.words[-len(own) :] == own
 
 
 def _is_served(found: FoundServer, originals: Sequence[FoundServer]) -> bool:

@@ -156,22 +156,28 @@ def read_skill(directory: Path) -> Skill:
 
 
 def _front_matter(path: Path) -> dict[str, Any]:
-    from mcp_hub.config.syntax import parse_yaml
-
     try:
         with path.open("rb") as file:
             refuse_foreign(path, file.fileno(), "what models are told")
             content = file.read(MAX_SKILL_FILE + 1)
-        if len(content) > MAX_SKILL_FILE:
-            raise ValueError(f"The file '{path}' is larger than {MAX_SKILL_FILE:,} bytes.")
-        found = _FRONT.match(content.decode("utf-8"))
-        parsed = parse_yaml(found[1]) if found is not None else None
-    except UnicodeDecodeError:
-        raise ValueError(f"The file '{path}' is not UTF-8 text.") from None
     except OSError as error:
         raise ValueError(f"The file '{path}' cannot be read: {error.strerror}.") from None
     except ConfigError as error:
         raise ValueError(str(error)) from None
+    return front_matter(content, path)
+
+
+def front_matter(content: bytes, path: Path) -> dict[str, Any]:
+    """Returns the front matter of a `SKILL.md`, {} if it has none. Raises ValueError, for the user, naming the path."""
+    from mcp_hub.config.syntax import parse_yaml
+
+    if len(content) > MAX_SKILL_FILE:
+        raise ValueError(f"The file '{path}' is larger than {MAX_SKILL_FILE:,} bytes.")
+    try:
+        found = _FRONT.match(content.decode("utf-8"))
+        parsed = parse_yaml(found[1]) if found is not None else None
+    except UnicodeDecodeError:
+        raise ValueError(f"The file '{path}' is not UTF-8 text.") from None
     except UnreadableText as error:
         raise ValueError(f"The YAML Front Matter of '{path}' {error}.") from None
     tree = parsed.tree if parsed is not None else None

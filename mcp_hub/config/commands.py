@@ -44,6 +44,7 @@ _HINTS: Final = {
     "deno": "install Deno (https://deno.com)",
     "pipx": "install pipx (https://pipx.pypa.io)",
     "docker": "install Docker (https://docs.docker.com/get-docker)",
+    "dnx": "install the .NET SDK 10 or newer (https://dotnet.microsoft.com); dnx comes with it",
     "podman": "install Podman (https://podman.io)",
     "python": "write python3, or the whole path of a Python",
 }

@@ -29,6 +29,7 @@ from mcp_hub.config.extras import OF_BUILTINS, Extra, missing
 from mcp_hub.config.field_types import ValidationError, parse_size
 from mcp_hub.config.fields import Fields, FieldValue, canonical_values, restriction
 from mcp_hub.config.findings import Findings, KeyPath
+from mcp_hub.config.host_rules import goose_header_scope
 from mcp_hub.config.models import (
     CONNECT_DEADLINE_OF_INSTALLERS,
     INSTALLERS,
@@ -117,10 +118,11 @@ def _expanded_values(
     for at in find_plain_secrets(given, reading.scope):
         findings.advise(at, PLAIN_SECRET_ADVICE, codes.SECRET_IN_PLAIN)
     unresolved: dict[KeyPath, CodedText] = {}
+    of_headers = reading.scope
+    if reading.dialect.is_goose:
+        of_headers = goose_header_scope(given["env"].value if "env" in given else None, reading.scope)
     for name, item in given.items():
-        scope = (
-            _scope_of_goose(given, reading.scope) if reading.dialect.is_goose and name == "headers" else reading.scope
-        )
+        scope = of_headers if name == "headers" else reading.scope
         value, missing = expand_tree(item.value, scope, item.at)
         given[name] = msgspec.structs.replace(item, value=value)
         unresolved.update(missing)
@@ -132,13 +134,6 @@ def _expanded_values(
             if key in command.value:
                 given[name] = FieldValue(command.value[key], (*command.at, key))
     return given, unresolved
-
-
-def _scope_of_goose(given: Mapping[str, FieldValue], scope: VariableScope) -> VariableScope:
-    """Returns the scope of headers in Goose, which have variables of the entry's own environment."""
-    env = given["env"].value if "env" in given else None
-    own = {name: str(value) for name, value in env.items()} if isinstance(env, dict) else {}
-    return msgspec.structs.replace(scope, bare_names=True, environ={**scope.environ, **own})
 
 
 def _foreign_kind(raw: RawEntry, given: Mapping[str, FieldValue]) -> CodedText | None:

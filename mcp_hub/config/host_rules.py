@@ -7,7 +7,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from mcp_hub.config.findings import Findings
+from mcp_hub.config.variables import VariableScope, expand_tree
 from mcp_hub.text import printable
 
 PROJECT_VARIABLE: Final = "CLAUDE_PROJECT_DIR"
@@ -118,6 +121,13 @@ def without_parts_of_goose(extensions: Mapping[str, Any], findings: Findings) ->
     if on := [name for name in inside if extensions[name].get("enabled", True) is not False]:
         findings.warning((GOOSE_ROOT,), f"{_named(on)}: run inside of Goose and are not served")
     return {name: one for name, one in extensions.items() if name not in inside}
+
+
+def goose_header_scope(env: Any, scope: VariableScope) -> VariableScope:
+    """Returns the scope of headers in Goose, which have variables of the entry's own environment, as it is written."""
+    values, unresolved = expand_tree(env if isinstance(env, dict) else {}, scope, ())
+    own = {name: str(value) for name, value in values.items() if (name,) not in unresolved}
+    return msgspec.structs.replace(scope, bare_names=True, environ={**scope.environ, **own})
 
 
 class ClaudeProjects:

@@ -66,7 +66,7 @@ EraPin = Literal["auto", "handshake", "modern"]
 CONNECT_DEADLINE = 30.0
 CONNECT_DEADLINE_OF_INSTALLERS = 120.0
 """npx and others download the package on the first start."""
-INSTALLERS = frozenset({"npx", "uvx", "bunx", "pipx", "docker", "podman"})
+INSTALLERS = frozenset({"npx", "uvx", "bunx", "pipx", "docker", "podman", "dnx"})
 LIST_DEADLINE = 10.0
 WRITE_DEADLINE = 5.0
 CALL_DEADLINE = 1200.0

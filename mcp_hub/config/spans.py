@@ -166,11 +166,12 @@ def _end_of_toml_value(text: str, position: int) -> int:
     for word in iter(_words(text, position), None):
         if word[0] == "\n" and depth == 0:
             break
-        if word[0] == "#":
+        if word[0].startswith("#"):
             if depth == 0:
                 break
             continue
-        depth += (word[0] in "[{") - (word[0] in "]}")
+        depth += word[0] in ("[", "{")
+        depth -= word[0] in ("]", "}")
         if word[0].strip():
             end = word.start() + len(word[0].rstrip())
     return end

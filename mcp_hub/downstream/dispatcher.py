@@ -185,8 +185,9 @@ class Dispatcher:
 
     def _catalog_changed(self, kinds: frozenset[Kind], whom: CallerFilter) -> None:
         """Notifies every caller whose view has changed: `whom(key)` says if it has."""
+        known = {kind.changed for kind in kinds if kind.extension is None}
         for method in sorted({kind.changed for kind in kinds}):
-            for caller in self.callers:
+            for caller in self.callers if method in known else ():
                 if caller.initialized and whom(caller.handshake_key):
                     with contextlib.suppress(Exception):
                         caller.notify({"jsonrpc": "2.0", "method": method})

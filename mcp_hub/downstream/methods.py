@@ -24,7 +24,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import server_requests
 from mcp_hub.protocol.era import LOG_LEVELS, LOG_MESSAGE, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Era, level_passes
 from mcp_hub.protocol.frames import Raw
-from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
 from mcp_hub.protocol.server_requests import requestable_capabilities
 
 Handler = Callable[[Exchange], Awaitable[Any]]
@@ -61,8 +61,10 @@ class Methods:
             self.handlers[method] = self._task
         for kind in KINDS:
             self.handlers[kind.list_method] = partial(self._list, kind)
-        for kind in (TOOLS, RESOURCES, PROMPTS):
+        for kind in (TOOLS, RESOURCES, PROMPTS, SKILLS):
             self.handlers[kind.act_method] = partial(self._act, kind)
+        self.handlers[SKILLS.list_method] = partial(_modern_only, self._list_skills)
+        self.handlers[SKILLS.act_method] = partial(_modern_only, self.handlers[SKILLS.act_method])
 
     def close(self) -> None:
         """Ends every subscription gracefully and gives up every parked call."""
@@ -123,6 +125,11 @@ class Methods:
         catalog = await self._catalogs.settled_for(exchange.key)
         place = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else None
         return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place)
+
+    async def _list_skills(self, exchange: Exchange) -> Raw:
+        listed = await self._list(SKILLS, exchange)
+        self._hub.generation.refresh(SKILLS)
+        return listed
 
     async def _act(self, kind: Kind, exchange: Exchange) -> dict[str, Any]:
         name = exchange.params.get(kind.name_key)
@@ -233,6 +240,12 @@ class Methods:
             )
         except UnknownName:
             raise exposed_ids.unknown_task(sealed) from None
+
+
+async def _modern_only(handler: Handler, exchange: Exchange) -> Any:
+    if exchange.era == "handshake":
+        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+    return await handler(exchange)
 
 
 def _log_relay(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:

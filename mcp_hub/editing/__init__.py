@@ -170,8 +170,8 @@ def has(tree: Any, at: KeyPath) -> bool:
     return True
 
 
-def _with(tree: Any, at: KeyPath, value: Any, *, new: bool) -> Any:
-    """Returns a copy of `tree` with the value at `at`."""
+def _with(tree: Any, at: KeyPath, value: Any, *, new: bool, around: KeyPath = ()) -> Any:
+    """Returns a copy of `tree`, which is at `around`, with the value at `at` in it."""
     if not at:
         return value
     part, rest = at[0], at[1:]
@@ -183,12 +183,12 @@ def _with(tree: Any, at: KeyPath, value: Any, *, new: bool) -> Any:
         if new and not rest and part != len(tree):
             raise EditRefused(f"item {part} is already there")
         inner = tree[part] if part < len(tree) else None
-        return [*tree[:part], _with(inner, rest, value, new=new), *tree[part + 1 :]]
+        return [*tree[:part], _with(inner, rest, value, new=new, around=(*around, part)), *tree[part + 1 :]]
     if not isinstance(tree, dict) or not isinstance(part, str):
-        raise EditRefused(f"{dotted(at)} has no place: what should hold it is not an object")
+        raise EditRefused(f"{dotted((*around, *at))} has no place: what should hold it is not an object")
     if new and not rest and part in tree:
-        raise EditRefused(f"{dotted(at)} is already there")
-    return {**tree, part: _with(tree.get(part), rest, value, new=new)}
+        raise EditRefused(f"{dotted((*around, *at))} is already there")
+    return {**tree, part: _with(tree.get(part), rest, value, new=new, around=(*around, part))}
 
 
 def _without(tree: Any, at: KeyPath) -> Any:

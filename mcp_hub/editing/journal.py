@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -37,6 +38,8 @@ class Run(msgspec.Struct, frozen=True):
     keyring: tuple[str, ...] = ()
     """User names of the secrets that it put into the keyring."""
     undone: bool = False
+    name: str = ""
+    """Its file. Two commands at once have the same number and different files."""
 
 
 class Journal:
@@ -76,13 +79,14 @@ class Journal:
         refuse_git_work_tree(self._files.directory)
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         names = self._names()
-        number = int(names[-1].partition(".")[0]) + 1 if names else 1
-        run = Run(number, command, now, tuple(edits), tuple(keyring))
+        number = int(names[-1].partition("-")[0]) + 1 if names else 1
+        name = f"{number:08}-{secrets.token_hex(4)}.json"
+        run = Run(number, command, now, tuple(edits), tuple(keyring), name=name)
         self._write(run)
         try:
             _apply_all(edits)
         except BaseException:
-            self._files.delete(_name(number))
+            self._files.delete(name)
             raise
         for old in names[: max(0, len(names) + 1 - MAX_RUNS)]:
             self._files.delete(old)
@@ -127,14 +131,14 @@ class Journal:
 
     def _names(self) -> list[str]:
         try:
-            return sorted(path.name for path in self._files.directory.glob("[0-9]*.json"))
+            return sorted(path.name for path in self._files.directory.glob("[0-9]*-*.json"))
         except OSError:
             return []
 
     def _write(self, run: Run) -> None:
         try:
             self._files.make()
-            self._files.write(_name(run.number), msgspec.json.encode(run, enc_hook=str))
+            self._files.write(run.name, msgspec.json.encode(run, enc_hook=str))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             shown = printable(str(self._files.directory))
@@ -152,10 +156,6 @@ def _apply_all(edits: Sequence[Edit]) -> None:
             with contextlib.suppress(HubError):
                 Edit(edit.path, edit.after, edit.before).apply()
         raise
-
-
-def _name(number: int) -> str:
-    return f"{number:08}.json"
 
 
 def _path_of(kind: type, value: object) -> object:

@@ -282,16 +282,16 @@ class Engine:
             await self.catalogs.settled(self.upstreams[route.upstream].server.deadlines.list)
             unread = route.upstream in self.catalogs.unread
             route = None if unread else self.catalogs.of(caller).resolve(kind, exposed)
-        if route is None and kind is RESOURCES:
+        if route is None and kind.by_uri:
             route = self.uris.given(caller, exposed)
-            route = route if route is not None and route.upstream in self.upstreams else None
-        if route is None and kind is not RESOURCES:
+            route = Route(route.upstream, kind, route.name) if route and route.upstream in self.upstreams else None
+        elif route is None:
             await self._wait_for_owners(exposed)
             route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is None:
             route = (await self.settled_catalog(caller)).resolve(kind, exposed)
         self.catalogs.seen = True
-        if route is None:
+        if route is None or (kind.extension is not None and not self.generation.offers(route)):
             raise unknown_name(kind, exposed, era)
         return route
 

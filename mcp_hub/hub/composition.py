@@ -15,7 +15,7 @@ import msgspec
 from mcp_hub.catalog.exposed_ids import TaskIds, UriMap
 from mcp_hub.config import ConfigReader
 from mcp_hub.config.ancestry import Ancestry
-from mcp_hub.config.config_files import syntax_error_in, tool_files
+from mcp_hub.config.config_files import stamp_of, syntax_error_in, tool_files
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
@@ -246,7 +246,8 @@ def _made_from(server: Server, config: Config, environ: Mapping[str, str] | None
     raw = (
         (os.environ if environ is None else environ).get(RAW_TEXT_VARIABLE) if server.builtin == "text_files" else None
     )
-    return server.connection, settings, tool_files(server.tools_dir), raw
+    skills = tuple(stamp_of(skill.directory / file) for skill in server.skills for file in skill.files)
+    return server.connection, settings, skills, tool_files(server.tools_dir), raw
 
 
 def _tracing(services: SharedServices, config: Config, former: Generation | None) -> SpanTracing | None:

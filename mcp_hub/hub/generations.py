@@ -87,6 +87,17 @@ class Generation:
             return None
         return upstream.lists.tools.get(route.name) or upstream.caller_lists.tool(route.name)
 
+    def offers(self, route: Route) -> bool:
+        """Returns whether a server may be asked for an item of a kind that not all servers have."""
+        upstream = self.upstreams.get(route.upstream)
+        return upstream is not None and (upstream.agreement is None or upstream.agreement.offers(route.kind))
+
+    def refresh(self, kind: Kind) -> None:
+        """Fetches a list again in the background, where no notification says that it has changed."""
+        for upstream in self.upstreams.values():
+            if upstream.agreement is not None and upstream.agreement.offers(kind):
+                upstream.list_store.refresh(kind)
+
     def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
         """Returns the rule that hides a name, for the log and the user; None if no server lists the name."""
         access, looked_at = self.rules.access, 0

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from mcp_hub.catalog import resource_uris
+from mcp_hub.catalog import names, resource_uris
 from mcp_hub.catalog.exposed_ids import TASK_GET, TASK_ID, TASK_RESULT_TYPE, TaskIds, UriMap
 from mcp_hub.errors import INTERNAL_ERROR, UpstreamAnswered
 from mcp_hub.observability.stalls import in_slices
@@ -16,7 +16,7 @@ from mcp_hub.policy import Call, Json
 from mcp_hub.policy.shape_result import content_of_error, text_in
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, Envelope, Era
-from mcp_hub.protocol.kinds import RESOURCES, TOOLS
+from mcp_hub.protocol.kinds import RESOURCES, SKILLS, TOOLS
 from mcp_hub.protocol.questions import (
     ALLOWED,
     pass_on,
@@ -25,7 +25,8 @@ from mcp_hub.protocol.questions import (
     wants_input,
     without_count,
 )
-from mcp_hub.protocol.server_requests import forwarded_capabilities
+from mcp_hub.protocol.server_requests import forwarded_capabilities, with_extension
+from mcp_hub.protocol.skill_entries import files_of, with_uris
 from mcp_hub.upstream import Upstream
 
 MAX_TOLD: Final = 1024
@@ -105,10 +106,24 @@ class Relay:
                 result = pass_on(result, rules, call.envelope.capabilities, questions)
         if spoken[-1] != call.era:
             result = eras.result_for(call.era, spoken[-1], call.method, result)
+        if call.route.kind is SKILLS:
+            return await in_slices(self._skill(call, result))
         if TASK_ID not in result or call.kind is not TOOLS:
             return result
         result = pass_on_in_task(result, rules, call.envelope.capabilities, questions)
         return await self._task_of(call, result)
+
+    def _skill(self, call: Call, result: Json) -> Generator[None, None, Json]:
+        """Returns a skill's entry with the URIs for its caller: prefixed if it asked for a prefixed one."""
+        entry: Json = result.get("skill") or {}
+        files, upstream = files_of(entry), call.route.upstream
+        own = call.exposed == call.route.name
+        for uri in files:
+            yield
+            self._uris.give(call.caller, upstream, uri, uri if own else names.expose_uri(upstream, uri))
+        if own or not files:
+            return result
+        return {**result, "skill": with_uris(entry, partial(names.expose_uri, upstream))}
 
     def _offered(self, envelope: Envelope) -> Envelope:
         """Returns what servers are told of a client of the handshake era; made once for all its calls."""
@@ -170,7 +185,10 @@ def _envelope(call: Call) -> Envelope:
     It contains no capabilities if the caller cannot be asked during the call.
     """
     if call.era == "modern":
-        return replace(call.envelope, capabilities=forwarded_capabilities(call.envelope.capabilities, "modern"))
+        told, kind = forwarded_capabilities(call.envelope.capabilities, "modern"), call.route.kind
+        if kind.extension is not None:
+            told = with_extension(told, kind.extension)  # whoever asks for a skill knows what one is
+        return replace(call.envelope, capabilities=told)
     return Envelope(capabilities={}, log_level=call.envelope.log_level)
 
 

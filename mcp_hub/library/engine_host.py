@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from mcp_hub.catalog.merge import OWN, Route
+from mcp_hub.catalog import OWN, Route
 from mcp_hub.catalog.names import expose
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import INVALID_PARAMS, CallError, HubError, InvalidParameters, UnknownName

@@ -12,12 +12,14 @@ from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import KeyReading, RootKey
 from mcp_hub.errors import CallError
+from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, UriRules
 from mcp_hub.policy.pins import PINS, PINS_OF_SERVER, PinReview
 from mcp_hub.policy.screen import SCREEN, SCREEN_OF_SERVER, ScreenReview
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
-from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS
+from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS
+from mcp_hub.protocol.skill_entries import files_of
 from mcp_hub.security import profile_of
 
 _FILTER_OF_KIND: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
@@ -25,7 +27,6 @@ _TAGGED: Final = ("fastmcp", "_fastmcp", "mcp-hub")
 """Keys in an item's `_meta` under which libraries have a mapping with `tags`."""
 TAGS_KEY: Final = "mcp-hub/tags"
 """Key in the `_meta` of an item of the hub's own servers: its tags."""
-_URI_KINDS: Final = (RESOURCES, TEMPLATES)
 
 
 Blacklist = tuple[tuple[str, str], ...]
@@ -140,7 +141,7 @@ class Access:
         self._blacklist = [(Patterns((server,)), Patterns((name,)), name) for server, name in BLACKLIST.of(config)]
         self._servers: dict[str, Server] = {server.id: server for server in config.servers}
         self._filters = {
-            (server.id, kind): (_UriFilter if kind in _URI_KINDS else _NameFilter)(server.filters[name])
+            (server.id, kind): (_UriFilter if kind.by_uri else _NameFilter)(server.filters[name])
             for server in config.servers
             for kind, name in _FILTER_OF_KIND.items()
             if name in server.filters
@@ -157,6 +158,8 @@ class Access:
         """Whether a tool of an upstream is selected, so that its resources and prompts are served too."""
         self._decided: dict[str, dict[tuple[Route, str | None], str | None]] = {}
         """Decisions by upstream, since those of one upstream change together."""
+        self._skills: dict[str, dict[tuple[str, str | None], str | None]] = {}
+        """Decisions about the files of listed skills, by upstream: a skill is refused whole if one of them is."""
 
     @classmethod
     def of(cls, parts: PolicyParts) -> Access:
@@ -193,6 +196,19 @@ class Access:
         self._tags[upstream], self._resources[upstream], self._templates[upstream] = tags, resources, templates
         self._chosen |= {(upstream, profile): profile in chosen for profile in self._selections}
         self._decided.pop(upstream, None)
+        skills: dict[tuple[str, str | None], str | None] = {}
+        for item in (item for item in items if item.route.kind is SKILLS):
+            for profile in self._selections:
+                skills[item.route.name, profile] = yield from self._why_file(upstream, files_of(item.wire), profile)
+        self._skills[upstream] = skills
+
+    def _why_file(self, upstream: str, files: Sequence[str], profile: str | None) -> Generator[None, None, str | None]:
+        """Returns the rule that hides one of these resources of a server, in steps; None if all may be read."""
+        for uri in files:
+            yield
+            if (why := self._why(Route(upstream, RESOURCES, uri), profile)) is not None:
+                return why
+        return None
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items that may be reached."""
@@ -209,10 +225,24 @@ class Access:
         for review in self._reviews:
             if call.route in review.notes:
                 call.notes.append(f"access: {review.notes[call.route]}")
+        if call.route.kind is SKILLS:
+            return self._get_skill(call, call_next, profile)
         return self._complete(call, call_next) if call.route.kind is TEMPLATES else call_next(call)
 
     async def _complete(self, call: Call, call_next: Next) -> Json:
         return self._without_refused(call, await call_next(call))
+
+    async def _get_skill(self, call: Call, call_next: Next, profile: str | None) -> Json:
+        """Returns a skill's entry as its server has it now. Raises UnknownName if one of its files is refused."""
+        result = await call_next(call)
+        files = files_of(result.get("skill"))
+        if call.exposed != call.route.name:
+            files = [known[1] if (known := names.original_uri(uri)) is not None else uri for uri in files]
+        why = await in_slices(self._why_file(call.route.upstream, files, profile))
+        if why is not None:
+            call.refused_by = why
+            raise unknown_name(call.kind, call.exposed, call.era)
+        return result
 
     def _without_refused(self, call: Call, result: Json) -> Json:
         """Removes values that would make a refused URI from the completions of a template's variable."""
@@ -243,10 +273,17 @@ class Access:
             return decided[key]
         if len(decided) >= MAX_REMEMBERED:
             decided.clear()
-        here = self._decide(route) or self._reviewed(route) if profile is None else None
-        why = here if profile is None else self.why(route) or self._not_chosen(route, profile)
-        decided[key] = why
+        why = decided[key] = self._why(route, profile)
         return why
+
+    def _why(self, route: Route, profile: str | None) -> str | None:
+        if route.kind is SKILLS:
+            listed = self._skills.get(route.upstream, {})
+            file = Route(route.upstream, RESOURCES, route.name)
+            return listed[route.name, profile] if (route.name, profile) in listed else self._why(file, profile)
+        if profile is None:
+            return self._decide(route) or self._reviewed(route)
+        return self.why(route) or self._not_chosen(route, profile)
 
     def _reviewed(self, route: Route) -> str | None:
         return next((why for review in self._reviews if (why := review.why(route)) is not None), None)
@@ -265,7 +302,7 @@ class Access:
 
     def _is_blacklisted(self, route: Route) -> bool:
         upstream = route.upstream
-        if route.kind not in _URI_KINDS:
+        if not route.kind.by_uri:
             return any(
                 servers.match(upstream) and patterns.match(route.name) for servers, patterns, _ in self._blacklist
             )

@@ -24,7 +24,6 @@ from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.shape_result import ShapeResult
 from mcp_hub.policy.trace import Trace
 from mcp_hub.policy.validate import Validate
-from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
 
 if TYPE_CHECKING:
     from mcp_hub.policy.spans import Spans, Tracer
@@ -102,7 +101,7 @@ class Rules(msgspec.Struct, frozen=True):
             yield
             # A URI is read in many spellings, which takes a hundred times as long as shaping a tool: each has a step.
             end = at
-            while end < min(at + AT_ONCE, len(items)) and items[end].route.kind not in (RESOURCES, TEMPLATES):
+            while end < min(at + AT_ONCE, len(items)) and not items[end].route.kind.by_uri:
                 end += 1
             end = max(end, at + 1)
             shaped += self.chain.shape(items[at:end])

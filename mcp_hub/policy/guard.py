@@ -16,7 +16,7 @@ from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
 from mcp_hub.policy.patterns import ToolNames
 from mcp_hub.protocol.frames import FrameError, decode, encode, weighs_more
-from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, TOOLS
+from mcp_hub.protocol.kinds import TEMPLATES, TOOLS
 from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE, UrlRules, strings_in
 from mcp_hub.security.urls import QUICK_WORK, WorkBudget
 
@@ -94,16 +94,13 @@ class UrlGuard:
 
     def hides(self, route: Route) -> bool:
         """Returns whether it is a resource with a forbidden URI."""
-        return (
-            bool(self._rules)
-            and route.kind in (RESOURCES, TEMPLATES)
-            and bool(self._rules.refuses_uri(_literal(route)))
-        )
+        return bool(self._rules) and route.kind.by_uri and bool(self._rules.refuses_uri(_literal(route)))
 
     def _shown(self, item: Item) -> Item | None:
-        if item.route.kind in (RESOURCES, TEMPLATES):
+        kind = item.route.kind
+        if kind.by_uri:
             return None if self.hides(item.route) else item
-        if item.route.kind is not TOOLS or not self._guards(item.route) or not isinstance(item.wire, dict):
+        if kind is not TOOLS or not self._guards(item.route) or not isinstance(item.wire, dict):
             return item
         description, meta = item.wire.get("description"), item.wire.get("_meta")
         said = f"{description}\n\n" if isinstance(description, str) and description else ""
@@ -137,9 +134,9 @@ class UrlGuard:
         if not self._rules:
             return await call_next(call)
         if call.method != TOOLS.act_method:
-            if call.kind is RESOURCES and (rule := self._rules.refuses_uri(call.route.name)) is not None:
+            if call.kind.by_uri and (rule := self._rules.refuses_uri(call.route.name)) is not None:
                 call.refused_by = f"guard: {rule}"
-                raise unknown_name(RESOURCES, call.exposed, call.era)
+                raise unknown_name(call.kind, call.exposed, call.era)
         elif self._guards(call.route):
             await self._check(call)
         return await call_next(call)

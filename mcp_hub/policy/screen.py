@@ -18,7 +18,7 @@ from mcp_hub.config.settings import EntryKey, Frozen, RootKey, mode_key
 from mcp_hub.observability.stalls import SLICE, run_for
 from mcp_hub.policy import PolicyParts
 from mcp_hub.policy.patterns import Patterns, ToolRulesTable, alike
-from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, TOOLS
+from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security.screening import (
     FOREIGN_TOOLS,
     HIDDEN_CHARACTER_RULES,
@@ -160,7 +160,7 @@ class ScreenReview:
 
     def why(self, route: Route) -> str | None:
         """Returns why a route must not be reached, or None if it may be."""
-        if route.kind not in (RESOURCES, TEMPLATES):
+        if not route.kind.by_uri:
             return self._held.get(route.upstream, {}).get(route)
         held = self._held_uris.get(route.upstream)
         if not held:
@@ -263,7 +263,7 @@ class ScreenReview:
                 if in_name or _holds(settings, flag.rule):
                     why = f"screen: {flag.rule} in its {flag.where} ({RULE_DESCRIPTIONS[flag.rule]})"
                     held[route] = why
-                    if route.kind in (RESOURCES, TEMPLATES):
+                    if route.kind.by_uri:
                         uris |= dict.fromkeys((route.name, *(alike(route.name) or ())), why)
                     self._tell(upstream, route.kind.unknown, route.name, flag, kept_back=True)
                     break

@@ -56,7 +56,10 @@ HANDSHAKE_ONLY: Final = frozenset({"initialize", "ping", "logging/setLevel", SUB
 MODERN_ONLY: Final = frozenset({DISCOVER, LISTEN})
 
 CACHEABLE: Final = frozenset(
-    {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", DISCOVER}
+    {
+        *("tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", DISCOVER),
+        *("skills/list", "skills/get"),
+    }
 )
 """Methods whose modern results carry `ttlMs` and `cacheScope`."""
 

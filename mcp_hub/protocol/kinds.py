@@ -1,4 +1,4 @@
-"""The four kinds of items a server lists, as one table, and the checks of a listed item."""
+"""The kinds of items a server lists, as one table, and the checks of a listed item."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Collection, Generator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
+
+from mcp_hub.protocol import skill_entries
 
 TELL_PRESETS: Final = "--tell-presets"
 """The option that makes a process of local tools tell the hub the presets of its functions."""
@@ -39,6 +41,10 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     """The notification that the list has changed."""
     unknown: str
     """The word for one item in an error."""
+    by_uri: bool = False
+    """Whether its items are resources, or stand for some: they are known by URIs, and rules about URIs decide."""
+    extension: str | None = None
+    """The extension that it belongs to; clients and servers of the modern era alone have it then."""
 
 
 TOOLS: Final = Kind(
@@ -53,6 +59,7 @@ RESOURCES: Final = Kind(
     "resources",
     "notifications/resources/list_changed",
     "resource",
+    by_uri=True,
 )
 TEMPLATES: Final = Kind(
     "templates",
@@ -63,6 +70,7 @@ TEMPLATES: Final = Kind(
     "resources",
     "notifications/resources/list_changed",
     "resource",
+    by_uri=True,
 )
 PROMPTS: Final = Kind(
     "prompts",
@@ -74,7 +82,20 @@ PROMPTS: Final = Kind(
     "notifications/prompts/list_changed",
     "prompt",
 )
-KINDS: Final = (TOOLS, RESOURCES, TEMPLATES, PROMPTS)
+SKILLS: Final = Kind(
+    "skills",
+    "skills/list",
+    "skills/get",
+    "skills",
+    "uri",
+    "resources",
+    "notifications/resources/list_changed",
+    "skill",
+    by_uri=True,
+    extension=skill_entries.SKILLS_EXTENSION,
+)
+"""Skills are directories of resources. No notification is theirs: their files are what changes."""
+KINDS: Final = (TOOLS, RESOURCES, TEMPLATES, PROMPTS, SKILLS)
 
 _NUMBER: Final = (int, float)
 
@@ -159,6 +180,7 @@ _SHAPES: Final = {
     "resources": _Object({**_RESOURCE, **_SHARED}, needs=("uri", "name")),
     "templates": _Object({**_TEMPLATE, **_SHARED}, needs=("uriTemplate", "name")),
     "prompts": _Object({**_PROMPT, **_SHARED}, needs=("name",)),
+    "skills": _Object({"uri": _Matching(_URI, "a URI with a scheme"), "_meta": dict}, needs=("uri",)),
 }
 """What strict clients (the TypeScript and Python SDKs) check before they accept a list."""
 
@@ -208,7 +230,7 @@ def defect_in_steps(kind: Kind, item: Any) -> Generator[None, None, str | None]:
                 problem = problem or _first_misfit(of.shape, members[start : start + _STEP], key, start)
     if problem is not None:
         return f"its {problem}"
-    return _out_of_range(kind, item)
+    return (yield from skill_entries.defect_in_steps(item)) if kind is SKILLS else _out_of_range(kind, item)
 
 
 def overlong_name(kind: Kind, item: Any) -> str | None:
@@ -224,7 +246,7 @@ def _out_of_range(kind: Kind, item: dict[str, Any]) -> str | None:
     if kind is RESOURCES and isinstance(size, float) and not size.is_integer():
         return "its size is not a whole number"
     priority = (item.get("annotations") or {}).get("priority")
-    if kind.capability == "resources" and priority is not None and not 0 <= priority <= 1:
+    if kind in (RESOURCES, TEMPLATES) and priority is not None and not 0 <= priority <= 1:
         return "its annotations.priority is not between 0 and 1"
     return None
 

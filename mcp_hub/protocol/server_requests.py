@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from mcp_hub.protocol.era import Era
+from mcp_hub.protocol.skill_entries import SKILLS_EXTENSION
 
 Json = dict[str, Any]
 
@@ -90,9 +91,11 @@ TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
 FORWARDED_EXTENSIONS: Final[Mapping[Era, tuple[str, ...]]] = {
     "handshake": (UI_EXTENSION,),
-    "modern": (UI_EXTENSION, TASKS_EXTENSION),
+    "modern": (UI_EXTENSION, TASKS_EXTENSION, SKILLS_EXTENSION),
 }
 """The extensions that pass through the hub between two peers of an era; nobody is told of any other."""
+_ALWAYS: Final[Mapping[Era, Mapping[str, Json]]] = {"handshake": {}, "modern": {SKILLS_EXTENSION: {}}}
+"""The extensions that the hub has itself, with its settings: it lists what its servers have, be that nothing."""
 
 
 def extension_settings(capabilities: Mapping[str, Any], name: str) -> Json | None:
@@ -100,6 +103,14 @@ def extension_settings(capabilities: Mapping[str, Any], name: str) -> Json | Non
     declared = capabilities.get("extensions")
     found = declared.get(name) if isinstance(declared, dict) else None
     return found if isinstance(found, dict) else None
+
+
+def with_extension(capabilities: Json, name: str) -> Json:
+    """Returns the capabilities of a client with an extension, where it has not declared it itself."""
+    if extension_settings(capabilities, name) is not None:
+        return capabilities
+    declared = capabilities.get("extensions")
+    return {**capabilities, "extensions": {**(declared if isinstance(declared, dict) else {}), name: {}}}
 
 
 def forwarded_capabilities(capabilities: Mapping[str, Any], era: Era) -> Json:
@@ -114,7 +125,7 @@ def forwarded_capabilities(capabilities: Mapping[str, Any], era: Era) -> Json:
 
 def forwarded_extensions(servers: Iterable[tuple[Era, Mapping[str, Any]]], era: Era) -> Json:
     """Returns the servers' extensions that a client of `era` can use. `servers` are (era, capabilities) pairs."""
-    found: Json = {}
+    found: Json = dict(_ALWAYS[era])
     for spoken, capabilities in servers:
         for name in FORWARDED_EXTENSIONS[era]:
             said = extension_settings(capabilities, name) if name in FORWARDED_EXTENSIONS[spoken] else None

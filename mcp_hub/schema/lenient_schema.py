@@ -1,7 +1,8 @@
 """Makes a schema lenient: it then also accepts what a server could convert to a valid value.
 
-Many servers take `"3"` for 3, `"true"` for true and null for what may be left out, and models write so. What no
-reading could make valid stays refused: a list for a text, a value that an enum does not have, a missing argument.
+Many servers take `"3"` for 3, `"true"` for true, one thing for a list of it and null for what may be left out, and
+models write so. What no reading could make valid stays refused: a list for a text, a value that an enum does not have,
+a missing argument.
 """
 
 from __future__ import annotations
@@ -27,26 +28,34 @@ _LISTS: Final = frozenset({"allOf", "anyOf", "prefixItems"})
 _NO_CONST: Final = "json-schema.org/draft-04/"
 
 _WORDS: Final = ("true", "false", "yes", "no", "on", "off", "t", "f", "y", "n", "1", "0")
-_INTEGER: Final = r"^\s*[+-]?[0-9][0-9_]*(\.0*)?\s*$"
+_INTEGER: Final = r"^\s*[+-]?([0-9][0-9_]*(\.0*)?([eE][+-]?[0-9]+)?|0[xXoObB][0-9a-fA-F]+)\s*$"
 _NUMBER: Final = (
     r"^\s*[+-]?([0-9][0-9_]*\.?[0-9_]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?"
-    r"|[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN])\s*$"
+    r"|0[xXoObB][0-9a-fA-F]+|[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN])\s*$"
 )
+_ALONE: Final[Json] = {"type": "array", "minItems": 1, "maxItems": 1}
+"""A list of one, which JavaScript reads as the number in it."""
+_NULLS: Final = (None, "null")
 _SPELLED: Final[dict[str, list[Json]]] = {
-    "integer": [{"type": "boolean"}, {"type": "number", "multipleOf": 1}, {"type": "string", "pattern": _INTEGER}],
-    "number": [{"type": "boolean"}, {"type": "string", "pattern": _NUMBER}],
+    "integer": [
+        {"type": "boolean"}, {"type": "number", "multipleOf": 1}, {"type": "string", "pattern": _INTEGER}, _ALONE,
+    ],
+    "number": [{"type": "boolean"}, {"type": "string", "pattern": _NUMBER}, _ALONE],
     "boolean": [{"enum": [0, 1, *(case(word) for word in _WORDS for case in (str.lower, str.title, str.upper))]}],
     "string": [{"type": ["number", "boolean"]}],
-    "array": [{"type": "string", "pattern": r"^\s*\["}],
+    "array": [{"type": ["string", "number", "boolean"]}],
     "object": [{"type": "string", "pattern": r"^\s*\{"}],
-    "null": [],
-}
-"""The other values that may stand for a type. Lists and objects may be texts of JSON, which some servers parse."""
+    "null": [{"enum": list(_NULLS)}],
+}  # fmt: skip
+"""The other values that may stand for a type. Lists and objects may be texts of JSON, which some servers parse; a list
+may be the one thing that is in it, or a text that its server splits."""
 OWN_EXPRESSIONS: Final = frozenset(
     one["pattern"] for spelled in _SPELLED.values() for one in spelled if "pattern" in one
 )
 """The regular expressions that this module adds; all of them are quick."""
-_NESTED: Final[list[Schema]] = [{"type": ["array", "object"]}, *_SPELLED["array"], *_SPELLED["object"]]
+_NESTED: Final[list[Schema]] = [
+    {"type": ["array", "object"]}, {"type": "string", "pattern": r"^\s*\["}, *_SPELLED["object"],
+]  # fmt: skip
 
 
 def make_lenient(schema: Any) -> Schema:
@@ -113,6 +122,8 @@ class _Copy:
                 also.extend(constraints)
             elif key == "items" or (key == "additionalProperties" and not schema.get("patternProperties")):
                 self._add_inner(found, key, value, depth)
+            elif key == "required" and self._spelled:
+                found[key] = _without_defaults(value, schema.get("properties"))
             elif key == "$ref":
                 found[key] = self._reference(value)
             elif key != "additionalProperties":
@@ -129,7 +140,7 @@ class _Copy:
         if not self._spelled:
             return copies
         return {
-            name: copy if name in needed or isinstance(copy, bool) else {"anyOf": [copy, {"type": "null"}]}
+            name: copy if name in needed or isinstance(copy, bool) else {"anyOf": [copy, {"enum": list(_NULLS)}]}
             for name, copy in copies.items()
         }
 
@@ -181,6 +192,14 @@ class _Copy:
         return f"#/$defs/{self._moved[reference].replace(' ', '%20')}"
 
 
+def _without_defaults(required: Any, properties: Any) -> Any:
+    """Returns the required names but those with a default: generators of schemas list what may be left out so."""
+    if not isinstance(required, list) or not isinstance(properties, dict):
+        return required
+    preset = {name for name, one in properties.items() if isinstance(one, dict) and "default" in one}
+    return [name for name in required if not isinstance(name, str) or name not in preset]
+
+
 def _keeps_its_place(reference: str) -> bool:
     steps = iter(_steps(reference))
     for step in steps:
@@ -194,13 +213,17 @@ def _keeps_its_place(reference: str) -> bool:
     return True
 
 
+_BLANKS: Final = (("", ""), (" ", ""), ("", " "), (" ", " "))
+
+
 def _spellings(value: Any) -> list[Any]:
     """A value of an enum and the values that may stand for it."""
     if isinstance(value, bool):
         word = str(value).lower()
         return [value, word, word.title(), word.upper(), str(int(value)), int(value)]
     if isinstance(value, int):
-        return [value, str(value), f"{value}.0"]
+        own = [bool(value)] if value in (0, 1) else []
+        return [value, *own, f"{value}.0", f"+{value}", *(f"{before}{value}{after}" for before, after in _BLANKS)]
     if isinstance(value, float):
         return [value, str(value), *([str(int(value))] if value.is_integer() else [])]
     if isinstance(value, str):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import mimetypes
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
-from mcp_hub.config.builtin_servers import SKILL_FILE, Skill
+from mcp_hub.config.builtin_servers import SKILL_FILE, Skill, front_matter
 from mcp_hub.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -22,7 +23,10 @@ from mcp_hub.errors import (
     ProtocolError,
 )
 from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.frames import Message
+from mcp_hub.protocol.kinds import LEFT_OUT_KEY, MAX_NAME, RESOURCES, SKILLS, TEMPLATES
+from mcp_hub.protocol.skill_entries import MAX_BYTES, SKILLS_EXTENSION
 from mcp_hub.security.private_files import refuse_foreign
 from mcp_hub.transport import Link, LinkLost, Receiver, RequestId
 from mcp_hub.version import VERSION
@@ -100,15 +104,41 @@ def skill_notes(skills: Iterable[Skill], exposed: Callable[[str], str | None]) -
 
 Json = dict[str, Any]
 
-_CAPABILITIES: Final[Json] = {"resources": {}}
+_CAPABILITIES: Final[Json] = {"resources": {}, "extensions": {SKILLS_EXTENSION: {}}}
+
+
+def skill_entry(skill: Skill) -> Json:
+    """Returns the entry of a skill for `skills/list`, with the digests of its files as they are now.
+
+    Raises ValueError, for the user, if a file cannot be read or is not valid, or if all are larger than `MAX_BYTES`.
+    """
+    files: list[Json] = []
+    front: Json = {}
+    left = MAX_BYTES
+    for file in skill.files:
+        try:
+            content = read_file(skill.directory, file)
+        except OSError as error:
+            raise ValueError(f"its {file} cannot be read: {error.strerror or error}") from None
+        left -= len(content)
+        if left < 0:
+            raise ValueError(f"its files have more than {MAX_BYTES:,} bytes")
+        if file == SKILL_FILE:
+            front = front_matter(content, skill.directory / file)
+        digest = hashlib.sha256(content).hexdigest()
+        files.append({"uri": uri_of(skill, file), "digest": f"sha256:{digest}", "size": len(content)})
+    return {"uri": uri_of(skill), "frontmatter": front, "resources": files}
 
 
 class SkillLink(Link):
     """A `Link` to the skills it is made with. A change of the skills takes a new link."""
 
     is_local = True
+    sole_era: ClassVar[Era | None] = "modern"
+    """The era that has `skills/list`."""
 
     def __init__(self, skills: Sequence[Skill]) -> None:
+        self._skills = {uri_of(skill): skill for skill in skills}
         self._files = {uri_of(skill, file): (skill, file) for skill in skills for file in skill.files}
         self._receiver: Receiver | None = None
         self._reading: dict[RequestId, asyncio.Task[None]] = {}
@@ -140,12 +170,16 @@ class SkillLink(Link):
             self._receiver.received({"jsonrpc": "2.0", "id": message["id"], **answer})
 
     async def _result(self, method: str, params: Json) -> Json:
-        if method == "resources/read":
+        if method == RESOURCES.act_method:
             return await self._read(params.get("uri"))
-        if method == "resources/list":
+        if method == RESOURCES.list_method:
             return {"resources": await asyncio.to_thread(self._listed)}
-        if method == "resources/templates/list":
+        if method == TEMPLATES.list_method:
             return {"resourceTemplates": []}
+        if method == SKILLS.list_method:
+            return await asyncio.to_thread(self._entries)
+        if method == SKILLS.act_method:
+            return {"skill": await self._entry(params.get("uri"))}
         if method == "ping":
             return {}
         info = {"name": "mcp-hub skills", "version": VERSION}
@@ -159,6 +193,25 @@ class SkillLink(Link):
 
     def _listed(self) -> list[Json]:
         return [_item(uri, skill, file) for uri, (skill, file) in self._files.items()]
+
+    def _entries(self) -> Json:
+        entries: list[Json] = []
+        left_out: list[str] = []
+        for skill in self._skills.values():
+            try:
+                entries.append(skill_entry(skill))
+            except ValueError as error:
+                left_out.append(f"the skill {skill.name} is not listed: {error}")
+        return {"skills": entries, **({"_meta": {LEFT_OUT_KEY: left_out}} if left_out else {})}
+
+    async def _entry(self, uri: Any) -> Json:
+        skill = self._skills.get(uri) if isinstance(uri, str) else None
+        if skill is None:
+            raise ProtocolError(INVALID_PARAMS, f"No skill is served at {str(uri)[:MAX_NAME]}")
+        try:
+            return await asyncio.to_thread(skill_entry, skill)
+        except ValueError as error:
+            raise ProtocolError(INTERNAL_ERROR, f"The skill {skill.name} cannot be served: {error}") from None
 
     async def _read(self, uri: Any) -> Json:
         if not isinstance(uri, str):
@@ -196,10 +249,9 @@ class SkillLink(Link):
 
 
 def _item(uri: str, skill: Skill, file: str) -> Json:
-    item: Json = {"uri": uri, "name": f"{skill.name}/{file}", "mimeType": _type(file)}
     if file == SKILL_FILE:
-        item["description"] = skill.description
-    return item
+        return {"uri": uri, "name": skill.name, "mimeType": _type(file), "description": skill.description}
+    return {"uri": uri, "name": f"{skill.name}/{file}", "mimeType": _type(file)}
 
 
 def _type(file: str) -> str:

@@ -24,7 +24,7 @@ from mcp_hub.text import printable
 
 log = logging.getLogger("mcp_hub.upstream")
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Part of the name of every file, so that a file of another format is not found."""
 MAX_SIZE: Final = 64 * 1024 * 1024
 _KEY_FILE: Final = "key"

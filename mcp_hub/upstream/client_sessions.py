@@ -235,7 +235,7 @@ class CallerLists:
     async def _fetch(self, caller: Hashable | None, session: UpstreamSession, kinds: set[Kind]) -> None:
         lists = self._lists.get(caller) or RawLists(self._server)
         ordered = [kind for kind in KINDS if kind in kinds]
-        if await lists.fetch(session.list_page, session.agreement.capabilities, ordered, session.unusable):
+        if await lists.fetch(session.list_page, session.agreement.offers, ordered, session.unusable):
             self._lists[caller] = lists
             self._changed()
 

@@ -27,6 +27,10 @@ AS_LONG: Final = 2.0
 """The second conversation may take so many times as long to open as the first one took, and `PROBE_WAIT` more."""
 
 
+_TEMPORARY: Final = frozenset({401, 403, 408, 425, 429})
+"""Statuses of HTTP that say nothing of the era."""
+
+
 class EraSessions:
     """The session in the other era than the shared one; opened by the first caller of that era, closed when unused.
 
@@ -52,18 +56,23 @@ class EraSessions:
         Args:
             opened_in: the seconds that opening the shared session took.
         """
-        limit = PROBE_WAIT + AS_LONG * opened_in
-        async with contextlib.AsyncExitStack() as stack:
-            session = shared
+        slot = self._pool.take(era, partial(self._open, shared, PROBE_WAIT + AS_LONG * opened_in))
+        try:
             try:
-                session = await stack.enter_async_context(self._pool.lend(era, partial(self._open, shared, limit)))
+                session = await asyncio.shield(slot.opening)
             except CONNECT_ERRORS as error:
-                if _is_verdict(error):
-                    shared.agreement = msgspec.structs.replace(shared.agreement, only=True)  # for later sessions too
-                elif shared.is_local or isinstance(error, TimeoutError):
-                    shared.has_sole_era = True  # as far as this session is concerned: nobody waits for it again
-                log.info("%s is not spoken to in the %s era: %s", self._id, era, self._messages.explain(error))
+                self._failed(shared, era, error)
+                session = shared
             yield session
+        finally:
+            slot.give_back()
+
+    def _failed(self, shared: UpstreamSession, era: Era, error: Exception) -> None:
+        if _is_verdict(error):
+            shared.agreement = msgspec.structs.replace(shared.agreement, only=True)  # for later sessions too
+        elif shared.is_local or not _is_temporary(error):
+            shared.has_sole_era = True  # as far as this session is concerned: nobody waits for it again
+        log.info("%s is not spoken to in the %s era: %s", self._id, era, self._messages.explain(error))
 
     async def _open(self, shared: UpstreamSession, limit: float) -> UpstreamSession:
         async with asyncio.timeout(limit):
@@ -88,7 +97,12 @@ def _is_verdict(error: BaseException) -> bool:
     if isinstance(error, UpstreamAnswered | NoAgreement):
         return True
     status = error.status if isinstance(error, LinkError) else None
-    return status is not None and 400 <= status < 500 and status not in (401, 403, 408, 425, 429)
+    return status is not None and 400 <= status < 500 and status not in _TEMPORARY
+
+
+def _is_temporary(error: BaseException) -> bool:
+    """Returns whether the next call may find the server in another state."""
+    return isinstance(error, LinkError) and (not error.executed or error.status in _TEMPORARY)
 
 
 def _ignore() -> None:

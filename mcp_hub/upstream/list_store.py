@@ -139,13 +139,13 @@ class RawLists:
         schema = listed.get("inputSchema") if listed is not None else None
         return schema if isinstance(schema, dict) else None
 
-    async def fetch(self, ask: Ask, capabilities: dict[str, Any], kinds: Iterable[Kind], unusable: Unusable) -> bool:
-        """Fetches the lists that the server declares, without unusable items; returns whether any has changed.
+    async def fetch(self, ask: Ask, offers: Callable[[Kind], bool], kinds: Iterable[Kind], unusable: Unusable) -> bool:
+        """Fetches the lists that the server has, without unusable items; returns whether any has changed.
 
         Raises:
             LinkError: the link failed, or a list was not answered within its deadline.
         """
-        asked = [kind for kind in kinds if kind.capability in capabilities]
+        asked = [kind for kind in kinds if offers(kind)]
         answers = await asyncio.gather(*(self._drain(ask, kind, unusable) for kind in asked))
         found = {kind: items for kind, items in zip(asked, answers, strict=True)} | {
             kind: [] for kind in kinds if kind not in asked
@@ -349,7 +349,7 @@ class ListStore:
         agreed = session.agreement
         ordered = [kind for kind in KINDS if kind in kinds]
         behind = session.behind
-        if await self.lists.fetch(session.list_page, agreed.capabilities, ordered, session.unusable) or (
+        if await self.lists.fetch(session.list_page, agreed.offers, ordered, session.unusable) or (
             behind != session.behind
         ):
             self._changed()
@@ -384,6 +384,11 @@ class ListStore:
     def notified(self, method: str, params: dict[str, Any]) -> None:
         """Takes a notification of the shared session."""
         self._refresher.notified(method)
+
+    def refresh(self, kind: Kind) -> None:
+        """Fetches one list again soon, if a session is open."""
+        if self._session() is not None:
+            self._refresher.soon({kind})
 
     def refresh_all(self) -> None:
         """Fetches all lists again soon: anything may have changed."""

@@ -16,6 +16,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.era import SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Envelope, Era, is_more_verbose
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
+from mcp_hub.protocol.server_requests import FORWARDED_EXTENSIONS, extension_settings, with_extension
 from mcp_hub.transport import LinkError, LinkLost, SessionLost
 from mcp_hub.transport.peer import NO_CAUSE, Peer, Progress
 from mcp_hub.upstream.attribution import CallAttribution
@@ -29,6 +30,11 @@ STANDING_WAIT: Final = 1.0
 LISTEN_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 """Seconds before each new attempt to listen for changes; the last one repeats."""
 LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+
+_LISTING: Final = {
+    kind.list_method: Envelope(capabilities=with_extension({}, kind.extension)) for kind in KINDS if kind.extension
+}
+"""What the hub says of itself in requests for lists that belong to an extension."""
 
 
 class Agreement(msgspec.Struct, frozen=True):
@@ -52,6 +58,13 @@ class Agreement(msgspec.Struct, frozen=True):
         era: Era = "modern" if cached.era == "modern" else "handshake"
         version, capabilities, info = cached.protocol_version, cached.capabilities, cached.server_info
         return cls(era, version, capabilities, cached.instructions, info, only=cached.only)
+
+    def offers(self, kind: Kind) -> bool:
+        """Returns whether the server has declared that it lists this kind."""
+        if kind.extension is None:
+            return kind.capability in self.capabilities
+        forwarded = kind.extension in FORWARDED_EXTENSIONS[self.era]
+        return forwarded and extension_settings(self.capabilities, kind.extension) is not None
 
     def to_cache(self, lists: dict[str, list[Any]]) -> CachedCatalog:
         """Returns what is cached of the upstream. `lists` holds its raw items by `Kind.name`."""
@@ -170,7 +183,7 @@ class UpstreamSession:
             LeftOut: the server is a hub whose lists have come to include this hub; the session ends.
             UpstreamAnswered, LinkError: as for `request`.
         """
-        answer = await self.request(method, params)
+        answer = await self.request(method, params, envelope=_LISTING.get(method))
         behind = HubPath.read(answer)
         try:
             if self._ancestry is not None:

@@ -19,7 +19,9 @@ Open = Callable[[], Coroutine[Any, Any, UpstreamSession]]
 K = TypeVar("K", bound=Hashable)
 
 
-class _Slot(msgspec.Struct, eq=False):
+class PooledSession(msgspec.Struct, eq=False):
+    """A session of a pool, open or being opened. Who has taken it gives it back."""
+
     opening: asyncio.Task[UpstreamSession]
     in_flight: int = 0
     last_used: float = msgspec.field(default_factory=time.monotonic)
@@ -32,13 +34,18 @@ class _Slot(msgspec.Struct, eq=False):
             return False
         return task.cancelled() or task.exception() is not None or task.result().lost.is_set()
 
+    def give_back(self) -> None:
+        """Notes that a request which has taken it is done."""
+        self.in_flight -= 1
+        self.last_used = time.monotonic()
+
 
 class SessionPool(Generic[K]):
     """Sessions by key. One is ended `idle` seconds after its last request; a dead one is replaced when it is needed."""
 
     def __init__(self, idle: float) -> None:
         self._idle = idle
-        self._slots: dict[K, _Slot] = {}
+        self._slots: dict[K, PooledSession] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -53,19 +60,23 @@ class SessionPool(Generic[K]):
     @contextlib.asynccontextmanager
     async def lend(self, key: K, open_session: Open) -> AsyncIterator[UpstreamSession]:
         """Lends the session of a key for the block, and opens one if there is none. Raises what opening it raises."""
+        slot = self.take(key, open_session)
+        try:
+            yield await asyncio.shield(slot.opening)
+        finally:
+            slot.give_back()
+
+    def take(self, key: K, open_session: Open) -> PooledSession:
+        """Takes the session of a key, and begins to open one if there is none."""
         slot = self._slots.get(key)
         if slot is not None and slot.dead:
             self.end(key)
             slot = None
         if slot is None:
-            slot = self._slots[key] = _Slot(asyncio.get_running_loop().create_task(open_session()))
+            slot = self._slots[key] = PooledSession(asyncio.get_running_loop().create_task(open_session()))
             self._schedule()
         slot.in_flight += 1
-        try:
-            yield await asyncio.shield(slot.opening)
-        finally:
-            slot.in_flight -= 1
-            slot.last_used = time.monotonic()
+        return slot
 
     def has(self, key: K) -> bool:
         """Returns whether there is a session of this key, or one that is being opened."""
@@ -118,7 +129,7 @@ class SessionPool(Generic[K]):
             await asyncio.wait(self._ending)
 
 
-async def _close(slot: _Slot) -> None:
+async def _close(slot: PooledSession) -> None:
     slot.opening.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):
         session = await slot.opening

@@ -8,8 +8,8 @@ import pytest
 
 from mcp_hub.catalog import PAGE_SIZE, Catalog, CatalogSource, OnConflict
 from mcp_hub.protocol.frames import decode
-from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
-from tests.catalog.test_hostile_lists import STRATEGIES, listed, routes, shown
+from mcp_hub.protocol.kinds import KINDS, PROMPTS, SKILLS, TOOLS, Kind
+from tests.catalog.test_hostile_lists import STRATEGIES, listed, routes, shown, uri_of
 
 SERVERS = "abcd"
 NAMES = ("x", "y", "x.y", "x_y", "x/y", "X", "b__x", "a__x", "_x", "é")
@@ -27,8 +27,9 @@ class History:
 
     def list_of(self, server: str) -> CatalogSource:
         named = self.chance.sample(NAMES, self.chance.randint(0, 5))
-        if self.kind in (RESOURCES, TEMPLATES):
-            named = [f"u:{name}" for name in named] + ["mcp-hub://b/u:x"] * self.chance.choice([0, 0, 1])
+        if self.kind.by_uri:
+            posing = "mcp-hub://b/" + uri_of(self.kind, "x")
+            named = [uri_of(self.kind, name) for name in named] + [posing] * self.chance.choice([0, 0, 1])
         return listed(server, *named, kind=self.kind, namespace=self.namespaces[server])
 
     def step(self) -> list[CatalogSource]:
@@ -59,7 +60,7 @@ def test_in_any_history_names_never_move_and_every_omission_is_reported(kind: Ki
             assert len(set(found.values())) == len(found)
             left_out = everything - set(found.values())
             assert left_out <= {(finding.upstream, finding.name) for finding in history.catalog.findings}
-            assert not left_out or (strategy not in ("rename", "prefix") and kind in (TOOLS, PROMPTS))
+            assert not left_out or (strategy not in ("rename", "prefix") and kind in (TOOLS, PROMPTS, SKILLS))
             again = Catalog.build(sources, strategy, previous=history.catalog)
             assert again.changed(history.catalog) == frozenset()
 
@@ -67,7 +68,7 @@ def test_in_any_history_names_never_move_and_every_omission_is_reported(kind: Ki
 @pytest.mark.parametrize("modern", [False, True])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_long_lists_of_every_kind_come_in_pages(kind: Kind, modern: bool) -> None:
-    named = [f"u:{n}" for n in range(PAGE_SIZE + 1)]
+    named = [uri_of(kind, str(n)) for n in range(PAGE_SIZE + 1)]
     catalog = Catalog.build([listed("s", *named, kind=kind, namespace="s")])
     first: dict[str, Any] = decode(catalog.page(kind, modern=modern))
     last: dict[str, Any] = decode(catalog.page(kind, modern=modern, cursor=first["nextCursor"]))

@@ -208,4 +208,4 @@ def test_only_kinds_with_differences_are_reported_as_changed() -> None:
     assert one.changed(Catalog.build([source("s", tool("t"))])) == frozenset()
     assert one.changed(Catalog.build([source("s", tool("t", title="T"))])) == {TOOLS}
     assert one.changed(Catalog.build([])) == {TOOLS}
-    assert {kind.name for kind in KINDS} == {"tools", "resources", "templates", "prompts"}
+    assert {kind.name for kind in KINDS} == {"tools", "resources", "templates", "prompts", "skills"}

@@ -14,15 +14,25 @@ from mcp_hub.catalog.merge import MAX_DEPTH
 from mcp_hub.catalog.names import renamed
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
 from mcp_hub.protocol.frames import decode
-from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
 
 STRATEGIES: tuple[OnConflict, ...] = ("keep_first", "raise", "override", "rename", "prefix")
 
 
 def listed(upstream: str, *named: str, kind: Kind = TOOLS, namespace: str = "", **more: Any) -> CatalogSource:
     wires = [{"name": name, kind.name_key: name, "inputSchema": {"type": "object"}, **more} for name in named]
+    if kind is SKILLS:
+        described = [{"name": uri.split("/")[-2], "description": "d"} for uri in named]
+        wires = [
+            {**one, "frontmatter": front, "resources": "dynamic"} for one, front in zip(wires, described, strict=True)
+        ]
     items = (Item(Route(upstream, kind, name), name, wire) for name, wire in zip(named, wires, strict=True))
     return CatalogSource(upstream, namespace, tuple(items))
+
+
+def uri_of(kind: Kind, name: str) -> str:
+    """A URI of a kind that is known by them; that of a skill has a name which is allowed."""
+    return f"skill://{name.encode().hex()}/SKILL.md" if kind is SKILLS else f"u:{name}"
 
 
 def routes(catalog: Catalog, kind: Kind = TOOLS) -> dict[str, tuple[str, str]]:
@@ -227,4 +237,4 @@ def test_in_every_order_of_arrival_names_are_unique_stable_and_resolvable(
 def test_a_change_of_one_kind_announces_only_that_kind() -> None:
     empty = Catalog.build([])
     for kind in KINDS:
-        assert empty.changed(Catalog.build([listed("u", "x:y", kind=kind)])) == {kind}
+        assert empty.changed(Catalog.build([listed("u", uri_of(kind, "x"), kind=kind)])) == {kind}

@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import fastmcp.skills
 import mcp_types
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from mcp_hub.protocol.kinds import (
     KINDS,
     PROMPTS,
     RESOURCES,
+    SKILLS,
     TEMPLATES,
     TOOLS,
     Kind,
@@ -36,6 +38,23 @@ FULL: dict[Kind, dict[str, Any]] = {
     },
     RESOURCES: {"uri": "x://y", "name": "n", "mimeType": "a/b", "size": 3, "annotations": AUDIENCE, **SHARED},
     TEMPLATES: {"uriTemplate": "x://{y}", "name": "n", "mimeType": "a/b", "annotations": AUDIENCE, **SHARED},
+    SKILLS: {
+        "uri": "skill://team/pdf/SKILL.md",
+        "frontmatter": {
+            "name": "pdf",
+            "description": "D",
+            "license": "MIT",
+            "compatibility": "any",
+            "allowed-tools": "a b",
+            "metadata": {"version": "1"},
+            "more": {"x": [1, None]},
+        },
+        "resources": [
+            {"uri": f"skill://team/pdf/{file}", "digest": f"sha256:{'0' * 64}", "size": 3}
+            for file in ("SKILL.md", "a/b.md")
+        ],
+        "_meta": {"x/y": 1},
+    },
     PROMPTS: {"name": "n", "arguments": [{"name": "a", "description": "d", "required": True}], **SHARED},
 }
 TYPES: dict[Kind, Any] = {
@@ -43,6 +62,7 @@ TYPES: dict[Kind, Any] = {
     RESOURCES: mcp_types.Resource,
     TEMPLATES: mcp_types.ResourceTemplate,
     PROMPTS: mcp_types.Prompt,
+    SKILLS: fastmcp.skills.Skill,
 }
 ODD: list[Any] = [
     None,
@@ -122,6 +142,17 @@ PATHS = [
     (RESOURCES, ("annotations", "priority"), 2, "its annotations.priority is not between 0 and 1"),
     (RESOURCES, ("annotations", "lastModified"), "today", OFFSET),
     (TEMPLATES, ("annotations", "audience"), ["all"], "its annotations.audience[0] is not 'assistant' or 'user'"),
+    (SKILLS, ("uri",), "skill://other/SKILL.md", "its uri has another name than its frontmatter"),
+    (SKILLS, ("uri",), "skill://team/pdf/README.md", "its uri does not end in /SKILL.md"),
+    (SKILLS, ("uri",), "skill://team/../pdf/SKILL.md", "its uri leads out of its directory"),
+    (SKILLS, ("frontmatter",), None, "its frontmatter is not an object"),
+    (SKILLS, ("frontmatter", "license"), None, "its frontmatter.license is not a text"),
+    (SKILLS, ("frontmatter", "metadata", "version"), 1, "its frontmatter.metadata is not a mapping of texts"),
+    (SKILLS, ("resources",), None, "its resources is neither a list nor 'dynamic'"),
+    (SKILLS, ("resources", 1, "uri"), "skill://team/other.md", "its resources[1].uri is outside of it"),
+    (SKILLS, ("resources", 1, "uri"), "skill://team/pdf/SKILL.md", "its resources[1].uri is there twice"),
+    (SKILLS, ("resources", 0, "uri"), "skill://team/pdf/c.md", "its resources do not have its SKILL.md"),
+    (SKILLS, ("resources", 1, "size"), True, "its resources[1].size is not a whole number"),
     (PROMPTS, ("arguments", 0), "a", "its arguments[0] is not an object"),
     (PROMPTS, ("arguments", 0, "name"), 1, "its arguments[0].name is not a text"),
 ]

@@ -1,5 +1,6 @@
 """`mcp-hub add`: what it shows, asks, starts and writes."""
 
+import asyncio
 import hashlib
 import io
 import json
@@ -16,7 +17,7 @@ import pytest
 
 from mcp_hub.cli import BAD_INPUT, FAILED, OK, STALE, UNCONFIRMED
 from tests.cli.person import Person
-from tests.fakes.client import FAKE, HUB_BY_EXEC, PATIENCE
+from tests.fakes.client import FAKE, HUB, HUB_BY_EXEC, PATIENCE, spawned
 from tests.registry.loopback import Loopback, listing, npm, pypi
 from tests.registry.packages import PYTHON, publish_npm, publish_pypi
 
@@ -201,6 +202,8 @@ def test_an_address_gets_a_name_and_headers(person: Person) -> None:
     assert "linear:" in written
     assert "https://mcp.linear.app/mcp" in written
     assert SECRET not in written + person.out
+    assert person.run("add", f"https://example.com/mcp?api_key={SECRET}") == UNCONFIRMED
+    assert SECRET not in person.out + person.err
 
 
 @pytest.mark.parametrize(
@@ -305,3 +308,34 @@ def test_a_bundle_is_downloaded_then_shown_and_confirmed_once_more(person: Perso
     assert person.run("add", "io.github.o/small", "--confirm", token[1]) == OK
     assert "small works: 1 tool" in person.out
     assert person.run("check", "--strict") == OK
+
+
+def test_json_has_the_plan_before_and_the_outcome_after(person: Person, tmp_path: Path) -> None:
+    assert person.run("add", "up", "--json", *fake()) == UNCONFIRMED
+    plan = json.loads(person.out)
+    assert (plan["done"], plan["server"], plan["commands"]) == (False, "up", [[sys.executable, FAKE]])
+    assert person.run("add", "up", "--json", "--confirm", plan["token"], *fake()) == OK
+    said = json.loads(person.out)
+    assert (said["done"], said["enabled"], len(said["trial"]["tools"])) == (True, True, 15)
+
+
+def test_a_directory_is_a_registry(person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    remote = {"type": "streamable-http", "url": "https://example.com/mcp"}
+    (tmp_path / "mine.json").write_text(json.dumps(listing("com.example/mcp", remotes=[remote])))
+    monkeypatch.setenv("MCP_HUB_REGISTRY", str(tmp_path))
+    assert person.run("add", "com.example/mcp", "--off", "--yes") == OK
+    assert "example:" in person.config.read_text()
+    assert person.run("add", "com.example/other", "--off", "--yes") == BAD_INPUT
+
+
+@pytest.mark.anyio
+async def test_a_hub_that_is_running_takes_an_added_server_over(person: Person) -> None:
+    person.writes("servers: {}\n")
+    async with spawned([*HUB, "serve", "--config", str(person.config)]) as client:
+        await client.initialize()
+        assert (await client.request("tools/list"))["tools"] == []
+        words = ["add", "up", "--yes", "--config", str(person.config), *fake()]
+        child = await asyncio.create_subprocess_exec(*HUB_BY_EXEC, *words)
+        assert await asyncio.wait_for(child.wait(), PATIENCE) == OK
+        await client.notified("notifications/tools/list_changed")
+        assert len((await client.request("tools/list"))["tools"]) == 15

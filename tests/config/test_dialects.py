@@ -10,7 +10,7 @@ from mcp_hub.config.entry_rules import Filter, ToolRules
 from tests.config.written import only, plain, read, refused, servers
 
 
-def test_claude_desktop(tmp_path: Path) -> None:
+def test_the_file_of_claude_desktop_is_read(tmp_path: Path) -> None:
     text = """\
     {
       "mcpServers": {
@@ -36,7 +36,7 @@ def test_claude_desktop(tmp_path: Path) -> None:
     assert loaded.warnings == ()
 
 
-def test_claude_code(tmp_path: Path) -> None:
+def test_the_file_of_claude_code_is_read(tmp_path: Path) -> None:
     text = """\
     {
       "mcpServers": {
@@ -56,7 +56,7 @@ def test_claude_code(tmp_path: Path) -> None:
     assert [server.transport for server in found.values()] == ["http", "sse", "stdio"]
 
 
-def test_cursor(tmp_path: Path) -> None:
+def test_the_file_of_cursor_is_read(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("export TOKEN='from file'\nOTHER=1 # one\n")
     text = """\
     {
@@ -78,7 +78,7 @@ def test_cursor(tmp_path: Path) -> None:
     assert found["remote"].transport == "sse"
 
 
-def test_vs_code(tmp_path: Path) -> None:
+def test_the_file_of_vs_code_is_read(tmp_path: Path) -> None:
     text = """\
     {
       // asked for once
@@ -100,14 +100,14 @@ def test_vs_code(tmp_path: Path) -> None:
     assert [line.split(": ")[0] for line in loaded.warnings] == ["mcp.json:6", "mcp.json:7"]
 
 
-def test_settings_of_vs_code_itself(tmp_path: Path) -> None:
+def test_the_settings_of_vs_code_are_read(tmp_path: Path) -> None:
     text = '{"editor.fontSize": 12, "mcp": {"inputs": [], "servers": {"time": {"command": "uvx", "args": ["t"]}}}}'
     loaded = read(tmp_path, text, "settings.json")
     assert [server.id for server in loaded.config.servers] == ["time"]
     assert loaded.warnings == ()
 
 
-def test_codex(tmp_path: Path) -> None:
+def test_the_file_of_codex_is_read(tmp_path: Path) -> None:
     text = """\
     model = "gpt-5"
     approval_policy = "on-request"
@@ -157,7 +157,7 @@ def test_codex(tmp_path: Path) -> None:
     assert loaded.warnings == (f"config.toml:24: mcp_servers.unset: is switched off: {found['unset'].disabled_reason}",)
 
 
-def test_gemini(tmp_path: Path) -> None:
+def test_the_file_of_gemini_is_read(tmp_path: Path) -> None:
     text = """\
     {
       "theme": "Default",
@@ -179,7 +179,7 @@ def test_gemini(tmp_path: Path) -> None:
     assert found["python"].cwd == tmp_path / "dir"
 
 
-def test_gemini_means_a_variable_by_a_dollar_too(tmp_path: Path) -> None:
+def test_a_dollar_names_a_variable_in_the_file_of_gemini(tmp_path: Path) -> None:
     text = """\
     {"mcpServers": {
       "a": {"httpUrl": "https://$HOST/mcp", "headers": {"Authorization": "Bearer $A_TOKEN", "X": "${A_TOKEN}$"}},
@@ -192,7 +192,7 @@ def test_gemini_means_a_variable_by_a_dollar_too(tmp_path: Path) -> None:
     assert "UNSET_KEY is not set" in (found["b"].disabled_reason or "")
 
 
-def test_a_dollar_means_nothing_in_files_of_others(tmp_path: Path) -> None:
+def test_a_dollar_is_an_ordinary_character_in_files_of_other_clients(tmp_path: Path) -> None:
     text = '{"mcpServers": {"a": {"command": "a", "args": ["$HOME", "x$1"]}}}'
     assert only(tmp_path, text, "claude.json").args == ("$HOME", "x$1")
 
@@ -203,7 +203,7 @@ def test_gemini_is_recognised_by_its_folder(tmp_path: Path) -> None:
     assert only(tmp_path, text, "settings.json").transport == "auto"
 
 
-def test_opencode(tmp_path: Path) -> None:
+def test_the_file_of_opencode_is_read(tmp_path: Path) -> None:
     text = """\
     {
       "$schema": "https://opencode.ai/config.json",
@@ -241,7 +241,7 @@ def test_opencode(tmp_path: Path) -> None:
     assert "UNSET is not set" in (found["unset"].disabled_reason or "")
 
 
-def test_windsurf(tmp_path: Path) -> None:
+def test_the_file_of_windsurf_is_read(tmp_path: Path) -> None:
     text = (
         '{"mcpServers": {"remote": {"serverUrl": "https://x.example/mcp", "headers": {"A": "b"}, "disabledTools": []}}}'
     )
@@ -249,7 +249,7 @@ def test_windsurf(tmp_path: Path) -> None:
     assert (server.transport, server.url, server.enabled) == ("auto", "https://x.example/mcp", True)
 
 
-def test_cline_and_roo(tmp_path: Path) -> None:
+def test_the_files_of_cline_and_roo_are_read(tmp_path: Path) -> None:
     text = """\
     {"mcpServers": {
       "a": {"command": "node", "args": ["x.js"], "disabled": true, "autoApprove": ["t"], "timeout": 60},
@@ -274,7 +274,7 @@ def test_cline_and_roo(tmp_path: Path) -> None:
     ],
     ids=["now", "formerly"],
 )
-def test_zed(tmp_path: Path, entry: str) -> None:
+def test_the_settings_of_zed_are_read(tmp_path: Path, entry: str) -> None:
     text = '{"theme": "One Dark", "context_servers": {"mine": %s, "ext": {"source": "extension", "settings": {}}}}'
     loaded = read(tmp_path, text % entry, "settings.json")
     mine, extension = loaded.config.servers
@@ -283,7 +283,7 @@ def test_zed(tmp_path: Path, entry: str) -> None:
     assert len(loaded.warnings) == 1
 
 
-def test_fastmcp(tmp_path: Path) -> None:
+def test_the_file_of_fastmcp_is_read(tmp_path: Path) -> None:
     text = """\
     {"mcpServers": {
       "weather": {"url": "https://weather.example/mcp", "transport": "streamable-http", "auth": "token"},
@@ -303,7 +303,7 @@ def test_fastmcp(tmp_path: Path) -> None:
     assert found["changed"].filters["tools"].deny == ("sub",)
 
 
-def test_one_mcp(tmp_path: Path) -> None:
+def test_the_file_of_one_mcp_is_read(tmp_path: Path) -> None:
     text = """\
     {
       "serverDefaults": {"connectionTimeout": 7000, "requestTimeout": 8000, "env": {"SHARED": "secret"}},

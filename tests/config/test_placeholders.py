@@ -130,6 +130,16 @@ def test_a_header_of_goose_without_its_secret_is_not_sent(header: str) -> None:
     assert not only("config.json", {"extensions": {"it": entry}}).enabled
 
 
+@pytest.mark.parametrize("value", ["${HOME}", "plain"])
+def test_a_header_of_goose_has_the_value_that_the_environment_of_its_entry_has(tmp_path: Path, value: str) -> None:
+    entry = {"type": "streamable_http", "uri": "https://x.example/mcp", "headers": {"A": "$K"}, "envs": {"K": value}}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"extensions": {"it": entry}}))
+    path.chmod(0o600)
+    (server,) = read_config(path, {"HOME": "/home/of"}, tmp_path).config.servers
+    assert server.headers["A"].get_secret_value() == value.replace("${HOME}", "/home/of")
+
+
 @pytest.mark.parametrize(
     ("root", "entry"),
     [

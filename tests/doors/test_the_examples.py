@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from tests.doors.packages import python_beside, python_of
 from tests.doors.programs import EXAMPLES, SERVER, as_it_was, changed_lines, output
+from tests.fakes.json_api import Answer, json_api
 from tests.policy.tries.counted import counting_http
 
 pytestmark = pytest.mark.anyio
@@ -71,34 +70,18 @@ async def test_the_orchestrator_of_miroflow_runs_unchanged(tmp_path: Path) -> No
 @pytest.fixture
 def search_engine() -> Iterator[str]:
     """A REST API on loopback that wants its key, and does not answer at `/slow` before the end of the test."""
-    ended = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            if parts.path == "/slow":
-                ended.wait(60)
-                return
-            query = parse_qs(parts.query)
-            known = self.headers.get("X-API-Key") == KEY
-            found = [f"{query['q'][0]} {number}" for number in range(1, int(query["limit"][0]) + 1)] if known else []
-            body = json.dumps({"found": found} if known else {"refused": True}).encode()
-            self.send_response(200 if known else 401)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(path: str, headers: Mapping[str, str], body: Any) -> Answer:
+        parts = urlsplit(path)
+        if parts.path == "/slow":
+            return None
+        if headers.get("X-API-Key") != KEY:
+            return 401, {"refused": True}
+        query = parse_qs(parts.query)
+        return 200, {"found": [f"{query['q'][0]} {number}" for number in range(1, int(query["limit"][0]) + 1)]}
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        ended.set()
-        server.shutdown()
-        thread.join()
+    with json_api(answer) as url:
+        yield url
 
 
 async def test_the_tool_system_has_what_its_requirements_ask_for(tmp_path: Path, search_engine: str) -> None:

@@ -349,3 +349,48 @@ def modern(
     if "name" in params:
         lines.append(("Mcp-Name", params["name"]))
     return lines, message(method, params, request_id)
+
+
+def get(path: str = "/healthz", head: str = "", version: str = "1.1") -> bytes:
+    return f"GET {path} HTTP/{version}\r\nHost: localhost\r\n{head}\r\n".encode()
+
+
+async def rest(connection: Connection) -> bytes:
+    """Everything up to the end of the connection."""
+    async with asyncio.timeout(HANG_BOUND):
+        return await connection.reader.read()
+
+
+class Line(asyncio.Transport):
+    """The other side of a connection, in the hands of a test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading = True
+        self.said = b""
+        self.closed = False
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def write(self, data: Any) -> None:
+        self.said += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)

@@ -87,3 +87,5 @@ def test_a_value_of_an_entry_is_set_or_refused_and_nothing_else_changes(
         return
     changed = {**tree, root: {**tree[root], name: {**(tree[root][name] or {}), "enabled": value}}}
     assert parse(done, syntax).tree == changed
+    for remark in ("# c", "# a remark", "// c", "/* c */", "# head", "# above"):
+        assert done.count(remark) == text.count(remark)

@@ -49,6 +49,7 @@ class Options:
     resources: str | None = None  # the URIs it lists, a JSON list
     template: str | None = None  # the URI template it lists
     lists: str | None = None  # what it lists and says, read anew each time
+    skills: str | None = None  # the URIs of the skills it lists in the modern era, a JSON list
     list_pause: float = 0.0  # so many seconds before its resources are listed
     grow_once_listed: bool = False  # one more tool, `meanwhile`, after the first list
     record: str | None = None  # append every received message to this file
@@ -258,6 +259,16 @@ def page(params: dict) -> dict:
 CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"listChanged": True}, "prompts": {}, "completions": {}}
 
 
+def skill(uri: str) -> dict:
+    """The entry of a skill with one file beside its SKILL.md."""
+    files = [uri, uri.replace("SKILL.md", "notes.md")]
+    return {
+        "uri": uri,
+        "frontmatter": {"name": uri.split("/")[-2], "description": "what it is for"},
+        "resources": [{"uri": file, "digest": "sha256:" + "0" * 64, "size": 1} for file in files],
+    }
+
+
 opened: list[str] = []
 
 
@@ -296,7 +307,13 @@ def handle(message: dict, paused: bool = False) -> None:
             "instructions": listed("instructions", "be kind"),
         }
     elif method == "server/discover":
-        answer = {"supportedVersions": [MODERN], "capabilities": CAPABILITIES, "ttlMs": 0, "cacheScope": "private"}
+        more = {"extensions": {"io.modelcontextprotocol/skills": {}}} if options.skills else {}
+        answer = {
+            "supportedVersions": [MODERN],
+            "capabilities": {**CAPABILITIES, **more},
+            "ttlMs": 0,
+            "cacheScope": "private",
+        }
     elif method == "subscriptions/listen":
         listening.append(request_id)
         tag = {"io.modelcontextprotocol/subscriptionId": request_id}
@@ -323,6 +340,10 @@ def handle(message: dict, paused: bool = False) -> None:
     elif method == "prompts/list":
         prompts = [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]
         answer = {"prompts": listed("prompts", prompts)}
+    elif method == "skills/list" and options.skills:
+        answer = {"skills": listed("skills", [skill(uri) for uri in json.loads(options.skills)])}
+    elif method == "skills/get" and options.skills:
+        answer = {"skill": skill(params["uri"])}
     elif method == "resources/read":
         answer = {"contents": [{"uri": params["uri"], "text": f"text of {params['uri']}"}]}
     elif method == "prompts/get":

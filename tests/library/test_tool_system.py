@@ -31,7 +31,8 @@ from mcp_hub import (
 )
 from tests.config.discovery.written import function, write
 from tests.fakes.client import PATIENCE, fake, write_config
-from tests.library.tool_servers import AS_JSON, VALUES, http_server
+from tests.fakes.json_api import json_api
+from tests.library.tool_servers import AS_JSON, VALUES
 
 KEY = "a-key-that-is-right-4711"
 DENIED = {"error": "who are you?"}
@@ -40,7 +41,7 @@ DENIED = {"error": "who are you?"}
 def test_an_unavailable_server_is_named_with_its_code_and_no_other_tool_is_suggested(tmp_path: Path) -> None:
     """Seed 8: the scenario of a missing permission, and of a server that is down."""
     down = {"url": "http://127.0.0.1:9/mcp", "transport": "http"}
-    with http_server(lambda *_: (401, DENIED)) as url:
+    with json_api(lambda *_: (401, DENIED)) as url:
         refusing = {"url": url, "transport": "http", "mcp_api_key": KEY}
         servers = {"up": fake(), "refusing": refusing, "down": down, "dead": fake("--die", "no such library")}
         codes = {
@@ -84,7 +85,7 @@ def test_a_key_that_is_refused_later_is_permission_denied(tmp_path: Path) -> Non
         seen.append(headers.get("X-API-Key"))
         return (403, DENIED) if path == "/forbidden" else (401, DENIED)
 
-    with http_server(answer) as url:
+    with json_api(answer) as url:
         for name in ("forbidden", "unknown"):
             write(tmp_path, f"tools/native/{name}.yaml", {"api_url": f"{url}/{name}", "api_key": KEY})
         with ToolManager.from_config(write_config(tmp_path, {})) as tools:
@@ -165,7 +166,7 @@ def test_an_object_without_json_stays_what_it_is_in_its_own_program() -> None:
 
 def test_a_rest_answer_that_is_no_object_is_a_value_too(tmp_path: Path) -> None:
     answers: dict[str, Any] = {"number": 5, "items": [1, 2], "object": {"a": 1}, "word": "five"}
-    with http_server(lambda path, *_: (200, answers[path[1:]])) as url:
+    with json_api(lambda path, *_: (200, answers[path[1:]])) as url:
         for name in answers:
             write(tmp_path, f"tools/native/{name}.yaml", {"api_url": f"{url}/{name}"})
         with ToolManager.from_config(write_config(tmp_path, {})) as tools:
@@ -225,7 +226,7 @@ def test_an_execute_endpoint_is_a_native_tool(tmp_path: Path) -> None:
         seen.append((path, headers.get("Authorization"), body))
         return 200, {"result": body["a"] + body["b"]}
 
-    with http_server(answer) as url:
+    with json_api(answer) as url:
         execute = {
             "api_url": f"{url}/execute", "method": "POST", "auth_method": "bearer", "token": KEY, "result": "/result",
             "parameters": {"a": {"type": "integer", "required": True}, "b": {"type": "integer", "required": True}},

@@ -1,46 +1,8 @@
-"""Servers on loopback that refuse, and values that functions return in every place where a function may be."""
+"""Values that functions return in every place where a function may be."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-
-Answer = tuple[int, Any]
-"""HTTP status, and a body that becomes JSON."""
-
-
-@contextlib.contextmanager
-def http_server(answer: Callable[[str, Mapping[str, str], Any], Answer]) -> Iterator[str]:
-    """The address of a server that answers each request by `answer(path, headers, body)`."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            said = self.rfile.read(length)
-            status, body = answer(self.path, self.headers, json.loads(said) if said else None)
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_DELETE = do_POST
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
 
 VALUES = '''
 from dataclasses import dataclass

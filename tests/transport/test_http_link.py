@@ -139,7 +139,7 @@ async def test_a_large_request_is_sent_whole():
         assert await inbox.next() == answer(1, size=3_000_000)
 
 
-async def test_a_notification_is_delivered_when_send_returns_and_202_is_right():
+async def test_a_notification_answered_with_202_is_delivered_when_send_returns():
     async with scripted(always(202)) as server, linked(server.url) as (link, inbox):
         await ask(link, NOTE)
         await ask(link, answer("p"))

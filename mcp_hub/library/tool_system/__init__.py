@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from mcp_hub.catalog.merge import Route
+from mcp_hub.catalog import Route
 from mcp_hub.catalog.names import expose
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import CallError, ServerUnavailable

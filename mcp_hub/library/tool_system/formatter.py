@@ -45,7 +45,7 @@ class StrategyUnavailable(HubError):
 
 
 def _settled(value: Any) -> Any:
-    """Returns a value, or that of an awaitable, which runs in a thread as the caller may be on a loop."""
+    """Returns a value, or the result of an awaitable, which is run in a thread: the caller's may run an event loop."""
     if not inspect.isawaitable(value):
         return value
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
 from mcp_hub.security.screening.poisoning_rules import RULES, match_rules
 from mcp_hub.text import (
     BIDI,
@@ -248,6 +248,8 @@ def _texts_of(kind: Kind, wire: Any, without: Collection[str]) -> Iterator[tuple
             yield from _texts_inside(wire.get(key), key)
     elif kind is PROMPTS:
         yield from _texts_inside(wire.get("arguments"), "arguments")
+    elif kind is SKILLS:
+        yield from _texts_inside(wire.get("frontmatter"), "frontmatter")
 
 
 def _texts_inside(value: Any, where: str) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from mcp_hub.servers.builtin.tabs import title_of
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 
 if TYPE_CHECKING:
-    from playwright.async_api import Download, Locator, Page, Request
+    from playwright.async_api import Download, Locator, Page, Request, Response
 
 MAX_AFTER_ACTION: Final = 20_000
 """Most characters of the snapshot in the result of an action."""
@@ -149,20 +149,9 @@ async def goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> st
 
     Raises ToolRefused if the rules forbid it or it cannot be reached.
     """
-    from playwright.async_api import Error
-    from playwright.async_api import TimeoutError as Late
-
     _check(browser, url)
-    arrived = browser.downloads.arrived
-    arrived.clear()
-    try:
-        response = await page.goto(url, timeout=seconds * 1000)
-    except Late:
-        raise
-    except Error:
-        _raise_failure(browser, url)
-        if not await _download_began(browser):
-            raise
+    response, downloads = await _goto(browser, page, url, seconds)
+    if downloads:
         return ""  # the URL was a file and is being downloaded, as the notes say
     if response is not None and response.status == 502:
         _raise_failure(browser, page.url)
@@ -172,28 +161,34 @@ async def goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> st
     return ""
 
 
-async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | None:
-    """Downloads the file at a URL in a hidden tab. Raises ToolRefused if it cannot be downloaded."""
+async def _goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> tuple[Response | None, bool]:
+    """Opens a URL in a page. Returns its response, and whether it is a file that is being downloaded instead."""
     from playwright.async_api import Error
     from playwright.async_api import TimeoutError as Late
 
+    browser.downloads.arrived.clear()
+    try:
+        return await page.goto(url, timeout=seconds * 1000), False
+    except Late:
+        raise
+    except Error:
+        _raise_failure(browser, url)
+        if not await _download_began(browser):
+            raise
+        return None, True
+
+
+async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | None:
+    """Downloads the file at a URL in a hidden tab. Raises ToolRefused if it cannot be downloaded."""
     _check(browser, url)
     page = await browser.tabs.hidden()
     try:
         session = await browser.context.new_cdp_session(page)
         frame = (await session.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
-        arrived = browser.downloads.arrived
-        arrived.clear()
         with browser.guard.keeping_as_file(frame):
-            try:
-                response = await page.goto(url, timeout=seconds * 1000)
-            except Late:
-                raise
-            except Error:
-                _raise_failure(browser, url)
-                if not await _download_began(browser):
-                    raise
-                return browser.downloads.latest()
+            response, downloads = await _goto(browser, page, url, seconds)
+        if downloads:
+            return browser.downloads.latest()
         refuse_refused(browser, page)
         _raise_failure(browser, page.url)
         answer = f"status {response.status}" if response is not None else "nothing"

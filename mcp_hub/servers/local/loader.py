@@ -233,7 +233,7 @@ def _checked(name: str, method: Callable[..., Any], model: type[BaseModel]) -> C
 
 
 def _schema(parameters: Any) -> Mapping[str, Any] | None:
-    """Returns the schema of a list of parameters; None for an empty list, as the method has them then."""
+    """Returns the schema of a tool's list of parameters; None for an empty list: its method's signature has them."""
     if not parameters:
         return None
     properties = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from mcp_hub.policy.limits import LIMITS
 from mcp_hub.policy.retry import RETRY
 from tests.config.discovery.written import function, write
 from tests.fakes.client import fake, write_config
+from tests.fakes.json_api import json_api
 
 API = "http://127.0.0.1:9/x"
 TRUNCATE = {"step": "truncate", "arguments": {"max_chars": 40}}
@@ -87,22 +87,8 @@ def test_wrong_defaults_are_an_error_of_the_configuration_also_without_entries(t
 @pytest.fixture
 def silent_api() -> Iterator[str]:
     """A REST API that does not answer before the end of the test."""
-    ended = threading.Event()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            ended.wait(20)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/"
-        ended.set()
-        server.shutdown()
-        thread.join()
+    with json_api(lambda *_: None) as url:
+        yield f"{url}/"
 
 
 def test_every_kind_of_tool_ends_at_the_default_deadline_with_the_code_timeout(tmp_path: Path, silent_api: str) -> None:

@@ -58,7 +58,7 @@ def test_views_that_were_seen_of_a_catalog_are_prepared_of_the_next() -> None:
     assert members.asked == asked
 
 
-def test_a_view_without_tools_has_none() -> None:
+def test_a_view_lists_no_tools_of_inactive_groups() -> None:
     groups, _ = active_groups(on=False)
     view = groups.view(catalog(), None)
     assert not [name for name in view.names(TOOLS) if name.startswith("a__")]

@@ -22,11 +22,14 @@ TOOLS = ("add", "crash", "echo", "pid")
 PROMPT = "greet"
 RESOURCE = "fake://shut/one"
 THROUGH_TEMPLATE = "fake://shut/item/secret"
-REFUSED = {*TOOLS, PROMPT, RESOURCE, THROUGH_TEMPLATE}
+SKILL = "fake://shut/hidden/SKILL.md"
+OF_SKILL = "fake://shut/hidden/notes.md"
+REFUSED = {*TOOLS, PROMPT, RESOURCE, THROUGH_TEMPLATE, SKILL, OF_SKILL}
 NAMES = sorted({
     *TOOLS, *(f"shut__{tool}" for tool in TOOLS), "shut__say", "say", "shut/add", "shut.add", "shut__shut__add",
     PROMPT, f"shut__{PROMPT}",
     RESOURCE, THROUGH_TEMPLATE, f"mcp-hub://shut/{RESOURCE}", f"mcp-hub://shut/{THROUGH_TEMPLATE}",
+    SKILL, OF_SKILL, f"mcp-hub://shut/{SKILL}", f"mcp-hub://shut/{OF_SKILL}",
     "fake://shut/item/x/../secret", "fake://shut/item/./secret",
 })  # fmt: skip
 
@@ -66,11 +69,12 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
     record = directory / "record"
     servers = {
         "shut": fake(
-            "--name", "shut", "--record", str(record),
+            "--name", "shut", "--record", str(record), "--era", "dual",
+            "--skills", json.dumps([SKILL, "fake://shut/open/SKILL.md"]),
             disable_tools=["add", "cra*"],
             tools={"echo": {"name": "say", "enabled": False}},
             disable_prompts=[PROMPT],
-            disable_resources=[RESOURCE, THROUGH_TEMPLATE],
+            disable_resources=[RESOURCE, THROUGH_TEMPLATE, OF_SKILL],
         ),
         "open": fake("--name", "open"),
     }  # fmt: skip
@@ -121,7 +125,15 @@ def spelled(name: str) -> st.SearchStrategy[str]:
     return st.sampled_from(ways)
 
 
-METHODS = ("tools/call", "prompts/get", "resources/read", "completion/complete", "resources/subscribe", "tasks/get")
+METHODS = (
+    "tools/call",
+    "prompts/get",
+    "resources/read",
+    "completion/complete",
+    "resources/subscribe",
+    "tasks/get",
+    "skills/get",
+)
 
 
 def request_of(method: str, name: str) -> dict[str, Any]:
@@ -156,6 +168,8 @@ def test_no_spelling_method_or_era_reaches_a_refused_item(peers: Peers, era: str
         ("prompts/get", "shut__greet", "shut__xyz"),
         ("resources/read", RESOURCE, "fake://nobody/xyz"),
         ("resources/read", THROUGH_TEMPLATE, "fake://nobody/xyz"),
+        ("skills/get", SKILL, "fake://nobody/xyz"),
+        ("skills/get", THROUGH_TEMPLATE, "fake://nobody/xyz"),
         ("completion/complete", "shut__greet", "shut__xyz"),
         ("completion/complete", RESOURCE, "fake://nobody/xyz"),
     ],
@@ -174,6 +188,8 @@ def test_items_beside_a_refused_one_are_served(peers: Peers, era: str) -> None:
     assert "result" in peers.answer(era, "tools/call", {"name": "shut__count", "arguments": {"steps": 0}})
     assert "result" in peers.answer(era, "resources/read", {"uri": "fake://shut/item/other"})
     assert "result" in peers.answer(era, "prompts/get", {"name": "open__greet"})
+    got = peers.answer(era, "skills/get", {"uri": "fake://shut/open/SKILL.md"})
+    assert ("result" in got) == (era == "modern")
     assert "result" in peers.answer(era, "tools/call", {"name": "open__add", "arguments": {"a": 1, "b": 2}})
 
 
@@ -187,3 +203,6 @@ def test_a_refused_item_is_not_listed(peers: Peers, era: str) -> None:
     assert [prompt["name"] for prompt in prompts] == ["open__greet"]
     resources = peers.answer(era, "resources/list", {})["result"]["resources"]
     assert [resource["uri"] for resource in resources] == ["fake://open/one"]
+    if era == "modern":
+        skills = peers.answer(era, "skills/list", {})["result"]["skills"]
+        assert [skill["uri"] for skill in skills] == ["fake://shut/open/SKILL.md"]

@@ -86,6 +86,28 @@ async def test_a_flagged_item_in_quarantine_looks_like_one_that_does_not_exist(t
             )
 
 
+async def test_a_skill_in_quarantine_is_neither_listed_nor_got_nor_read(tmp_path: Path) -> None:
+    listed_skills = [skill_entry(name, text) for name, text in (("bad", POISON), ("good", "What it is for."))]
+    server = entry(tmp_path, {**LISTS, "skills": listed_skills})
+    server["args"] += ["--era", "modern", "--skills", "[]"]
+    async with hub(tmp_path, {"a": server}, modern=True, list_wait=20, screen="quarantine") as client:
+        skills = (await client.request("skills/list"))["skills"]
+        assert skills == listed_skills[1:]
+        assert (await client.request("skills/get", {"uri": "fake://a/good/SKILL.md"}))["skill"]["uri"] == skills[0][
+            "uri"
+        ]
+        for method in ("skills/get", "resources/read"):
+            unknown = await error_of(client, method, {"uri": "fake://a/none/SKILL.md"})
+            refused = await error_of(client, method, {"uri": "fake://a/bad/SKILL.md"})
+            assert refused == unknown.replace("none", "bad")
+
+
+def skill_entry(name: str, text: str) -> dict[str, Any]:
+    uri = f"fake://a/{name}/SKILL.md"
+    file = {"uri": uri, "digest": f"sha256:{'0' * 64}", "size": 1}
+    return {"uri": uri, "frontmatter": {"name": name, "description": text}, "resources": [file]}
+
+
 @pytest.mark.parametrize("modern", [False, True])
 async def test_a_resource_in_quarantine_is_not_read_by_a_template_or_another_spelling(
     tmp_path: Path, modern: bool

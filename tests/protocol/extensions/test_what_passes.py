@@ -1,4 +1,4 @@
-"""Apps and tasks pass; of other extensions neither side is told."""
+"""Apps, tasks and skills pass; of other extensions neither side is told."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.catalog import Route
 from mcp_hub.catalog.exposed_ids import TaskIds
-from mcp_hub.catalog.merge import Route
 from mcp_hub.errors import ProtocolError
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.skill_entries import SKILLS_EXTENSION
 from tests.catalog.uris.test_links_and_rules import server
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
 from tests.upstream.asking.test_servers_ask_handshake_clients import asking, client_of
@@ -49,13 +50,14 @@ async def test_forwarded_extensions_are_advertised_in_their_era(tmp_path: Path, 
         await client.tool_names()  # from now on what the server has is kept
     async with hub(tmp_path, {"a": server("a")}, modern=modern, handshake=False, list_wait=20) as client:
         said = await client.request("server/discover") if modern else await client.initialize()
-    assert set(said["capabilities"]["extensions"]) == ({UI, TASKS} if modern else {UI})
+    assert set(said["capabilities"]["extensions"]) == ({UI, TASKS, SKILLS_EXTENSION} if modern else {UI})
 
 
-async def test_without_a_server_that_has_an_extension_none_is_advertised(tmp_path: Path) -> None:
+async def test_without_a_server_that_has_an_extension_only_skills_are_advertised(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": asking("--era", "modern")}, modern=True, list_wait=20) as client:
         await client.tool_names()
-        assert "extensions" not in (await client.request("server/discover"))["capabilities"]
+        said = await client.request("server/discover")
+        assert said["capabilities"]["extensions"] == {SKILLS_EXTENSION: {}}
         with pytest.raises(RpcError) as refused:
             await task(client, "get", "x")
         assert refused.value.code == -32601

@@ -16,7 +16,13 @@ from mcp_hub.config.models import Deadlines, FileRoot, Server
 from mcp_hub.policy.retry import RetrySettings
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
 
-LISTS: dict[str, list[Any]] = {"tools": [{"name": "t", "n": 10**25}], "resources": [], "templates": [], "prompts": []}
+LISTS: dict[str, list[Any]] = {
+    "tools": [{"name": "t", "n": 10**25}],
+    "resources": [],
+    "templates": [],
+    "prompts": [],
+    "skills": [],
+}
 KEPT = CachedCatalog("modern", "2026-07-28", {"tools": {}}, "be kind", {"name": "x"}, LISTS)
 
 

@@ -1,0 +1,86 @@
+"""The data of a catalog: routes, items on their way into it, and the entries and findings that come of them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from mcp_hub.codes import CodedText
+from mcp_hub.protocol.frames import encode
+from mcp_hub.protocol.kinds import TOOLS, Kind, to_handshake_tool
+
+OWN: Final = "(mcp-hub)"
+"""The upstream of routes that lead to the hub itself. It is not `mcp-hub`, as a server may be called that."""
+
+OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
+Json = dict[str, Any]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """What an exposed name leads to: an upstream, and the name (or URI) that the upstream itself uses."""
+
+    upstream: str
+    kind: Kind
+    name: str
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One listed item on its way into the catalog.
+
+    `local` is its name before the namespace is put in front, which a policy may change (of a template it counts for
+    nothing: its URIs have to lead back); `wire` is the item as the upstream listed it and is never mutated.
+    """
+
+    route: Route
+    local: str
+    wire: Any
+
+
+class CatalogSource(msgspec.Struct, frozen=True):
+    """The items of one upstream. `ttl_ms` and `cache_scope` are those of its own modern lists."""
+
+    upstream: str
+    namespace: str
+    items: tuple[Item, ...]
+    ttl_ms: int = 0
+    cache_scope: str = "private"
+
+
+class CatalogFinding(msgspec.Struct, frozen=True):
+    """A problem of one item that a person should know: it is left out, renamed, or easily confused."""
+
+    upstream: str
+    kind: str
+    name: str
+    problem: CodedText
+    severity: str = "warning"
+    """`error` if the configuration forbids it (`on_conflict: raise`)."""
+    kept: Route | None = None
+    """The item that has the name, if this one is left out because of it."""
+
+
+class CatalogEntry(msgspec.Struct, frozen=True):
+    """One item under its exposed name. `wire` must not be mutated."""
+
+    exposed: str
+    route: Route
+    wire: Json
+    data: bytes
+    """`wire`, serialised."""
+    handshake: bytes | None = None
+    """The item as handshake clients get it, serialised; None if that is the same."""
+    item: Item | None = None
+    """The item it was made of, if nothing but its name was changed."""
+
+    @property
+    def for_handshake(self) -> bytes:
+        """The item as handshake clients accept it, serialised."""
+        return self.data if self.handshake is None else self.handshake
+
+
+def made_entry(exposed: str, item: Item, wire: Json, data: bytes, *, same: bool) -> CatalogEntry:
+    """Makes the entry of an item under a name; `same` says whether nothing but its name was changed."""
+    handshake = to_handshake_tool(wire) if item.route.kind is TOOLS else wire
+    other = encode(handshake) if handshake is not wire else None
+    return CatalogEntry(exposed, item.route, wire, data, other, item if same else None)

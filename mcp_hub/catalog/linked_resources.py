@@ -1,0 +1,70 @@
+"""The resources that tools and skills refer to, listed or not, and the URIs under which clients reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+
+from mcp_hub.catalog import names, resource_uris
+from mcp_hub.catalog.entries import CatalogEntry, Route, made_entry
+from mcp_hub.protocol.frames import encode
+from mcp_hub.protocol.kinds import RESOURCES
+from mcp_hub.protocol.skill_entries import files_of, with_uris
+
+
+class LinkedResources:
+    """The resources that show tools and those of skills: both refer to each by the URI under which clients reach it."""
+
+    def __init__(self) -> None:
+        self._exposed: dict[Route, str] = {}
+        self._taken: dict[str, Route] = {}
+        self.unlisted: dict[str, Route] = {}
+
+    def take(self, resource: CatalogEntry) -> None:
+        """Takes a listed resource."""
+        self._exposed[resource.route] = resource.exposed
+        self._taken[resource.exposed] = resource.route
+
+    def tool(self, entry: CatalogEntry) -> CatalogEntry:
+        """Returns the tool with the exposed URI of the resource that shows it."""
+        wire = resource_uris.in_meta(entry.wire, partial(self._uri, entry.route.upstream))
+        if wire is entry.wire or entry.item is None:
+            return entry
+        return made_entry(entry.exposed, entry.item, wire, encode(wire), same=False)
+
+    def skill(self, entry: CatalogEntry) -> Generator[None, None, CatalogEntry]:
+        """Returns the skill with the exposed URIs of its files.
+
+        All of them are its server's own or all are prefixed, so that the files stay in one directory.
+        """
+        upstream, files = entry.route.upstream, files_of(entry.wire)[1:]
+        files = [entry.route.name, *(uri for uri in files if uri != entry.route.name)]
+        own = entry.exposed == entry.route.name
+        for uri in files:
+            yield
+            own = own and self._wanted(Route(upstream, RESOURCES, uri)) == uri
+        for uri in files:
+            yield
+            exposed = uri if own else names.expose_uri(upstream, uri)
+            if exposed not in self._taken:
+                self.unlisted[exposed] = Route(upstream, RESOURCES, uri)
+        if own:
+            return entry
+        exposed = names.expose_uri(upstream, entry.route.name)
+        wire = with_uris({**entry.wire, "uri": entry.route.name}, partial(names.expose_uri, upstream))
+        return CatalogEntry(exposed, entry.route, wire, encode(wire))
+
+    def _wanted(self, route: Route) -> str:
+        """Returns the URI of a resource, prefixed if it leads elsewhere without."""
+        if route in self._exposed:
+            return self._exposed[route]
+        uri = route.name
+        foreign = self._taken.get(uri, self.unlisted.get(uri, route)) != route or uri.startswith(names.URI_PREFIX)
+        return names.expose_uri(route.upstream, uri) if foreign else uri
+
+    def _uri(self, upstream: str, uri: str) -> str:
+        route = Route(upstream, RESOURCES, uri)
+        exposed = self._wanted(route)
+        if route not in self._exposed:
+            self.unlisted[exposed] = route
+        return exposed

@@ -1,0 +1,135 @@
+"""The entries of `skills/list` and `skills/get` (SEP-2640): what is valid in one, and the URIs of its files."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Generator
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+Json = dict[str, Any]
+
+SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
+SKILL_FILE: Final = "SKILL.md"
+DYNAMIC: Final = "dynamic"
+"""In place of the files of a skill whose content is generated."""
+MAX_FILES: Final = 512
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Files of one skill and bytes of all of them; every client takes so much, and none has to take more."""
+STEP: Final = 50
+"""Files that are looked at in one step."""
+
+_NAME: Final = re.compile(r"(?!-)(?!.*--)[a-z0-9-]{1,64}(?<!-)")
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+MAX_DESCRIPTION: Final = 1024
+MAX_COMPATIBILITY: Final = 500
+
+
+def files_of(entry: Any) -> list[str]:
+    """Returns the URIs of the files that an entry names, `SKILL.md` first; of a dynamic skill that one alone."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("uri"), str):
+        return []
+    listed = entry.get("resources")
+    found = [one["uri"] for one in listed if _is_file(one)] if isinstance(listed, list) else []
+    return list(dict.fromkeys((entry["uri"], *found)))
+
+
+def _is_file(one: Any) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("uri"), str)
+
+
+def with_uris(entry: Json, change: Callable[[str], str]) -> Json:
+    """Returns an entry with other URIs of its files, and everything else as it is."""
+    changed: Json = {**entry, "uri": change(entry["uri"])}
+    if isinstance(listed := entry.get("resources"), list):
+        changed["resources"] = [{**one, "uri": change(one["uri"])} if _is_file(one) else one for one in listed]
+    return changed
+
+
+def defect_in_steps(entry: Json) -> Generator[None, None, str | None]:
+    """Returns why clients would drop the list with this entry, None if they would not; yields between steps."""
+    try:
+        root = _place(entry["uri"])
+    except ValueError as error:
+        return f"its uri {error}"
+    if root[-1] != SKILL_FILE:
+        return f"its uri does not end in /{SKILL_FILE}"
+    front, files = entry.get("frontmatter"), entry.get("resources")
+    problem = "its frontmatter is not an object" if not isinstance(front, dict) else _defect_of_front(front)
+    if problem is not None or not isinstance(front, dict):
+        return problem
+    if (root[-2] if len(root) > 3 else unquote(root[1])) != front["name"]:
+        return "its uri has another name than its frontmatter"
+    if files == DYNAMIC and isinstance(files, str):
+        return None
+    if not isinstance(files, list):
+        return f"its resources is neither a list nor {DYNAMIC!r}"
+    seen: set[str] = set()
+    for number, one in enumerate(files):
+        if number % STEP == 0:
+            yield
+        if (problem := _defect_of_file(one, root[:-1])) is not None:
+            return f"its resources[{number}]{problem}"
+        if one["uri"] in seen:
+            return f"its resources[{number}].uri is there twice"
+        seen.add(one["uri"])
+    return None if entry["uri"] in seen else f"its resources do not have its {SKILL_FILE}"
+
+
+def _defect_of_file(one: Any, directory: tuple[str, ...]) -> str | None:
+    if not isinstance(one, dict):
+        return " is not an object"
+    uri, digest, size = one.get("uri"), one.get("digest"), one.get("size")
+    if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
+        return ".digest is not 'sha256:' and 64 hexadecimal digits"
+    if isinstance(size, bool) or not isinstance(size, int | float) or size < 0 or size != size // 1:
+        return ".size is not a whole number"
+    if not isinstance(uri, str):
+        return ".uri is not a text"
+    try:
+        place = _place(uri)
+    except ValueError as error:
+        return f".uri {error}"
+    return None if place[: len(directory)] == directory and len(place) > len(directory) else ".uri is outside of it"
+
+
+def _place(uri: str) -> tuple[str, ...]:
+    """Returns scheme, authority and the names of a path. Raises ValueError, which says what is wrong with the URI."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        raise ValueError("is not a URI") from None
+    names = [unquote(name) for name in parts.path.split("/") if name]
+    if not parts.scheme or not names:
+        raise ValueError("is not a URI with a scheme and a path")
+    if any(name in (".", "..") or "/" in name or "\\" in name for name in names):
+        raise ValueError("leads out of its directory")
+    return (parts.scheme.lower(), parts.netloc, *names)
+
+
+def _defect_of_front(front: Json) -> str | None:
+    name, description = front.get("name"), front.get("description")
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        return "its frontmatter.name is not 1 to 64 lower-case letters, digits and single hyphens inside"
+    if not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
+        return f"its frontmatter.description is not 1 to {MAX_DESCRIPTION:,} characters"
+    for key in ("license", "allowed-tools", "compatibility"):
+        if key in front and not isinstance(front[key], str):
+            return f"its frontmatter.{key} is not a text"
+    if "compatibility" in front and not 1 <= len(front["compatibility"]) <= MAX_COMPATIBILITY:
+        return f"its frontmatter.compatibility is not 1 to {MAX_COMPATIBILITY} characters"
+    more = front.get("metadata", {})
+    if not isinstance(more, dict) or not all(isinstance(one, str) for one in more.values()):
+        return "its frontmatter.metadata is not a mapping of texts"
+    return None if _is_finite(front) else "its frontmatter has a number that is not finite"
+
+
+def _is_finite(value: Any) -> bool:
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, float) and not math.isfinite(one):
+            return False
+        waiting.extend(one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())
+    return True

@@ -1,0 +1,92 @@
+"""No call that a real server answers may be refused by the validation that the hub does by default."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.differential.spellings import calls
+from tests.fakes.client import HUB, RpcError, StdioClient, spawned, write_config
+from tests.peers.argument_servers import ARGUMENT_SERVERS, ArgumentServer
+from tests.peers.catalogue import Place, real_servers
+
+pytestmark = pytest.mark.anyio
+
+CALLS: Final = int(os.environ.get("MCP_HUB_SPELLINGS", "100"))
+"""Calls of each server besides the valid ones, chosen from all that are generated."""
+SEED: Final = 1
+DONE: Final = 5
+"""Calls that each server has to do at least, so that what is generated is not refused by all."""
+ANSWER: Final = 10.0
+"""Seconds for one answer; a call that takes longer was not answered."""
+
+Json = dict[str, Any]
+
+
+async def answered(client: StdioClient, tool: str, arguments: Json) -> Json | None:
+    """The result of a call; None for an error of the protocol and for no answer in time."""
+    try:
+        async with asyncio.timeout(ANSWER):
+            return await client.call(tool, arguments)
+    except (RpcError, TimeoutError):
+        return None
+
+
+def refused(result: Json | None) -> bool:
+    meta = (result or {}).get("_meta") or {}
+    return bool(meta.get("mcp-hub/error", {}).get("code") == "invalid_parameters")
+
+
+def generated(server: ArgumentServer, tools: list[Json], place: Place) -> list[tuple[str, Json]]:
+    """Different calls of a server's tools: two valid ones of each, and as many of the others as there is time for."""
+    valid: list[tuple[str, Json]] = []
+    others: dict[str, tuple[str, Json]] = {}
+    for tool in tools:
+        if tool["name"] not in server.avoid:
+            least, full, *rest = calls(tool["inputSchema"], server.values(place))
+            valid += [(tool["name"], least), (tool["name"], full)]
+            others |= {json.dumps([tool["name"], one]): (tool["name"], one) for one in rest}
+    sample = random.Random(f"{SEED} {server.name}").sample(list(others.values()), min(CALLS, len(others)))
+    return valid + sample
+
+
+async def wrongly_refused(
+    server: ArgumentServer, hub: StdioClient, tools: list[Json], place: Place
+) -> tuple[list[str], int]:
+    """The calls that the hub refused and the server takes, and the number of those that the server did."""
+    prefix = f"{server.name}__"
+    own = [tool for tool in tools if tool["name"].startswith(prefix)]
+    listed = [{**tool, "name": tool["name"].removeprefix(prefix)} for tool in own]
+    done, doubtful = 0, []
+    for tool, arguments in generated(server, listed, place):
+        result = await answered(hub, prefix + tool, arguments)
+        done += result is not None and not result.get("isError")
+        if refused(result):
+            doubtful.append((tool, arguments))
+    entry = server.entry(place)
+    command, env = [entry["command"], *entry["args"]], entry["env"]
+    async with spawned(["env", f"--chdir={place.tmp}", *command], env=env) as direct:
+        await direct.initialize()
+        results = [(one, await answered(direct, *one)) for one in doubtful]
+    taken = [one for one, result in results if result is not None and not result.get("isError")]
+    return [f"{server.name}: {tool} {json.dumps(arguments)}" for tool, arguments in taken], done
+
+
+async def test_no_call_that_a_real_server_answers_is_refused_by_default(tmp_path: Path) -> None:
+    assert len(ARGUMENT_SERVERS) >= 20
+    async with real_servers(tmp_path, ()) as place:
+        config = write_config(
+            tmp_path, {one.name: one.entry(place) for one in ARGUMENT_SERVERS}, list_wait=60, call_log=False
+        )
+        async with spawned([*HUB, "serve", "--config", str(config)]) as hub:
+            await hub.initialize()
+            tools = (await hub.request("tools/list"))["tools"]
+            outcomes = await asyncio.gather(*(wrongly_refused(one, hub, tools, place) for one in ARGUMENT_SERVERS))
+    assert [call for found, _ in outcomes for call in found] == []
+    assert {one.name for one, (_, done) in zip(ARGUMENT_SERVERS, outcomes, strict=True) if done < DONE} == set()

@@ -1,0 +1,110 @@
+"""Places that no edit is safe for, and lists: what is refused, and what others got wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_hub.editing import EditRefused, Syntax, insert, parse, put, remove
+
+ENTRY = {"command": "x"}
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text", "says"),
+    [
+        ("json", '{"servers": null}', "is not an object"),
+        ("json", '{"servers": "x"}', "is not an object"),
+        ("json", '{"servers": {"hub": 1}}', "servers.hub is already there"),
+        ("json", '{"a": 1, "a": 2}', "already given in line 1"),
+        ("json", '{"a": 1} {"b": 2}', "is not valid JSON"),
+        ("json", "{" * 200, "JSON"),
+        ("yaml", "servers: &all\n  a: 1\nothers: *all\n", "cannot be edited safely"),
+        ("yaml", "servers:\n  <<: &base {a: 1}\n  hub: 1\n", "is already there"),
+        ("yaml", "servers: {a: 1, # one\n  b: 2}\nz: [*nothing]\n", "an alias without its anchor"),
+        ("yaml", "servers: {a: {b: 1},}\n", "a last comma"),
+        ("yaml", "servers: null\n", "holds a value and no entries"),
+        ("yaml", "servers:\n\ta: 1\n", "a tab; YAML wants spaces"),
+        ("yaml", "a: 1\n---\nb: 2\n", "one file holds one document"),
+        ("yaml", "a: !!python/object:os.system x\n", "a tag that is not supported"),
+        ("toml", "servers = {a = 1}\n", r"is an inline table; write it as \[servers\]"),
+        ("toml", "servers = 1\n", "is not an object"),
+        ("toml", "[[servers]]\nname = 'a'\n", "is not an object"),
+        ("toml", "a = 1\na = 2\n", "is not valid TOML"),
+    ],
+)
+def test_what_cannot_be_edited_safely_is_refused(syntax: Syntax, text: str, says: str) -> None:
+    with pytest.raises(EditRefused, match=says):
+        insert(text, syntax, ("servers", "hub"), ENTRY)
+
+
+def test_a_null_has_no_form_in_toml() -> None:
+    with pytest.raises(EditRefused, match="TOML has no null"):
+        insert("", "toml", ("servers", "hub"), {"command": None})
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text"),
+    [
+        ("json", '{"mcpServers": {}, "other": {}, "empty": [], "x": ""}'),
+        ("json", '{\n  // empty on purpose\n  "mcpServers": { /* none */ },\n  "other": {},\n}\n'),
+        ("yaml", "mcpServers: {}\nother: {}\nempty: []\nnothing:\n"),
+        ("toml", "empty = []\n[mcpServers]\n[other]\n"),
+    ],
+)
+def test_empty_keys_of_others_stay(syntax: Syntax, text: str) -> None:
+    done = insert(text, syntax, ("mcpServers", "hub"), ENTRY)
+    assert remove(done.text, syntax, ("mcpServers", "hub"), done.placement) == text
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text"),
+    [
+        ("yaml", "mcpServers:\n  - name: a\n    command: b # c\n  # d\nmodels: []\n"),
+        ("yaml", "mcpServers:\n- name: a\n- {name: b}\nz: 1"),
+        ("yaml", "mcpServers: []\n"),
+        ("yaml", "mcpServers:\r\nmodels: []\r\n"),
+        ("yaml", "name: x\n"),
+        ("json", '{"mcpServers": [{"name": "a"}, /* b */ {"name": "c"},]}'),
+        ("json", '{\n\t"mcpServers": [\n\t\t{"name": "a"}\n\t]\n}'),
+        ("json", "{}"),
+    ],
+)
+def test_an_item_goes_to_the_end_of_a_list_and_comes_out_again(syntax: Syntax, text: str) -> None:
+    tree = parse(text, syntax).tree
+    at = ("mcpServers", len(tree.get("mcpServers") or []))
+    done = insert(text, syntax, at, {"name": "hub", "args": ["a", "b"], "env": {"A": "1"}})
+    wanted = [*(tree.get("mcpServers") or []), {"name": "hub", "args": ["a", "b"], "env": {"A": "1"}}]
+    assert parse(done.text, syntax).tree == {**tree, "mcpServers": wanted}
+    assert remove(done.text, syntax, at, done.placement) == text
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text", "at", "value", "after"),
+    [
+        ("json", '{"a": {"b": true /* c */}}', ("a", "b"), False, '{"a": {"b": false /* c */}}'),
+        ("json", '{"a": [1, "x" ,3]}', ("a", 1), "y", '{"a": [1, "y" ,3]}'),
+        ("yaml", "a:\n  b: yes # c\n", ("a", "b"), False, "a:\n  b: false # c\n"),
+        ("yaml", "a:\n  b: 'x: y' # c\n", ("a", "b"), "no", "a:\n  b: 'no' # c\n"),
+        ("yaml", "a: [x, y]\n", ("a", 1), "z, w", "a: [x, 'z, w']\n"),
+        ("yaml", "a:\n- x\n", ("b",), 1, "a:\n- x\nb: 1\n"),
+        ("toml", "[a]\n  b = 'x' # c\n", ("a", "b"), "y\n", '[a]\n  b = "y\\n" # c\n'),
+        (
+            "toml",
+            "[a]\n  b = [\n 1, # ]\n 2 ]\n[c]\n",
+            ("a", "d"),
+            True,
+            "[a]\n  b = [\n 1, # ]\n 2 ]\n  d = true\n[c]\n",
+        ),
+        ("toml", "# c\n[a]\n", ("b",), 1, "b = 1\n# c\n[a]\n"),
+    ],
+)
+def test_a_value_is_set_in_its_place(
+    syntax: Syntax, text: str, at: tuple[str | int, ...], value: object, after: str
+) -> None:
+    assert put(text, syntax, at, value) == after
+
+
+@pytest.mark.parametrize("syntax", ["json", "yaml", "toml"])
+def test_what_is_not_there_cannot_be_removed(syntax: Syntax) -> None:
+    with pytest.raises(EditRefused, match=r"servers\.hub is not there"):
+        remove("", syntax, ("servers", "hub"))

@@ -1,0 +1,286 @@
+"""Skills of servers and of the hub itself, asked for by a real client: listed, got, verified, and kept from whom rules
+keep their files."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from fastmcp.skills import Skill, SkillsClientExtension
+from mcp.shared.exceptions import MCPError
+
+from tests.config.discovery.test_skills import skill
+from tests.fakes.client import HUB, PATIENCE, RpcError, hub, write_config
+from tests.peers.catalogue import HERE
+
+pytestmark = pytest.mark.anyio
+
+EXTENSION = "io.modelcontextprotocol/skills"
+SERVER = HERE / "servers" / "skill_server.py"
+
+
+def serving(directory: Path, *page: str, **entry: Any) -> dict[str, Any]:
+    """A server on fastmcp with the skills of a directory."""
+    return {"command": sys.executable, "args": [str(SERVER), str(directory), *page], **entry}
+
+
+@contextlib.asynccontextmanager
+async def client(command: list[str]) -> AsyncIterator[Client[Any]]:
+    """A client of fastmcp that knows skills."""
+    transport = StdioTransport(command[0], command[1:], keep_alive=False)
+    async with Client(transport, mode="auto", extensions=[SkillsClientExtension()], timeout=PATIENCE) as opened:
+        yield opened
+
+
+@contextlib.asynccontextmanager
+async def hub_client(directory: Path, servers: dict[str, Any], **root: Any) -> AsyncIterator[Client[Any]]:
+    config = write_config(directory, servers, **{"list_wait": PATIENCE, **root})
+    async with client([*HUB, "serve", "--config", str(config)]) as opened:
+        yield opened
+
+
+async def verified(opened: Client[Any], found: Skill) -> None:
+    """Read every file of a skill and compare it with the manifest, as a host must."""
+    assert found.resources != "dynamic"
+    for file in found.resources:
+        (content,) = await opened.read_resource(file.uri)
+        data = base64.b64decode(content.blob) if hasattr(content, "blob") else content.text.encode()
+        assert (len(data), f"sha256:{hashlib.sha256(data).hexdigest()}") == (file.size, file.digest)
+
+
+async def unknown(opened: Client[Any], uri: str) -> bool:
+    with pytest.raises(MCPError) as refused:
+        await opened.get_skill(uri)
+    return refused.value.error.code == -32602
+
+
+def paths(found: list[Skill]) -> list[str]:
+    return [one.uri for one in found]
+
+
+async def test_the_skills_of_a_server_pass_as_it_has_them(tmp_path: Path) -> None:
+    skill(tmp_path / "s/pdf", "pdf", "Fill in forms.\nlicense: MIT\nversion: 1.10", references__forms_md="ünïcode\n")
+    skill(tmp_path / "s/team/refunds", "refunds", scripts__pay_py="print()")
+    async with client([sys.executable, str(SERVER), str(tmp_path / "s")]) as direct:
+        wanted = await direct.list_skills()
+    assert len(wanted) == 2
+    async with hub_client(tmp_path, {"a": serving(tmp_path / "s", "1")}) as opened:
+        assert (await opened.list_skills_mcp()).skills == wanted
+        assert [await opened.get_skill(one.uri) for one in wanted] == wanted
+        for one in wanted:
+            await verified(opened, one)
+        assert await unknown(opened, "skill://pdf/references/forms_md")
+        assert await unknown(opened, "skill://nobody/SKILL.md")
+
+
+async def test_skills_of_the_hub_itself_have_manifests_and_follow_their_files(tmp_path: Path) -> None:
+    skill(tmp_path / "skills/pdf", "pdf", "Fill in forms.\nversion: 1.10", references__forms_md="old\n")
+    skill(tmp_path / "skills/loud", "LOUD WORDS")
+    async with hub_client(tmp_path, {}, skills="skills") as opened:
+        assert opened.server_capabilities is not None
+        assert opened.server_capabilities.extensions == {EXTENSION: {}}
+        (found,) = await opened.list_skills()  # what no client would take is read as resources alone
+        assert found.frontmatter.root == {"name": "pdf", "description": "Fill in forms.", "version": 1.1}
+        assert await opened.get_skill(found.uri) == found
+        await verified(opened, found)
+        (tmp_path / "skills/pdf/references/forms_md").write_text("a new text\n")
+        changed = await opened.get_skill(found.uri)
+        assert changed != found
+        await verified(opened, changed)
+        assert await unknown(opened, "skill://none/SKILL.md")
+
+
+async def test_a_changed_file_of_the_hubs_own_skill_changes_the_list(tmp_path: Path) -> None:
+    skill(tmp_path / "skills/pdf", "pdf", notes="old")
+    async with hub(tmp_path, {}, modern=True, skills="skills", list_wait=PATIENCE) as opened:
+        listening = opened.start("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
+        await opened.notified("notifications/subscriptions/acknowledged")
+        (before,) = (await opened.request("skills/list"))["skills"]
+        (tmp_path / "skills/pdf/notes").write_text("newer")
+        await opened.notified("notifications/resources/list_changed")
+        (after,) = (await opened.request("skills/list"))["skills"]
+        assert not listening.done()
+    assert before["resources"][0] == after["resources"][0]
+    assert after["resources"][1] == {
+        "uri": "skill://pdf/notes",
+        "digest": f"sha256:{hashlib.sha256(b'newer').hexdigest()}",
+        "size": 5,
+    }
+
+
+PREFIXED = "mcp-hub://b/skill://pdf/SKILL.md"
+
+
+async def test_equal_skills_of_two_servers_are_both_served_where_on_conflict_says_so(tmp_path: Path) -> None:
+    skill(tmp_path / "a/pdf", "pdf", "Of a.", both="of a")
+    skill(tmp_path / "b/pdf", "pdf", "Of b.", both="of b", references__only="of b alone")
+    servers = {name: serving(tmp_path / name) for name in "ab"}
+    async with hub_client(tmp_path, servers, on_conflict="rename") as opened:
+        listed = await opened.list_skills()
+        assert paths(listed) == ["skill://pdf/SKILL.md", PREFIXED]
+        for found in listed:
+            assert found.frontmatter.description == ("Of b." if found.uri == PREFIXED else "Of a.")
+            assert await opened.get_skill(found.uri) == found
+            await verified(opened, found)
+
+
+async def test_a_file_of_a_skill_keeps_its_uri_although_a_later_server_lists_it(tmp_path: Path) -> None:
+    skill(tmp_path / "a/pdf", "pdf", "Of a.", notes="of a")
+    skill(tmp_path / "b/pdf", "pdf", "Of b.", notes="of b")
+    servers = {"a": serving(tmp_path / "a")}  # it has its notes by a template, and the hub itself lists them
+    async with hub_client(tmp_path, servers, skills="b", on_conflict="rename") as opened:
+        own, other = await opened.list_skills()
+        assert [own.uri, other.uri] == ["skill://pdf/SKILL.md", "mcp-hub://skills/skill://pdf/SKILL.md"]
+        await verified(opened, own)
+        await verified(opened, other)
+
+
+RULES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"blacklist": ["a/skill://private/*"]}, {}),
+    ({"blacklist": ["a/skill://private/notes"]}, {}),
+    ({}, {"disable_resources": ["skill://private/**"]}),
+]
+
+
+@pytest.mark.parametrize(("root", "entry"), RULES)
+async def test_a_skill_with_a_refused_file_is_neither_listed_nor_got(
+    tmp_path: Path, root: dict[str, Any], entry: dict[str, Any]
+) -> None:
+    skill(tmp_path / "s/pdf", "pdf")
+    skill(tmp_path / "s/private", "private", notes="a secret")
+    async with hub_client(tmp_path, {"a": serving(tmp_path / "s", **entry)}, **root) as opened:
+        assert paths(await opened.list_skills()) == ["skill://pdf/SKILL.md"]
+        assert await unknown(opened, "skill://private/SKILL.md")
+        with pytest.raises(MCPError):
+            await opened.read_resource("skill://private/notes")
+
+
+async def test_a_refused_file_that_comes_later_is_not_told_of_either(tmp_path: Path) -> None:
+    skill(tmp_path / "s/pdf", "pdf")
+    rule = ["a/skill://pdf/private/*"]
+    async with hub_client(tmp_path, {"a": serving(tmp_path / "s")}, blacklist=rule) as opened:
+        (found,) = await opened.list_skills()
+        skill(tmp_path / "s/pdf", "pdf", private__key="a secret")
+        assert await unknown(opened, found.uri)
+
+
+async def test_a_profile_has_the_skills_whose_files_it_names(tmp_path: Path) -> None:
+    skill(tmp_path / "s/pdf", "pdf", notes="x")
+    skill(tmp_path / "s/other", "other")
+    profiles = {"few": {"tools": ["a/skill://pdf/*"]}}
+    config = write_config(tmp_path, {"a": serving(tmp_path / "s")}, profiles=profiles, list_wait=PATIENCE)
+    async with client([*HUB, "serve", "--config", str(config), "--profile", "few"]) as opened:
+        (found,) = await opened.list_skills()
+        assert found.uri == "skill://pdf/SKILL.md"
+        await verified(opened, found)
+        assert await unknown(opened, "skill://other/SKILL.md")
+
+
+async def test_an_unlisted_skill_is_got_where_its_file_can_be_read(tmp_path: Path) -> None:
+    skill(tmp_path / "s/pdf", "pdf")
+    async with hub_client(tmp_path, {"a": serving(tmp_path / "s", keep_catalog=False)}) as opened:
+        await opened.list_skills()
+        (link,) = [one.uri_template for one in await opened.list_resource_templates()]
+        assert link == "skill://pdf/{path*}"
+        skill(tmp_path / "s/pdf/nested", "nested", notes="inside")
+        found = await opened.get_skill("skill://pdf/nested/SKILL.md")
+        await verified(opened, found)
+
+
+async def test_a_skill_that_changes_without_a_word_is_listed_anew_after_it_was_listed(tmp_path: Path) -> None:
+    skill(tmp_path / "s/pdf", "pdf", notes="old")
+    async with hub(tmp_path, {"a": serving(tmp_path / "s")}, modern=True, list_wait=PATIENCE) as opened:
+        before = (await opened.request("skills/list"))["skills"]
+        opened.start("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
+        await opened.notified("notifications/subscriptions/acknowledged")
+        (tmp_path / "s/pdf/notes").write_text("newer")
+        assert (await opened.request("skills/list"))["skills"] == before
+        await opened.notified("notifications/resources/list_changed")
+        (after,) = (await opened.request("skills/list"))["skills"]
+        assert [file["size"] for file in after["resources"]] == [before[0]["resources"][0]["size"], 5]
+
+
+async def test_skills_are_listed_from_the_kept_catalog_without_starting_their_server(tmp_path: Path) -> None:
+    skill(tmp_path / "s/pdf", "pdf")
+    servers = {"a": serving(tmp_path / "s", lazy=True)}
+    async with hub(tmp_path, servers, modern=True, list_wait=PATIENCE) as opened:
+        before = await opened.request("skills/list")
+        assert len(before["skills"]) == 1
+    shutil.rmtree(tmp_path / "s/pdf")
+    async with hub(tmp_path, servers, modern=True, list_wait=PATIENCE) as opened:
+        assert await opened.request("skills/list") == before
+
+
+async def test_a_client_of_the_handshake_era_has_no_skills(tmp_path: Path) -> None:
+    skill(tmp_path / "skills/pdf", "pdf")
+    async with hub(tmp_path, {}, handshake=False, skills="skills", list_wait=PATIENCE) as opened:
+        assert "extensions" not in (await opened.initialize())["capabilities"]
+        for method, params in (("skills/list", {}), ("skills/get", {"uri": "skill://pdf/SKILL.md"})):
+            with pytest.raises(RpcError) as refused:
+                await opened.request(method, params)
+            assert refused.value.code == -32601
+
+
+async def test_all_pages_of_a_servers_skills_are_listed(tmp_path: Path) -> None:
+    for number in range(12):
+        skill(tmp_path / "s" / f"s{number}", f"s{number}")
+    async with hub_client(tmp_path, {"a": serving(tmp_path / "s", "5")}) as opened:
+        assert len(await opened.list_skills()) == 12
+
+
+async def test_one_invalid_skill_leaves_the_others_of_its_server(tmp_path: Path) -> None:
+    entries = {
+        "good": {},
+        "bad-digest": {"digest": "sha256:00"},
+        "elsewhere": {"uri": "skill://other/SKILL.md"},
+    }
+    listed = []
+    for name, wrong in entries.items():
+        uri = f"skill://{name}/SKILL.md"
+        file = {"uri": uri, "digest": f"sha256:{'0' * 64}", "size": 1, **wrong}
+        front = {"name": name, "description": "d", "unknown": {"kept": [None]}}
+        listed.append({"uri": uri, "frontmatter": front, "resources": [file], "_meta": {"x/y": 1}})
+    script = tmp_path / "scripted.py"
+    script.write_text(SCRIPTED.replace("LISTED", repr(listed)))
+    async with hub(
+        tmp_path, {"a": {"command": sys.executable, "args": [str(script)]}}, modern=True, list_wait=PATIENCE
+    ) as opened:
+        result = await opened.request("skills/list")
+        assert result["skills"] == listed[:1]
+        assert result["resultType"] == "complete"
+        assert {"ttlMs", "cacheScope"} <= result.keys()
+        assert (await opened.request("skills/get", {"uri": listed[0]["uri"]}))["skill"] == listed[0]
+
+
+SCRIPTED = """
+import json, sys
+EXTENSION = "io.modelcontextprotocol/skills"
+KEY = "io.modelcontextprotocol/clientCapabilities"
+COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    answer = {"error": {"code": -32601, "message": "none"}}
+    if asked["method"] == "server/discover":
+        has = {"resources": {}, "extensions": {EXTENSION: {"directoryRead": True}}}
+        answer = {"result": {**COMPLETE, "supportedVersions": ["2026-07-28"], "capabilities": has}}
+    elif asked["method"].startswith("skills/"):
+        assert EXTENSION in asked["params"]["_meta"][KEY]["extensions"]
+        found = {"skills": LISTED} if asked["method"] == "skills/list" else {"skill": LISTED[0]}
+        answer = {"result": {**COMPLETE, **found}}
+    elif asked["method"] == "resources/list":
+        answer = {"result": {**COMPLETE, "resources": []}}
+    elif asked["method"] == "resources/templates/list":
+        answer = {"result": {**COMPLETE, "resourceTemplates": []}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
