@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from mcp_hub.codes import with_code
+
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
@@ -29,6 +31,24 @@ class HubError(Exception):
     """The policy that decides so, for the record of a call."""
     refuses: ClassVar[bool] = False
     """Whether it means that the hub refused a call, which then counts as `refused` and not as `error`."""
+
+    def __init__(self, message: str = "", *codes: str) -> None:
+        """Makes the error. `codes`: one of `codes.py` for the whole message, or one for each of its lines."""
+        super().__init__(message)
+        self.codes = codes
+
+    @property
+    def hub_code(self) -> str | None:
+        """The code of its cure, for the user; None where it has none."""
+        return self.codes[0] if self.codes else None
+
+    def for_user(self) -> str:
+        """Returns the message with its codes."""
+        text = str(self)
+        lines = text.split("\n")
+        if len(self.codes) == len(lines):
+            return "\n".join(with_code(line, code) for line, code in zip(lines, self.codes, strict=True))
+        return with_code(text, self.hub_code)
 
 
 class ConfigError(HubError):

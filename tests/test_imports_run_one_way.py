@@ -17,6 +17,7 @@ ROOT = Path(mcp_hub.__file__).parent
 ROOMS = [
     "__main__",
     "cli",
+    "diagnosis",
     "library",
     "downstream",
     "hub",
@@ -36,12 +37,14 @@ ROOMS = [
     "protocol",
     "text",
     "errors",
+    "codes",
     "version",
 ]
 """From the top down: a module imports from its own room and from those below it."""
 
 PURE = (
     "mcp_hub.catalog",
+    "mcp_hub.codes",
     "mcp_hub.config.native_tools",
     "mcp_hub.errors",
     "mcp_hub.hub.self_description",

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from mcp_hub.codes import CodedText
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS, Kind, to_handshake_tool
 
@@ -52,7 +53,7 @@ class CatalogFinding(msgspec.Struct, frozen=True):
     upstream: str
     kind: str
     name: str
-    problem: str
+    problem: CodedText
     severity: str = "warning"
     """`error` if the configuration forbids it (`on_conflict: raise`)."""
     kept: Route | None = None

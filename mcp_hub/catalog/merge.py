@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.catalog import names
 from mcp_hub.catalog.entries import (
     CatalogEntry,
@@ -22,6 +23,7 @@ from mcp_hub.catalog.entries import (
     made_entry,
 )
 from mcp_hub.catalog.linked_resources import LinkedResources
+from mcp_hub.codes import CodedText
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.protocol.kinds import (
     KINDS,
@@ -109,7 +111,8 @@ class Merge:
             for item in source.items:
                 yield
                 if item.route in claims[item.route.kind]:
-                    self._find(item, "it is listed twice by the same server; the first one is kept", kept=item.route)
+                    text = "it is listed twice by the same server; the first one is kept"
+                    self._find(item, text, kept=item.route, code=codes.ITEM_LEFT_OUT)
                     continue
                 claim = yield from self._claim(source, item)
                 if claim is not None:
@@ -173,9 +176,10 @@ class Merge:
             else:
                 mended = wire is not known
                 if mended:
-                    self._find(item, "parts of its text are no characters; they are shown as U+FFFD")
+                    text = "parts of its text are no characters; they are shown as U+FFFD"
+                    self._find(item, text, code=codes.ITEM_LEFT_OUT)
         if problem is not None:
-            self._find(item, f"it is left out: {problem}")
+            self._find(item, f"it is left out: {problem}", code=codes.ITEM_LEFT_OUT)
             return None
         if kind is TEMPLATES:
             wanted = item.route.name
@@ -282,12 +286,19 @@ class Merge:
             other = seen.setdefault(names.lookalike(claim.source.namespace, claim.item.local), claim)
             if other.route.upstream != claim.route.upstream:
                 problem = f"its name looks like {other.wanted!r} of {other.route.upstream!r}: only case or '_' differ"
-                self._find(claim.item, problem)
+                self._find(claim.item, problem, code=codes.NAME_CONFUSABLE)
 
-    def _find(self, item: Item, problem: str, severity: str = "warning", kept: Route | None = None) -> None:
-        route = item.route
+    def _find(
+        self,
+        item: Item,
+        problem: str,
+        severity: str = "warning",
+        kept: Route | None = None,
+        code: str = codes.NAME_TAKEN,
+    ) -> None:
+        route, text = item.route, CodedText(problem, code)
         self._findings.append(
-            CatalogFinding(route.upstream, route.kind.unknown, route.name[:200], problem, severity, kept)
+            CatalogFinding(route.upstream, route.kind.unknown, route.name[:200], text, severity, kept)
         )
 
 

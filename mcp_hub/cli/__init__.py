@@ -23,6 +23,8 @@ COMMANDS = {
     "setup": "find the servers of your clients, put them behind the hub, and the hub into the clients",
     "serve": "run the hub: over stdio, or over a network with --sse or --http",
     "check": "connect to every server and say what works and what does not",
+    "doctor": "look at the configuration, its servers and the machine around them, and say what to do",
+    "explain": "say what a code such as HUB-201 means and what to do about it",
     "tools": "list the tools the hub exposes",
     "call": "call one tool",
     "status": "say how the hubs that are running are, and each of their servers",
@@ -82,10 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a closed pipe is still handled
         return code
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        print(error.for_user(), file=sys.stderr)
         return BAD_INPUT
     except HubError as error:
-        print(f"mcp-hub: {error}", file=sys.stderr)
+        print(f"mcp-hub: {error.for_user()}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return 130

@@ -9,23 +9,17 @@ from collections import Counter
 from typing import Any
 
 from mcp_hub.cli import FAILED, OK, json_text
-from mcp_hub.cli.report import connect_all, trust_findings
+from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import add_config_arguments, load_with_files, run_loop
+from mcp_hub.codes import LISTS_INCOMPLETE, LOCAL_TOOLS_BROKEN, MEMBER_UNKNOWN, REQUIRED_FAILED, with_code
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.builtin_servers import refuse_over_network
-from mcp_hub.config.commands import CommandNotFound
-from mcp_hub.config.models import Config
-from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.hub import Engine
+from mcp_hub.diagnosis.servers import MAX_PROBLEM, FindingRow, ServerReport, examine
 from mcp_hub.protocol.kinds import KINDS, TOOLS
-from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 from mcp_hub.text import printable
-from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
 
 SHOWN_WARNINGS = 10
-MAX_WORD = 4000
-"""Characters of one word of a command line."""
 
 
 EXAMPLES = """examples:
@@ -57,116 +51,47 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _check(loaded: LoadedConfig, *, as_json: bool, strict: bool) -> int:
-    config = loaded.config
-    async with Engine(config) as hub:
-        await connect_all(hub)
-        redaction = Redactor(secrets_of(config))
-        facts = [_facts(hub, upstream, redaction) for upstream in hub.upstreams.values()]
-        findings = trust_findings(hub) + [
-            {
-                "server": f.upstream,
-                "kind": f.kind,
-                "name": printable(f.name),
-                "problem": printable(f.problem),
-                "severity": f.severity,
-            }
-            for f in hub.catalog.findings
-        ]
-        strangers = _strangers(config, hub)
-        forbidden = any(finding.severity == "error" for finding in hub.catalog.findings)
-        broken = bool(loaded.left_out) or any(
-            fact["incomplete"] for fact in facts if hub.upstreams[fact["server"]].server.tools_dir is not None
-        )
-    failed = [fact["server"] for fact in facts if fact["required"] and fact["problem"] is not None]
-    meant = [fact for fact in facts if fact["state"] != UpstreamState.DISABLED or fact["problem"] is not None]
-    working = sum(fact["state"] in CONNECTED_STATES for fact in meant)
-    none = bool(meant) and not working
+    report = await examine(loaded, connect_all)
     if as_json:
-        said = {"servers": facts, "findings": findings, "failed": failed, "strangers": strangers}
-        print(
-            json_text(
-                {
-                    **said,
-                    "working": working,
-                    "of": len(meant),
-                    "left_out": [printable(line, 2000) for line in loaded.left_out],
-                }
-            )
-        )
+        print(json_text(_as_json(report)))
     else:
-        _print_table(facts)
-        _print_findings(findings)
-        for where, members in strangers.items():
-            print(f"error: {where}: no server has {', '.join(printable(member) for member in members)}")
-        if failed:
-            print(f"failed: required and not available: {', '.join(failed)}")
-        if meant:
-            print(f"{working} of {len(meant)} server{'s' if len(meant) != 1 else ''} work{'s' * (len(meant) == 1)}")
-    incomplete = none or (strict and working < len(meant))
-    return FAILED if failed or forbidden or strangers or broken or incomplete else OK
+        _print_table(report.servers)
+        _print_findings(report.items)
+        for where, members in report.strangers.items():
+            names = ", ".join(printable(member) for member in members)
+            print(f"error: {where}: {with_code(f'no server has {names}', MEMBER_UNKNOWN)}")
+        if report.failed:
+            print(with_code(f"failed: required and not available: {', '.join(report.failed)}", REQUIRED_FAILED))
+        if report.meant:
+            plural = "s" if report.meant != 1 else ""
+            print(f"{report.working} of {report.meant} server{plural} work{'' if plural else 's'}")
+    return FAILED if report.is_bad(strict=strict) else OK
 
 
-def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:
-    """Returns place in the file -> members of a set, profile or group that no server lists."""
-    named = {f"tool_sets.{one.name}": one.tools for one in config.tool_sets}
-    named |= {f"profiles.{one.name}": one.tools for one in config.profiles}
-    named |= {f"groups.{one.name}": one.tools for one in config.groups}
-    return {where: found for where, members in named.items() if (found := hub.generation.unmatched_members(members))}
+def _as_json(report: ServerReport) -> dict[str, Any]:
+    return {
+        "servers": report.servers,
+        "findings": report.items,
+        "failed": report.failed,
+        "strangers": report.strangers,
+        "working": report.working,
+        "of": report.meant,
+        "left_out": report.left_out,
+    }
 
 
-def _print_findings(findings: list[dict[str, str]]) -> None:
+def _print_findings(findings: list[FindingRow]) -> None:
     """Prints all errors, and the first few warnings of each server."""
     told: Counter[str] = Counter()
     for finding in findings:
         server, severity = finding["server"], finding["severity"]
         told[server] += severity == "warning"
         if severity != "warning" or told[server] <= SHOWN_WARNINGS:
-            print(f"{severity}: {server}: {finding['kind']} {finding['name']}: {finding['problem']}")
+            text = f"{finding['kind']} {finding['name']}: {finding['problem']}"
+            print(f"{severity}: {server}: {with_code(text, finding['code'])}")
     for server, number in told.items():
         if number > SHOWN_WARNINGS:
             print(f"warning: {server}: {number - SHOWN_WARNINGS:,} more; --json has them all")
-
-
-def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> dict[str, Any]:
-    agreement, ready = upstream.agreement, upstream.state in CONNECTED_STATES
-    server = upstream.server
-    counts = {kind.name: len(upstream.lists.items.get(kind, ())) for kind in KINDS}
-    return {
-        "server": server.id,
-        "state": str(upstream.state),
-        "required": server.required,
-        "era": agreement.era if agreement is not None and ready else None,
-        "revision": agreement.version if agreement is not None and ready else None,
-        "transport": upstream.transport,
-        "session": server.session,
-        **counts,
-        "exposed_tools": sum(1 for name in hub.catalog.names(TOOLS) if _belongs(hub, name, server.id)),
-        "seconds": round(upstream.connect_seconds, 2) if upstream.connect_seconds is not None and ready else None,
-        "problem": upstream.error,
-        "argv": _argv(hub, upstream, redaction),
-        "incomplete": [printable(text) for text in upstream.incomplete],
-    }
-
-
-def _argv(hub: Engine, upstream: Upstream, redaction: Redactor) -> list[str] | None:
-    """Returns the command that is executed, without secrets; None without a process, or if it is off or not found."""
-    if upstream.server.transport != "stdio" or upstream.server.builtin == "skills" or not upstream.server.enabled:
-        return None
-    try:
-        words = hub.dialer.argv(upstream.server)
-    except CommandNotFound:
-        return None
-    # Checked on the whole command: in `--token VALUE` the word before the value makes it secret.
-    secret = [before.startswith("-") and is_secret_key(before) for before in ["", *words]]
-    return [
-        MASK if after_key and not word.startswith("-") else printable(redaction.text(word), MAX_WORD)
-        for after_key, word in zip(secret, words, strict=False)
-    ]
-
-
-def _belongs(hub: Engine, exposed: str, upstream: str) -> bool:
-    route = hub.catalog.resolve(TOOLS, exposed)
-    return route is not None and route.upstream == upstream
 
 
 def _tools_text(fact: dict[str, Any]) -> str:
@@ -200,8 +125,11 @@ def _print_table(facts: list[dict[str, Any]]) -> None:
         )
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     for fact in facts:
-        for problem in [*([fact["problem"]] if fact["problem"] else []), *fact["incomplete"]]:
-            print(f"{fact['server']}: {printable(problem, 2000)}")
+        if fact["problem"]:
+            print(f"{fact['server']}: {with_code(printable(fact['problem'], MAX_PROBLEM), fact['code'])}")
+        for text in fact["incomplete"]:
+            code = LOCAL_TOOLS_BROKEN if fact["local"] else LISTS_INCOMPLETE
+            print(f"{fact['server']}: {with_code(printable(text, MAX_PROBLEM), code)}")
     for fact in facts:
         if fact["argv"] is not None:
             print(f"{fact['server']}: runs {shlex.join(fact['argv'])}")

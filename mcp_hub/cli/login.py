@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from mcp_hub import codes
 from mcp_hub.cli import OK
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.extras import missing
@@ -79,7 +80,7 @@ def find_oauth_server(config: Config, id: str) -> Server:
     shown = printable(id, 100)
     file = printable(str(config.path or Path("the configuration")))
     if server is None:
-        raise ConfigError(f"{file}: there is no server {shown!r}")
+        raise ConfigError(f"{file}: there is no server {shown!r}", codes.NAME_UNKNOWN)
     if not server.enabled and server.disabled_reason is not None:
         raise ConfigError(f"{file}: servers.{shown} is switched off: {server.disabled_reason}")
     if server.oauth is not None:

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mcp_hub import codes
 from mcp_hub.cli import FAILED, OK, json_text
 from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, confirm
-from mcp_hub.cli.report import FindingRow, connect_all, screen_findings
+from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
+from mcp_hub.diagnosis.servers import FindingRow, screen_findings
 from mcp_hub.editing.edit import Edit
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
@@ -61,7 +63,9 @@ def run(options: argparse.Namespace) -> int:
     known = [server.id for server in config.servers]
     for name in options.servers:
         if name not in known:
-            raise ConfigError(f"there is no server {printable(name)!r}; there are: {', '.join(known) or 'none'}")
+            raise ConfigError(
+                f"there is no server {printable(name)!r}; there are: {', '.join(known) or 'none'}", codes.NAME_UNKNOWN
+            )
     path = pins_file(config)
     if path is None:
         raise ConfigError("pins need a file: set pins.file")

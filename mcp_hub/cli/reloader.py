@@ -128,7 +128,7 @@ class ListenerSettings:
         listen = self._of(config).model_copy(update=fixed)
         objection = check_listener(listen)
         if objection is not None:
-            raise ConfigError(objection)
+            raise ConfigError(objection, objection.code)
         return listen
 
     def apply(self, listen: Listen) -> None:

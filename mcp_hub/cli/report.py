@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 
 from mcp_hub.config.models import Config
 from mcp_hub.hub import Engine
-from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import KINDS, TEMPLATES, TOOLS
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
@@ -78,42 +77,6 @@ async def _all_tried(hub: Engine) -> None:
     for upstream in hub.upstreams.values():
         await upstream.tried.wait()
     await hub.catalogs.settled()
-
-
-FindingRow = dict[str, str]
-"""A finding as `check` prints it, with the keys server, kind, name, problem and severity."""
-
-
-def trust_findings(hub: Engine) -> list[FindingRow]:
-    """Returns all differences from the pins, and all findings of the screen."""
-    found, pins = [], hub.rules.pins
-    for id, upstream in hub.upstreams.items():
-        found += [_finding(id, *problem) for problem in pins.problems(id)]
-        said = upstream.agreement.instructions if upstream.agreement is not None else None
-        if said and (problem := pins.of_instructions(id, said)) is not None:
-            found.append(_finding(id, "its", "instructions", problem))
-    return found + screen_findings(hub)
-
-
-def screen_findings(hub: Engine) -> list[FindingRow]:
-    """Returns the findings of the screen in all that is listed now."""
-    _, screen = hub.catalog, hub.rules.screen
-    while screen.step():
-        pass
-    found = []
-    for id, upstream in hub.upstreams.items():
-        said = upstream.agreement.instructions if upstream.agreement is not None else None
-        for flag in screen.of_instructions(id, said) if said else ():
-            found.append(_finding(id, "its", "instructions", f"screen: {what_is(flag)}"))
-    for id, route, flag in screen.flags():
-        held = "; it is kept back" if screen.why(route) is not None else ""
-        found.append(_finding(id, route.kind.unknown, route.name, f"screen: {what_is(flag)}{held}"))
-    return found
-
-
-def _finding(server: str, kind: str, name: str, problem: str) -> FindingRow:
-    shown = {"kind": kind, "name": printable(name, 200), "problem": printable(problem, 600)}
-    return {"server": server, **shown, "severity": "warning"}
 
 
 SHOWN_NAMES = 8

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.reloader import ListenerSettings, Reloader
 from mcp_hub.cli.startup import (
@@ -140,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
         return run_loop(_network(options, loaded, config))
     if options.host is not None or options.port is not None or options.public_host:
         text = "--host, --port and --public-host need --sse or --http; without one of them the hub serves over stdio"
-        raise ConfigError(text)
+        raise ConfigError(text, codes.HTTP_OPTION_MISSING)
     from mcp_hub.transport.standard_streams import claim
 
     stdin, stdout = claim()  # before anything can print to stdout
@@ -161,7 +162,7 @@ def _listen(config: Config, options: argparse.Namespace) -> Listen:
         return Listen.model_validate({**msgspec.structs.asdict(config.listen), **changes})
     except ValidationError as error:
         at, text = error.errors[0]
-        raise ConfigError(f"--{'.'.join(map(str, at))}: {text}") from None
+        raise ConfigError(f"--{'.'.join(map(str, at))}: {text}", codes.VALUE_WRONG) from None
 
 
 def _public_hosts(names: list[str]) -> tuple[str, ...]:
@@ -170,7 +171,7 @@ def _public_hosts(names: list[str]) -> tuple[str, ...]:
     try:
         return tuple(public_host(name) for name in names)
     except ValueError as error:
-        raise ConfigError(f"--public-host: {error}") from None
+        raise ConfigError(f"--public-host: {error}", codes.VALUE_WRONG) from None
 
 
 async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, stdout: int) -> int:
@@ -203,7 +204,7 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
     listen = config.listen
     objection = check_listener(listen)
     if objection is not None:
-        raise ConfigError(objection)
+        raise ConfigError(objection, objection.code)
     refuse_over_network(config)
     if listen.tls is not None:
         tls_context(listen.tls)  # errors are reported before servers are started
@@ -275,7 +276,7 @@ async def _required(hub: Engine, stop: asyncio.Event, records: RecordWriter) -> 
         for upstream in await hub.missing():
             missing.append(upstream.server.id)
             text = f"the required server {upstream.server.id!r} is not available: {upstream.error}"
-            records.line(log_line("error", printable(text, 4000)))
+            records.line(log_line("error", codes.with_code(printable(text, 4000), codes.REQUIRED_FAILED)))
         if missing:
             stop.set()
 

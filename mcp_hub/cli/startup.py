@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from mcp_hub.codes import DUPLICATE, FILE_LEFT_OUT, CodedText, with_code
 from mcp_hub.config import LoadedConfig, default_path, user_directory
 from mcp_hub.config.dialect import FILE_NAMES
 from mcp_hub.config.models import Config
@@ -225,11 +226,13 @@ def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice:
     hide_secrets_of(loaded.config)
     # `check` prints the reasons of servers that are switched off in its table.
     told = [f": {server.disabled_reason}" for server in loaded.config.servers if advice and server.disabled_reason]
-    for warning in (*loaded.warnings, *map(str, loaded.duplicates), *(loaded.advice if advice else ())):
+    duplicates = [CodedText(str(one), DUPLICATE) for one in loaded.duplicates]
+    for warning in (*loaded.warnings, *duplicates, *(loaded.advice if advice else ())):
         if not str(warning).endswith(tuple(told)):
-            print(f"warning: {warning}", file=sys.stderr)
+            print(f"warning: {with_code(warning)}", file=sys.stderr)
     for line in loaded.left_out:
-        print(f"{'error' if advice else 'warning'}: {line}; the file is left out", file=sys.stderr)
+        text = with_code(f"{line}; the file is left out", FILE_LEFT_OUT)
+        print(f"{'error' if advice else 'warning'}: {text}", file=sys.stderr)
     return loaded
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from mcp_hub import codes
 from mcp_hub.catalog import Catalog
 from mcp_hub.cli import OK, json_text
 from mcp_hub.cli.report import connect_all
@@ -74,7 +75,8 @@ def run(options: argparse.Namespace) -> int:
     known = [group.name for group in config.groups]
     for name in options.group:
         if name not in (BASIC, *known):
-            raise ConfigError(f"there is no group {name!r}; there are: {', '.join((BASIC, *known))} (setting: groups)")
+            text = f"there is no group {name!r}; there are: {', '.join((BASIC, *known))} (setting: groups)"
+            raise ConfigError(text, codes.NAME_UNKNOWN)
     if options.by_server:
         return run_loop(_list_by_server(config, read_selection(options, config), options.group))
     format: Format | None = "json" if options.json else options.format

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.cli.report import FindingRow, connect_all, screen_findings
+from mcp_hub.cli.report import connect_all
 from mcp_hub.config.models import Config, Server
+from mcp_hub.diagnosis.servers import FindingRow, screen_findings
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import config_of

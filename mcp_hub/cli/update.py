@@ -14,11 +14,11 @@ import msgspec
 from mcp_hub.cli import FAILED, OK, json_text
 from mcp_hub.cli.add import RELOADS
 from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, ask, can_ask, confirm, write
-from mcp_hub.cli.report import FindingRow
 from mcp_hub.cli.startup import add_config_arguments, load, path_to_edit, run_loop
 from mcp_hub.cli.trial import Trial, changes_between, try_servers
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.diagnosis.servers import FindingRow
 from mcp_hub.editing.server_file import ServerFile
 from mcp_hub.registry.sources import registry_of
 from mcp_hub.registry.updates import Unknown, Update, UpdateFinder

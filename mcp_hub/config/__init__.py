@@ -11,6 +11,8 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.ancestry import ITSELF, is_this_hub
 from mcp_hub.config.config_files import HOW_TO_CREATE, ConfigDocument, read_document
 from mcp_hub.config.credentials import TokenStore
@@ -98,7 +100,9 @@ class ConfigReader:
         """
         paths = list(dict.fromkeys(Path.cwd() / one for one in (path, *overlays)))
         if len(paths) > MAX_FILES:
-            raise ConfigError(f"a configuration has at most {MAX_FILES} files, but {len(paths)} are given")
+            raise ConfigError(
+                f"a configuration has at most {MAX_FILES} files, but {len(paths)} are given", codes.VALUE_WRONG
+            )
         return _read([read_document(one) for one in paths], self._keys, environ, home)
 
     def config_of(
@@ -145,7 +149,7 @@ def _read(
         reading = EntryContext(layer.dialect, layer.scope, layer.document.written, layer.findings, usable)
         server = read_entry(entry, reading)
         if server is not None and is_this_hub(server, paths, environ, default_path):
-            layer.findings.warning(entry.at, ITSELF)
+            layer.findings.warning(entry.at, ITSELF, ITSELF.code)
             server = server.model_copy(update={"enabled": False, "disabled_reason": ITSELF})
         if server is not None:
             servers.append(server)
@@ -213,7 +217,7 @@ def _expanded_defaults(
 ) -> Fields:
     """Returns the values of `defaults`. A variable without a value switches off the entries that need it."""
     values: dict[str, FieldValue] = {}
-    unresolved: dict[KeyPath, str] = {}
+    unresolved: dict[KeyPath, CodedText] = {}
     for name, item in given.items():
         value, missing = expand_tree(item.value, scope, item.at)
         values[name] = msgspec.structs.replace(item, value=value)
@@ -240,7 +244,8 @@ def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.enviro
                 return directory / name
     names = ", ".join(FILE_NAMES)
     places = "\n".join(f"  {directory}: {names}" for directory in directories)
-    raise ConfigError(f"there is no configuration. Looked for\n  ${PATH_VARIABLE}: not set\n{places}\n{HOW_TO_CREATE}")
+    text = f"there is no configuration. Looked for\n  ${PATH_VARIABLE}: not set\n{places}\n{HOW_TO_CREATE}"
+    raise ConfigError(text, codes.NO_CONFIGURATION)
 
 
 def user_directory(environ: Mapping[str, str]) -> Path:
@@ -307,7 +312,7 @@ def _root_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
     """Reads the root keys that no other part reads. What is absent is None."""
     token_store = fields.choice("token_store", {word: word for word in get_args(TokenStore)})
     if token_store == "keyring" and (lacking := missing("keyring")) is not None:
-        findings.warning(("token_store",), f"no sign-in can be read or kept: {lacking}")
+        findings.warning(("token_store",), f"no sign-in can be read or kept: {lacking}", lacking.code)
     return {
         "on_conflict": fields.choice("on_conflict", _ON_CONFLICT),
         "list_wait": fields.seconds("list_wait"),
@@ -327,7 +332,7 @@ def _expand(value: Any, scope: VariableScope, at: KeyPath, findings: Findings) -
     """Expands a value of the root, where a variable without a value is an error, as no entry can be switched off."""
     expanded, reasons = expand_tree(value, scope, at)
     for place, reason in reasons.items():
-        findings.error(place, reason)
+        findings.error(place, reason, reason.code)
     return expanded
 
 
@@ -337,7 +342,7 @@ def _advise_of_tokens(root: Mapping[str, Any], scope: VariableScope, findings: F
     headers = tracing.get("headers") if isinstance(tracing, dict) else None
     for name, value in headers.items() if isinstance(headers, dict) else ():
         if is_plain_secret(str(name), value, scope):
-            findings.advise(("tracing", "headers", name), PLAIN_SECRET_ADVICE)
+            findings.advise(("tracing", "headers", name), PLAIN_SECRET_ADVICE, codes.SECRET_IN_PLAIN)
     listen = root.get("listen")
     if not isinstance(listen, dict):
         return
@@ -347,4 +352,4 @@ def _advise_of_tokens(root: Mapping[str, Any], scope: VariableScope, findings: F
         places += [(("listen", "principals", name), one) for name, one in principals.items()]
     for at, one in places:
         if isinstance(one, dict) and is_plain_secret("token", one.get("token"), scope):
-            findings.advise((*at, "token"), PLAIN_SECRET_ADVICE)
+            findings.advise((*at, "token"), PLAIN_SECRET_ADVICE, codes.SECRET_IN_PLAIN)

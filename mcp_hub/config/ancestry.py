@@ -21,6 +21,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.commands import program_name
 from mcp_hub.config.models import Server
 from mcp_hub.errors import INVALID_REQUEST, ConfigError, LeftOut, ProtocolError, UpstreamAnswered
@@ -33,7 +35,7 @@ VARIABLE: Final = "MCP_HUB_ABOVE"
 A hub has a digest for each of its files."""
 HUB_KEY: Final = "mcp-hub/hub"
 """Member of `_meta` in answers of a hub to another hub, and of the data of the error by which it refuses one."""
-ITSELF: Final = "is this hub itself; it is left out"
+ITSELF: Final = CodedText("is this hub itself; it is left out", codes.SERVES_ITSELF)
 MAX_HUBS: Final = 256
 """Hubs behind one hub. A hub with more is left out, as its list of ids is cut and may lack this one's."""
 MAX_NOTES: Final = 8
@@ -117,6 +119,12 @@ class Ancestry(msgspec.Struct, frozen=True):
         """Whether there are too many hubs above it."""
         return len(self.above) >= self.limit
 
+    def check_depth(self) -> None:
+        """Raises ConfigError if there are too many hubs above it."""
+        if self.too_deep:
+            text = f"{self.refusal(None)} Set max_hub_depth in it, or unset ${VARIABLE}."
+            raise ConfigError(text, codes.TOO_MANY_HUBS)
+
     @property
     def repeated(self) -> bool:
         """Whether a hub above it serves one of the same files."""
@@ -145,13 +153,14 @@ class Ancestry(msgspec.Struct, frozen=True):
         if not behind.hubs:
             return
         if behind.hubs[0] == self.identity():
-            raise LeftOut(ITSELF)
+            raise LeftOut(ITSELF, codes.SERVES_ITSELF)
         if self.identity() in behind.hubs:
-            raise LeftOut("is this hub itself, by way of another hub; it is left out")
+            raise LeftOut("is this hub itself, by way of another hub; it is left out", codes.SERVES_ITSELF)
         if len(behind.hubs) > MAX_HUBS:
-            raise LeftOut(f"has more than {MAX_HUBS} hubs behind it; it is left out")
+            raise LeftOut(f"has more than {MAX_HUBS} hubs behind it; it is left out", codes.TOO_MANY_HUBS)
         if (hubs := len(self.above) + 1 + behind.depth) > self.limit:
-            raise LeftOut(f"would make {hubs} hubs in a row, more than max_hub_depth: {self.limit}; it is left out")
+            text = f"would make {hubs} hubs in a row, more than max_hub_depth: {self.limit}; it is left out"
+            raise LeftOut(text, codes.TOO_MANY_HUBS)
 
     def describe(self, behind: Iterable[HubPath], notes: Iterable[str]) -> dict[str, Any]:
         """Returns what the hub announces to others. `behind` are the paths of the servers that its lists come from."""
@@ -173,8 +182,9 @@ def refusal_in(error: UpstreamAnswered) -> LeftOut | None:
         return None
     if said.get("code") == "itself":
         between = said.get("between")
-        return LeftOut("leads back to a hub that this one runs behind; it is left out" if between else ITSELF)
-    return LeftOut(f"{_too_deep(said)}; it is left out")
+        text = "leads back to a hub that this one runs behind; it is left out" if between else ITSELF
+        return LeftOut(text, codes.SERVES_ITSELF)
+    return LeftOut(f"{_too_deep(said)}; it is left out", codes.TOO_MANY_HUBS)
 
 
 def _too_deep(place: Mapping[str, Any]) -> str:
@@ -209,7 +219,7 @@ def is_this_hub(server: Server, paths: Sequence[Path], environ: Mapping[str, str
     if options is None:
         return False
     directory = server.cwd or Path.cwd()
-    for named in _config_options(options) or [None]:
+    for named in config_options(options) or [None]:
         with contextlib.suppress(ConfigError, OSError, RuntimeError, ValueError):
             if named is None:
                 from mcp_hub.config.commands import child_environment
@@ -241,7 +251,7 @@ def _is_command(word: str, environ: Mapping[str, str], *, first: bool) -> bool:
     return found is not None and program_name(str(Path(found).resolve())) in _COMMANDS
 
 
-def _config_options(options: tuple[str, ...]) -> list[str | None]:
+def config_options(options: tuple[str, ...]) -> list[str | None]:
     """Returns the values of `--config` and abbreviations of it."""
     found: list[str | None] = []
     for index, word in enumerate(options):

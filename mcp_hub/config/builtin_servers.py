@@ -10,6 +10,8 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.extras import missing
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, only_known
@@ -34,7 +36,7 @@ _ELSEWHERE: Final = frozenset({"policy", "roots"})
 
 
 def read_builtin(
-    fields: Fields, builtin: Builtin | None, at: KeyPath, findings: Findings, unresolved: dict[KeyPath, str]
+    fields: Fields, builtin: Builtin | None, at: KeyPath, findings: Findings, unresolved: dict[KeyPath, CodedText]
 ) -> dict[str, Any]:
     """Reads the fields of a Server that only built-in ones have. Errors are added to the findings."""
     foreign = {key: owners for key, owners in _BELONGS_TO.items() if key in fields and builtin not in owners}
@@ -58,7 +60,7 @@ def read_builtin(
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _roots(fields: Fields, findings: Findings, unresolved: dict[KeyPath, str]) -> tuple[FileRoot, ...]:
+def _roots(fields: Fields, findings: Findings, unresolved: dict[KeyPath, CodedText]) -> tuple[FileRoot, ...]:
     found: dict[str, FileRoot] = {}
     for name, given in (fields.mapping("roots") or {}).items():
         try:
@@ -77,7 +79,7 @@ def _roots(fields: Fields, findings: Findings, unresolved: dict[KeyPath, str]) -
         if directory is None:
             fields.error(given.at, "must be a directory, or a mapping with 'path' and 'mode'")
         elif not directory.is_dir():
-            unresolved.setdefault(given.at, f"there is no directory {printable(str(directory))}")
+            unresolved.setdefault(given.at, no_directory(directory))
         else:
             found[shown] = FileRoot(at=shown, path=Path(os.path.realpath(directory)), mode=mode)
     pair = overlapping(str(root.path) for root in found.values())
@@ -95,12 +97,18 @@ def refuse_over_network(config: Config) -> None:
             or the packages of the token verifier are missing.
     """
     if config.listen.verify is not None and (lacking := missing("verify")) is not None:
-        raise ConfigError(f"listen.verify cannot be used: {lacking}")
+        raise ConfigError(f"listen.verify cannot be used: {lacking}", lacking.code)
     kept = [server for server in config.servers if server.enabled and server.of_this_machine]
     if kept:
         names = ", ".join(f"{printable(server.id)} (builtin: {server.builtin})" for server in kept)
         text = "would let whoever reaches the listener use this machine as you; serve over stdio, switch the entry off"
-        raise ConfigError(f"{names} {text}, or write 'allow_over_network: true' into it")
+        text = f"{names} {text}, or write 'allow_over_network: true' into it"
+        raise ConfigError(text, codes.MACHINE_OVER_NETWORK)
+
+
+def no_directory(directory: Path) -> CodedText:
+    """Returns the reason for an entry whose directory does not exist."""
+    return CodedText(f"there is no directory {printable(str(directory))}", codes.DIRECTORY_MISSING)
 
 
 SKILL_FILE: Final = "SKILL.md"

@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.errors import HubError
 
@@ -62,11 +63,11 @@ SHOWN_DIRECTORIES: Final = 4
 class CommandNotFound(HubError):
     """The command of an entry was not found. `str()` says where it was looked for, and what to do."""
 
-    def __init__(self, command: str, looked_in: tuple[str, ...], hint: str) -> None:
+    def __init__(self, command: str, looked_in: tuple[str, ...], hint: str, code: str = codes.PROGRAM_MISSING) -> None:
         shown = ", ".join(looked_in[:SHOWN_DIRECTORIES])
         more = f" and {len(looked_in) - SHOWN_DIRECTORIES} more" if len(looked_in) > SHOWN_DIRECTORIES else ""
         where = f"{shown}{more}" if shown else "no directory: PATH is empty"
-        super().__init__(f"the command '{command}' was not found: {hint}. Looked in {where}")
+        super().__init__(f"the command '{command}' was not found: {hint}. Looked in {where}", code)
         self.command = command
         self.looked_in = looked_in
 
@@ -103,19 +104,23 @@ def find_command(command: str, path: str, cwd: Path | None) -> str:
         file = (cwd or Path.cwd()) / command
         found = shutil.which(str(file))
         if found is None:
-            hint = "the file is not executable" if file.is_file() else "there is no such file"
-            raise CommandNotFound(command, (str(file.parent),), hint)
+            if file.is_file():
+                hint, code = "the file is not executable", codes.PROGRAM_NOT_EXECUTABLE
+            else:
+                hint, code = "there is no such file", codes.PROGRAM_MISSING
+            raise CommandNotFound(command, (str(file.parent),), hint, code)
         return found
     directories = tuple(dict.fromkeys(part for part in path.split(os.pathsep) if Path(part).is_absolute()))
     found = shutil.which(command, path=os.pathsep.join(directories)) if command and directories else None
     if found is None:
+        if re.search(r"\s", command.strip()):
+            hint = "it holds spaces; write the program as 'command' and the rest as 'args'"
+            raise CommandNotFound(command, directories, hint, codes.COMMAND_WITH_SPACES)
         raise CommandNotFound(command, directories, _install_hint(command))
     return found
 
 
 def _install_hint(command: str) -> str:
-    if re.search(r"\s", command.strip()):
-        return "it holds spaces; write the program as 'command' and the rest as 'args'"
     if (known := _WELL_KNOWN.get(command.lower())) is not None:
         return f"install it, or try {known}"
     return _HINTS.get(command.lower(), "install it, or write its whole path as 'command'")

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.config.findings import FileFinding, Findings, KeyPath
 from mcp_hub.config.syntax import MAX_DEPTH, MAX_VALUES, ParsedText, UnreadableText, parse_json, parse_toml, parse_yaml
 from mcp_hub.errors import ConfigError
@@ -71,18 +72,20 @@ def read_document(path: Path) -> ConfigDocument:
     content, warnings = _read(path)
     text = _decode(path, content)
     if not text.strip():
-        raise ConfigError(f"{path.name}: the file is empty; it needs at least 'servers:' with one entry below")
+        text = f"{path.name}: the file is empty; it needs at least 'servers:' with one entry below"
+        raise ConfigError(text, codes.FILE_EMPTY)
     try:
         parse = _PARSERS.get(path.suffix.lower()) or _guess_parser(text)
         parsed = parse(text)
         _check_bounds(parsed.tree)
     except UnreadableText as error:
         where = path.name if error.line is None else f"{path.name}:{error.line}"
-        raise ConfigError(f"{where}: {printable(str(error))}") from None
+        raise ConfigError(f"{where}: {printable(str(error))}", error.code) from None
     except RecursionError:
-        raise ConfigError(f"{path.name}: nested too deeply") from None
+        raise ConfigError(f"{path.name}: nested too deeply", codes.FILE_TOO_LARGE) from None
     if parsed.tree is None and not parsed.faults:
-        raise ConfigError(f"{path.name}: the file holds nothing but comments; it needs at least 'servers:'")
+        text = f"{path.name}: the file holds nothing but comments; it needs at least 'servers:'"
+        raise ConfigError(text, codes.FILE_EMPTY)
     return ConfigDocument(path, parsed.tree, parsed.written, warnings, parsed.faults, parsed.line_of)
 
 
@@ -90,17 +93,17 @@ def _read(path: Path) -> tuple[bytes, tuple[str, ...]]:
     try:
         # Checked before it is opened: opening a pipe without a writer never returns.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigError(f"{path}: is not a file")
+            raise ConfigError(f"{path}: is not a file", codes.FILE_UNREADABLE)
         with path.open("rb") as file:
             warnings = refuse_foreign(path, file.fileno())
             content = file.read(MAX_FILE + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file. {HOW_TO_CREATE}") from None
+        raise ConfigError(f"{path}: there is no such file. {HOW_TO_CREATE}", codes.FILE_MISSING) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from None
+        raise ConfigError(f"{path}: cannot be read: {reason}", codes.FILE_UNREADABLE) from None
     if len(content) > MAX_FILE:
-        raise ConfigError(f"{path.name}: the file is larger than {MAX_FILE} bytes")
+        raise ConfigError(f"{path.name}: the file is larger than {MAX_FILE} bytes", codes.FILE_TOO_LARGE)
     return content, warnings
 
 
@@ -118,7 +121,7 @@ def _decode(path: Path, content: bytes) -> str:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{path.name}:{line}: this is not UTF-8 text") from None
+        raise ConfigError(f"{path.name}:{line}: this is not UTF-8 text", codes.FILE_ENCODING) from None
 
 
 def _guess_parser(text: str) -> Callable[[str], ParsedText]:
@@ -136,14 +139,14 @@ def _check_bounds(tree: Any) -> None:
     for _ in range(MAX_DEPTH):
         count += len(level)
         if count > MAX_VALUES:
-            raise UnreadableText("has too many values")
+            raise UnreadableText("has too many values", code=codes.FILE_TOO_LARGE)
         inner = [
             value.values() if isinstance(value, dict) else value for value in level if isinstance(value, dict | list)
         ]
         if not inner:
             return
         level = [value for values in inner for value in values]
-    raise UnreadableText("is nested too deeply")
+    raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE)
 
 
 MAX_FILES_OF_FOLDER: Final = 1000

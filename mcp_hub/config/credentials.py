@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.field_types import SecretStr, ValidationError
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, dotted, only_known
@@ -169,7 +171,7 @@ _BARE_VARIABLE: Final = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
 _BEARER: Final = "Bearer"
 
 
-def read_headers(fields: Fields, reasons: dict[KeyPath, str]) -> dict[str, SecretStr]:
+def read_headers(fields: Fields, reasons: dict[KeyPath, CodedText]) -> dict[str, SecretStr]:
     """Reads all headers: `headers`, `api_key`, `auth`, and Codex's `bearer_token_env_var` and `env_http_headers`.
 
     Variables without a value are added to `reasons`: place -> reason.
@@ -193,7 +195,7 @@ def read_headers(fields: Fields, reasons: dict[KeyPath, str]) -> dict[str, Secre
     return headers.found
 
 
-def read_env(fields: Fields, reasons: dict[KeyPath, str]) -> dict[str, SecretStr]:
+def read_env(fields: Fields, reasons: dict[KeyPath, CodedText]) -> dict[str, SecretStr]:
     """Reads the environment: `env` over `env_file` over Codex's `env_vars` and Goose's `env_keys`.
 
     Variables without a value are added to `reasons`: place -> reason.
@@ -208,7 +210,7 @@ def read_env(fields: Fields, reasons: dict[KeyPath, str]) -> dict[str, SecretStr
         try:
             found.update((name, SecretStr(value)) for name, value in _env_file(path, fields).items())
         except UnresolvedVariable as reason:
-            reasons.setdefault(at, f"{printable(path.name)} {reason}")
+            reasons.setdefault(at, CodedText(f"{printable(path.name)} {reason}", reason.code))
     for name, given in (fields.mapping("env", pairs=True) or {}).items():
         if not name or "=" in name or "\0" in name or not name.isprintable():
             fields.error(given.at, "is not a valid name of an environment variable")
@@ -268,14 +270,14 @@ def _read_auth(fields: Fields, headers: _Headers) -> None:
         headers.add("Authorization", f"{_BEARER} {token.strip()}", given.at)
 
 
-def _of_variable(fields: Fields, name: str | None, at: KeyPath, reasons: dict[KeyPath, str]) -> str | None:
+def _of_variable(fields: Fields, name: str | None, at: KeyPath, reasons: dict[KeyPath, CodedText]) -> str | None:
     if name is None:
         return None
     value = fields.scope.environ.get(name)
     if value is None:
         # The secret itself may stand where the name of its variable belongs.
         shown = name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "named there"
-        reasons.setdefault(at, f"the environment variable {shown} is not set")
+        reasons.setdefault(at, CodedText(f"the environment variable {shown} is not set", codes.VARIABLE_UNSET))
     return value
 
 
@@ -294,21 +296,22 @@ def _env_file(path: Path, fields: Fields) -> dict[str, str]:
     fields.scope.read.add(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise UnresolvedVariable("is not a file")
+            raise UnresolvedVariable("is not a file", codes.VALUE_FILE_UNREADABLE)
         with path.open("rb") as file:
-            for text in refuse_foreign(path, file.fileno(), "what a server is started with"):
-                fields.warning(fields.values["env_file"].at, text)
+            for warning in refuse_foreign(path, file.fileno(), "what a server is started with"):
+                fields.warning(fields.values["env_file"].at, warning, warning.code)
             content = file.read(MAX_ENV_FILE + 1)
         if len(content) > MAX_ENV_FILE:
-            raise UnresolvedVariable("is too large")
+            raise UnresolvedVariable("is too large", codes.VALUE_FILE_UNREADABLE)
         values = read_dotenv(content.decode("utf-8-sig"), fields.scope)
     except UnicodeDecodeError:
-        raise UnresolvedVariable("is not UTF-8 text") from None
+        raise UnresolvedVariable("is not UTF-8 text", codes.VALUE_FILE_UNREADABLE) from None
     except ConfigError as error:
-        raise UnresolvedVariable(f"is refused: {printable(str(error), 500)}") from None
+        text = f"is refused: {printable(str(error), 500)}"
+        raise UnresolvedVariable(text, error.hub_code or codes.OPEN_TO_OTHERS) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
-        raise UnresolvedVariable(f"cannot be read: {reason}") from None
+        raise UnresolvedVariable(f"cannot be read: {reason}", codes.VALUE_FILE_UNREADABLE) from None
     if any("\0" in value for value in values.values()):
         raise UnresolvedVariable("holds a NUL character")
     return values

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from mcp_hub.config.builtin_servers import BUILTINS, read_builtin
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
+from mcp_hub.config.builtin_servers import BUILTINS, no_directory, read_builtin
 from mcp_hub.config.commands import find_unpinned_packages, unwrap_command
 from mcp_hub.config.credentials import read_env, read_headers, read_oauth
 from mcp_hub.config.dialect import (
@@ -79,7 +81,9 @@ def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
     given, unresolved = _expanded_values(raw, reading, findings)
     fields = Fields(given, findings, reading.scope, reading.written, unresolved)
     on = fields.flag("enabled") is not False and fields.flag("disabled") is not True
-    reason = reading.dialect.off.get(raw.id) or restriction(raw.values, reading.dialect.keys.entry_names)
+    off = reading.dialect.off.get(raw.id)
+    own = None if off is None else CodedText(off, codes.RESTRICTION_FOREIGN)
+    reason = own or restriction(raw.values, reading.dialect.keys.entry_names)
     server = None
     if (foreign := _foreign_kind(raw, given)) is not None:
         server = _disabled_entry(raw.id, foreign if on else None)
@@ -97,21 +101,23 @@ def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
         server = _disabled_entry(raw.id, None)
     if server is not None and server.enabled:
         for package in find_unpinned_packages(server.command or "", server.args):
-            findings.advise(raw.at, f"{printable(package, 100)!r} is not pinned to one version: {_UNPINNED}")
+            text = f"{printable(package, 100)!r} is not pinned to one version: {_UNPINNED}"
+            findings.advise(raw.at, text, codes.PACKAGE_UNPINNED)
     reading.findings.add(findings, errors_as_warnings=not on)
     if server is not None and server.disabled_reason is not None:
-        reading.findings.warning(raw.at, f"is switched off: {server.disabled_reason}")
+        code = codes.code_of(server.disabled_reason) or codes.VALUE_WRONG
+        reading.findings.warning(raw.at, f"is switched off: {server.disabled_reason}", code)
     return server
 
 
 def _expanded_values(
     raw: RawEntry, reading: EntryContext, findings: Findings
-) -> tuple[dict[str, FieldValue], dict[KeyPath, str]]:
+) -> tuple[dict[str, FieldValue], dict[KeyPath, CodedText]]:
     """Returns the expanded keys of the entry over the defaults, and {place: reason} of variables without a value."""
     given = {**reading.defaults, **canonical_values(raw.values, raw.at, reading.dialect, findings)}
     for at in find_plain_secrets(given, reading.scope):
-        findings.advise(at, PLAIN_SECRET_ADVICE)
-    unresolved: dict[KeyPath, str] = {}
+        findings.advise(at, PLAIN_SECRET_ADVICE, codes.SECRET_IN_PLAIN)
+    unresolved: dict[KeyPath, CodedText] = {}
     of_headers = reading.scope
     if reading.dialect.is_goose:
         of_headers = goose_header_scope(given["env"].value if "env" in given else None, reading.scope)
@@ -130,18 +136,19 @@ def _expanded_values(
     return given, unresolved
 
 
-def _foreign_kind(raw: RawEntry, given: Mapping[str, FieldValue]) -> str | None:
+def _foreign_kind(raw: RawEntry, given: Mapping[str, FieldValue]) -> CodedText | None:
     """Returns why only its own host can start an entry; None if the hub can."""
     kind = given["transport"].value if "transport" in given else None
     if isinstance(kind, str) and kind.lower() in FOREIGN_TRANSPORTS - TRANSPORTS.keys():
-        return f"the transport '{kind.lower()}' is not supported"
+        return CodedText(f"the transport '{kind.lower()}' is not supported", codes.TRANSPORT_FOREIGN)
     if raw.values.get("source") == "extension" and "command" not in given and "url" not in given:
-        return "it belongs to an extension of its editor, which alone knows how to start it"
+        text = "it belongs to an extension of its editor, which alone knows how to start it"
+        return CodedText(text, codes.TRANSPORT_FOREIGN)
     return None
 
 
 def _server_fields(
-    raw: RawEntry, fields: Fields, dialect: Dialect, findings: Findings, unresolved: dict[KeyPath, str]
+    raw: RawEntry, fields: Fields, dialect: Dialect, findings: Findings, unresolved: dict[KeyPath, CodedText]
 ) -> dict[str, Any]:
     """Reads the fields of the Server. Errors go to the findings, variables without a value to `unresolved`."""
     command, args = _command(fields)
@@ -171,7 +178,7 @@ def _server_fields(
     optional = _optional_fields(fields, browser=browser)
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not tools_dir.is_dir():
-        unresolved.setdefault(fields.values["tools_dir"].at, f"there is no directory {printable(str(tools_dir))}")
+        unresolved.setdefault(fields.values["tools_dir"].at, no_directory(tools_dir))
     elif tools_dir is not None:
         check_tools_dir(tools_dir, fields.values["tools_dir"].at, findings)
     return values | {name: value for name, value in optional.items() if value is not None}
@@ -237,7 +244,7 @@ def _make_server(
         return None
 
 
-def _missing_extra(values: Mapping[str, Any]) -> str | None:
+def _missing_extra(values: Mapping[str, Any]) -> CodedText | None:
     """Returns why the entry cannot be served where an extra that it needs is not installed, else None."""
     extra: Extra | None = OF_BUILTINS.get(values["builtin"] or "")
     if extra is None and values["oauth"] is not None:
@@ -382,14 +389,6 @@ def check_tools_dir(directory: Path, at: KeyPath, findings: Findings) -> None:
     """Adds an error if other users can write to a directory of tools. Its files are checked when they are imported."""
     try:
         for text in refuse_foreign_directory(directory):
-            findings.warning(at, printable(text, 500))
+            findings.warning(at, printable(text, 500), text.code)
     except ConfigError as error:
-        findings.error(at, printable(str(error), 500))
-
-
-def local_tools_server(directory: Path, id: str) -> Server:
-    """Returns the Server that the root key `tools_dir` stands for."""
-    missing = None if directory.is_dir() else f"there is no directory {printable(str(directory))}"
-    return Server(
-        id=id, transport="stdio", tools_dir=directory, namespace=id, enabled=missing is None, disabled_reason=missing
-    )
+        findings.error(at, printable(str(error), 500), error.hub_code or codes.OPEN_TO_OTHERS)

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Final, Literal, TypeVar
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
+
 T = TypeVar("T")
 
 DISTRIBUTION: Final = "mcp-hub-gateway"
@@ -25,11 +28,12 @@ OF_BUILTINS: Final[Mapping[str, Extra]] = {"web": "web", "native": "web", "brows
 """Built-in server -> the extra that it needs. The others need none."""
 
 
-def missing(extra: Extra) -> str | None:
+def missing(extra: Extra) -> CodedText | None:
     """Returns what to tell the user if an extra is not installed, else None. It imports nothing of the extra."""
     if all(_is_there(package) for package in _PACKAGES[extra]):
         return None
-    return f"it needs the extra '{extra}', which is not installed; run: pip install '{DISTRIBUTION}[{extra}]'"
+    text = f"it needs the extra '{extra}', which is not installed; run: pip install '{DISTRIBUTION}[{extra}]'"
+    return CodedText(text, codes.EXTRA_MISSING)
 
 
 def _is_there(package: str) -> bool:
@@ -55,6 +59,10 @@ class KeyringError(Exception):
     The keyring is Keychain, Credential Locker, Secret Service, KWallet, or what PYTHON_KEYRING_BACKEND names. The
     package is imported with the first access, as its search for backends takes a good part of a second.
     """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.code = codes.code_of(reason) or codes.KEYRING_UNUSABLE
 
 
 def read_secret(service: str, username: str) -> str | None:

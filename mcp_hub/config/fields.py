@@ -10,6 +10,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.dialect import (
     ALIASES,
     DEADLINES,
@@ -78,9 +80,9 @@ class Fields:
         """Returns whether the value at a key has a variable without a value."""
         return any(place[: len(at)] == at for place in self._unresolved)
 
-    def warning(self, at: KeyPath, text: str) -> None:
+    def warning(self, at: KeyPath, text: str, code: str = codes.VALUE_WRONG) -> None:
         """Reports a warning at a key."""
-        self._findings.warning(at, text)
+        self._findings.warning(at, text, code)
 
     def text(self, name: str) -> str | None:
         """Reads a text. Reports an error if the value is not one; None if there is none or it is not usable."""
@@ -252,7 +254,7 @@ def read_defaults(root: Mapping[str, Any], dialect: Dialect, findings: Findings)
     return found
 
 
-def restriction(values: Mapping[str, Any], kept: Container[str]) -> str | None:
+def restriction(values: Mapping[str, Any], kept: Container[str]) -> CodedText | None:
     """Returns why the entry must stay off, if it has a restriction that no policy keeps.
 
     Serving it anyway would silently widen what can be reached.
@@ -266,7 +268,7 @@ def restriction(values: Mapping[str, Any], kept: Container[str]) -> str | None:
             continue
         value = values.get(key)
         if value is True or (isinstance(value, dict) and value.get("enabled") is True):
-            return f"{what} ('{key}') cannot be kept by the hub"
+            return CodedText(f"{what} ('{key}') cannot be kept by the hub", codes.RESTRICTION_FOREIGN)
     return None
 
 

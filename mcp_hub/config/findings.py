@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
@@ -52,6 +54,7 @@ class FileFinding(msgspec.Struct, frozen=True):
     file: str
     line: int | None
     text: str
+    code: str = codes.VALUE_WRONG
 
 
 class Findings:
@@ -68,26 +71,27 @@ class Findings:
         """What works and could be safer. Shown by `check`."""
         self._misspelt: list[FileFinding] = []
 
-    def error(self, at: KeyPath, text: str) -> None:
+    def error(self, at: KeyPath, text: str, code: str = codes.VALUE_WRONG) -> None:
         """Adds an error about the key at `at`."""
-        self.errors.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
+        self.errors.append(self._finding(at, f"{dotted(at)}: {text}" if at else text, code))
 
-    def warning(self, at: KeyPath, text: str) -> None:
+    def warning(self, at: KeyPath, text: str, code: str = codes.VALUE_WRONG) -> None:
         """Adds a warning about the key at `at`."""
-        self.warnings.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
+        self.warnings.append(self._finding(at, f"{dotted(at)}: {text}" if at else text, code))
 
-    def advise(self, at: KeyPath, text: str) -> None:
+    def advise(self, at: KeyPath, text: str, code: str = codes.VALUE_WRONG) -> None:
         """Adds advice about the key at `at`."""
-        self.advice.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
+        self.advice.append(self._finding(at, f"{dotted(at)}: {text}" if at else text, code))
 
     def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
         """Warns that the key at `at` is unknown, and names its right place, or the known one that it resembles."""
         if (place := _ELSEWHERE.get(str(at[-1]))) is not None:
-            self.warnings.append(self._finding(at, f"{dotted(at)} has no effect here; write it as {place}"))
+            text = f"{dotted(at)} has no effect here; write it as {place}"
+            self.warnings.append(self._finding(at, text, codes.KEY_UNKNOWN))
             return
         near = nearest(str(at[-1]), known)
         meant = f"; did you mean '{near}'?" if near else " and is ignored"
-        finding = self._finding(at, f"{dotted(at)} is not known{meant}")
+        finding = self._finding(at, f"{dotted(at)} is not known{meant}", codes.KEY_UNKNOWN)
         self.warnings.append(finding)
         if near:
             self._misspelt.append(finding)
@@ -103,31 +107,33 @@ class Findings:
         self.advice.extend(part.advice)
         self._misspelt.extend(part._misspelt)
 
-    def warning_lines(self) -> tuple[str, ...]:
+    def warning_lines(self) -> tuple[CodedText, ...]:
         """Returns the warnings as lines of text."""
         return self._lines(self.warnings)
 
-    def advice_lines(self) -> tuple[str, ...]:
+    def advice_lines(self) -> tuple[CodedText, ...]:
         """Returns the advice as lines of text."""
         return self._lines(self.advice)
 
-    def error_lines(self) -> tuple[str, ...]:
+    def error_lines(self) -> tuple[CodedText, ...]:
         """Returns the errors as lines of text, with the misspelt keys that may be their cause."""
         return self._lines(self.errors + self._misspelt) if self.errors else ()
 
     def raise_errors(self, also: Iterable[str] = ()) -> None:
         """Raises ConfigError with all errors if there are any, and with the lines `also`, which may be their cause."""
         if self.errors:
-            raise ConfigError("\n".join([*self.error_lines(), *also]))
+            own, others = self.error_lines(), tuple(also)
+            found = [*(line.code for line in own), *(codes.FILE_LEFT_OUT for _ in others)]
+            raise ConfigError("\n".join([*own, *others]), *found)
 
-    def _finding(self, at: KeyPath, text: str) -> FileFinding:
-        return FileFinding(*self.place(at), text)
+    def _finding(self, at: KeyPath, text: str, code: str) -> FileFinding:
+        return FileFinding(*self.place(at), text, code)
 
     @staticmethod
-    def _lines(findings: list[FileFinding]) -> tuple[str, ...]:
+    def _lines(findings: list[FileFinding]) -> tuple[CodedText, ...]:
         files = list(dict.fromkeys(finding.file for finding in findings))
         ordered = sorted(findings, key=lambda finding: (files.index(finding.file), finding.line or 0))
-        return tuple(dict.fromkeys(f"{_where(finding)}: {finding.text}" for finding in ordered))
+        return tuple(dict.fromkeys(CodedText(f"{_where(one)}: {one.text}", one.code) for one in ordered))
 
 
 def _where(finding: FileFinding) -> str:

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.config.builtin_servers import SKILL_FILE, Skill, read_skill
+from mcp_hub.config.builtin_servers import SKILL_FILE, Skill, no_directory, read_skill
 from mcp_hub.config.config_files import ConfigDocument, folder_files, read_document
 from mcp_hub.config.dialect import FILE_NAMES, HARMLESS_ROOTS, ROOT_KEYS, ROOTS, Dialect
-from mcp_hub.config.entry import EntryContext, check_tools_dir, local_tools_server, read_entry, with_defaults
+from mcp_hub.config.entry import EntryContext, check_tools_dir, read_entry, with_defaults
 from mcp_hub.config.entry_rules import ToolRules
 from mcp_hub.config.extras import OF_BUILTINS, missing
 from mcp_hub.config.field_types import SecretStr
@@ -97,7 +97,7 @@ class FolderReader:
             findings.error(("tools_dir",), f"stands for an entry '{LOCAL}', but there is one of that name already")
             return []
         if tools_dir is not None:
-            local = local_tools_server(tools_dir, LOCAL)
+            local = _local_tools_server(tools_dir, LOCAL)
             if local.disabled_reason is not None:
                 findings.warning(("tools_dir",), f"is switched off: {local.disabled_reason}")
             else:
@@ -108,7 +108,7 @@ class FolderReader:
             if LOCAL not in ids and any((tools_dir / BUILTIN).glob("*.py")):
                 try:
                     self.found.warnings += refuse_foreign_directory(tools_dir / BUILTIN)
-                    local = local_tools_server(tools_dir / BUILTIN, LOCAL)
+                    local = _local_tools_server(tools_dir / BUILTIN, LOCAL)
                 except ConfigError as error:
                     self.found.left_out.append(printable(str(error), 500))
         if tools_dir is not None:
@@ -329,3 +329,11 @@ def _find_file_entries(document: ConfigDocument, keys: KeyTable, findings: Findi
             # Ignoring the key could allow what its author meant to refuse.
             findings.error((key,), "is only allowed in the configuration itself; move it there")
     return find_entries(tree, document.path, keys, findings)
+
+
+def _local_tools_server(directory: Path, id: str) -> Server:
+    """Returns the Server that the root key `tools_dir` stands for."""
+    missing = None if directory.is_dir() else no_directory(directory)
+    return Server(
+        id=id, transport="stdio", tools_dir=directory, namespace=id, enabled=missing is None, disabled_reason=missing
+    )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.config.config_files import ConfigDocument
 from mcp_hub.config.dialect import Dialect
 from mcp_hub.config.findings import Findings, KeyPath, Place, dotted
@@ -41,7 +42,7 @@ class Layer(msgspec.Struct):
     def tell_replaced(self, at: KeyPath, value: Any, before: Layer, place: KeyPath, former: Any) -> None:
         """Warns that a value of this file replaces another one of an earlier file."""
         if value != former:
-            self.findings.warning(at, f"replaces {before.where(place)}")
+            self.findings.warning(at, f"replaces {before.where(place)}", codes.FILE_OVERLAID)
 
 
 def merged_entries(layers: Iterable[Layer]) -> list[tuple[Layer, RawEntry]]:

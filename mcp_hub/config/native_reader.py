@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from mcp_hub.codes import CodedText
 from mcp_hub.config.entry_rules import ToolRules, read_tools
 from mcp_hub.config.field_types import parse_size
 from mcp_hub.config.fields import Fields, FieldValue
@@ -81,7 +82,7 @@ def read_native(
     renamed = {KEY_ALIASES.get(key, key): (key, value) for key, value in values.items()}
     known = only_known({key: value for key, (_, value) in renamed.items()}, TOOL_KEYS | RULE_KEYS, at, findings)
     given: dict[str, FieldValue] = {}
-    unresolved: dict[KeyPath, str] = {}
+    unresolved: dict[KeyPath, CodedText] = {}
     for key, value in known.items():
         place = (*at, renamed[key][0])
         if key in ("api_key", "token", "password") and is_plain_secret("token", value, scope):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.config.findings import KeyPath, dotted
 from mcp_hub.config.spans import JSON_COMMENTS, LOOSE_COMMA, json_spans, toml_lines
 
@@ -42,9 +43,10 @@ class ParsedText(msgspec.Struct, frozen=True):
 class UnreadableText(Exception):
     """The text has a syntax error; `line` counts from 1."""
 
-    def __init__(self, text: str, line: int | None = None) -> None:
+    def __init__(self, text: str, line: int | None = None, code: str = codes.FILE_BROKEN) -> None:
         super().__init__(text)
         self.line = line
+        self.code = code
 
 
 _JSON5_ERROR: Final = re.compile(r"<string>:(\d+) (Unexpected .{1,40} at column \d+)", re.DOTALL)
@@ -86,7 +88,7 @@ def _load_json(text: str, pairs: Any) -> Any:
     try:
         return json.loads(LOOSE_COMMA.sub(lambda match: " " if match[1] else match[0], plain), object_pairs_hook=pairs)
     except RecursionError:
-        raise UnreadableText("is nested too deeply") from None
+        raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE) from None
     except ValueError:
         return _load_json5(text, pairs)
 
@@ -97,7 +99,7 @@ def _load_json5(text: str, pairs: Any) -> Any:
     try:
         return json5.loads(text, object_pairs_hook=pairs)
     except RecursionError:
-        raise UnreadableText("is nested too deeply") from None
+        raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE) from None
     except Exception as error:  # the parser also raises what its conversions of numbers and texts raise
         found = _JSON5_ERROR.match(str(error))
         if found is None:
@@ -141,7 +143,7 @@ def parse_toml(text: str) -> ParsedText:
         problem = _TOML_QUOTED.sub("…", message[: place.start()] if place is not None else message)
         raise UnreadableText(f"is not valid TOML: {problem}", line) from None
     except RecursionError:
-        raise UnreadableText("is nested too deeply") from None
+        raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE) from None
     except ValueError:
         raise UnreadableText("is not valid TOML: a number or date that does not exist") from None
     lines = functools.cache(lambda: _lines_of_toml(text))
@@ -196,7 +198,8 @@ def _check_yaml_depth(events: Iterable[Any]) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                raise UnreadableText("is nested too deeply", event.start_mark.line + 1 if event.start_mark else None)
+                line = event.start_mark.line + 1 if event.start_mark else None
+                raise UnreadableText("is nested too deeply", line, codes.FILE_TOO_LARGE)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -238,7 +241,7 @@ class _YamlTree:
         self._count += 1
         line = node.start_mark.line + 1
         if self._count > MAX_VALUES or len(at) > MAX_DEPTH:
-            raise UnreadableText("expands to too many values", line)
+            raise UnreadableText("expands to too many values", line, codes.FILE_TOO_LARGE)
         if id(node) in self._open:
             raise UnreadableText("an alias that contains itself", line)
         if isinstance(node, self._yaml.ScalarNode):

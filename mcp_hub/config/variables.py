@@ -20,6 +20,8 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.findings import KeyPath, dotted
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.private_files import refuse_foreign
@@ -47,6 +49,10 @@ _HINTS: Final = {
 
 class UnresolvedVariable(Exception):
     """A text has a variable without a value. `str()` is the reason for the user. It quotes no value."""
+
+    def __init__(self, reason: str, code: str = codes.VARIABLE_MALFORMED) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class VariableScope(msgspec.Struct, frozen=True):
@@ -104,16 +110,16 @@ def has_variable(text: str, scope: VariableScope) -> bool:
     return any(not token["escape"] for token in scope.tokens.finditer(text))
 
 
-def expand_tree(value: Any, scope: VariableScope, at: KeyPath) -> tuple[Any, dict[KeyPath, str]]:
+def expand_tree(value: Any, scope: VariableScope, at: KeyPath) -> tuple[Any, dict[KeyPath, CodedText]]:
     """Returns `value` with all texts expanded, and {place: reason} of those that stay as they are without a value."""
-    reasons: dict[KeyPath, str] = {}
+    reasons: dict[KeyPath, CodedText] = {}
 
     def inner(value: Any, at: KeyPath) -> Any:
         if isinstance(value, str):
             try:
                 return expand(value, scope)
             except UnresolvedVariable as reason:
-                reasons[at] = str(reason)
+                reasons[at] = CodedText(str(reason), reason.code)
                 return value
         if isinstance(value, dict):
             return {key: inner(item, (*at, key)) for key, item in value.items()}
@@ -176,7 +182,7 @@ def _variable(name: str, default: str | None, scope: VariableScope) -> str:
         # As in a shell, `:-` also replaces an empty value.
         return value or default
     if value is None:
-        raise UnresolvedVariable(f"the environment variable {name} is not set")
+        raise UnresolvedVariable(f"the environment variable {name} is not set", codes.VARIABLE_UNSET)
     return value
 
 
@@ -203,20 +209,23 @@ def _file(text: str, scope: VariableScope) -> str:
     try:
         # Reading a pipe or a device could block or never end.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise UnresolvedVariable(f"{shown} is not a file")
+            raise UnresolvedVariable(f"{shown} is not a file", codes.VALUE_FILE_UNREADABLE)
         with path.open("rb") as file:
             refuse_foreign(path, file.fileno(), "what is in the configuration")
             content = file.read(MAX_SECRET_FILE + 1)
         if len(content) > MAX_SECRET_FILE:
-            raise UnresolvedVariable(f"the file {shown} is larger than {MAX_SECRET_FILE // 1024} KiB")
+            text = f"the file {shown} is larger than {MAX_SECRET_FILE // 1024} KiB"
+            raise UnresolvedVariable(text, codes.VALUE_FILE_UNREADABLE)
         return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise UnresolvedVariable(f"the file {shown} is not UTF-8 text") from None
+        raise UnresolvedVariable(f"the file {shown} is not UTF-8 text", codes.VALUE_FILE_UNREADABLE) from None
     except ConfigError as error:
-        raise UnresolvedVariable(f"the file {shown} is refused: {printable(str(error), 500)}") from None
+        text = f"the file {shown} is refused: {printable(str(error), 500)}"
+        raise UnresolvedVariable(text, error.hub_code or codes.OPEN_TO_OTHERS) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
-        raise UnresolvedVariable(f"the file {shown} cannot be read: {reason}") from None
+        text = f"the file {shown} cannot be read: {reason}"
+        raise UnresolvedVariable(text, codes.VALUE_FILE_UNREADABLE) from None
 
 
 def _keyring_secret(text: str) -> str:
@@ -230,18 +239,23 @@ def _keyring_secret(text: str) -> str:
     try:
         secret = read_secret(service, username)
     except KeyringError as error:
-        raise UnresolvedVariable(f"{shown} cannot be read: {error}") from None
+        raise UnresolvedVariable(f"{shown} cannot be read: {error}", error.code) from None
     if secret is None:
-        raise UnresolvedVariable(f"the keyring has no {shown}; to keep one, run: keyring set SERVICE USERNAME")
+        text = f"the keyring has no {shown}; to keep one, run: keyring set SERVICE USERNAME"
+        raise UnresolvedVariable(text, codes.KEYRING_ENTRY_MISSING)
     return secret
 
 
-def explain_unresolved(reasons: Mapping[KeyPath, str], entry: KeyPath) -> str:
-    """Returns reasons as one text for the user, with places relative to the entry: `... is not set (env.TOKEN)`."""
-    places: dict[str, list[str]] = {}
+def explain_unresolved(reasons: Mapping[KeyPath, CodedText], entry: KeyPath) -> CodedText | None:
+    """Returns reasons as one text for the user, with places relative to the entry: `... is not set (env.TOKEN)`.
+
+    It has the code of the first reason. None without any.
+    """
+    places: dict[CodedText, list[str]] = {}
     for at, reason in reasons.items():
         places.setdefault(reason, []).append(dotted(at[len(entry) :]))
-    return "; ".join(f"{reason} ({', '.join(at)})" for reason, at in places.items())
+    text = "; ".join(f"{reason} ({', '.join(at)})" for reason, at in places.items())
+    return CodedText(text, next(iter(places)).code) if places else None
 
 
 _DOTENV_LINE: Final = re.compile(

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.listen import TOKEN_HOLDER, Listen, is_loopback
 from mcp_hub.downstream.verifier import ProtectedResource, Reason, Verifier, has_resource
 from mcp_hub.policy.limits import TokenBucket
@@ -59,30 +61,36 @@ class Refusal(msgspec.Struct, frozen=True):
     """The Host or Origin that is refused, if it is well-formed."""
 
 
-def check_listener(listen: Listen) -> str | None:
+def check_listener(listen: Listen) -> CodedText | None:
     """Returns why this listener may not start, as a text for the user; None if it may."""
     keys: dict[str, str] = {}
     for key, token in _tokens_of(listen):
         size = len(token.encode())
         if size < MIN_TOKEN:
-            return f"{key} has {size} bytes; a token that cannot be guessed has at least {MIN_TOKEN}"
+            text = f"{key} has {size} bytes; a token that cannot be guessed has at least {MIN_TOKEN}"
+            return CodedText(text, codes.TOKEN_WEAK)
         if not _VISIBLE.fullmatch(token):
-            return f"{key} may have visible ASCII characters only; no header can carry blanks or line ends"
+            text = f"{key} may have visible ASCII characters only; no header can carry blanks or line ends"
+            return CodedText(text, codes.TOKEN_WEAK)
         if keys.setdefault(token, key) != key:
-            return f"{key} is the same as {keys[token]}; nobody could tell who it is"
+            return CodedText(f"{key} is the same as {keys[token]}; nobody could tell who it is", codes.TOKEN_WEAK)
     if not listen.authenticates and listen.public_host:
-        return f"{listen.public_host[0]} (public_host) lets others in: {_SAY_WHO}"
+        return CodedText(f"{listen.public_host[0]} (public_host) lets others in: {_SAY_WHO}", codes.TOKEN_MISSING)
     if not listen.authenticates and not is_loopback(listen.host):
         where = listen.host or "every address"
-        return f"listening on {where} lets others in: {_SAY_WHO}, or listen.host to 127.0.0.1"
+        text = f"listening on {where} lets others in: {_SAY_WHO}, or listen.host to 127.0.0.1"
+        return CodedText(text, codes.TOKEN_MISSING)
     if not listen.authenticates:
         if "null" in (origin.strip().lower() for origin in listen.allowed_origins):
-            return f"allowed_origins: null lets in every web page that you visit, by a frame in it: {_SAY_WHO}"
+            text = f"allowed_origins: null lets in every web page that you visit, by a frame in it: {_SAY_WHO}"
+            return CodedText(text, codes.TOKEN_MISSING)
         for host in listen.allowed_hosts:
             if not is_loopback(_name_of(host)):
-                return f"{host} (allowed_hosts) lets others in, as public_host does: {_SAY_WHO}"
+                text = f"{host} (allowed_hosts) lets others in, as public_host does: {_SAY_WHO}"
+                return CodedText(text, codes.TOKEN_MISSING)
     if listen.verify is not None and not has_resource(listen):
-        return "clients cannot be told what listen.verify is for: set listen.verify.resource to the URL they use"
+        text = "clients cannot be told what listen.verify is for: set listen.verify.resource to the URL they use"
+        return CodedText(text, codes.RESOURCE_MISSING)
     return None
 
 

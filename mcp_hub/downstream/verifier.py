@@ -19,6 +19,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeGuard
 from urllib.parse import urlsplit
 
+from mcp_hub import codes
 from mcp_hub.config.extras import missing
 from mcp_hub.config.listen import Introspection, Jwt, Listen, TokenVerification
 from mcp_hub.errors import ConfigError
@@ -90,7 +91,7 @@ class Verifier:
             self._verifiers = _verifiers(verify.issued, self._client, keys_again_after)
         except Exception as error:
             why = missing("verify") or printable(str(error), 300)
-            raise ConfigError(f"listen.verify cannot be used: {why}") from None
+            raise ConfigError(f"listen.verify cannot be used: {why}", codes.VALUE_WRONG) from None
 
     async def verify(self, token: bytes) -> Principal | RejectedToken:
         """Returns the principal of a token, or why it is rejected. Raises nothing but CancelledError."""

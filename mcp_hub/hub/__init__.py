@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from mcp_hub.catalog import OWN, Catalog, Route
 from mcp_hub.catalog.exposed_ids import unknown_task
-from mcp_hub.config.ancestry import VARIABLE
 from mcp_hub.config.models import Config
-from mcp_hub.errors import INVALID_PARAMS, ConfigError, Overloaded, UnknownName
+from mcp_hub.errors import INVALID_PARAMS, Overloaded, UnknownName
 from mcp_hub.hub.catalogs import BUILT_WITHIN
 from mcp_hub.hub.composition import EngineOptions, compose
 from mcp_hub.hub.generations import Generation
@@ -157,8 +156,7 @@ class Engine:
         return self
 
     def _begin(self) -> None:
-        if (ancestry := self.place.ancestry).too_deep:
-            raise ConfigError(f"{ancestry.refusal(None)} Set max_hub_depth in it, or unset ${VARIABLE}.")
+        self.place.ancestry.check_depth()
         self._generations.start()
         self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
 

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mcp_hub.codes import code_of
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.text import printable
@@ -90,6 +91,7 @@ class Status:
             "breaker": str(rules.breaker_state(upstream.server.id)),
             "stray": session.peer.stray if session is not None else 0,
             "problem": printable(upstream.error, 2000) if upstream.error is not None else None,
+            "code": code_of(upstream.error),
             "stderr": [line[:MAX_LINE] for line in upstream.last_words[-SHOWN_LINES:]],
             "incomplete": [printable(text) for text in upstream.incomplete],
         }
@@ -186,20 +188,23 @@ class _StatusResponder:
             writer.close()
 
 
-def running_hubs() -> Iterator[Json]:
-    """Yields the facts of every running hub of this user, in the order they started. Removes sockets of dead ones."""
+def running_hubs(*, left_over: Callable[[Path], None] = Path.unlink) -> Iterator[Json]:
+    """Yields the facts of every running hub of this user, in the order they started.
+
+    `left_over(path)` takes the socket of a hub that was killed; it is removed unless told otherwise.
+    """
     found = runtime_directory()
     try:
         paths = sorted(_private(found).glob("*.sock"), key=lambda path: path.lstat().st_mtime_ns)
     except (OSError, ValueError):
         return
     for path in paths:
-        facts = _facts_at(path)
+        facts = _facts_at(path, left_over)
         if facts is not None:
             yield facts
 
 
-def _facts_at(path: Path) -> Json | None:
+def _facts_at(path: Path, left_over: Callable[[Path], None]) -> Json | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(READ_WAIT)
         try:
@@ -209,7 +214,8 @@ def _facts_at(path: Path) -> Json | None:
                 data += chunk
             facts = json.loads(data)
         except ConnectionRefusedError:
-            path.unlink(missing_ok=True)  # left over from a hub that was killed
+            with contextlib.suppress(FileNotFoundError):
+                left_over(path)
             return None
         except (OSError, ValueError):
             return {"pid": int(path.stem) if path.stem.isdigit() else None, "problem": "it does not answer"}

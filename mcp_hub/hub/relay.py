@@ -110,7 +110,7 @@ class Relay:
             return await in_slices(self._skill(call, result))
         if TASK_ID not in result or call.kind is not TOOLS:
             return result
-        result = pass_on_in_task(result, rules, call.envelope.capabilities, questions)
+        result = pass_on_in_task(result, rules, questions)
         return await self._task_of(call, result)
 
     def _skill(self, call: Call, result: Json) -> Generator[None, None, Json]:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mcp_hub import codes
 from mcp_hub.config.credentials import OAuthSettings
 from mcp_hub.config.models import Config, Server
 from mcp_hub.oauth.token_store import (
@@ -169,7 +170,8 @@ class UpstreamTokens:
                 sign_in = await asyncio.to_thread(self._store.load, self.server) if stamp is not None else None
             except TokenStoreError as error:
                 self._read = False
-                unreadable = SignInNeeded(f"unavailable (auth): {error}", executed=False, status=401)
+                text = f"unavailable (auth): {error}"
+                unreadable = SignInNeeded(text, executed=False, status=401, code=codes.TOKENS_UNREADABLE)
                 self._fail(unreadable, PAUSE)
                 raise unreadable from None
             self._take(sign_in, stamp)
@@ -265,7 +267,7 @@ class UpstreamTokens:
             raise failure from None
         except (TokenUnavailable, TimeoutError) as error:
             why = str(error) or f"the authorization server did not answer within {RENEWAL:g} s"
-            unavailable = LinkError(f"it cannot be signed in to: {why}", executed=False)
+            unavailable = LinkError(f"it cannot be signed in to: {why}", executed=False, code=codes.ISSUER_AWAY)
             if challenge is None or challenge.status != 403:
                 self._fail(unavailable, PAUSE)
             raise unavailable from None
@@ -274,7 +276,7 @@ class UpstreamTokens:
         except Exception as error:
             log.error("signing in to %s failed with an unexpected %s", self.server.id, type(error).__name__)
             text = "it cannot be signed in to: the authorization server sent an invalid answer"
-            odd = LinkError(text, executed=False)
+            odd = LinkError(text, executed=False, code=codes.ISSUER_AWAY)
             self._fail(odd, PAUSE)
             raise odd from None
 
@@ -306,18 +308,20 @@ class UpstreamTokens:
             self._failed_until is not None and self._clock() >= self._failed_until
         ):
             return None
-        return type(failure)(str(failure), executed=False, status=failure.status)
+        return type(failure)(str(failure), executed=False, status=failure.status, code=failure.hub_code)
 
     def _needed(self, why: str) -> SignInNeeded:
+        code = codes.SIGN_IN_NEEDED
         if self._user is not None:
             text = why
         elif self._oauth.grant == "client_credentials":
+            code = codes.CLIENT_REFUSED
             text = (
                 f"unavailable (auth): {why}; see client_id, its secret and scopes under servers.{self.server.id}.auth"
             )
         else:
             text = f"unavailable (auth): {why}; run: mcp-hub login {shlex.quote(printable(self.server.id, 100))}"
-        return SignInNeeded(text, executed=False, status=401)
+        return SignInNeeded(text, executed=False, status=401, code=code)
 
 
 def with_sign_in(server: Server) -> Server | None:

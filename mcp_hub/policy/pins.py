@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, get_args
 
+from mcp_hub import codes
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.config_files import stamp_of
 from mcp_hub.config.fields import FieldValue
@@ -90,14 +91,16 @@ def read_pins(path: Path) -> PinsByServer:
         return {}
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
-        raise ConfigError(f"{path}: the pins cannot be read: {reason}") from None
+        raise ConfigError(f"{path}: the pins cannot be read: {reason}", codes.PINS_UNREADABLE) from None
     if len(content) > MAX_SIZE:
-        raise ConfigError(f"{path}: the file is larger than {MAX_SIZE} bytes; delete it and run `mcp-hub pin`")
+        text = f"{path}: the file is larger than {MAX_SIZE} bytes; delete it and run `mcp-hub pin`"
+        raise ConfigError(text, codes.PINS_UNREADABLE)
     try:
         return _pins_of(json.loads(content))
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         how = "restore it, or delete it and run `mcp-hub pin`"
-        raise ConfigError(f"{path}: this is not a pins file of format {FORMAT}: {how}") from None
+        text = f"{path}: this is not a pins file of format {FORMAT}: {how}"
+        raise ConfigError(text, codes.PINS_UNREADABLE) from None
 
 
 def pins_text(pins: Mapping[str, PinRecord]) -> str:
@@ -125,7 +128,8 @@ def write_pins(path: Path, pins: Mapping[str, PinRecord]) -> None:
             fresh.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise ConfigError(f"{path}: the pins cannot be written: {error.strerror}") from None
+        text = f"{path}: the pins cannot be written: {error.strerror}"
+        raise ConfigError(text, codes.STATE_NOT_WRITABLE) from None
 
 
 def _json_of(one: PinRecord) -> dict[str, Any]:

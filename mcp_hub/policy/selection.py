@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.catalog import Route, names
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
@@ -94,13 +95,14 @@ def select(
     if profile is not None:
         profiles = {one.name: one for one in config.profiles}
         if profile not in profiles:
-            raise ConfigError(f"there is no profile {profile!r}; {_there_are('profiles', profiles)}")
+            text = f"there is no profile {profile!r}; {_there_are('profiles', profiles)}"
+            raise ConfigError(text, codes.NAME_UNKNOWN)
         chosen += profiles[profile].tool_sets
         members += profiles[profile].tools
         member_tags += profiles[profile].tags
     for name in chosen:
         if name not in sets:
-            raise ConfigError(f"there is no tool set {name!r}; {_there_are('tool_sets', sets)}")
+            raise ConfigError(f"there is no tool set {name!r}; {_there_are('tool_sets', sets)}", codes.NAME_UNKNOWN)
         members += sets[name].tools
     parts = [f"profile {profile!r}" if profile is not None else "", *(f"tool set {name!r}" for name in tool_sets)]
     parts += [f"tag {tag!r}" for tag in tags]

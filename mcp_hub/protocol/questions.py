@@ -213,14 +213,17 @@ def pass_on(result: Json, rules: QuestionRules, capabilities: Mapping[str, Any],
     Raises:
         ProtocolError: a question is refused.
     """
-    passed = pass_on_in_task(result, rules, capabilities, questions)
+    passed = pass_on_in_task(result, rules, questions, capabilities)
     return {**passed, "requestState": with_count(result.get("requestState"), questions.asked)}
 
 
 def pass_on_in_task(
-    result: Json, rules: QuestionRules, capabilities: Mapping[str, Any], questions: CallQuestions
+    result: Json, rules: QuestionRules, questions: CallQuestions, capabilities: Mapping[str, Any] = _EVERYTHING
 ) -> Json:
-    """Does what `pass_on` does for the questions that a task waits for; each request for the task has them again."""
+    """Does what `pass_on` does for the questions that a task waits for; each request for the task has them again.
+
+    What the client has declared with this request does not count by default: the call that began the task said it.
+    """
     requests = result.get("inputRequests")
     if not isinstance(requests, dict) or not requests:
         return result

@@ -18,6 +18,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.errors import ConfigError
 
 log = logging.getLogger("mcp_hub")
@@ -213,8 +215,12 @@ EXECUTED: Final = "what is executed as you"
 class WritableByOthers(ValueError):
     """A user other than this one and root can change a file. `str()` says how, and what to do about it."""
 
+    def __init__(self, text: str, code: str = codes.OPEN_TO_OTHERS) -> None:
+        super().__init__(text)
+        self.code = code
 
-def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXECUTED) -> str | None:
+
+def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXECUTED) -> CodedText | None:
     """Returns a warning if the group of the file can change it, None if only its owner can.
 
     `decides` ends the sentence that says what the file is trusted with.
@@ -227,7 +233,8 @@ def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXE
     if status.st_uid not in (os.geteuid(), 0):
         raise WritableByOthers(
             f"{path}: the file belongs to another user (uid {status.st_uid}) and decides {decides}; "
-            "copy it, or run the hub as its owner"
+            "copy it, or run the hub as its owner",
+            codes.OF_ANOTHER_USER,
         )
     mode = stat.S_IMODE(status.st_mode)
     if mode & stat.S_IWOTH:
@@ -239,11 +246,12 @@ def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXE
     if path.is_symlink():
         by_group = refuse_open_directory(path.resolve().parent, decides) or by_group
     if mode & stat.S_IWGRP:
-        return f"{path.name}: the file can be written by its group (mode {mode:04o}); chmod 600 keeps it yours"
+        text = f"{path.name}: the file can be written by its group (mode {mode:04o}); chmod 600 keeps it yours"
+        return CodedText(text, codes.OPEN_TO_OTHERS)
     return by_group
 
 
-def refuse_open_directory(directory: Path, decides: str = EXECUTED) -> str | None:
+def refuse_open_directory(directory: Path, decides: str = EXECUTED) -> CodedText | None:
     """Refuses a directory that other users can write to, and checks those above it. Returns a warning or None.
 
     Whoever can write to a directory can replace the files in it.
@@ -265,7 +273,7 @@ def refuse_open_directory(directory: Path, decides: str = EXECUTED) -> str | Non
     return warning
 
 
-def _check_one_directory(directory: Path, decides: str, *, own: bool) -> str | None:
+def _check_one_directory(directory: Path, decides: str, *, own: bool) -> CodedText | None:
     """Checks one directory. `own`: also its owner; directories above may belong to whoever set the machine up."""
     try:
         status = directory.stat()
@@ -274,7 +282,8 @@ def _check_one_directory(directory: Path, decides: str, *, own: bool) -> str | N
     if own and status.st_uid not in (os.geteuid(), 0):
         raise WritableByOthers(
             f"{directory}: the directory belongs to another user (uid {status.st_uid}), who can put files there that "
-            f"decide {decides}; copy it, or run the hub as its owner"
+            f"decide {decides}; copy it, or run the hub as its owner",
+            codes.OF_ANOTHER_USER,
         )
     mode = stat.S_IMODE(status.st_mode)
     if mode & stat.S_ISVTX or not mode & (stat.S_IWOTH | stat.S_IWGRP):
@@ -287,11 +296,12 @@ def _check_one_directory(directory: Path, decides: str, *, own: bool) -> str | N
             f"decide {decides}; run: chmod o-w {shlex.quote(str(directory))}"
         )
     if own:
-        return f"{directory}: the directory can be written by its group (mode {mode:04o}); chmod g-w keeps it yours"
+        text = f"{directory}: the directory can be written by its group (mode {mode:04o}); chmod g-w keeps it yours"
+        return CodedText(text, codes.OPEN_TO_OTHERS)
     return None
 
 
-def refuse_foreign(path: Path, fd: int, decides: str = EXECUTED) -> tuple[str, ...]:
+def refuse_foreign(path: Path, fd: int, decides: str = EXECUTED) -> tuple[CodedText, ...]:
     """Returns warnings about the open file `fd` of the configuration.
 
     Raises:
@@ -300,14 +310,14 @@ def refuse_foreign(path: Path, fd: int, decides: str = EXECUTED) -> tuple[str, .
     try:
         warning = refuse_open_to_others(path, os.fstat(fd), decides)
     except WritableByOthers as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(str(error), error.code) from None
     return () if warning is None else (warning,)
 
 
-def refuse_foreign_directory(directory: Path) -> tuple[str, ...]:
+def refuse_foreign_directory(directory: Path) -> tuple[CodedText, ...]:
     """Returns warnings about a directory whose files are executed. Raises ConfigError as `refuse_foreign` does."""
     try:
         warning = refuse_open_directory(directory)
     except WritableByOthers as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(str(error), error.code) from None
     return () if warning is None else (warning,)

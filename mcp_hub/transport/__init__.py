@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.frames import Message
 
@@ -29,10 +30,21 @@ class LinkError(Exception):
     `status` (HTTP) are set where the upstream sent them.
     """
 
+    hub_code: str | None = None
+    """The code of its cure (`codes.py`), where one is known."""
+
     def __init__(
-        self, message: str, *, executed: bool = True, status: int | None = None, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        executed: bool = True,
+        status: int | None = None,
+        retry_after: float | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(message)
+        if (known := code or codes.code_of(message)) is not None:
+            self.hub_code = known
         self.executed = executed
         self.status = status
         self.retry_after = retry_after
@@ -51,6 +63,8 @@ class SessionLost(LinkError):
 class Unauthorized(LinkError):
     """The upstream answered 401 or 403."""
 
+    hub_code = codes.CREDENTIALS_REFUSED
+
 
 class Unwritable(LinkError):
     """The hub's own message cannot be written as JSON, as a program put something else into it; nothing was sent."""
@@ -62,9 +76,13 @@ class Unwritable(LinkError):
 class FrameTooLarge(LinkError):
     """A message exceeded `max_frame`."""
 
+    hub_code = codes.MESSAGE_TOO_LARGE
+
 
 class RedirectedElsewhere(LinkError):
     """The answer is at another origin, which is not followed. `target` is its URL."""
+
+    hub_code = codes.REDIRECTED
 
     def __init__(self, message: str, target: str, status: int) -> None:
         super().__init__(message, executed=False, status=status)
@@ -170,6 +188,8 @@ MAX_CHALLENGE: Final = 4096
 
 class SignInNeeded(Unauthorized):
     """There is no token that the upstream accepts, and only the user can get one. `str()` says how."""
+
+    hub_code = codes.SIGN_IN_NEEDED
 
 
 class Challenge(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.security.redaction import KnownSecrets
 from mcp_hub.text import printable
@@ -30,7 +31,7 @@ from mcp_hub.transport.http1.client_connection import ClientConnection, Response
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http1.dialler import Dialler, trusted_certificates
 from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder, is_header
-from mcp_hub.transport.http_failures import error_text, failure_of, refusal, where
+from mcp_hub.transport.http_failures import connect_wait, error_text, failure_of, refusal, where
 
 if TYPE_CHECKING:
     from yarl import URL
@@ -109,7 +110,7 @@ class HttpClient:
         self._pool = HttpPool(
             Dialler(url.raw_host, url.port, tls),
             limit=POOL,
-            connect=self._server.deadlines.connect,
+            connect=connect_wait(self._server),
             keep=KEEP_ALIVE_TLS if encrypted else KEEP_ALIVE,
         )
 
@@ -117,7 +118,7 @@ class HttpClient:
         for name, value in self._headers.items():
             if not is_header(name, value):
                 text = f"the configured header {printable(name, 60)!r} is not valid (a line end in its value?)"
-                raise LinkError(text, executed=False)
+                raise LinkError(text, executed=False, code=codes.VALUE_WRONG)
         return {name: value.strip() for name, value in self._headers.items() if name.lower() not in _NOT_OURS}
 
     def _checked_url(self, headers: dict[str, str]) -> URL:
@@ -128,7 +129,8 @@ class HttpClient:
             if url.scheme not in ("http", "https") or not url.host or ":" in (url.user or ""):
                 raise ValueError
         except ValueError:
-            raise LinkError("its url is not an http:// or https:// address", executed=False) from None
+            text = "its url is not an http:// or https:// address"
+            raise LinkError(text, executed=False, code=codes.VALUE_WRONG) from None
         if url.user is not None:
             if "authorization" not in {name.lower() for name in headers}:
                 said = base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
@@ -227,7 +229,8 @@ class HttpClient:
             finally:
                 response.close()
             response = None
-        raise LinkError(f"{where(self.url)} redirects more than {MAX_REDIRECTS} times", executed=False)
+        text = f"{where(self.url)} redirects more than {MAX_REDIRECTS} times"
+        raise LinkError(text, executed=False, code=codes.REDIRECTED)
 
     async def _exchanged(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         if self._pool is None or self._heads is None:
@@ -235,7 +238,8 @@ class HttpClient:
         try:
             head = self._heads.head(method, url.raw_path_qs, headers, None if body is None else len(body))
         except ValueError:
-            raise LinkError(f"{where(url)} or a header for it is not valid", executed=False) from None
+            text = f"{where(url)} or a header for it is not valid"
+            raise LinkError(text, executed=False, code=codes.VALUE_WRONG) from None
         try:
             return await self._pool.exchange(method, head, body)
         except Exception as error:
@@ -252,7 +256,8 @@ class HttpClient:
             target = url.join(URL(location)).with_user(None)
             same = target.origin() == self.url.origin()
         except ValueError:
-            raise LinkError(f"HTTP {status} without a usable Location", executed=False, status=status) from None
+            text = f"HTTP {status} without a usable Location"
+            raise LinkError(text, executed=False, status=status, code=codes.REDIRECTED) from None
         if same and (method == "GET" or status in _SAME_METHOD):
             return target
         text = (

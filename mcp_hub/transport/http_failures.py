@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.models import Server
 from mcp_hub.text import printable
 from mcp_hub.transport import LinkError, SignInNeeded, Unauthorized
@@ -34,6 +36,11 @@ class HostUnreachable(LinkError):
     """No connection could be made (refused, unknown name, TLS failure, timeout). Nothing was sent."""
 
 
+def connect_wait(server: Server) -> float:
+    """Returns the seconds for a connection: less than for the handshake on it, so that the error names the cause."""
+    return 0.9 * server.deadlines.connect
+
+
 def where(url: URL) -> str:
     """Returns `scheme://host:port/path` of a URL: no user, password, query or fragment."""
     return printable(str(url.with_user(None).with_query(None).with_fragment(None)), SHOWN)
@@ -53,10 +60,11 @@ def refusal(server: Server, status: int, challenge: str) -> Unauthorized:
         )
     if status == 401 and "authorization" in {name.lower() for name in server.headers}:
         told += f"; it does not accept the Authorization of servers.{printable(server.id, 100)}.headers"
-    return Unauthorized(told, executed=False, status=status)
+    code = codes.ACCESS_REFUSED if status == 403 else codes.CREDENTIALS_REFUSED
+    return Unauthorized(told, executed=False, status=status, code=code)
 
 
-def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> str:
+def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> CodedText:
     """Returns the sentence for an error response; of a web page it has the title only. `mask` replaces secrets."""
     text = _status_line(status)
     page = _PAGE.match(body) is not None
@@ -68,17 +76,17 @@ def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> str:
     elif said:
         text += f": {said}"
     if b"https port" in body[:2000].lower():
-        return f"{text}; the port speaks TLS: begin the url with https://"
+        return CodedText(f"{text}; the port speaks TLS: begin the url with https://", codes.TLS_WANTED)
     if status in _ELSEWHERE:
-        text += f"; {_NO_SERVER}"
-    return text
+        return CodedText(f"{text}; {_NO_SERVER}", codes.NO_MCP_HERE)
+    return CodedText(text, codes.RATE_LIMITED if status == 429 else codes.SERVER_FAILED)
 
 
-def wrong_type_text(status: int, kind: str) -> str:
+def wrong_type_text(status: int, kind: str) -> CodedText:
     """Returns the sentence for an answer that is neither JSON nor events. `kind` is its content type, `""` for none."""
     said = f"the content type {kind[:60]!r}" if kind else "no content type"
     page = f"; {_NO_SERVER}" if kind == "text/html" else ""
-    return f"HTTP {status} with {said} instead of JSON or events{page}"
+    return CodedText(f"HTTP {status} with {said} instead of JSON or events{page}", codes.NO_MCP_HERE)
 
 
 def _status_line(status: int) -> str:
@@ -95,31 +103,35 @@ def failure_of(error: Exception, url: URL, server: Server, mask: Callable[[str],
         case LinkError():
             return error
         case client_response.NameUnknown():
-            return HostUnreachable(f"cannot find the host of {at}", executed=False)
+            return HostUnreachable(f"cannot find the host of {at}", executed=False, code=codes.HOST_UNKNOWN)
         case client_response.CertificateRefused():
             reason = printable(str(error) or "it does not fit the host", 100)
-            return HostUnreachable(f"the certificate of {at} is not valid: {reason}", executed=False)
+            text = f"the certificate of {at} is not valid: {reason}"
+            return HostUnreachable(text, executed=False, code=codes.CERTIFICATE_REFUSED)
         case client_response.TlsFailed(spoken=False):
             text = f"no TLS connection to {at} could be made: the port does not speak TLS; try http:// in the url"
-            return HostUnreachable(text, executed=False)
+            return HostUnreachable(text, executed=False, code=codes.TLS_UNKNOWN)
         case client_response.TlsFailed():
-            return HostUnreachable(f"no TLS connection to {at} could be made", executed=False)
+            text = f"no TLS connection to {at} could be made"
+            return HostUnreachable(text, executed=False, code=codes.CERTIFICATE_REFUSED)
         case client_response.ConnectFailed(error=cause):
             reason = os.strerror(cause.errno) if cause.errno else printable(str(cause), 100)
-            return HostUnreachable(f"cannot connect to {at}: {reason}", executed=False)
+            return HostUnreachable(f"cannot connect to {at}: {reason}", executed=False, code=codes.CONNECTION_REFUSED)
         case client_response.ConnectTimeout():
-            limit = server.deadlines.connect
-            return HostUnreachable(f"no connection to {at} within {limit:g} s", executed=False)
+            text = f"no connection to {at} within {server.deadlines.connect:g} s"
+            return HostUnreachable(text, executed=False, code=codes.CONNECT_LATE)
         case client_response.PoolClosed():
             return LinkError("the connection is not open", executed=False)
         case client_response.NotHttp():
-            return LinkError(f"the answer of {at} is not valid HTTP: {printable(mask(str(error)), SHOWN)}")
+            text = f"the answer of {at} is not valid HTTP: {printable(mask(str(error)), SHOWN)}"
+            return LinkError(text, code=codes.NOT_HTTP)
         case client_response.BrokenOff():
-            return LinkError(f"the answer of {at} broke off")
+            return LinkError(f"the answer of {at} broke off", code=codes.NOT_HTTP)
         case client_response.Unanswered():
-            return LinkError(f"{at} closed the connection before it answered")
+            return LinkError(f"{at} closed the connection before it answered", code=codes.NOT_HTTP)
         case client_response.ConnectionBroke(error=cause):
             number = getattr(cause, "errno", None)
-            return LinkError(f"the connection to {at} broke" + (f": {os.strerror(number)}" if number else ""))
+            why = f": {os.strerror(number)}" if number else ""
+            return LinkError(f"the connection to {at} broke{why}", code=codes.NOT_HTTP)
     log.error("unexpected %s while talking to %s", type(error).__name__, at)
     return LinkError(f"unexpected {type(error).__name__} while talking to {at}")

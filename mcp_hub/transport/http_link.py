@@ -84,7 +84,7 @@ class HttpLink(Link):
         if self._closing is not None or self._receiver is None:
             raise LinkLost("the connection is closed", executed=False)
         if self._lost is not None:
-            raise LinkLost(str(self._lost), executed=False)
+            raise LinkLost(str(self._lost), executed=False, code=self._lost.hub_code)
         try:
             body = encode(message)
         except FrameError as error:
@@ -326,7 +326,7 @@ class HttpLink(Link):
         return status >= 500 or status in (408, 425, 429)
 
     def _unreachable(self, error: HostUnreachable) -> None:
-        self._gone = LinkLost(str(error), executed=False)
+        self._gone = LinkLost(str(error), executed=False, code=error.hub_code)
         self._tell_if_lost()
 
     def _tell_if_lost(self) -> None:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, LinkParts, Receiver, RequestId, Unwritable
@@ -64,7 +65,7 @@ class SseLink(Link):
             kind = content_type(response)
             if kind != EVENTS:
                 text = f"HTTP 200 with the content type {kind!r} instead of an event stream"
-                raise LinkError(text, executed=False, status=200)
+                raise LinkError(text, executed=False, status=200, code=codes.NO_MCP_HERE)
         except BaseException:
             response.close()
             raise
@@ -113,7 +114,9 @@ class SseLink(Link):
             return
         self._lost = error
         if not endpoint.done():
-            endpoint.set_exception(LinkLost(f"{error} before it named its endpoint", executed=False))
+            endpoint.set_exception(
+                LinkLost(f"{error} before it named its endpoint", executed=False, code=codes.NO_MCP_HERE)
+            )
         elif self._receiver is not None and not endpoint.cancelled() and endpoint.exception() is None:
             self._receiver.lost(error)
 
@@ -142,13 +145,13 @@ class SseLink(Link):
             url = base.join(URL(data.decode().strip())).with_user(None).with_fragment(None)
             same = url.origin() == base.origin()
         except ValueError:
-            endpoint.set_exception(LinkError("the server announced an invalid endpoint URL", executed=False))
+            endpoint.set_exception(_no_endpoint("the server announced an invalid endpoint URL"))
             return
         if same:
             endpoint.set_result(url)
         else:
             text = f"the server announced the endpoint {where(url)}, which is not of the same origin as {where(base)}"
-            endpoint.set_exception(LinkError(text, executed=False))
+            endpoint.set_exception(_no_endpoint(text))
 
     def _take(self, data: bytes) -> None:
         assert self._receiver is not None
@@ -156,7 +159,7 @@ class SseLink(Link):
             value = decode(data)
         except FrameError as error:
             about = salvage_id(data[:4096], data[-4096:])
-            self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}"))
+            self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}", code=codes.NO_MCP_HERE))
             return
         for message in value if isinstance(value, list) else (value,):
             if isinstance(message, dict):
@@ -204,3 +207,7 @@ class SseLink(Link):
                     await asyncio.gather(self._reader, return_exceptions=True)
         with contextlib.suppress(Exception):
             await self._http.close()
+
+
+def _no_endpoint(text: str) -> LinkError:
+    return LinkError(text, executed=False, code=codes.NO_MCP_HERE)

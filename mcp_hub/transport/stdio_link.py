@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.era import STDERR_WARNING
 from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
@@ -123,7 +125,8 @@ class StdioLink(Link):
             )
         except OSError as error:
             where = f" in {self._cwd}" if self._cwd is not None else ""
-            raise LinkError(f"cannot start {self._argv[0]!r}{where}: {error.strerror}", executed=False) from None
+            text = f"cannot start {self._argv[0]!r}{where}: {error.strerror}"
+            raise LinkError(text, executed=False, code=codes.PROGRAM_NOT_STARTED) from None
         process.stdin_pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
         self._transport, self._process, self._pid = transport, process, transport.get_pid()
         self._children.added(self._pid, cast("asyncio.ReadTransport | None", transport.get_pipe_transport(1)))
@@ -151,7 +154,8 @@ class StdioLink(Link):
             async with asyncio.timeout(self._write_deadline):
                 await process.writable.wait()
         except TimeoutError:
-            process.lose(LinkLost(f"it stopped reading its stdin for {self._write_deadline:g} s"))
+            text = f"it stopped reading its stdin for {self._write_deadline:g} s"
+            process.lose(LinkLost(text, code=codes.HANDSHAKE_LATE))
         if process.gone:
             raise LinkLost(process.why(), executed=False)
 
@@ -283,12 +287,13 @@ class _Process(asyncio.SubprocessProtocol):
             self._noisy(line)
             return
         about = salvage_id(bytes(line[:4096]), bytes(line[-4096:]))
-        self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}"))
+        self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}", code=codes.STDOUT_NOISY))
         if about is None:
             now = asyncio.get_running_loop().time()
             self._invalid.append(now)
             if len(self._invalid) == INVALID_MESSAGES and now - self._invalid[0] < INVALID_WITHIN:
-                self.lose(LinkLost(f"it wrote {INVALID_MESSAGES} invalid messages in less than {INVALID_WITHIN:g} s"))
+                text = f"it wrote {INVALID_MESSAGES} invalid messages in less than {INVALID_WITHIN:g} s"
+                self.lose(LinkLost(text, code=codes.STDOUT_NOISY))
 
     def _noisy(self, line: bytes | bytearray) -> None:
         self._noise += 1
@@ -357,14 +362,14 @@ class _Process(asyncio.SubprocessProtocol):
         if not self.muted:
             self._receiver.lost(LinkLost(self.why()))
 
-    def why(self) -> str:
+    def why(self) -> CodedText:
         """Returns the reason why it ended, for the user."""
         if self._error is not None:
-            return str(self._error)
+            return CodedText(str(self._error), self._error.hub_code or codes.PROCESS_EXITED)
         code: Any = self._transport.get_returncode() if self._transport is not None else None
         if code is None:
-            return "it closed its stdout"
+            return CodedText("it closed its stdout", codes.PROCESS_EXITED)
         if code < 0:
             with contextlib.suppress(ValueError):
-                return f"the process was killed by {signal.Signals(-code).name}"
-        return f"the process exited with status {code}"
+                return CodedText(f"the process was killed by {signal.Signals(-code).name}", codes.PROCESS_KILLED)
+        return CodedText(f"the process exited with status {code}", codes.PROCESS_EXITED)

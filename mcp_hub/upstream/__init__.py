@@ -220,7 +220,7 @@ class Upstream:
 
     def _well(self, well: bool) -> None:
         self._move(UpstreamEvent.WELL if well else UpstreamEvent.SICK)
-        self.error = None if well else "it is connected, but did not answer the last ping"
+        self.error = None if well else lifecycle.PING_MISSED
 
     async def _connect(self) -> UpstreamSession | None:
         self._attempt.begin()

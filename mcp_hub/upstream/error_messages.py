@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.models import Server
 from mcp_hub.config.secret_values import secrets_of_server
 from mcp_hub.errors import (
@@ -24,6 +27,14 @@ from mcp_hub.transport import FrameTooLarge, LinkError, SignInNeeded, Unauthoriz
 
 SHOWN_LAST_WORDS: Final = 5
 """Lines of stderr that an error message quotes."""
+_NETWORK: Final = "ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH"
+_LAUNCHERS: Final = (
+    (re.compile(r"npm (?:error|ERR!) code EBADENGINE"), codes.NODE_TOO_OLD),
+    (re.compile(r"npm (?:error|ERR!) code (?:E404|ETARGET)"), codes.PACKAGE_UNKNOWN),
+    (re.compile(rf"npm (?:error|ERR!) code (?:{_NETWORK})"), codes.PACKAGES_UNREACHABLE),
+    (re.compile(r"(?:connect|trying to connect) to the [Dd]ocker (?:daemon|API)"), codes.DOCKER_AWAY),
+)
+"""What npm and docker print on stderr when they cannot start a server -> the code of its cure."""
 
 
 class ErrorMessages:
@@ -41,12 +52,16 @@ class ErrorMessages:
     def explain(self, error: BaseException, last_words: Sequence[str] = ()) -> str:
         """Returns one line: what happened, and the last stderr lines of the server's process."""
         text = str(error) or type(error).__name__
+        code = getattr(error, "hub_code", None)
         if isinstance(error, UpstreamAnswered):
             text = f"it refused the handshake: {printable(error.message)} ({error.code})"
+            code = codes.HANDSHAKE_REFUSED
         last_words = last_words or getattr(error, "last_words", ())
         if last_words:
+            code = _code_of_launcher(last_words) or code
             text += "; its last words: " + " | ".join(last_words[-SHOWN_LAST_WORDS:])
-        return self._redaction.text(text)
+        shown = self._redaction.text(text)
+        return CodedText(shown, code) if code is not None else shown
 
     def clean(self, text: str) -> str:
         """Returns a text from the server with the secrets of its entry redacted."""
@@ -91,3 +106,7 @@ class ErrorMessages:
         if isinstance(error, Unauthorized):
             return PermissionDenied(text, server=self._id)
         return ServerUnavailable(text, server=self._id, retry_after=error.retry_after, executed=error.executed)
+
+
+def _code_of_launcher(last_words: Sequence[str]) -> str | None:
+    return next((code for sign, code in _LAUNCHERS if any(map(sign.search, last_words))), None)

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from typing import Final
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.entry_rules import HealthSettings
 from mcp_hub.errors import CallError, ProtocolError
 from mcp_hub.protocol import era as eras
@@ -255,6 +257,7 @@ class ReferenceCount:
 
 # --- health ----------------------------------------------------------------------------------------------------
 
+PING_MISSED: Final = CodedText("it is connected, but did not answer the last ping", codes.PING_UNANSWERED)
 MISSED_PINGS: Final = 2
 """Pings in a row without an answer after which a connection counts as dead."""
 JITTER: Final = 0.1
@@ -302,7 +305,8 @@ class HealthMonitor:
             missed += 1
             self._well(False)
             if missed >= MISSED_PINGS:
-                session.end(LinkLost(f"it did not answer {MISSED_PINGS} pings in a row, {every:g} s each"))
+                text = f"it did not answer {MISSED_PINGS} pings in a row, {every:g} s each"
+                session.end(LinkLost(text, code=codes.PING_UNANSWERED))
 
     async def _relist(self, session: UpstreamSession, every: float) -> None:
         while not session.lost.is_set():

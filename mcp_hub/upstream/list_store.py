@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.errors import METHOD_NOT_FOUND, HubError, UpstreamAnswered
 from mcp_hub.observability.stalls import drop, in_slices, in_thread
@@ -167,7 +168,8 @@ class RawLists:
             return []
         except TimeoutError:
             setting = f"servers.{self._server.id}.deadlines.list"
-            raise LinkError(f"it did not answer {kind.list_method} within {limit:g} s (setting: {setting})") from None
+            text = f"it did not answer {kind.list_method} within {limit:g} s (setting: {setting})"
+            raise LinkError(text, code=codes.LIST_LATE) from None
         if drained.shortfall is not None:
             self.shortfalls[kind] = drained.shortfall
             log.warning("%s: %s", self._server.id, drained.shortfall)

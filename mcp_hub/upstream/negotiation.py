@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.config.ancestry import HubPath, refusal_in
 from mcp_hub.config.models import EraPin
 from mcp_hub.errors import UNSUPPORTED_PROTOCOL_VERSION, UpstreamAnswered
@@ -32,6 +33,8 @@ ClientEra = Callable[[], Awaitable[Era | None]]
 
 class NoAgreement(Exception):
     """The server speaks no revision the hub knows, or answered the handshake with something else. For the user."""
+
+    hub_code: Final = codes.NO_COMMON_REVISION
 
 
 _Attempt = Callable[[], Coroutine[Any, Any, Agreement]]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.config.models import EraPin, Server
 from mcp_hub.errors import HubError, UpstreamAnswered
 from mcp_hub.protocol.era import LOG_MESSAGE, UPDATED, Era
@@ -135,7 +136,8 @@ class SessionOpener:
                     return await open_session(entry, self._dialer, side, known)
             except TimeoutError:
                 setting = f"servers.{self._server.id}.deadlines.connect"
-                raise LinkError(f"it did not answer the handshake within {limit:g} s (setting: {setting})") from None
+                text = f"it did not answer the handshake within {limit:g} s (setting: {setting})"
+                raise LinkError(text, code=codes.HANDSHAKE_LATE) from None
 
     def _notification_handler(
         self, caller: Hashable | None, attribution: CallAttribution, notified: OnNotification

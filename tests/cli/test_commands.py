@@ -51,9 +51,8 @@ def test_several_files_are_one_configuration_in_every_command(tmp_path: Path) ->
     files = ["--config", str(team), "--config", str(mine)]
     done = run("check", *files)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "2 of 2 servers work")
-    assert re.search(
-        rf"^warning: {mine}:\d+: servers.other: replaces {team}:\d+: servers.other$", done.stderr, re.MULTILINE
-    )
+    replaced = rf"^warning: {mine}:\d+: servers.other: replaces {team}:\d+: servers.other \[HUB-132\]$"
+    assert re.search(replaced, done.stderr, re.MULTILINE)
     assert run("call", "other__add", "a=1", "b=2", *files).stdout == "3\n"
     tools = run("tools", "--tool-set", "few", *files).stdout
     assert [line.split()[0] for line in tools.splitlines()] == ["up__echo", "other__add"]
@@ -97,7 +96,7 @@ def test_check_fails_where_a_required_server_does_and_names_it(tmp_path: Path) -
     servers = {"good": fake(required=True), "dead": {"command": "no-such-command", "required": True}}
     done = run("check", "--config", str(write_config(tmp_path, servers)))
     assert done.returncode == 1
-    assert "failed: required and not available: dead\n" in done.stdout
+    assert "failed: required and not available: dead [HUB-512]\n" in done.stdout
 
 
 def test_check_ignores_a_required_server_that_the_user_has_disabled(tmp_path: Path) -> None:

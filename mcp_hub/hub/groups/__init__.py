@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from mcp_hub import codes
 from mcp_hub.catalog import Catalog, Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC, ToolGroupSettings
@@ -128,7 +129,9 @@ class Groups:
         for name in self._switched_on:
             if name not in self._groups:
                 known = ", ".join(self._groups) or "none"
-                raise ConfigError(f"there is no group {name!r}; there are: {known} (setting: groups)")
+                raise ConfigError(
+                    f"there is no group {name!r}; there are: {known} (setting: groups)", codes.NAME_UNKNOWN
+                )
 
     # --- what there is -----------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from mcp_hub import codes
 from mcp_hub.errors import HubError
 from mcp_hub.servers.builtin.scratch import lock
 from mcp_hub.servers.local.tool_results import ToolRefused
@@ -184,14 +185,16 @@ def find(executable: str | None, environ: Mapping[str, str], home: Path) -> Path
         if value:
             found = shutil.which(str(Path(value).expanduser()), path=environ.get("PATH", os.defpath))
             if found is None:
-                raise NoChromium(f"{name} names {value}, which is not a program that can be started: correct the path")
+                text = f"{name} names {value}, which is not a program that can be started: correct the path"
+                raise NoChromium(text, codes.BROWSER_MISSING)
             return Path(found)
     for candidate in _candidates(environ, home):
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
     raise NoChromium(
         "no Chromium, Chrome or Edge was found on PATH or in the usual places: run `mcp-hub browser install`, or name "
-        "one as browser.executable in the configuration"
+        "one as browser.executable in the configuration",
+        codes.BROWSER_MISSING,
     )
 
 

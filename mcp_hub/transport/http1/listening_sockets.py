@@ -16,6 +16,8 @@ import ssl
 from pathlib import Path
 from typing import Any, Final
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.listen import Listen, Tls, is_loopback
 from mcp_hub.errors import ConfigError, HubError
 from mcp_hub.transport.http1 import server_connection
@@ -131,10 +133,11 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         context.load_cert_chain(tls.cert, tls.key, password=_no_password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise ConfigError(f"listen.tls: {tls.key} is not the private key of {tls.cert}") from None
-        raise ConfigError(f"listen.tls: {_what_is_wrong(tls)}") from None
+            text = f"listen.tls: {tls.key} is not the private key of {tls.cert}"
+            raise ConfigError(text, codes.TLS_FILE_WRONG) from None
+        raise ConfigError(f"listen.tls: {(found := _what_is_wrong(tls))}", found.code) from None
     except (OSError, ValueError):
-        raise ConfigError(f"listen.tls: {_what_is_wrong(tls)}") from None
+        raise ConfigError(f"listen.tls: {(found := _what_is_wrong(tls))}", found.code) from None
     context.set_alpn_protocols(["http/1.1"])
     return context
 
@@ -148,18 +151,21 @@ def _check_readable(setting: str, path: Path) -> None:
         with path.open("rb") as file:
             file.read(1)
     except OSError as error:
-        raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror or error}") from None
+        text = f"{setting}: {path} cannot be read: {error.strerror or error}"
+        raise ConfigError(text, codes.TLS_FILE_UNREADABLE) from None
 
 
-def _what_is_wrong(tls: Tls) -> str:
+def _what_is_wrong(tls: Tls) -> CodedText:
     if b"-----BEGIN CERTIFICATE-----" not in tls.cert.read_bytes():
-        return f"{tls.cert} has no certificate in PEM (-----BEGIN CERTIFICATE-----)"
+        return CodedText(f"{tls.cert} has no certificate in PEM (-----BEGIN CERTIFICATE-----)", codes.TLS_FILE_WRONG)
     key = tls.key.read_bytes()
     if b"ENCRYPTED" in key:
-        return f"{tls.key} is encrypted; write it without a password, for this user's eyes only (chmod 600)"
+        text = f"{tls.key} is encrypted; write it without a password, for this user's eyes only (chmod 600)"
+        return CodedText(text, codes.TLS_KEY_ENCRYPTED)
     if b"PRIVATE KEY-----" not in key:
-        return f"{tls.key} has no private key in PEM (-----BEGIN PRIVATE KEY-----)"
-    return f"{tls.cert} and {tls.key} cannot be used; they must be a certificate and its private key, in PEM"
+        return CodedText(f"{tls.key} has no private key in PEM (-----BEGIN PRIVATE KEY-----)", codes.TLS_FILE_WRONG)
+    text = f"{tls.cert} and {tls.key} cannot be used; they must be a certificate and its private key, in PEM"
+    return CodedText(text, codes.TLS_FILE_WRONG)
 
 
 # --- sockets ---------------------------------------------------------------------------------------------------
@@ -173,16 +179,16 @@ async def bind(listen: Listen) -> list[socket.socket]:
             listen.host.strip("[]") or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
-        raise HubError(f"listen.host {listen.host!r} is no address of this machine: {error}") from error
+        text = f"listen.host {listen.host!r} is no address of this machine: {error}"
+        raise HubError(text, codes.ADDRESS_FOREIGN) from error
     sockets: list[socket.socket] = []
     failed: OSError | None = None
     port = listen.port
     try:
         for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
             if not listen.authenticates and not is_loopback(str(address[0])):
-                raise HubError(
-                    f"listen.host {listen.host!r} is {address[0]} here, which lets others in: set listen.token"
-                )
+                text = f"listen.host {listen.host!r} is {address[0]} here, which lets others in: set listen.token"
+                raise HubError(text, codes.TOKEN_MISSING)
             try:
                 sockets.append(_bound(family, (address[0], port, *address[2:])))
             except OSError as error:
@@ -197,7 +203,7 @@ async def bind(listen: Listen) -> list[socket.socket]:
         for each in sockets:
             each.close()
         if isinstance(error, OSError):
-            raise HubError(_why(listen, error)) from error
+            raise _refusal(listen, error) from error
         raise
     return sockets
 
@@ -218,13 +224,15 @@ def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
     return opened
 
 
-def _why(listen: Listen, error: OSError) -> str:
+def _refusal(listen: Listen, error: OSError) -> HubError:
     where = f"{listen.host or '*'}:{listen.port}"
     if error.errno == errno.EADDRINUSE:
-        return f"cannot listen on {where}: another program does already; choose another listen.port (--port)"
+        text = f"cannot listen on {where}: another program does already; choose another listen.port (--port)"
+        return HubError(text, codes.PORT_TAKEN)
     if error.errno == errno.EACCES:
-        return f"cannot listen on {where}: not permitted; ports below 1024 are the system's (--port)"
-    return f"cannot listen on {where}: {error.strerror or error}"
+        text = f"cannot listen on {where}: not permitted; ports below 1024 are the system's (--port)"
+        return HubError(text, codes.PORT_FORBIDDEN)
+    return HubError(f"cannot listen on {where}: {error.strerror or error}", codes.ADDRESS_FOREIGN)
 
 
 def base_url(bound: socket.socket, scheme: str) -> str:

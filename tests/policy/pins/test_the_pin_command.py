@@ -157,12 +157,13 @@ def test_check_reports_every_difference(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     changing.say({"new": {**TOOLS["look"], "name": "new", "title": "N"}, "mail": {**TOOLS["mail"], "title": "Post"}})
-    for mode, end in (("enforce", "; it is hidden until `mcp-hub pin`"), ("warn", "")):
+    for mode, held in (("enforce", "; it is hidden until `mcp-hub pin`"), ("warn", "")):
+        end = f"{held} [HUB-901]"
         done = run("check", "--config", str(changing.config(mode)))
         assert done.returncode == 0
         assert f"warning: a: tool mail: pins: it has changed since it was pinned (title){end}\n" in done.stdout
         assert f"warning: a: tool new: pins: it is new since the server was pinned{end}\n" in done.stdout
-        assert "warning: a: tool look: pins: it is pinned and no longer listed\n" in done.stdout
+        assert "warning: a: tool look: pins: it is pinned and no longer listed [HUB-901]\n" in done.stdout
     assert "pins" not in run("check", "--config", str(changing.config("off"))).stdout
 
 

@@ -38,7 +38,7 @@ async def finished(client: StdioClient, task_id: str) -> Any:
     async with asyncio.timeout(PATIENCE):
         while (found := await task(client, "get", task_id))["status"] in ("working", "input_required"):
             for key, question in found.get("inputRequests", {}).items():
-                assert question["params"]["message"].startswith("a asks: ")
+                assert question["params"]["message"].startswith(("a asks: ", "b asks: "))
                 answer = {"action": "accept", "content": {"confirm": True}}
                 assert (await task(client, "update", task_id, inputResponses={key: answer}))["resultType"] == "complete"
     return found

@@ -1,0 +1,193 @@
+"""`mcp-hub doctor`: look at the configuration, its servers and the machine, and say what to do about what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mcp_hub.cli import BAD_INPUT, FAILED, OK, json_text
+from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, confirm
+from mcp_hub.cli.report import connect_all
+from mcp_hub.cli.startup import add_config_arguments, hide_secrets_of, run_loop, set_up_logging
+from mcp_hub.clients import Machine
+from mcp_hub.codes import with_code
+from mcp_hub.config import LoadedConfig
+from mcp_hub.diagnosis import Finding, Section
+from mcp_hub.diagnosis.client_programs import clients_section
+from mcp_hub.diagnosis.configuration import configuration_section
+from mcp_hub.diagnosis.installation import installation_section, machine_section
+from mcp_hub.diagnosis.listening import listening_section
+from mcp_hub.diagnosis.programs import programs_section
+from mcp_hub.diagnosis.servers import examine, server_section
+from mcp_hub.diagnosis.sign_ins import sign_ins_section
+from mcp_hub.diagnosis.state import files_section, hubs_section, ports_of
+from mcp_hub.text import printable
+
+EXAMPLES = """examples:
+  mcp-hub doctor             look at everything
+  mcp-hub doctor --fix       show what it can repair itself, ask, and do it
+  mcp-hub doctor --json      the same facts for a program"""
+WIDTH: Final = 120
+"""Characters of a line, as long as the terminal is not narrower."""
+_STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
+_WORDS: Final = {"ok": "ok", "warn": "warn", "fail": "FAIL"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mcp-hub doctor [--config F] [--fix [--yes | --confirm T]] [--json]`."""
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
+    add_config_arguments(parser)
+    parser.add_argument("--fix", action="store_true", help="repair what can be undone: rights of files, leftovers")
+    add_confirmation_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Looks at everything. Returns 1 if anything fails, 3 if a repair was not confirmed."""
+    set_up_logging(options.verbose, quiet=True)
+    if (options.yes or options.confirm) and not options.fix:
+        print("--yes and --confirm are for --fix; without it doctor only looks", file=sys.stderr)
+        return BAD_INPUT
+    report = _Report(as_json=options.json)
+    for section in _sections(options, Machine.this()):
+        report.take(section)
+    return report.end(options)
+
+
+def _sections(options: argparse.Namespace, machine: Machine) -> Iterator[Section]:
+    yield installation_section(machine)
+    section, loaded = configuration_section(options.config, options.overlays, machine)
+    yield section
+    running, hubs = hubs_section()
+    if loaded is not None:
+        yield from _sections_of(loaded, ports_of(hubs), machine)
+    yield clients_section(loaded.config if loaded is not None else None, machine)
+    yield running
+
+
+def _sections_of(loaded: LoadedConfig, ports: set[int], machine: Machine) -> Iterator[Section]:
+    config = loaded.config
+    hide_secrets_of(config)
+    yield programs_section(config, machine)
+    report = run_loop(examine(loaded, connect_all))
+    yield server_section(report)
+    yield sign_ins_section(config)
+    yield listening_section(config, ports)
+    yield files_section(config)
+    yield machine_section(config, {fact["server"]: fact["code"] for fact in report.servers}, machine)
+
+
+class _Report:
+    """Prints sections as they come, and counts."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._sections: list[Section] = []
+        self._as_json = as_json
+
+    def take(self, section: Section) -> None:
+        if not section.findings:
+            return
+        self._sections.append(section)
+        if not self._as_json:
+            _print(section)
+
+    def end(self, options: argparse.Namespace) -> int:
+        """Prints the closing line, and repairs what can be repaired if that is wanted. Returns the exit code."""
+        found = [finding for section in self._sections for finding in section.findings]
+        failed = sum(finding.level == "fail" for finding in found)
+        warned = sum(finding.level == "warn" for finding in found)
+        fixable = [finding for finding in found if finding.repair is not None]
+        if not self._as_json:
+            line = _closing_line(found, failed, warned, 0 if options.fix else len(fixable))
+            print("\n".join(_folded(line, _columns())), flush=True)
+        code = _repair(fixable, options) if options.fix else OK
+        if self._as_json and code in (OK, FAILED):
+            print(json_text({**self._facts(failed, warned), "repaired": options.fix and code == OK}))
+        if code != OK:
+            return code
+        left = failed - sum(finding.level == "fail" for finding in fixable) if options.fix else failed
+        return FAILED if left else OK
+
+    def _facts(self, failed: int, warned: int) -> dict[str, Any]:
+        sections = [
+            {"title": section.title, "findings": [_as_json(finding) for finding in section.findings]}
+            for section in self._sections
+        ]
+        return {"sections": sections, "failed": failed, "warned": warned}
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    repair = None if finding.repair is None else list(finding.repair.command)
+    return {"level": finding.level, "about": finding.about, "text": finding.text, "code": finding.code, "fix": repair}
+
+
+def _closing_line(found: list[Finding], failed: int, warned: int, fixable: int) -> str:
+    if not failed and not warned:
+        return "All is well."
+    problems = f"{failed} problem{'s' * (failed != 1)}, {warned} warning{'s' * (warned != 1)}."
+    first = next((one.code for level in ("fail", "warn") for one in found if one.level == level and one.code), None)
+    if first is not None:
+        problems += f" mcp-hub explain {first} says what to do about the first one."
+    return problems + (f" mcp-hub doctor --fix can repair {fixable} of them." if fixable else "")
+
+
+def _repair(fixable: list[Finding], options: argparse.Namespace) -> int:
+    """Shows the repairs, has them confirmed, and makes them. Returns OK, FAILED, UNCONFIRMED or STALE."""
+    repairs = {finding.repair.command: finding.repair for finding in fixable if finding.repair is not None}
+    if not repairs:
+        print("There is nothing that --fix can repair.", file=sys.stderr)
+        return OK
+    back = tuple(f"To go back: {one.back}" for one in repairs.values())
+    code = confirm(Plan(commands=tuple(repairs), notes=back), options, "Repair that?")
+    if code != OK:
+        return code
+    for command, repair in repairs.items():
+        try:
+            repair.apply()
+        except OSError as error:
+            print(f"failed: {printable(shlex.join(command))}: {error.strerror}", file=sys.stderr)
+            code = FAILED
+    print("repaired" if code == OK else "not all could be repaired", file=sys.stderr)
+    return code
+
+
+def _columns() -> int:
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        return WIDTH
+    return max(min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH), 40)
+
+
+def _print(section: Section) -> None:
+    """Prints one section; long lines are folded below their text."""
+    from rich.console import Console
+    from rich.text import Text
+
+    columns = _columns()
+    console = Console(width=columns, highlight=False, soft_wrap=True)
+    console.print(Text(section.title, style="bold"))
+    about = min(max((len(printable(one.about)) for one in section.findings), default=0), 24)
+    for one in section.findings:
+        head = f"  {_WORDS[one.level]:<5} {printable(one.about, 100):<{about}}  "
+        lines = _folded(with_code(one.text, one.code), columns - len(head))
+        line = Text(head)
+        line.stylize(_STYLES[one.level], 2, 7)
+        line.append(lines[0])
+        console.print(line)
+        for more in lines[1:]:
+            console.print(Text(" " * len(head) + more))
+    console.print()
+
+
+def _folded(text: str, width: int) -> list[str]:
+    lines = [
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(line, max(width, 20), break_on_hyphens=False, break_long_words=False) or [""]
+    ]
+    return lines or [""]

@@ -1,0 +1,69 @@
+"""`mcp-hub explain`: print what a code means and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import textwrap
+
+from mcp_hub.cli import OK, json_text
+from mcp_hub.diagnosis import Remedy, remedies
+from mcp_hub.errors import ConfigError
+from mcp_hub.text import printable
+
+EXAMPLES = """examples:
+  mcp-hub explain HUB-201    why it is reported, and what to do
+  mcp-hub explain            all codes with their titles"""
+WIDTH = 100
+"""Characters of a line, as long as the terminal is not narrower."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mcp-hub explain [CODE...] [--json]`."""
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
+    parser.add_argument("code", nargs="*", metavar="CODE", help="a code such as HUB-201, or its number (default: all)")
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints cause and cure of each code, or the titles of all. Raises ConfigError for a code that does not exist."""
+    from mcp_hub.diagnosis.page import anchor
+
+    known = remedies()
+    wanted = [_code_of(word, known) for word in options.code]
+    if options.json:
+        facts = [
+            {"code": code, **{name: getattr(known[code], name) for name in Remedy.__struct_fields__}}
+            for code in wanted or known
+        ]
+        print(json_text([{**fact, "page": anchor(fact["code"])} for fact in facts]))
+        return OK
+    if not wanted:
+        for code, remedy in known.items():
+            print(f"{code}  {remedy.title}")
+    for number, code in enumerate(wanted):
+        print(*[""] * (number > 0), sep="\n", end="\n" if number else "")
+        _print(code, known[code], anchor(code))
+    return OK
+
+
+def _code_of(word: str, known: dict[str, Remedy]) -> str:
+    found = re.fullmatch(r"(?:HUB-?)?(\d{3})", word.strip(), re.IGNORECASE)
+    if found is None or (code := f"HUB-{found[1]}") not in known:
+        text = f"there is no code {printable(word, 40)!r}; they are {min(known)} to {max(known)}, and "
+        raise ConfigError(f"{text}`mcp-hub explain` lists them all")
+    return code
+
+
+def _print(code: str, remedy: Remedy, page: str) -> None:
+    import shutil
+
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    print(f"{code}: {remedy.title}")
+    parts = [("Why", remedy.cause), ("What to do", remedy.cure)]
+    if remedy.fix is not None:
+        parts.append(("mcp-hub doctor --fix", f"It {remedy.fix}."))
+    for title, text in parts:
+        print(f"\n{title}:")
+        print(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
+    print(f"\nMore: {page}")

@@ -1,0 +1,83 @@
+"""What is wrong with a hub and the machine around it, for a person: findings, and the code of each cure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from mcp_hub.codes import code_of
+
+Level = Literal["ok", "warn", "fail"]
+
+
+class Remedy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one code means: a title, why it happens, and what to do."""
+
+    title: str
+    cause: str
+    cure: str
+    fix: str | None = None
+    """What `doctor --fix` does about it; None: nothing."""
+
+
+class Repair(msgspec.Struct, frozen=True):
+    """A change that `doctor --fix` offers, and that can be undone."""
+
+    command: tuple[str, ...]
+    """The command line that would do the same, for the user."""
+    back: str
+    """What undoes it."""
+    apply: Callable[[], None]
+    """Makes the change. Raises OSError."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One fact that was looked at: in order, worth a look, or wrong."""
+
+    level: Level
+    about: str
+    """What it is about, such as the name of a server."""
+    text: str
+    code: str | None = None
+    repair: Repair | None = None
+
+
+class Section(msgspec.Struct, frozen=True):
+    """The findings about one part of the machine."""
+
+    title: str
+    findings: tuple[Finding, ...]
+
+    def count(self, level: Level) -> int:
+        """Returns how many findings are of a level."""
+        return sum(finding.level == level for finding in self.findings)
+
+
+def ok(about: str, text: str) -> Finding:
+    """Makes the finding of something that is in order."""
+    return Finding("ok", about, text)
+
+
+def warn(about: str, text: str, code: str | None = None, repair: Repair | None = None) -> Finding:
+    """Makes the finding of something that works and should be looked at. The code may come with the text."""
+    return Finding("warn", about, str(text), code or code_of(text), repair)
+
+
+def fail(about: str, text: str, code: str | None = None, repair: Repair | None = None) -> Finding:
+    """Makes the finding of something that does not work. The code may come with the text."""
+    return Finding("fail", about, str(text), code or code_of(text), repair)
+
+
+_FILE: Final = Path(__file__).with_name("codes.toml")
+
+
+@cache
+def remedies() -> dict[str, Remedy]:
+    """Returns all remedies by code, in the order of the codes."""
+    import tomllib
+
+    return msgspec.convert(tomllib.loads(_FILE.read_text("utf-8")), dict[str, Remedy])

@@ -1,0 +1,139 @@
+"""Client programs on this machine: whether they start this hub, and how fast."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path, PureWindowsPath
+from typing import Final
+
+import msgspec
+
+from mcp_hub import codes
+from mcp_hub.clients import Client, Machine
+from mcp_hub.clients.detection import ClientFile, FoundServer, find_client_files, identity_of
+from mcp_hub.config import default_path
+from mcp_hub.config.ancestry import config_options, options_of_serve
+from mcp_hub.config.commands import unwrap_command
+from mcp_hub.config.models import INSTALLERS, Config
+from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
+from mcp_hub.diagnosis.installation import own_command
+from mcp_hub.diagnosis.probes import in_parallel, of_desktop
+from mcp_hub.diagnosis.trial_start import Start, start
+from mcp_hub.errors import ConfigError
+from mcp_hub.text import printable
+
+START_WAIT: Final = 60.0
+"""Seconds to wait for a hub where its client's limit is not known or longer."""
+_SHOWN: Final = 8
+
+
+class _HubEntry(msgspec.Struct, frozen=True):
+    """One entry of a client that starts a hub."""
+
+    client: Client
+    entry: FoundServer
+    path: Path
+
+
+def clients_section(config: Config | None, machine: Machine) -> Section:
+    """Returns what `doctor` says of the clients of this machine. `config`: that of this hub, if it can be used."""
+    files = [file for file in find_client_files(machine) if file.client is not None]
+    found: list[Finding] = []
+    entries: list[_HubEntry] = []
+    for file in files:
+        about = printable(file.name, 60)
+        if file.problem is not None:
+            found.append(fail(about, printable(f"{file.path}: {file.problem}", 1000), codes.CLIENT_FILE_BROKEN))
+        elif file.hubs and file.client is not None:
+            entries += [_HubEntry(file.client, hub, file.path) for hub in file.hubs]
+            found += _duplicates(about, file, config)
+        else:
+            found.append(ok(about, f"does not start the hub; {_how(file)}"))
+    for row in in_parallel(lambda one: list(_entry(one, config, machine)), entries):
+        found += row
+    if files and not entries:
+        names = ", ".join(printable(file.name) for file in files[:_SHOWN])
+        found.append(warn("clients", f"none of {names} starts the hub", codes.CLIENT_WITHOUT_HUB))
+    return Section("Clients", tuple(found or [ok("clients", "none was found on this machine")]))
+
+
+def _how(file: ClientFile) -> str:
+    return f"mcp-hub install {file.client.id} puts it there" if file.client is not None else "mcp-hub install"
+
+
+def _duplicates(about: str, file: ClientFile, config: Config | None) -> Iterator[Finding]:
+    """Yields the servers that a client starts itself beside the hub that serves them."""
+    served = {identity_of(server): server.id for server in config.servers if server.enabled} if config else {}
+    for server in file.servers:
+        if server.on and not server.is_hub and server.identity is not None and server.identity in served:
+            behind = printable(served[server.identity])
+            text = f"{printable(server.id)} is started directly too; the hub serves it as {behind}"
+            yield warn(about, text, codes.CLIENT_DUPLICATES)
+
+
+def _entry(one: _HubEntry, config: Config | None, machine: Machine) -> Iterator[Finding]:
+    about = printable(one.client.name, 60)
+    server = one.entry.server
+    where = f"{printable(one.entry.id)} in {printable(str(one.path), 300)}"
+    if not one.entry.on:
+        yield warn(about, f"{where} is switched off", codes.CLIENT_HUB_OFF)
+        return
+    if server is None or server.command is None:
+        return
+    environ = of_desktop(machine) if one.client.short_path else dict(machine.environ)
+    environ |= {name: value.get_secret_value() for name, value in server.env.items()}
+    program = shutil.which(server.command, path=environ.get("PATH"))
+    if program is None:
+        text = f"{where} starts {printable(server.command, 300)}, which {one.client.name} cannot find"
+        yield fail(about, f"{text}; this hub is {printable(str(own_command()), 300)}", codes.CLIENT_COMMAND_MISSING)
+        return
+    used = _config_of(server.command, server.args, server.cwd, environ)
+    if isinstance(used, str):
+        yield fail(about, f"{where} {used}", codes.CLIENT_CONFIGURATION)
+        return
+    if unwrap_command(server.command, server.args)[0] in INSTALLERS:
+        name = printable(PureWindowsPath(server.command).name)
+        yield ok(about, f"{where} starts the hub by {name}, which may download; that was not tried")
+        return
+    argv = (program, *server.args)
+    limit = one.client.start_limit
+    said = start(argv, environ, used, min(limit or START_WAIT, START_WAIT))
+    yield _started(about, where, said, limit, same=config is None or config.path is None or _is_same(used, config.path))
+
+
+def _config_of(command: str, args: tuple[str, ...], cwd: Path | None, environ: dict[str, str]) -> Path | str:
+    """Returns the configuration of a hub that a client starts, or what is wrong with it."""
+    options = options_of_serve((command, *args), environ) or ()
+    directory = cwd or Path(Path.cwd().anchor)  # which directory a client starts it in is not known
+    named = next((word for word in config_options(options) if word), None)
+    if named is not None:
+        path = directory / Path(named).expanduser()
+        return path if path.is_file() else f"starts the hub with {printable(str(path), 300)}, which does not exist"
+    try:
+        return default_path(directory, environ)
+    except ConfigError:
+        return "starts the hub without --config, and your own configuration directory has none"
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except OSError:
+        return False
+
+
+def _started(about: str, where: str, said: Start, limit: float | None, *, same: bool) -> Finding:
+    if said.answered:
+        within = f" (its limit: {limit:g} s)" if limit is not None else ""
+        other = "" if same else ", with another configuration"
+        text = f"{where} starts the hub in {said.seconds:.1f} s{within}{other}"
+        if limit is not None and said.seconds > limit / 2:
+            return warn(about, text, codes.CLIENT_START_SLOW)
+        return ok(about, text)
+    last_words = f"; its last words: {said.last_words}" if said.last_words else ""
+    if said.ended:
+        text = f"{where} does not start the hub: it ended without an answer{last_words}"
+        return fail(about, text, codes.CLIENT_START_FAILED)
+    text = f"{where} starts a hub that did not answer within {said.seconds:.0f} s{last_words}"
+    return fail(about, text, codes.CLIENT_START_SLOW)

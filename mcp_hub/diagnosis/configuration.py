@@ -1,0 +1,89 @@
+"""What the configuration looks like before any server is connected to."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from mcp_hub import codes
+from mcp_hub.clients import Machine
+from mcp_hub.codes import code_of
+from mcp_hub.config import LoadedConfig, default_path
+from mcp_hub.config.builtin_servers import refuse_over_network
+from mcp_hub.diagnosis import Finding, Repair, Section, fail, ok, warn
+from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import read_config
+from mcp_hub.text import printable
+
+MAX_LINE: Final = 2000
+_ABOUT: Final = "file"
+
+
+def configuration_section(
+    named: Path | None, overlays: Sequence[Path], machine: Machine
+) -> tuple[Section, LoadedConfig | None]:
+    """Reads the configuration; returns what `doctor` says of it, and the configuration if it can be used.
+
+    Args:
+        named: the file of `--config`; None: the one that would be found without.
+        overlays: further files of `--config`, which are laid over it.
+        machine: where it is read.
+    """
+    found: list[Finding] = []
+    path = named
+    try:
+        path = named or default_path(Path.cwd(), machine.environ)
+        loaded = read_config(path, machine.environ, overlays=overlays)
+    except ConfigError as error:
+        lines = str(error).splitlines() if len(error.codes) > 1 else [str(error)]
+        for line, code in zip(lines, error.codes, strict=False):
+            about = _ABOUT if path is None else path.name
+            found.append(fail(about, _shown(line), code, _repair(path, code)))
+        return Section("Configuration", tuple(found)), None
+    config = loaded.config
+    count = len(config.servers)
+    found.append(ok(path.name, f"{printable(str(config.path))}: {count} server{'s' * (count != 1)}"))
+    off = tuple(f": {server.disabled_reason}" for server in config.servers if server.disabled_reason)
+    found += [
+        warn(path.name, _shown(line), code_of(line), _repair(config.path, code_of(line)))
+        for line in (*loaded.warnings, *loaded.advice)
+        if not (off and line.endswith(off))  # the section of the servers says it
+    ]
+    found += [warn(path.name, _shown(str(one)), codes.DUPLICATE) for one in loaded.duplicates]
+    found += [fail(path.name, _shown(line), codes.FILE_LEFT_OUT) for line in loaded.left_out]
+    if config.listen.model_fields_set:
+        try:
+            refuse_over_network(config)
+        except ConfigError as error:
+            found.append(fail("listen", _shown(str(error)), error.hub_code))
+    return Section("Configuration", tuple(found)), loaded
+
+
+def _shown(line: str) -> str:
+    return "\n".join(printable(part, MAX_LINE) for part in line.splitlines())
+
+
+def _repair(path: Path | None, code: str | None) -> Repair | None:
+    """Returns how the rights of a configuration are mended that others can write to."""
+    if code != codes.OPEN_TO_OTHERS or path is None:
+        return None
+    return next((closed(open_one, stat.S_IWGRP | stat.S_IWOTH) for open_one in _writable(path)), None)
+
+
+def _writable(path: Path) -> Iterator[Path]:
+    """Yields the file and its directory where others can write to them."""
+    for one in (path.resolve(), path.resolve().parent):
+        mode = one.stat().st_mode
+        if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+            yield one
+
+
+def closed(path: Path, rights: int) -> Repair:
+    """Returns the change that takes `rights` away from a file or directory."""
+    before = stat.S_IMODE(path.stat().st_mode)
+    after = before & ~rights
+    back = f"chmod {before:04o} {shlex.quote(str(path))}"
+    return Repair(("chmod", f"{after:04o}", str(path)), back, lambda: path.chmod(after))

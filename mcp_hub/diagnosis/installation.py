@@ -1,0 +1,121 @@
+"""This installation and the machine it is on: interpreter, PATH, extras, browser, clock, proxies."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, get_args
+
+from mcp_hub import codes
+from mcp_hub.clients import Machine
+from mcp_hub.config.extras import Extra, missing
+from mcp_hub.config.models import Config, Server
+from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
+from mcp_hub.diagnosis.probes import clock_offset, in_parallel
+from mcp_hub.servers.builtin.chromium import NoChromium, find, needs_no_sandbox
+from mcp_hub.text import printable
+from mcp_hub.version import VERSION
+
+COMMAND: Final = "mcp-hub"
+CLOCK_BOUND: Final = 120.0
+"""Seconds that clocks may differ; tokens and certificates mostly allow a minute or more."""
+_PROXIES: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy")
+_UNREACHED: Final = frozenset({codes.HOST_UNKNOWN, codes.CONNECTION_REFUSED, codes.CONNECT_LATE})
+
+
+def installation_section(machine: Machine) -> Section:
+    """Returns what `doctor` says of this installation."""
+    found = [
+        ok("version", f"mcp-hub {VERSION}, Python {platform.python_version()} ({printable(sys.executable, 500)})"),
+        *_on_path(machine),
+    ]
+    extras = {extra: missing(extra) is None for extra in get_args(Extra)}
+    installed = ", ".join(extra for extra, there in extras.items() if there) or "none"
+    others = ", ".join(extra for extra, there in extras.items() if not there)
+    found.append(ok("extras", f"{installed}{f'; not installed: {others}' if others else ''}"))
+    return Section("Installation", tuple(found))
+
+
+def own_command() -> Path:
+    """Returns the file of this installation's `mcp-hub`."""
+    return Path(sys.executable).with_name(f"{COMMAND}.exe" if os.name == "nt" else COMMAND)
+
+
+def _on_path(machine: Machine) -> Iterator[Finding]:
+    own = own_command()
+    names = [COMMAND + suffix for suffix in (("", ".exe", ".cmd") if machine.system == "windows" else ("",))]
+    directories = [Path(part) for part in machine.environ.get("PATH", "").split(os.pathsep) if part]
+    on_path = [
+        file for one in directories for name in names if os.access(file := one / name, os.X_OK) and file.is_file()
+    ]
+    if not on_path:
+        yield warn("PATH", f"{COMMAND} is not on PATH; its file is {printable(str(own), 500)}", codes.NOT_ON_PATH)
+    elif not _is_same(on_path[0], own):
+        text = f"{printable(str(on_path[0]), 500)} comes before this installation's {printable(str(own), 500)}"
+        yield warn("PATH", text, codes.OTHER_ON_PATH)
+    else:
+        yield ok("PATH", f"{COMMAND} is {printable(str(on_path[0]), 500)}")
+
+
+def _is_same(file: Path, own: Path) -> bool:
+    """Returns whether a command on PATH starts this installation."""
+    if file.resolve() == own.resolve():
+        return True
+    try:
+        with file.open("rb") as opened:
+            first = opened.readline(1000).decode("utf-8", "replace").strip()
+    except OSError:
+        return False
+    # Installers such as pipx copy or link the script, whose first line names the interpreter.
+    interpreter = first.removeprefix("#!").strip()
+    return first.startswith("#!") and os.path.realpath(interpreter) == os.path.realpath(sys.executable)
+
+
+# --- the machine -----------------------------------------------------------------------------------------------
+
+
+def machine_section(config: Config, failures: dict[str, str | None], machine: Machine) -> Section:
+    """Returns what `doctor` says of the machine for these servers. `failures`: server -> code of its failure."""
+    servers = [server for server in config.servers if server.enabled]
+    found = [*_browser(servers, machine), *_clock(servers), *_proxy(failures, machine)]
+    return Section("Machine", tuple(found))
+
+
+def _browser(servers: list[Server], machine: Machine) -> Iterator[Finding]:
+    for server in servers:
+        if server.builtin != "browser":
+            continue
+        shown = printable(server.id, 100)
+        try:
+            executable = None if server.executable is None else str(server.executable)
+            yield ok(shown, f"browser {printable(str(find(executable, machine.environ, machine.home)), 500)}")
+        except NoChromium as error:
+            yield fail(shown, printable(str(error), 500), error.hub_code)
+        if needs_no_sandbox():
+            yield warn(shown, "you are root: Chromium would run without its sandbox", codes.BROWSER_UNBOXED)
+
+
+def _clock(servers: list[Server]) -> Iterator[Finding]:
+    """Yields whether this machine's clock agrees with those of the servers on a network."""
+    urls = {url.partition("://")[2].partition("/")[0]: url for server in servers if (url := server.url)}
+    offsets = [offset for offset in in_parallel(clock_offset, list(urls.values())) if offset is not None]
+    if not offsets:
+        return
+    offset = sorted(offsets)[len(offsets) // 2]  # one server may be wrong itself
+    if abs(offset) > CLOCK_BOUND:
+        way = "ahead of" if offset > 0 else "behind"
+        yield fail("clock", f"it is {abs(offset) / 60:.0f} minutes {way} that of servers", codes.CLOCK_WRONG)
+    else:
+        yield ok("clock", "it agrees with that of servers")
+
+
+def _proxy(failures: dict[str, str | None], machine: Machine) -> Iterator[Finding]:
+    named = next((name for name in _PROXIES if machine.environ.get(name)), None)
+    unreached = [server for server, code in failures.items() if code in _UNREACHED]
+    if named is not None and unreached:
+        names = ", ".join(map(printable, unreached))
+        text = f"{named} is set, and the hub connects without a proxy; it could not reach {names}"
+        yield warn("proxy", text, codes.PROXY_UNUSED)

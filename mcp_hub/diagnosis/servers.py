@@ -1,0 +1,224 @@
+"""The servers of a configuration as they are when they are connected to: the facts of `check` and of `doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub import codes
+from mcp_hub.codes import code_of
+from mcp_hub.config import LoadedConfig
+from mcp_hub.config.commands import CommandNotFound
+from mcp_hub.config.models import Config
+from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
+from mcp_hub.hub import Engine
+from mcp_hub.policy.screen import what_is
+from mcp_hub.protocol.kinds import KINDS, TOOLS
+from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
+from mcp_hub.text import printable
+from mcp_hub.upstream import Upstream
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
+
+MAX_WORD: Final = 4000
+"""Characters of one word of a command line."""
+MAX_PROBLEM: Final = 2000
+
+Json = dict[str, Any]
+FindingRow = dict[str, str]
+"""What is wrong with one item that a server lists: the keys server, kind, name, problem, severity and code."""
+
+
+class ServerReport(msgspec.Struct, frozen=True):
+    """What connecting to every server has shown."""
+
+    servers: list[Json]
+    """The facts about each server."""
+    items: list[FindingRow]
+    strangers: dict[str, tuple[str, ...]]
+    """Place in the configuration -> members of a set, profile or group that no server lists."""
+    left_out: list[str]
+    """The errors of files that were left out."""
+    broken: bool
+    """Whether a file of tools was left out."""
+
+    @property
+    def failed(self) -> list[str]:
+        """The required servers that are not available."""
+        return [fact["server"] for fact in self.servers if fact["required"] and fact["problem"] is not None]
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether servers list what the configuration forbids, such as equal names."""
+        return any(item["severity"] == "error" for item in self.items)
+
+    @property
+    def meant(self) -> int:
+        """The number of servers that the user has not switched off."""
+        off = UpstreamState.DISABLED
+        return sum(fact["state"] != off or fact["problem"] is not None for fact in self.servers)
+
+    @property
+    def working(self) -> int:
+        """The number of servers that are connected."""
+        return sum(fact["state"] in CONNECTED_STATES for fact in self.servers)
+
+    def is_bad(self, *, strict: bool) -> bool:
+        """Returns whether `check` fails: something that is meant to be there is not. `strict`: one server is enough."""
+        incomplete = (self.meant and not self.working) or (strict and self.working < self.meant)
+        return bool(self.failed or self.forbidden or self.strangers or self.broken or incomplete)
+
+
+async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[None]]) -> ServerReport:
+    """Connects to every server and returns what that has shown. `connect(hub)` waits until all have been tried."""
+    config = loaded.config
+    async with Engine(config) as hub:
+        await connect(hub)
+        redaction = Redactor(secrets_of(config))
+        facts = [_facts(hub, upstream, redaction) for upstream in hub.upstreams.values()]
+        items = trust_findings(hub) + [
+            {
+                "server": one.upstream,
+                "kind": one.kind,
+                "name": printable(one.name),
+                "problem": printable(one.problem),
+                "severity": one.severity,
+                "code": one.problem.code,
+            }
+            for one in hub.catalog.findings
+        ]
+        local = {id for id, upstream in hub.upstreams.items() if upstream.server.tools_dir is not None}
+        broken = any(fact["incomplete"] for fact in facts if fact["server"] in local)
+        left_out = [printable(line, MAX_PROBLEM) for line in loaded.left_out]
+        return ServerReport(facts, items, _strangers(config, hub), left_out, broken or bool(left_out))
+
+
+def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:
+    named = {f"tool_sets.{one.name}": one.tools for one in config.tool_sets}
+    named |= {f"profiles.{one.name}": one.tools for one in config.profiles}
+    named |= {f"groups.{one.name}": one.tools for one in config.groups}
+    return {where: found for where, members in named.items() if (found := hub.generation.unmatched_members(members))}
+
+
+def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:
+    agreement, ready = upstream.agreement, upstream.state in CONNECTED_STATES
+    server = upstream.server
+    counts = {kind.name: len(upstream.lists.items.get(kind, ())) for kind in KINDS}
+    return {
+        "server": server.id,
+        "state": str(upstream.state),
+        "required": server.required,
+        "era": agreement.era if agreement is not None and ready else None,
+        "revision": agreement.version if agreement is not None and ready else None,
+        "transport": upstream.transport,
+        "session": server.session,
+        **counts,
+        "exposed_tools": sum(1 for name in hub.catalog.names(TOOLS) if _belongs(hub, name, server.id)),
+        "seconds": round(upstream.connect_seconds, 2) if upstream.connect_seconds is not None and ready else None,
+        "problem": upstream.error,
+        "code": code_of(upstream.error),
+        "argv": _argv(hub, upstream, redaction),
+        "incomplete": [printable(text) for text in upstream.incomplete],
+        "local": server.tools_dir is not None,
+    }
+
+
+def _argv(hub: Engine, upstream: Upstream, redaction: Redactor) -> list[str] | None:
+    """Returns the command that is executed, without secrets; None without a process, or if it is off or not found."""
+    if upstream.server.transport != "stdio" or upstream.server.builtin == "skills" or not upstream.server.enabled:
+        return None
+    try:
+        words = hub.dialer.argv(upstream.server)
+    except CommandNotFound:
+        return None
+    # Checked on the whole command: in `--token VALUE` the word before the value makes it secret.
+    secret = [before.startswith("-") and is_secret_key(before) for before in ["", *words]]
+    return [
+        MASK if after_key and not word.startswith("-") else printable(redaction.text(word), MAX_WORD)
+        for after_key, word in zip(secret, words, strict=False)
+    ]
+
+
+def _belongs(hub: Engine, exposed: str, upstream: str) -> bool:
+    route = hub.catalog.resolve(TOOLS, exposed)
+    return route is not None and route.upstream == upstream
+
+
+# --- what servers list -----------------------------------------------------------------------------------------
+
+
+def trust_findings(hub: Engine) -> list[FindingRow]:
+    """Returns all differences from the pins, and all findings of the screen."""
+    found, pins = [], hub.rules.pins
+    for id, upstream in hub.upstreams.items():
+        found += [_row(id, *problem, codes.PIN_DIFFERS) for problem in pins.problems(id)]
+        said = upstream.agreement.instructions if upstream.agreement is not None else None
+        if said and (problem := pins.of_instructions(id, said)) is not None:
+            found.append(_row(id, "its", "instructions", problem, codes.PIN_DIFFERS))
+    return found + screen_findings(hub)
+
+
+def screen_findings(hub: Engine) -> list[FindingRow]:
+    """Returns the findings of the screen in all that is listed now."""
+    _, screen = hub.catalog, hub.rules.screen
+    while screen.step():
+        pass
+    found = []
+    for id, upstream in hub.upstreams.items():
+        said = upstream.agreement.instructions if upstream.agreement is not None else None
+        for flag in screen.of_instructions(id, said) if said else ():
+            text = f"screen: {what_is(flag)}"
+            found.append(_row(id, "its", "instructions", text, codes.SCREEN_FLAGGED))
+    for id, route, flag in screen.flags():
+        held = "; it is kept back" if screen.why(route) is not None else ""
+        text = f"screen: {what_is(flag)}{held}"
+        found.append(_row(id, route.kind.unknown, route.name, text, codes.SCREEN_FLAGGED))
+    return found
+
+
+def _row(server: str, kind: str, name: str, problem: str, code: str) -> FindingRow:
+    shown = {"kind": kind, "name": printable(name, 200), "problem": printable(problem, 600)}
+    return {"server": server, **shown, "severity": "warning", "code": code}
+
+
+# --- for `doctor` ----------------------------------------------------------------------------------------------
+
+
+def server_section(report: ServerReport) -> Section:
+    """Returns what `doctor` says of the servers."""
+    found: list[Finding] = []
+    for fact in report.servers:
+        found += _findings_of(fact)
+    for item in report.items:
+        level = fail if item["severity"] == "error" else warn
+        found.append(level(item["server"], f"{item['kind']} {item['name']}: {item['problem']}", item["code"]))
+    for where, members in report.strangers.items():
+        names = ", ".join(printable(member) for member in members)
+        found.append(fail(where, f"no server has {names}", codes.MEMBER_UNKNOWN))
+    if not report.servers:
+        found.append(warn("servers", "none is configured", codes.FILE_EMPTY))
+    return Section("Servers", tuple(found))
+
+
+def _findings_of(fact: Json) -> list[Finding]:
+    server, code = fact["server"], fact["code"]
+    problem = printable(fact["problem"], MAX_PROBLEM) if fact["problem"] else None
+    found = []
+    if fact["state"] in CONNECTED_STATES:
+        shown, listed = fact["exposed_tools"], fact["tools"]
+        tools = f"{shown} tool{'s' * (shown != 1)}" if shown == listed else f"{shown} of {listed} tools"
+        found.append(ok(server, f"{tools}, connected in {fact['seconds']:.1f} s"))
+        if problem is not None:
+            found.append(warn(server, problem, code))
+    elif problem is None:
+        found.append(ok(server, "switched off"))
+    elif fact["state"] == UpstreamState.DISABLED:
+        found.append(warn(server, f"switched off: {problem}", code))
+    else:
+        found.append(fail(server, problem, code))
+        if fact["required"]:
+            found.append(fail(server, "it is required: without it `serve` ends", codes.REQUIRED_FAILED))
+    code = codes.LOCAL_TOOLS_BROKEN if fact["local"] else codes.LISTS_INCOMPLETE
+    return found + [warn(server, text, code) for text in fact["incomplete"]]

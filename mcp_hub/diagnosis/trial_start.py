@@ -1,0 +1,136 @@
+"""Starts a hub as a client program would, and waits for its answer to `initialize`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from mcp_hub.config.ancestry import VARIABLE, Ancestry
+from mcp_hub.config.models import MAX_HUB_DEPTH
+from mcp_hub.protocol.era import HUB_NAME, LATEST_HANDSHAKE
+from mcp_hub.text import printable
+from mcp_hub.version import VERSION
+
+END_WAIT: Final = 5.0
+"""Seconds that a hub has to end after its stdin was closed."""
+MAX_LINE: Final = 1024 * 1024
+SHOWN: Final = 500
+
+
+class Start(msgspec.Struct, frozen=True):
+    """How a hub has started."""
+
+    seconds: float
+    """Until it answered, ended or was given up."""
+    answered: bool
+    ended: bool = False
+    """Whether it ended without an answer."""
+    last_words: str = ""
+    """The end of its stderr."""
+
+
+def start(argv: Sequence[str], environ: Mapping[str, str], config: Path | None, wait: float) -> Start:
+    """Starts a hub, waits at most `wait` seconds for an answer to `initialize`, and ends it.
+
+    A hub with this `config` takes the question for one of itself: it answers and starts none of its servers.
+    """
+    began = time.monotonic()
+    row = Ancestry.of([config], {}, MAX_HUB_DEPTH, lambda: None).for_children if config is not None else None
+    env = dict(environ) if row is None else {**environ, VARIABLE: row}
+    pipe = subprocess.PIPE
+    try:
+        hub = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env, start_new_session=True)
+    except OSError as error:
+        return Start(0.0, False, True, error.strerror or str(error))
+    with hub:
+        conversation = _Conversation(hub)
+        try:
+            conversation.ask()
+            answered = conversation.answered.wait(wait)
+            seconds = time.monotonic() - began
+        finally:
+            ended = conversation.end()
+        return Start(seconds, answered and not conversation.silent, ended and conversation.silent, conversation.words())
+
+
+class _Conversation:
+    """One question to a process, whose output is read in threads, so that it never blocks."""
+
+    def __init__(self, hub: subprocess.Popen[bytes]) -> None:
+        self._hub = hub
+        self.answered = threading.Event()
+        """Set when it has answered, or closed its stdout."""
+        self.silent = True
+        """Whether no answer has come."""
+        self._stderr = b""
+        self._threads = [
+            threading.Thread(target=work, args=(stream,), daemon=True)
+            for work, stream in ((self._listen, hub.stdout), (self._hear, hub.stderr))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def ask(self) -> None:
+        info = {"name": HUB_NAME, "version": VERSION}
+        params = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": {}, "clientInfo": info}
+        question = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        assert self._hub.stdin is not None
+        with contextlib.suppress(OSError):
+            self._hub.stdin.write(json.dumps(question).encode() + b"\n")
+            self._hub.stdin.flush()
+
+    def _listen(self, stream: IO[bytes]) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while line := stream.readline(MAX_LINE):
+                if self.silent and _is_answer(line):
+                    self.silent = False
+                    self.answered.set()
+        self.answered.set()
+
+    def _hear(self, stream: IO[bytes]) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while chunk := stream.read1(65536):  # type: ignore[attr-defined]  # the pipe is buffered
+                self._stderr = (self._stderr + chunk)[-4 * SHOWN :]
+
+    def end(self) -> bool:
+        """Ends the process: by the end of its stdin, else by a signal. Returns whether it had ended by itself."""
+        ended = self.answered.is_set() and self.silent
+        with contextlib.suppress(OSError):
+            if self._hub.stdin is not None:
+                self._hub.stdin.close()
+        try:
+            self._hub.wait(END_WAIT)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(OSError):
+                if hasattr(os, "killpg"):
+                    os.killpg(self._hub.pid, signal.SIGKILL)
+                else:
+                    self._hub.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._hub.wait(END_WAIT)
+        for thread in self._threads:
+            thread.join(1)
+        return ended
+
+    def words(self) -> str:
+        """Returns the last lines of its stderr."""
+        lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
+        return " | ".join(printable(line, SHOWN) for line in lines[-3:])
+
+
+def _is_answer(line: bytes) -> bool:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.get("id") == 1

@@ -1,0 +1,93 @@
+"""The table of the codes: complete, documented, provoked by a test each."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mcp_hub import codes
+from mcp_hub.diagnosis import remedies
+from mcp_hub.diagnosis.page import PAGE, anchor, page
+from tests.diagnosis.looking import said
+from tests.syntax import parsed
+
+ROOT = Path(__file__).parents[2]
+NAMES = {name: code for name, code in vars(codes).items() if isinstance(code, str) and re.fullmatch(r"HUB-\d+", code)}
+
+
+def names_in(path: Path) -> set[str]:
+    """The codes that a module names as `codes.NAME`."""
+    return {
+        node.attr
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "codes"
+    } & NAMES.keys()
+
+
+def test_every_code_is_in_the_table_once_and_nothing_else_is() -> None:
+    assert len(set(NAMES.values())) == len(NAMES)
+    assert list(remedies()) == sorted(NAMES.values())
+
+
+def test_every_code_has_a_cure_of_its_own() -> None:
+    for part in ("title", "cause", "cure"):
+        texts = [getattr(remedy, part) for remedy in remedies().values()]
+        assert all(texts)
+        assert len(set(texts)) == len(texts)
+
+
+def test_every_code_is_reported_somewhere() -> None:
+    used = set()
+    for path in (ROOT / "mcp_hub").rglob("*.py"):
+        if path.name != "codes.py":
+            text = path.read_text()
+            used |= {name for name in NAMES if re.search(rf"\b{name}\b", text)}
+    assert not NAMES.keys() - used
+
+
+def test_every_code_is_provoked_by_a_test() -> None:
+    provoked = set().union(*map(names_in, Path(__file__).parent.glob("test_provoked_by_*.py")))
+    assert not NAMES.keys() - provoked
+
+
+def test_the_page_of_the_codes_is_made_of_the_table() -> None:
+    assert (ROOT / PAGE).read_text() == page(), "run scripts/codes"
+
+
+@pytest.mark.parametrize("word", ["HUB-201", "hub-201", "201"])
+def test_explain_prints_cause_cure_and_section(word: str) -> None:
+    done = said("explain", word)
+    remedy = remedies()["HUB-201"]
+    shown = " ".join(done.out.split())
+    assert (done.code, done.err) == (0, "")
+    assert all(part in shown for part in ("HUB-201", remedy.title, remedy.cause, remedy.cure, anchor("HUB-201")))
+
+
+def test_explain_without_a_code_lists_all_of_them() -> None:
+    assert said("explain").out.splitlines() == [f"{code}  {one.title}" for code, one in remedies().items()]
+
+
+def test_explain_as_json_has_the_same_facts() -> None:
+    facts = json.loads(said("explain", "104", "--json").out)
+    assert facts == [
+        {
+            "code": "HUB-104",
+            "title": remedies()["HUB-104"].title,
+            "cause": remedies()["HUB-104"].cause,
+            "cure": remedies()["HUB-104"].cure,
+            "fix": remedies()["HUB-104"].fix,
+            "page": "docs/codes.md#hub-104",
+        }
+    ]
+
+
+@pytest.mark.parametrize("word", ["HUB-999", "x", "\x1b[31m"])
+def test_a_code_that_does_not_exist_is_refused(word: str) -> None:
+    done = said("explain", word)
+    assert (done.code, done.out) == (2, "")
+    assert "`mcp-hub explain` lists them all" in done.err
+    assert "\x1b" not in done.err

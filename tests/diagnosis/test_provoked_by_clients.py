@@ -1,0 +1,117 @@
+"""Files of client programs that do not start this hub as they should: each is told with the code of its cure."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub import codes
+from mcp_hub.diagnosis.installation import own_command
+from tests.diagnosis.looking import configured, findings, found, said, script
+from tests.fakes.client import fake
+
+HUB = str(own_command())
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a user who has Cursor and Codex."""
+    path = tmp_path / "home of a user"
+    (path / ".cursor").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(path))
+    monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "COPILOT_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return path
+
+
+def cursor(home: Path, **servers: Any) -> None:
+    (home / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+
+def entry(config: Path, command: str = HUB, **more: Any) -> dict[str, Any]:
+    return {"command": command, "args": ["serve", "--config", str(config)], **more}
+
+
+def told(config: Path, code: str) -> str:
+    """Returns what the doctor says with a code."""
+    return " ".join(one["text"] for one in findings(config) if one["code"] == code)
+
+
+def test_a_client_that_starts_this_hub_is_in_order(tmp_path: Path, home: Path) -> None:
+    journal = tmp_path / "journal"
+    config = configured(tmp_path, {"up": fake("--journal", str(journal))})
+    cursor(home, hub=entry(config))
+    assert said("check", "--config", str(config)).code == 0
+    started = len(journal.read_text().splitlines())
+    clients = [one for one in findings(config) if one["about"] == "Cursor"]
+    assert [one["level"] for one in clients] == ["ok"]
+    assert "starts the hub in" in clients[0]["text"]
+    again = len(journal.read_text().splitlines())
+    assert again == 2 * started, "the doctor itself connects to servers, the hub of the client does not"
+
+
+def test_a_file_of_a_client_that_is_broken(tmp_path: Path, home: Path) -> None:
+    (home / ".cursor" / "mcp.json").write_text('{"mcpServers": {')
+    assert codes.CLIENT_FILE_BROKEN in found(configured(tmp_path, {}))
+
+
+def test_clients_of_which_none_starts_the_hub(tmp_path: Path, home: Path) -> None:
+    cursor(home, other={"command": "true"})
+    assert "Cursor" in told(configured(tmp_path, {}), codes.CLIENT_WITHOUT_HUB)
+
+
+@pytest.mark.parametrize("command", ["/no/such/venv/bin/mcp-hub", "mcp-hub"])
+def test_a_hub_that_the_client_cannot_find(tmp_path: Path, home: Path, command: str) -> None:
+    config = configured(tmp_path, {})
+    cursor(home, hub=entry(config, command))
+    assert HUB in told(config, codes.CLIENT_COMMAND_MISSING)
+
+
+@pytest.mark.parametrize("args", [["serve", "--config", "/no/such/servers.yaml"], ["serve"]])
+def test_a_configuration_that_does_not_exist(tmp_path: Path, home: Path, args: list[str]) -> None:
+    cursor(home, hub={"command": HUB, "args": args})
+    assert codes.CLIENT_CONFIGURATION in found(configured(tmp_path, {}))
+
+
+def test_a_hub_that_is_switched_off_in_its_client(tmp_path: Path, home: Path) -> None:
+    config = configured(tmp_path, {})
+    (home / ".codex").mkdir()
+    toml = f"[mcp_servers.hub]\ncommand = {json.dumps(HUB)}\nargs = ['serve', '--config', {json.dumps(str(config))}]\n"
+    (home / ".codex" / "config.toml").write_text(f"{toml}enabled = false\n")
+    assert codes.CLIENT_HUB_OFF in found(config)
+
+
+def test_a_hub_that_does_not_start(tmp_path: Path, home: Path) -> None:
+    config = configured(tmp_path, {})
+    cursor(home, hub=entry(config, script(tmp_path, "mcp-hub", "#!/bin/sh\necho no module >&2\nexit 1\n")))
+    assert "no module" in told(config, codes.CLIENT_START_FAILED)
+
+
+def test_a_hub_that_starts_too_slowly(tmp_path: Path, home: Path) -> None:
+    """Codex waits ten seconds."""
+    config = configured(tmp_path, {})
+    (home / ".codex").mkdir()
+    slow = script(tmp_path, "mcp-hub", f'#!/bin/sh\nsleep 6\nexec {sys.executable} -m mcp_hub "$@"\n')
+    toml = f"[mcp_servers.hub]\ncommand = {json.dumps(slow)}\nargs = ['serve', '--config', {json.dumps(str(config))}]\n"
+    (home / ".codex" / "config.toml").write_text(toml)
+    assert codes.CLIENT_START_SLOW in found(config)
+
+
+def test_a_server_that_a_client_starts_beside_the_hub(tmp_path: Path, home: Path) -> None:
+    config = configured(tmp_path, {"up": fake()})
+    cursor(home, hub=entry(config), direct=fake())
+    assert "direct" in told(config, codes.CLIENT_DUPLICATES)
+
+
+def test_nothing_of_a_clients_file_controls_the_terminal_and_no_secret_is_shown(tmp_path: Path, home: Path) -> None:
+    config = configured(tmp_path, {})
+    cursor(home, **{"hub\x1b[31m": {**entry(config, "/no/\x1b]8;;x\x07mcp-hub"), "env": {"API_KEY": "canary-4711"}}})
+    done = said("doctor", "--config", str(config))
+    assert "canary-4711" not in done.out + done.err
+    assert "\x1b" not in done.out + done.err
+    assert "\x07" not in done.out + done.err

@@ -1,0 +1,167 @@
+"""Listeners that cannot be served: each refusal to start is told with the code of its cure."""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from mcp_hub import codes
+from tests.diagnosis.looking import configured, findings, found, said
+from tests.downstream.network.test_tls import certificate
+from tests.fakes.client import PATIENCE, fake
+
+WEAK, STRONG = "short", "t" * 32
+
+
+def refused(
+    directory: Path, *arguments: str, servers: dict[str, Any] | None = None, **root: Any
+) -> tuple[int, set[str]]:
+    """Serves a configuration that cannot be served; returns the exit code and the codes that it names."""
+    done = said("serve", *arguments, "--config", str(configured(directory, servers or {}, **root)))
+    return done.code, done.codes
+
+
+@pytest.mark.parametrize(
+    ("listen", "code"),
+    [
+        ({"host": "0.0.0.0"}, codes.TOKEN_MISSING),
+        ({"public_host": "hub.test"}, codes.TOKEN_MISSING),
+        ({"allowed_origins": ["null"]}, codes.TOKEN_MISSING),
+        ({"token": WEAK}, codes.TOKEN_WEAK),
+        ({"principals": {"a": STRONG, "b": STRONG}}, codes.TOKEN_WEAK),
+        ({"host": "0.0.0.0", "verify": {"jwt": {"issuer": "https://i.test", "audience": "hub",
+          "jwks_uri": "https://i.test/keys"}}}, codes.RESOURCE_MISSING),
+    ],
+)  # fmt: skip
+def test_a_listener_that_lets_anybody_in(
+    tmp_path: Path, listen: dict[str, Any], code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MCP_HUB_TOKEN", raising=False)
+    assert refused(tmp_path, "--http", listen=listen) == (2, {code})
+    assert code in found(configured(tmp_path, {}, listen=listen))
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert refused(tmp_path, "--http", "--port", str(port)) == (1, {codes.PORT_TAKEN})
+        told = [one for one in findings(configured(tmp_path, {}, listen={"port": port})) if one["code"]]
+    text = next(one["text"] for one in told if one["code"] == codes.PORT_TAKEN)
+    if sys.platform == "linux":
+        assert f"(process {os.getpid()})" in text
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "no-such-host.invalid"])
+def test_an_address_of_another_machine(tmp_path: Path, host: str) -> None:
+    code, told = refused(tmp_path, "--http", listen={"host": host, "token": STRONG})
+    assert (code, told) == (1, {codes.ADDRESS_FOREIGN})
+
+
+def limited(program: str, config: Path, limit: Callable[[], None]) -> set[str]:
+    """Returns the codes that a command reports with less rights."""
+    words = [sys.executable, "-m", "mcp_hub", *program.split(), "--config", str(config)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, preexec_fn=limit, check=False)
+    return {code for code in vars(codes).values() if isinstance(code, str) and f"[{code}]" in done.stdout + done.stderr}
+
+
+def as_a_user() -> None:
+    """Gives up the right of root to take ports below 1024."""
+    ctypes.CDLL(None).prctl(24, 10, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_NET_BIND_SERVICE
+
+
+def with_few_descriptors() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+
+
+def test_a_port_of_the_system(tmp_path: Path) -> None:
+    config = configured(tmp_path, {}, listen={"port": 1})
+    assert limited("serve --http", config, as_a_user) == {codes.PORT_FORBIDDEN}
+    assert codes.PORT_FORBIDDEN in limited("doctor", config, as_a_user)
+
+
+def test_few_descriptors(tmp_path: Path) -> None:
+    assert codes.FEW_DESCRIPTORS in limited(
+        "doctor", configured(tmp_path, {}, listen={"port": 0}), with_few_descriptors
+    )
+
+
+def test_options_of_a_network_without_one(tmp_path: Path) -> None:
+    assert refused(tmp_path, "--port", "9000") == (2, {codes.HTTP_OPTION_MISSING})
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda tls: {**tls, "cert": "no-such.pem"}, codes.TLS_FILE_UNREADABLE),
+        (lambda tls: {**tls, "cert": tls["key"]}, codes.TLS_FILE_WRONG),
+        (lambda tls: {**tls, "key": tls["other"]}, codes.TLS_FILE_WRONG),
+        (lambda tls: {**tls, "key": tls["locked"]}, codes.TLS_KEY_ENCRYPTED),
+    ],
+)
+def test_certificates_that_cannot_be_used(tmp_path: Path, change: Callable[[dict[str, str]], Any], code: str) -> None:
+    other = certificate(tmp_path, "other")["key"]
+    locked = certificate(tmp_path, "locked", b"password")["key"]
+    tls = change({**certificate(tmp_path), "other": other, "locked": locked})
+    listen = {"port": 0, "tls": {"cert": tls["cert"], "key": tls["key"]}}
+    assert refused(tmp_path, "--http", listen=listen) == (2, {code})
+    assert code in found(configured(tmp_path, {}, listen=listen))
+
+
+def dated(directory: Path, *, begins: int, ends: int) -> dict[str, str]:
+    """A certificate that is valid from and until so many days from now."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "hub")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now + datetime.timedelta(days=begins))
+        .not_valid_after(now + datetime.timedelta(days=ends, hours=1))
+        .sign(key, hashes.SHA256())
+    )
+    cert, private = directory / "dated.pem", directory / "dated.key"
+    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    pem, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, pem, plain))
+    private.chmod(0o600)
+    return {"cert": str(cert), "key": str(private)}
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "level", "text"),
+    [
+        (-30, -2, "fail", "expired"),
+        (2, 30, "fail", "not yet valid"),
+        (-30, 5, "warn", "ends in 5 days"),
+        (-30, 60, "ok", "valid for 60 days"),
+    ],
+)
+def test_when_a_certificate_ends(tmp_path: Path, begins: int, ends: int, level: str, text: str) -> None:
+    tls = dated(tmp_path, begins=begins, ends=ends)
+    told = [one for one in findings(configured(tmp_path, {}, listen={"port": 0, "tls": tls})) if text in one["text"]]
+    assert [one["level"] for one in told] == [level]
+    assert (told[0]["code"] == codes.TLS_EXPIRED) is (level != "ok")
+
+
+def test_a_required_server_that_is_not_there(tmp_path: Path) -> None:
+    dead = {"dead": {"command": "no-such-command", "required": True}, "good": fake()}
+    code, told = refused(tmp_path, "--http", "--port", "0", servers=dead)
+    assert (code, told) == (1, {codes.REQUIRED_FAILED})
+    assert codes.REQUIRED_FAILED in said("check", "--config", str(configured(tmp_path, dead))).codes
+    assert codes.REQUIRED_FAILED in found(configured(tmp_path, dead))

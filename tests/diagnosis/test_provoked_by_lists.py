@@ -1,0 +1,48 @@
+"""What servers list: each thing that a person should look at is told with the code of its cure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mcp_hub import codes
+from tests.diagnosis.looking import checked, configured, found, said
+from tests.fakes.client import fake
+from tests.policy.screen.test_the_screen_in_the_hub import entry
+
+
+def test_a_tool_that_differs_from_its_pin(tmp_path: Path) -> None:
+    late = tmp_path / "late"
+    config = configured(tmp_path, {"up": fake("--more-if", str(late))}, pins="warn")
+    assert said("pin", "--config", str(config)).code == 0
+    assert codes.PIN_DIFFERS not in checked(config)
+    late.touch()
+    assert codes.PIN_DIFFERS in checked(config)
+    assert codes.PIN_DIFFERS in found(config)
+
+
+def test_a_description_that_is_suspicious(tmp_path: Path) -> None:
+    config = configured(tmp_path, {"a": entry(tmp_path)})
+    assert codes.SCREEN_FLAGGED in checked(config)
+    assert codes.SCREEN_FLAGGED in found(config)
+
+
+def test_a_tool_that_is_not_valid(tmp_path: Path) -> None:
+    config = configured(tmp_path, {"up": fake("--bad-tool")})
+    assert codes.ITEM_LEFT_OUT in checked(config)
+    assert codes.ITEM_LEFT_OUT in found(config)
+
+
+@pytest.mark.parametrize(("on_conflict", "level"), [("keep_first", "warn"), ("raise", "fail")])
+def test_a_name_that_two_servers_have(tmp_path: Path, on_conflict: str, level: str) -> None:
+    config = configured(tmp_path, {"a": fake(namespace=""), "b": fake(namespace="")}, on_conflict=on_conflict)
+    assert codes.NAME_TAKEN in checked(config)
+    facts = json.loads(said("doctor", "--json", "--config", str(config)).out)
+    found = [one for section in facts["sections"] for one in section["findings"] if one["code"] == codes.NAME_TAKEN]
+    assert level in {one["level"] for one in found}
+
+
+def test_names_that_are_easily_confused(tmp_path: Path) -> None:
+    assert codes.NAME_CONFUSABLE in checked(configured(tmp_path, {"a": fake(), "A": fake()}))

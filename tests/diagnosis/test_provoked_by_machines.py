@@ -1,0 +1,137 @@
+"""The hub's own files, hubs that run, PATH and the browser: each fault is told with the code of its cure."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub import codes
+from mcp_hub.diagnosis.installation import own_command
+from mcp_hub.hub.hub_status import running_hubs
+from tests.diagnosis.looking import configured, findings, found, script
+from tests.fakes.client import HUB, PATIENCE, fake, spawned
+
+pytestmark = pytest.mark.anyio
+
+
+def test_a_cache_that_is_open_to_others(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir(mode=0o755)
+    (tmp_path / "cache").chmod(0o755)
+    config = configured(tmp_path, {}, cache_dir="cache")
+    assert codes.STATE_NOT_PRIVATE in found(config)
+    found(config, "--fix", "--yes")
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+    assert codes.STATE_NOT_PRIVATE not in found(config)
+
+
+@pytest.mark.parametrize("root", [{"cache_dir": "file/cache"}, {"state_file": "file/state"}, {"token_dir": "file"}])
+def test_a_place_that_cannot_be_written(tmp_path: Path, root: dict[str, Any]) -> None:
+    (tmp_path / "file").write_text("")
+    assert codes.STATE_NOT_WRITABLE in found(configured(tmp_path, {}, **root))
+
+
+def posing(path: Path, answer: bytes) -> socket.socket:
+    """Listens as a hub does, and answers every status request alike; with b"" it never answers."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(str(path))
+    listening.listen()
+
+    def serve() -> None:
+        held = []
+        try:
+            while True:
+                accepted, _ = listening.accept()
+                held.append(accepted)
+                if answer:
+                    accepted.sendall(answer)
+                    accepted.close()
+        except OSError:
+            return
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listening
+
+
+def test_a_hub_that_does_not_answer(tmp_path: Path, run_dir: Path) -> None:
+    with posing(run_dir / "4711.sock", b""):
+        told = findings(configured(tmp_path, {}))
+    assert [one["about"] for one in told if one["code"] == codes.HUB_SILENT] == ["hub 4711"]
+
+
+def test_a_hub_of_another_version(tmp_path: Path, run_dir: Path) -> None:
+    facts = {"pid": 4711, "version": "0.0.1", "config": "/x", "serving": ["stdio"], "servers": []}
+    with posing(run_dir / "4711.sock", json.dumps(facts).encode()):
+        assert codes.HUB_OUTDATED in found(configured(tmp_path, {}))
+
+
+async def until_found(config: Path, code: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while code not in await asyncio.to_thread(found, config):
+            await asyncio.sleep(0)
+
+
+async def test_a_hub_that_does_not_use_the_file_as_it_is(tmp_path: Path, run_dir: Path) -> None:
+    config = configured(tmp_path, {"up": fake()})
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        await client.initialize()
+        config.write_text("{")
+        await until_found(config, codes.FILE_NOT_IN_FORCE)
+
+
+async def test_a_server_of_a_running_hub_that_does_not_answer_pings(tmp_path: Path, run_dir: Path) -> None:
+    switch = tmp_path / "hang"
+    config = configured(tmp_path, {"up": fake("--hang-if", str(switch), health={"ping": "1s"})})
+    other = configured(tmp_path / "run", {})
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        await client.initialize()
+        await client.request("tools/list")
+        switch.touch()
+        await until_found(other, codes.PING_UNANSWERED)
+
+
+async def test_a_socket_of_a_hub_that_was_killed(tmp_path: Path, run_dir: Path) -> None:
+    config = configured(tmp_path, {})
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        await client.initialize()
+        async with asyncio.timeout(PATIENCE):
+            while not (hubs := list(running_hubs())):
+                await asyncio.sleep(0)
+        os.kill(hubs[0]["pid"], signal.SIGKILL)
+        await client.process.wait()
+    (left,) = run_dir.glob("*.sock")
+    assert codes.SOCKET_LEFT_OVER in await asyncio.to_thread(found, config)
+    assert left.exists()
+    await asyncio.to_thread(found, config, "--fix", "--yes")
+    assert not left.exists()
+
+
+def test_a_command_that_is_not_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configured(tmp_path, {})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert codes.NOT_ON_PATH in found(config)
+    script(tmp_path, "mcp-hub", "#!/usr/bin/env node\n")
+    assert codes.OTHER_ON_PATH in found(config)
+    monkeypatch.setenv("PATH", f"{own_command().parent}{os.pathsep}{tmp_path}")
+    assert not {codes.NOT_ON_PATH, codes.OTHER_ON_PATH} & found(config)
+    script(tmp_path, "mcp-hub", f"#!{sys.executable}\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not {codes.NOT_ON_PATH, codes.OTHER_ON_PATH} & found(config)
+
+
+def test_a_browser_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_HUB_CHROMIUM", str(tmp_path / "no-such-browser"))
+    assert codes.BROWSER_MISSING in found(configured(tmp_path, {"web": {"builtin": "browser"}}))
+
+
+def test_a_browser_without_its_sandbox(tmp_path: Path) -> None:
+    told = codes.BROWSER_UNBOXED in found(configured(tmp_path, {"web": {"builtin": "browser"}}))
+    assert told is (os.getuid() == 0)

@@ -1,0 +1,98 @@
+"""Servers on a network that do not answer as they should: each failure is told with the code of its cure."""
+
+from __future__ import annotations
+
+import socket
+from email.utils import formatdate
+from pathlib import Path
+from time import time
+
+import pytest
+
+from mcp_hub import codes
+from tests.diagnosis.looking import answering, checked, configured, findings, found, http, unused_port
+from tests.downstream.network.test_tls import certificate
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (http("404 Not Found"), codes.NO_MCP_HERE),
+        (http("405 Method Not Allowed"), codes.NO_MCP_HERE),
+        (http("200 OK", b"<html><title>Hello</title></html>", Content_Type="text/html"), codes.NO_MCP_HERE),
+        (http("500 Internal Server Error", b"oops"), codes.SERVER_FAILED),
+        (http("429 Too Many Requests"), codes.RATE_LIMITED),
+        (http("308 Permanent Redirect", Location="https://elsewhere.test/mcp"), codes.REDIRECTED),
+        (http("307 Temporary Redirect", Location="http://127.0.0.1:{port}/mcp"), codes.REDIRECTED),
+        (http("400 Bad Request", b"The plain HTTP request was sent to HTTPS port"), codes.TLS_WANTED),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", codes.NOT_HTTP),
+        (b"", codes.NOT_HTTP),
+        (http("401 Unauthorized", WWW_Authenticate="Bearer"), codes.SIGN_IN_NEEDED),
+        (http("403 Forbidden"), codes.ACCESS_REFUSED),
+    ],
+)
+def test_a_server_that_answers_something_else(tmp_path: Path, answer: bytes, code: str) -> None:
+    with answering(answer) as url:
+        path = configured(tmp_path, {"a": {"url": url, "transport": "http"}})
+        assert code in checked(path)
+        assert code in found(path)
+
+
+@pytest.mark.parametrize("answer", [http("200 OK", b"{}", Content_Type="text/plain"), http("404 Not Found")])
+def test_an_event_stream_that_is_none(tmp_path: Path, answer: bytes) -> None:
+    with answering(answer) as url:
+        assert codes.NO_MCP_HERE in checked(configured(tmp_path, {"a": {"url": url, "transport": "sse"}}))
+
+
+def test_a_key_that_is_not_accepted(tmp_path: Path) -> None:
+    with answering(http("401 Unauthorized", WWW_Authenticate="Bearer")) as url:
+        entry = {"url": url, "transport": "http", "headers": {"Authorization": "Bearer ${KEY:-expired}"}}
+        assert codes.CREDENTIALS_REFUSED in checked(configured(tmp_path, {"a": entry}))
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("http://no-such-host.invalid/mcp", codes.HOST_UNKNOWN),
+        ("http://127.0.0.1:PORT/mcp", codes.CONNECTION_REFUSED),
+    ],
+)
+def test_a_server_that_is_not_there(tmp_path: Path, url: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = configured(tmp_path, {"a": {"url": url.replace("PORT", str(unused_port()))}})
+    assert code in checked(path)
+    assert codes.PROXY_UNUSED not in found(path)
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:secret@127.0.0.1:3128")
+    with_proxy = findings(path)
+    assert {code, codes.PROXY_UNUSED} <= {finding["code"] for finding in with_proxy}
+    assert "secret" not in str(with_proxy)
+
+
+def test_an_address_that_takes_no_connection(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, socket.socket() as first:
+        first.connect(listening.getsockname())  # takes the only place in the queue
+        waiting = [socket.socket() for _ in range(3)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(listening.getsockname())
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        path = configured(tmp_path, {"a": {"url": url, "deadlines": {"connect": "4s"}}})
+        assert codes.CONNECT_LATE in checked(path)
+        for one in waiting:
+            one.close()
+
+
+def test_a_certificate_that_nobody_knows(tmp_path: Path) -> None:
+    with answering(http("404 Not Found"), certificate(tmp_path)) as url:
+        assert codes.CERTIFICATE_REFUSED in checked(configured(tmp_path, {"a": {"url": url}}))
+
+
+def test_a_port_that_does_not_speak_tls(tmp_path: Path) -> None:
+    with answering(http("400 Bad Request")) as url:
+        path = configured(tmp_path, {"a": {"url": url.replace("http:", "https:")}})
+        assert codes.TLS_UNKNOWN in checked(path)
+
+
+@pytest.mark.parametrize(("offset", "wrong"), [(7200, True), (-7200, True), (0, False)])
+def test_a_clock_that_differs_from_that_of_servers(tmp_path: Path, offset: int, wrong: bool) -> None:
+    with answering(http("404 Not Found", Date=formatdate(time() + offset, usegmt=True))) as url:
+        assert (codes.CLOCK_WRONG in found(configured(tmp_path, {"a": {"url": url}}))) is wrong
