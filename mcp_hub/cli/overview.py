@@ -78,7 +78,7 @@ def _next_steps(facts: Json) -> Iterator[tuple[str, str]]:
     if configuration["path"] is None:
         yield "mcp-hub setup", "finds the servers of your clients, or begins with a first file; shows it and asks"
     else:
-        yield "mcp-hub check", "connects to every server and says what works"
+        yield "mcp-hub doctor", "looks at the servers and this machine, and says what to do"
         if configuration["problem"] is None:
             yield "mcp-hub tools", "lists what a client sees"
             without = [one["client"] for one in facts["clients"] if not one["has_hub"]]

@@ -303,10 +303,10 @@ class Setup:
         for trial in trials:
             if trial.wants_sign_in:
                 yield f"  mcp-hub login {printable(trial.id, 100)}  signs in to it"
-        yield "  mcp-hub tools  lists the tools that a client sees"
-        yield "  mcp-hub check  says again what works, and why something does not"
+        yield "  mcp-hub tools   lists the tools that a client sees"
+        yield "  mcp-hub doctor  looks at the servers and this machine, and says what to do"
         if not plan.empty:
-            yield "  mcp-hub undo   takes all of this back"
+            yield "  mcp-hub undo    takes all of this back"
 
 
 def _width(names: Iterable[str]) -> int:

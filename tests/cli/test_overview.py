@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_used_is_named_with_its_first_problem(
     file.chmod(0o600)
     found = facts(capsys)
     assert "needs exactly one of" in found["configuration"]["problem"]
-    assert found["next"][0]["command"] == "mcp-hub check"
+    assert found["next"][0]["command"] == "mcp-hub doctor"
     assert main([]) == 0
     assert "servers.yaml cannot be used: " in capsys.readouterr().out
 
