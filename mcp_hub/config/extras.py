@@ -21,7 +21,7 @@ _PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = {
     "oauth": ("aiohttp", "httpx2", "mcp", "mcp_types"),
     "verify": ("fastmcp", "httpx2"),
     "keyring": ("keyring",),
-    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
+    "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),
 }
 """Extra -> the packages of it that are imported."""
 OF_BUILTINS: Final[Mapping[str, Extra]] = {"web": "web", "native": "web", "browser": "browser"}

@@ -250,7 +250,10 @@ async def uses_keyring(environment: Environment, directory: Path) -> None:
 
 async def uses_otel(environment: Environment, directory: Path) -> None:
     with collecting() as collector:
-        async with serves(environment, write_config(directory, {"up": fake()}, tracing=collector.url)) as client:
+        config = write_config(directory, {"up": fake()}, tracing=collector.url)
+        done = environment.run("mcp-hub", "check", "--config", config)
+        assert commands(done.stdout + done.stderr) == set()
+        async with serves(environment, config) as client:
             assert await client.text("up__echo", {"text": "traced"}) == "traced"
         assert "execute_tool up__echo" in {span.name for span in collector.wait(1)}
 

@@ -168,6 +168,7 @@ async def test_only_existing_routes_are_served(tmp_path: Path) -> None:
         visiting(base, "handshake") as visitor,
     ):
         assert await visitor.names("tools/list") == ["up__look"]
+        await visitor.ask("tools/call", {"name": "up__look"})  # opens the conversation of this era
         before = len(server.requests)
         for path in NOWHERE:
             for method in ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
