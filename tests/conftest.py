@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -53,3 +54,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def log_is_set_up_as_before() -> Iterator[None]:
+    """Undoes what a command does to the log, when a test runs it in its own process."""
+    log = logging.getLogger("mcp_hub")
+    before = log.level, log.propagate, log.handlers[:], logging.root.handlers[:]
+    yield
+    log.setLevel(before[0])
+    log.propagate, log.handlers[:] = before[1:3]
+    for added in [handler for handler in logging.root.handlers if handler not in before[3]]:
+        logging.root.removeHandler(added)
