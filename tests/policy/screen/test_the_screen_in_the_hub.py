@@ -224,7 +224,7 @@ def test_check_shows_every_flag_and_whether_it_keeps_something_back(tmp_path: Pa
     } <= found
     text = run("check", "--config", str(config)).stdout
     assert "tool see\\u202e: screen: bidi-characters in its name" in text
-    assert "; it is kept back\n" in text
+    assert "; it is kept back [HUB-902]\n" in text
 
 
 def test_the_whole_poisoned_corpus_is_shown_by_check(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ async def test_an_abandoned_generator_is_closed_in_its_own_thread() -> None:
 
 async def test_a_blocking_function_does_not_keep_its_loop_or_the_end_of_its_process() -> None:
     entered, released = threading.Event(), threading.Event()
+    before = threading.enumerate()
 
     def block() -> str:
         entered.set()
@@ -121,7 +122,8 @@ async def test_a_blocking_function_does_not_keep_its_loop_or_the_end_of_its_proc
     running = asyncio.create_task(chunks_of(block))
     while not entered.is_set():
         await asyncio.sleep(0)
-    assert [thread.daemon for thread in threading.enumerate() if thread.name == "tool"] == [True]
+    started = [thread for thread in threading.enumerate() if thread not in before]
+    assert [thread.daemon for thread in started if thread.name == "tool"] == [True]
     assert await chunks_of(lambda: "other", name="other") == [("other", False)]
     released.set()
     assert await running == [("done", False)]

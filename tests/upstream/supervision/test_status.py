@@ -66,7 +66,9 @@ async def test_each_server_is_shown_with_its_state_its_last_error_and_its_stderr
         pid = int(await client.text("lost__pid"))
         dead.touch()
         os.kill(pid, signal.SIGKILL)
-        found = await until(client, lambda servers: servers["lost"]["failures"] >= 2)
+        found = await until(
+            client, lambda servers: servers["lost"]["failures"] >= 2 and servers["dying"]["problem"] is not None
+        )
         assert {id: found[id]["state"] for id in ("good", "hanging", "off")} == {
             "good": "ready",
             "hanging": "connecting",
