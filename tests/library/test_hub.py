@@ -161,7 +161,7 @@ def test_a_call_returns_the_servers_result_unchanged(hub: Hub) -> None:
 
 def test_rules_apply_to_calls_of_a_program(hub: Hub) -> None:
     assert text(hub.call_sync("guarded", "echo", {"text": "mine"})) == "preset"
-    assert code(hub.call_sync("fake", "add", {"b": [1]})) == "invalid_parameters"
+    assert code(hub.call_sync("fake", "add", {"b": [1, 2]})) == "invalid_parameters"
     with pytest.raises(UnknownName):
         hub.call_sync("other", "add", {"a": 1, "b": 2})
     assert ("other", "add") not in [(card.server, card.name) for card in hub.list_sync()]
