@@ -6,9 +6,9 @@ import re
 from typing import Final
 
 Order = tuple[tuple[int, ...], int, tuple[tuple[int, str], ...]]
-"""The numbers of the release without zeros at the end, whether it is final or later, and what follows."""
+"""The epoch and the numbers of the release without zeros at the end, whether it is final or later, and what follows."""
 
-_VERSION: Final = re.compile(r"v?(?:\d+!)?(\d+(?:\.\d+)*)(.*)", re.DOTALL)
+_VERSION: Final = re.compile(r"v?(?:(\d+)!)?(\d+(?:\.\d+)*)(.*)", re.DOTALL)
 _POST: Final = re.compile(r"[.-]?post\d*", re.IGNORECASE)
 
 
@@ -17,10 +17,10 @@ def order_of(version: str) -> Order:
     found = _VERSION.fullmatch(version)
     if found is None:
         return (), 0, ((0, version),)
-    numbers = [int(part[:30]) for part in found[1].split(".")]
+    numbers = [int((found[1] or "0")[:30]), *(int(part[:30]) for part in found[2].split("."))]
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
-    rest = found[2].partition("+")[0]
+    rest = found[3].partition("+")[0]
     parts = tuple((int(part[:30]), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|[A-Za-z]+", rest))
     state = 1 if not rest else 2 if _POST.match(rest) else 0
     return tuple(numbers), state, parts

@@ -114,7 +114,7 @@ def test_versions_are_ordered_as_npm_and_pypi_order_them() -> None:
             "1.10.0",
             "2.0",
         ],
-        ["1.0a1", "1.0b1", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "2025.4.25", "2026.8.31", "2026.10.19"],
+        ["1.0a1", "1.0b1", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "2025.4.25", "2026.8.31", "2026.10.19", "1!0.5"],
     ):
         assert sorted(reversed(versions), key=order_of) == versions
     assert not is_newer("1.0", "1.0.0")
