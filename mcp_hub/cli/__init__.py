@@ -133,7 +133,9 @@ def _make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, argparse.
     for name, text in COMMANDS.items():
         added = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", **described)
         if name == chosen:
-            import_module(f"mcp_hub.cli.{name}").add_arguments(added)
+            module = import_module(f"mcp_hub.cli.{name}")
+            module.add_arguments(added)
+            added.epilog = f"{module.EXAMPLES}\n\n{EXIT_CODES}"
             added.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: all")
             command = added
     return parser, command

@@ -58,7 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     text = "the command that starts the server, with all of its words; nothing else can follow"
     parser.add_argument("--command", metavar="WORD", dest="command_line", nargs=argparse.REMAINDER, help=text)
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
 
 
 def run(options: argparse.Namespace) -> int:

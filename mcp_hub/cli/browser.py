@@ -27,7 +27,6 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub browser [status|install] [--json] [--config F]`."""
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     words = parser.add_argument("what", nargs="?", choices=("status", "install"), default="status")
     words.help = "status (default): say which browser would be used; install: download a Chromium of Playwright's"
     text = "configuration file whose browser.executable counts (default: the one `serve` would use, if there is one)"

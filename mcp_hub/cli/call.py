@@ -54,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     `SERVER TOOL` may stand for NAME. An ARGUMENT is `key=value`, a JSON object, `@FILE` or `-`.
     """
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on (may be repeated)")

@@ -30,7 +30,6 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub check [--config F] [--strict] [--json]`."""
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     parser.add_argument("--strict", action="store_true", help="exit with 1 if any server fails, not only if all do")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")

@@ -18,7 +18,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 PROGRAMS: Final = ("mcp-hub", "mcp-hub-gateway")
 ANSWER_WITHIN: Final = 3.0
 """Seconds after which a shell gets no names of tools."""
-HOW: Final = """to use it:
+EXAMPLES: Final = """to use it:
   bash  echo 'eval "$(mcp-hub completion bash)"' >> ~/.bashrc
   zsh   echo 'eval "$(mcp-hub completion zsh)"' >> ~/.zshrc     (below the line with compinit)
   fish  mcp-hub completion fish > ~/.config/fish/completions/mcp-hub.fish"""
@@ -29,7 +29,6 @@ Completer = Callable[..., Iterable[str]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub completion SHELL`."""
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
-    parser.epilog = f"{HOW}\n\n{parser.epilog}"
 
 
 def run(options: argparse.Namespace) -> int:

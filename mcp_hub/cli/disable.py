@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from mcp_hub.cli.enable import add_arguments, switch
 
 __all__ = ["add_arguments", "run"]
+
+EXAMPLES: Final = """example:
+  mcp-hub disable time"""
 
 
 def run(options: argparse.Namespace) -> int:

@@ -41,7 +41,6 @@ _WORDS: Final = {"ok": "ok", "warn": "warn", "fail": "FAIL"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub doctor [--config F] [--fix [--yes | --confirm T]] [--json]`."""
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     parser.add_argument("--fix", action="store_true", help="repair what can be undone: rights of files, leftovers")
     add_confirmation_arguments(parser)

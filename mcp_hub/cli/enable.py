@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from mcp_hub.cli import OK, json_text
 from mcp_hub.cli.add import RELOADS
@@ -11,14 +12,15 @@ from mcp_hub.cli.startup import add_config_arguments, path_to_edit, set_up_loggi
 from mcp_hub.editing.server_file import ServerFile
 from mcp_hub.text import printable
 
+EXAMPLES: Final = """example:
+  mcp-hub enable time"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub enable SERVER [--json] [--config F]`."""
     parser.add_argument("server", help="name of its entry")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_config_arguments(parser)
-    command = parser.prog.rpartition(" ")[2]
-    parser.epilog = f"example:\n  mcp-hub {command} time\n\n{parser.epilog or ''}"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,7 +36,7 @@ def switch(options: argparse.Namespace, *, on: bool) -> int:
     plan = Plan((file.edit(),), facts={"server": options.server, "enabled": on})
     shown, state = printable(options.server, 100), "on" if on else "off"
     if plan.empty:
-        print(json_text({**plan.as_json(), "done": False}) if options.json else f"{shown} is {state} already")
+        print(json_text({**plan.as_json(), "done": True}) if options.json else f"{shown} is {state} already")
         return OK
     options.yes, options.confirm = True, None  # the command names what it does, and one key is taken back as easily
     code = carry_out(plan, options, ["mcp-hub", "enable" if on else "disable", options.server])

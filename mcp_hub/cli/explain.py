@@ -20,7 +20,6 @@ WIDTH = 100
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub explain [CODE...] [--json]`."""
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     parser.add_argument("code", nargs="*", metavar="CODE", help="a code such as HUB-201, or its number (default: all)")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 

@@ -36,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         _print_table(found, files, notes)
     if not found.added:
         if options.json:
-            print(json_text({**plan.as_json(), "done": False}))
+            print(json_text({**plan.as_json(), "done": bool(found.servers)}))
         return OK if found.servers else FAILED
     code = carry_out(plan, options, ["mcp-hub", "import", *options.sources], question="Write this?")
     if code == OK and not options.json:

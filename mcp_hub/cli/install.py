@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
 
 
 def run(options: argparse.Namespace) -> int:

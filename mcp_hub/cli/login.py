@@ -47,7 +47,6 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub login SERVER [--no-browser] [--timeout T] [--config F]`."""
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     parser.add_argument("server", help="id of the server in the configuration")
     parser.add_argument("--no-browser", action="store_true", help="only print the address to open")
     parser.add_argument("--timeout", type=_duration, default=USER_WAIT, help="how long to wait for you (default: 5m)")

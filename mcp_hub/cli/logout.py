@@ -22,7 +22,6 @@ EXAMPLES = """example:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub logout SERVER [--config F]`."""
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     parser.add_argument("server", help="id of the server in the configuration")
     add_config_arguments(parser)
 

@@ -43,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     `--show` and `--diff` change nothing, and so need no confirmation.
     """
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     parser.add_argument("servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are on)")
     what = parser.add_mutually_exclusive_group()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from mcp_hub.cli import OK
 from mcp_hub.cli.add import RELOADS
@@ -12,6 +13,10 @@ from mcp_hub.editing.journal import Journal
 from mcp_hub.editing.server_file import ServerFile
 from mcp_hub.text import printable
 
+EXAMPLES: Final = """examples:
+  mcp-hub remove time
+  mcp-hub remove time --yes"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub remove SERVER [--yes | --confirm TOKEN] [--json] [--config F]`."""
@@ -19,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
-    parser.epilog = f"examples:\n  mcp-hub remove time\n  mcp-hub remove time --yes\n\n{parser.epilog or ''}"
 
 
 def run(options: argparse.Namespace) -> int:

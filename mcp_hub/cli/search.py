@@ -31,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub search WORD [--json]`."""
     parser.add_argument("word", help="part of a name; in the bundled list also of a description")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
 
 
 def run(options: argparse.Namespace) -> int:

@@ -114,7 +114,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     Further arguments select what is served.
     """
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")

@@ -55,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.json:
         print("\n".join(setup.lines()), flush=True)
     if plan.empty:
-        return setup.end(plan, [], done=True)
+        return setup.end(plan, [])
     for edit in plan.edits:
         edit.check()  # what would be refused is refused before anybody is asked
     code = confirm(plan, options, setup.question())
@@ -254,7 +253,7 @@ class Setup:
             except StaleEdit as error:
                 print(error, file=sys.stderr)
                 code = STALE
-        return self.end(plan, trials, done=True) if code == OK else code
+        return self.end(plan, trials) if code == OK else code
 
     def _new_ids(self) -> set[str]:
         """Returns the servers whose command lines were shown."""
@@ -270,12 +269,12 @@ class Setup:
             return []
         return await try_servers(servers, config, CatalogCache(config.cache_dir or default_directory()))
 
-    def end(self, plan: Plan, trials: Sequence[Trial], *, done: bool) -> int:
+    def end(self, plan: Plan, trials: Sequence[Trial]) -> int:
         """Prints what was done and what comes next. Returns the exit code."""
         failed = bool(trials) and all(trial.problem is not None and not trial.wants_sign_in for trial in trials)
         if self._options.json:
             checked = [trial.as_json() for trial in trials]
-            print(json_text({**plan.as_json(), "checked": checked, "done": done}))
+            print(json_text({**plan.as_json(), "checked": checked, "done": True}))
         else:
             print("\n".join(self._closing(plan, trials)))
         return FAILED if failed else OK

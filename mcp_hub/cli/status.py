@@ -23,7 +23,6 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub status [--config F] [--json]`."""
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser, "only hubs that serve this file (may be repeated: that serve all of them)")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON, a list with one object per hub")
 

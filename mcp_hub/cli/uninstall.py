@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("client", metavar="CLIENT", help=f"one of {', '.join(BY_ID)}")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
 
 
 def run(options: argparse.Namespace) -> int:

@@ -40,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
-    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"{printable(one.id, 100)}: {one.why}", file=sys.stderr)
     if not updates:
         if options.json:
-            print(json_text({"updates": [], "done": False, **_unknown_facts(unknown)}))
+            print(json_text({"updates": [], "done": not unknown, **_unknown_facts(unknown)}))
         else:
             print("nothing that is pinned has a newer version")
         return FAILED if unknown else OK

@@ -72,7 +72,7 @@ def test_nothing_newer_is_nothing_to_do(person: Person, loopback: Loopback) -> N
     assert person.run("update") == OK
     assert "nothing that is pinned has a newer version" in person.out
     assert person.run("update", "--json") == OK
-    assert json.loads(person.out) == {"updates": [], "done": False, "unknown": []}
+    assert json.loads(person.out) == {"updates": [], "done": True, "unknown": []}
 
 
 def test_one_server_alone_is_updated_and_an_unknown_one_is_refused(person: Person, loopback: Loopback) -> None:
