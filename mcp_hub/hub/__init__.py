@@ -58,6 +58,7 @@ class Engine:
         self._services = services = parts.services
         self.info, self.children, self.metrics = services.info, services.children, services.metrics
         self.catalogs, self.uris, self.clients = services.catalogs, services.uris, services.clients
+        self.tap, self.labels = services.tap, services.labels
         self.place = parts.place
         self._generations = parts.generations
         self._screening = parts.screening

@@ -27,7 +27,7 @@ from mcp_hub.oauth import TokenRegistry
 from mcp_hub.oauth.token_store import TokenStoreError
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
 from mcp_hub.policy import Call, Json, PolicyParts
-from mcp_hub.policy.call_record import RecordLabels
+from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import KEYS, make_rules
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.long_results import LongResults
@@ -123,6 +123,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         ),
         starts=StartLimiter(),
         labels=RecordLabels(),
+        tap=RecordTap(),
         used=UsedLabels(),
         token_writes=PendingWrites(TokenStoreError),
         tracer_provider=options.get("tracer_provider"),
@@ -189,6 +190,7 @@ def build_generation(
         long_results=services.long_results,
         pinned=pinned,
         measure=services.metrics.record,
+        tap=services.tap,
         in_program=services.functions is not None,
     )
     generation.rules = make_rules(
