@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest
 from mcp_hub.downstream.page.state import may_see
+from mcp_hub.downstream.page.static_files import CONFINED
 from mcp_hub.protocol.frames import encode
 from mcp_hub.transport.http1.exchange import EVENTS
 
@@ -64,7 +65,7 @@ class UpdatesPart:
         asked.request.watch(news.set)
         stream = _Stream(self, session, self._begin_at(asked))
         try:
-            await reply.start([(b"cache-control", b"no-store")])
+            await reply.start(CONFINED)
             await reply.write(b": connected\n\n")
             while not session.ended and not asked.request.disconnected:
                 data = await stream.changes()
