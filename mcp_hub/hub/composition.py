@@ -23,6 +23,7 @@ from mcp_hub.hub.generations import Generation, Generations, SharedServices
 from mcp_hub.hub.internal_servers import InternalServers, built_in_settings
 from mcp_hub.hub.relay import Relay
 from mcp_hub.hub.self_description import NestedHubs
+from mcp_hub.hub.server_switch import ServerSwitch
 from mcp_hub.oauth import TokenRegistry
 from mcp_hub.oauth.token_store import TokenStoreError
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
@@ -68,6 +69,7 @@ class Parts(msgspec.Struct, frozen=True):
     generations: Generations
     place: NestedHubs
     screening: BackgroundScreening
+    switch: ServerSwitch
 
 
 class EngineOptions(TypedDict, total=False):
@@ -135,7 +137,8 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         lambda caller: catalogs.of(caller).upstreams,
         lambda callers: catalogs.tell(frozenset({TOOLS}), callers.__contains__),
     )
-    return Parts(services, generations, place, BackgroundScreening(generations.screen))
+    switch = ServerSwitch(generations, partial(_anew, services), catalogs.changed)
+    return Parts(services, generations, place, BackgroundScreening(generations.screen), switch)
 
 
 def _task_ids(kept: CatalogCache | None) -> Callable[[], TaskIds]:
@@ -209,17 +212,27 @@ def _upstreams(
         if known is not None and not known.left_out and _is_kept(known, made_from):
             found[server.id] = known
             continue
-        found[server.id] = Upstream(
-            server,
-            dialer,
-            services.info,
-            services.clients,
-            services.starts,
-            services.kept,
-            services.catalogs.changed,
-            made_from,
-        )
+        found[server.id] = _upstream(services, dialer, server, made_from)
     return found
+
+
+def _upstream(services: SharedServices, dialer: LinkDialer, server: Server, made_from: tuple[Any, ...]) -> Upstream:
+    return Upstream(
+        server,
+        dialer,
+        services.info,
+        services.clients,
+        services.starts,
+        services.kept,
+        services.catalogs.changed,
+        made_from,
+    )
+
+
+def _anew(services: SharedServices, generation: Generation, server: Server) -> Upstream:
+    """Returns another upstream for an entry of a generation in force."""
+    made_from = _made_from(server, generation.config, services.environ)
+    return _upstream(services, generation.dialer, server, made_from)
 
 
 def _is_kept(known: Upstream, made_from: tuple[Any, ...]) -> bool:
