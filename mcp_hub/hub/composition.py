@@ -31,6 +31,7 @@ from mcp_hub.policy import Call, Json, PolicyParts
 from mcp_hub.policy.call_record import RecordLabels
 from mcp_hub.policy.chain import KEYS, make_rules
 from mcp_hub.policy.data_flow import UsedLabels
+from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, pin_mode, pins_file, read_pins
 from mcp_hub.policy.screen import BackgroundScreening
@@ -100,7 +101,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
     one_client = options.get("one_client", False)
     info: dict[str, Any] = {"name": HUB_NAME, "title": HUB_NAME, "version": VERSION}
     catalogs = Catalogs(info)
-    uris = UriMap(catalogs.of)
+    uris, labels = UriMap(catalogs.of), RecordLabels()
 
     def sees(caller: Hashable | None, upstream: str) -> bool:
         return profile_of(caller) is None or upstream in catalogs.of(caller).upstreams
@@ -124,8 +125,9 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
             config.files, os.environ if environ is None else environ, config.max_hub_depth, identity_key
         ),
         starts=StartLimiter(),
-        labels=RecordLabels(),
+        labels=labels,
         used=UsedLabels(),
+        times=StepTimes(labels),
         token_writes=PendingWrites(TokenStoreError),
         tracer_provider=options.get("tracer_provider"),
         functions=functions,
@@ -193,6 +195,7 @@ def build_generation(
         pinned=pinned,
         measure=services.metrics.record,
         in_program=services.functions is not None,
+        times=services.times,
     )
     generation.rules = make_rules(
         parts,

@@ -24,6 +24,7 @@ from mcp_hub.policy import Json
 from mcp_hub.policy.call_record import RecordLabels
 from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.data_flow import UsedLabels
+from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher
 from mcp_hub.policy.screen import ScreenReview
@@ -230,6 +231,8 @@ class SharedServices(msgspec.Struct, frozen=True):
     labels: RecordLabels
     used: UsedLabels
     """Data-flow labels that each session has used so far."""
+    times: StepTimes
+    """How long each policy took, while somebody watches."""
     token_writes: PendingWrites
     tracer_provider: Any = None
     """OpenTelemetry's, to be used in place of the configured exporter."""
