@@ -97,8 +97,9 @@ class Feed:
         self._watched = self._clock()
         if self.since is None:
             self.since = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            tap = self._hub.tap
+            tap, times = self._hub.tap, self._hub.times
             tap.told = self.take
+            times.watch()
             self._check = asyncio.get_running_loop().call_later(UNWATCHED_FOR, self._end_unwatched)
 
     def _end_unwatched(self) -> None:
@@ -113,9 +114,11 @@ class Feed:
         if self._check is not None:
             self._check.cancel()
             self._check = None
-        tap = self._hub.tap
-        tap.told = None
-        self.since = None
+        if self.since is None:
+            return
+        tap, times = self._hub.tap, self._hub.times
+        tap.told = self.since = None
+        times.unwatch()
         self._kept.clear()
         self._by_id.clear()
         self._durations.clear()

@@ -25,7 +25,7 @@ def make_page(sources: PageSources) -> LivePage:
     view = ConfigView(hub, sources.configuration, sources.cure)
     parts: list[Part] = [
         StatePart(hub, sources.status, feed, servers, clients, view),
-        CallsPart(hub, feed),
+        CallsPart(hub, feed, lambda record: hub.rules.steps(record, hub.times)),
         UpdatesPart(page, hub, feed, servers, clients, view),
     ]
     for part in parts:
