@@ -109,7 +109,7 @@ class App {
 
   #tab(name, title) {
     const number = h("span", { class: "tab-count" });
-    const tab = h("a", { id: `tab-${name}`, role: "tab", href: `#${name}`, "aria-controls": "view" }, title, " ", number);
+    const tab = h("button", { type: "button", id: `tab-${name}`, role: "tab", "aria-controls": "view", onclick: () => this.go(name, null) }, title, " ", number);
     this.#tabs.set(name, { tab, number });
     return tab;
   }
@@ -157,7 +157,7 @@ class App {
         tab.setAttribute("aria-selected", String(other === name));
         tab.tabIndex = other === name ? 0 : -1;
       }
-      this.#tabs.get(name).tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+      requestAnimationFrame(() => this.#tabs.get(name).tab.scrollIntoView({ block: "nearest", inline: "nearest" }));
     }
     document.title = `${key === null ? VIEWS[name].title : printable(key, 80)} · mcp-hub`;
     this.#stale.delete(name);
@@ -218,4 +218,5 @@ class App {
   }
 }
 
-new App().start();
+// In a task of its own: the modules before it have taken their time.
+setTimeout(() => new App().start());

@@ -1,6 +1,6 @@
 /** The view of the configuration: its files, what is wrong in them, and what the last reloads changed. */
 
-import { emptyState, fill, h, moment, section } from "./element.js";
+import { chapter, emptyState, fill, h, moment } from "./element.js";
 import { count, printable } from "./text.js";
 
 const MAX_ROWS = 200;
@@ -30,9 +30,9 @@ export class ConfigurationView {
     this.#drawn = said;
     fill(
       this.#content,
-      section("Files", filesOf(files, state)),
-      section(findings.length ? `Findings (${count(findings.length)})` : "Findings", findingsOf(findings)),
-      section("Reloads", reloadsOf(reloads)),
+      chapter("Files", filesOf(files, state)),
+      chapter(findings.length ? `Findings (${count(findings.length)})` : "Findings", findingsOf(findings)),
+      chapter("Reloads", reloadsOf(reloads)),
     );
   }
 

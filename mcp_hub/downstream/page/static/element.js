@@ -89,3 +89,8 @@ export function emptyState(title, ...advice) {
 export function section(title, ...children) {
   return h("section", { class: "section" }, h("h3", {}, title), ...children);
 }
+
+/** Makes a part of a page that is no panel: a section with a heading one level higher. */
+export function chapter(title, ...children) {
+  return h("section", { class: "section" }, h("h2", {}, title), ...children);
+}

@@ -1,7 +1,7 @@
 /** The view of rules, groups and profiles in force, each with the line of the configuration that made it. */
 
 import { announce, confirm } from "./dialog.js";
-import { button, emptyState, fill, h, section } from "./element.js";
+import { button, chapter, emptyState, fill, h } from "./element.js";
 import { jsonText } from "./json_text.js";
 import { count, counted, printable } from "./text.js";
 
@@ -38,8 +38,8 @@ export class RulesView {
     if (rules === undefined || said === this.#drawn) return;
     this.#drawn = said;
     this.#drawRules();
-    fill(this.#groups, section("Groups", this.#groupsOf(groups ?? [])));
-    fill(this.#profiles, section("Profiles", profilesOf(profiles ?? [])));
+    fill(this.#groups, chapter("Groups", this.#groupsOf(groups ?? [])));
+    fill(this.#profiles, chapter("Profiles", profilesOf(profiles ?? [])));
   }
 
   escape(target) {
@@ -59,7 +59,7 @@ export class RulesView {
       ? h("p", { class: "quiet" }, "No rule matches.")
       : emptyState("No rule is written: the defaults hold.", "A key such as ", h("code", {}, "disable_tools"), " in the configuration makes one.");
     const more = shown.length > MAX_RULES ? h("p", { class: "quiet" }, `${count(shown.length - MAX_RULES)} more: narrow the filter.`) : null;
-    fill(this.#rules, section("Rules in force", h("p", { class: "quiet" }, counted(shown.length, "rule")), byServer.size ? tableOf(byServer) : none, more));
+    fill(this.#rules, chapter("Rules in force", h("p", { class: "quiet" }, counted(shown.length, "rule")), byServer.size ? tableOf(byServer) : none, more));
   }
 
   #groupsOf(groups) {

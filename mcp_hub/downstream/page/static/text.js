@@ -6,12 +6,21 @@ const HIDDEN_IN_LINES = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
 /** Characters of one text that are shown at most. */
 export const MAX_SHOWN = 20_000;
 
-const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
-const fraction = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3 });
-const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumSignificantDigits: 3 });
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
-const full = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+/** Formats are made when they are first needed: each takes milliseconds, and the page should be there first. */
+const formats = {};
+const MAKE = {
+  whole: () => new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 }),
+  fraction: () => new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3 }),
+  compact: () => new Intl.NumberFormat(undefined, { notation: "compact", maximumSignificantDigits: 3 }),
+  clock: () => new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" }),
+  day: () => new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" }),
+  full: () => new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" }),
+};
+
+function format(name, value) {
+  formats[name] ??= MAKE[name]();
+  return formats[name].format(value);
+}
 
 function escaped(character) {
   if (character === "\t") return " ";
@@ -38,12 +47,12 @@ export function printableLines(text, limit = MAX_SHOWN) {
 
 /** Returns a number with separators; `–` for none. */
 export function count(number) {
-  return typeof number === "number" ? whole.format(number) : "–";
+  return typeof number === "number" ? format("whole", number) : "–";
 }
 
 /** Returns a number in a few characters, such as 48.2K. */
 export function short(number) {
-  return typeof number === "number" ? (number < 10_000 ? whole.format(number) : compact.format(number)) : "–";
+  return typeof number === "number" ? (number < 10_000 ? format("whole", number) : format("compact", number)) : "–";
 }
 
 /** Returns `1 tool`, `2 tools`. */
@@ -54,8 +63,8 @@ export function counted(number, one, many = `${one}s`) {
 /** Returns a duration that is given in milliseconds. */
 export function duration(milliseconds) {
   if (typeof milliseconds !== "number") return "–";
-  if (milliseconds < 1000) return `${fraction.format(milliseconds)} ms`;
-  return milliseconds < 120_000 ? `${fraction.format(milliseconds / 1000)} s` : `${whole.format(milliseconds / 60_000)} min`;
+  if (milliseconds < 1000) return `${format("fraction", milliseconds)} ms`;
+  return milliseconds < 120_000 ? `${format("fraction", milliseconds / 1000)} s` : `${format("whole", milliseconds / 60_000)} min`;
 }
 
 /** Returns {short, full}: a time in the viewer's zone, short when it is less than twelve hours ago. */
@@ -63,7 +72,7 @@ export function timeOf(iso) {
   const time = new Date(iso);
   if (Number.isNaN(time.getTime())) return { short: "–", full: "" };
   const recent = Math.abs(Date.now() - time.getTime()) < 12 * 3600_000;
-  return { short: (recent ? clock : day).format(time), full: full.format(time) };
+  return { short: format(recent ? "clock" : "day", time), full: format("full", time) };
 }
 
 /** Returns whether a text is an address that a browser may open: http and https only. */
