@@ -25,6 +25,7 @@ from mcp_hub.security.redaction import Redactor
 if TYPE_CHECKING:
     from mcp_hub.policy.call_record import RecordLabels
     from mcp_hub.policy.data_flow import UsedLabels
+    from mcp_hub.policy.explanation import StepTimes
     from mcp_hub.policy.fallback import Scrape
     from mcp_hub.policy.long_results import LongResults
     from mcp_hub.policy.selection import Selection
@@ -187,6 +188,8 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
     """Gets the metrics of every call."""
     in_program: bool = False
     """Whether the hub runs in a program, whose calls may bring presets."""
+    times: StepTimes | None = None
+    """Times the policies while somebody watches; None: nobody can."""
     made: dict[type, Any] = msgspec.field(default_factory=dict)
     """The policies that `find` has made, by their class."""
 
@@ -208,6 +211,10 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
         return found
 
 
+Wrap = Callable[[Sequence[Policy], Next], tuple[Sequence[Policy], Next]]
+"""Returns what is called in place of policies and of what is behind the innermost of them."""
+
+
 class Chain:
     """Policies from the outermost to the innermost. A call passes those that concern its route."""
 
@@ -215,6 +222,7 @@ class Chain:
         self.policies = tuple(policies)
         self._innermost = innermost
         self._composed: dict[Route, Next] = {}
+        self._wrap: Wrap | None = None
 
     def run(self, call: Call) -> Awaitable[Json]:
         """Starts one call through the chain and returns an awaitable of its result."""
@@ -224,8 +232,22 @@ class Chain:
     def _compose(self, route: Route) -> Next:
         if len(self._composed) >= MAX_COMPOSED:
             self._composed.clear()
-        self._composed[route] = run = compose(self._concerned(route, self.policies), self._innermost)
+        policies: Sequence[Policy] = self._concerned(route, self.policies)
+        innermost = self._innermost
+        if self._wrap is not None:
+            policies, innermost = self._wrap(policies, innermost)
+        self._composed[route] = run = compose(policies, innermost)
         return run
+
+    @property
+    def wrap(self) -> Wrap | None:
+        """What the policies that concern a route are replaced by, to watch them; None: nothing."""
+        return self._wrap
+
+    @wrap.setter
+    def wrap(self, wrap: Wrap | None) -> None:
+        if wrap != self._wrap:
+            self._wrap, self._composed = wrap, {}
 
     @staticmethod
     def _concerned(route: Route, policies: Sequence[Policy | Selective]) -> list[Policy]:
