@@ -15,7 +15,10 @@ export class DataGrid {
   #rows = [];
   #shown = [];
   #pool = [];
-  #height = 36;
+  #height = 34;
+  /** Where the list is scrolled to, and how much of it is seen: kept, as asking the browser costs a layout. */
+  #top = 0;
+  #view = 0;
   #active = null;
   #open = null;
   #sort = null;
@@ -47,7 +50,7 @@ export class DataGrid {
       this.#body,
     );
     this.frame = h("div", { class: "grid-frame" }, this.element, this.#empty);
-    this.element.addEventListener("scroll", () => this.#schedule(), { passive: true });
+    this.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.element.addEventListener("keydown", (event) => this.#onkey(event));
     this.#body.addEventListener("click", (event) => this.#onclick(event));
     new ResizeObserver(() => this.#measure()).observe(this.element);
@@ -71,7 +74,7 @@ export class DataGrid {
   setRows(rows) {
     const first = this.#shown[this.#firstInSight()];
     this.#rows = rows;
-    const atTop = this.element.scrollTop < this.#height;
+    const atTop = this.#top < this.#height;
     this.#arrange(atTop ? null : first);
   }
 
@@ -107,17 +110,32 @@ export class DataGrid {
       const before = this.#firstInSight();
       const key = this.#key(anchor);
       const now = this.#shown.findIndex((row) => this.#key(row) === key);
-      if (now > before) this.element.scrollTop += (now - before) * this.#height;
+      if (now > before) this.#scrollTo(this.#top + (now - before) * this.#height);
     }
     this.#draw();
   }
 
   #firstInSight() {
-    return Math.floor(this.element.scrollTop / this.#height);
+    return Math.floor(this.#top / this.#height);
+  }
+
+  #scrollTo(top) {
+    this.#top = Math.max(0, top);
+    this.element.scrollTop = this.#top;
+  }
+
+  #scrolled() {
+    // An element that is not in the document forgets where it was.
+    if (this.#view > 0) this.#top = this.element.scrollTop;
+    this.#schedule();
   }
 
   #measure() {
-    const height = Number.parseFloat(getComputedStyle(this.element).getPropertyValue("--row-height")) || 36;
+    const hidden = this.#view === 0;
+    this.#view = this.element.clientHeight;
+    if (this.#view === 0) return;
+    if (hidden) this.element.scrollTop = this.#top;
+    const height = Number.parseFloat(getComputedStyle(this.element).getPropertyValue("--row-height")) || 34;
     if (height !== this.#height) {
       this.#height = height;
       this.#body.style.height = `${this.#shown.length * height}px`;
@@ -136,7 +154,7 @@ export class DataGrid {
   }
 
   #draw() {
-    const visible = Math.ceil(this.element.clientHeight / this.#height);
+    const visible = Math.ceil(this.#view / this.#height);
     const first = Math.max(0, this.#firstInSight() - MARGIN);
     const last = Math.min(this.#shown.length, first + visible + 2 * MARGIN);
     const needed = Math.max(0, last - first);
@@ -195,7 +213,7 @@ export class DataGrid {
   #onkey(event) {
     if (event.target !== this.element || event.ctrlKey || event.metaKey || event.altKey) return;
     const at = this.#activeAt();
-    const page = Math.max(1, Math.floor(this.element.clientHeight / this.#height) - 2);
+    const page = Math.max(1, Math.floor(this.#view / this.#height) - 2);
     const end = this.#shown.length - 1;
     const to = {
       ArrowDown: at + 1,
@@ -217,9 +235,9 @@ export class DataGrid {
   #goTo(at) {
     this.#active = this.#key(this.#shown[at]);
     const top = at * this.#height;
-    const room = this.element.clientHeight - this.#body.offsetTop - this.#height;
-    if (top < this.element.scrollTop) this.element.scrollTop = top;
-    else if (top > this.element.scrollTop + room) this.element.scrollTop = top - room;
+    const room = this.#view - this.#body.offsetTop - this.#height;
+    if (top < this.#top) this.#scrollTo(top);
+    else if (top > this.#top + room) this.#scrollTo(top - room);
     this.#draw();
   }
 
