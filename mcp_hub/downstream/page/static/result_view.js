@@ -49,7 +49,7 @@ function blockView(block) {
 }
 
 /** Makes a text that shows its beginning, and more of it when asked. */
-export function textView(text) {
+function textView(text) {
   const block = h("pre", { class: "text", tabindex: 0, role: "region", "aria-label": "Text" });
   const place = h("div", {}, block);
   let length = MAX_SHOWN;
