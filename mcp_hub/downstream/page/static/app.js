@@ -177,9 +177,9 @@ class App {
   #count() {
     const { state } = this.store;
     if (state === null) return;
-    const counts = { servers: state.servers.length, tools: state.totals.tools, clients: state.clients.length, rules: state.rules.length };
-    const findings = state.configuration?.findings?.length ?? 0;
-    if (findings) counts.configuration = findings;
+    const counts = { servers: state.servers.length, tools: this.store.totals().tools, clients: state.clients.length, rules: state.rules.length };
+    const { findings = [], problem } = state.configuration ?? {};
+    if (findings.length || problem) counts.configuration = findings.length + (problem ? 1 : 0);
     for (const [name, { number }] of this.#tabs) setText(number, counts[name] === undefined ? "" : short(counts[name]));
   }
 

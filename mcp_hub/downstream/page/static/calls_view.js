@@ -135,12 +135,13 @@ export class CallsView extends ListView {
     let content;
     let call = row ?? {};
     try {
-      call = await this.app.session.request("GET", `calls/${encodeURIComponent(id)}`);
-      content = recordOf(call);
+      const found = await this.app.session.request("GET", `calls/${encodeURIComponent(id)}`);
+      call = found.call;
+      content = recordOf(found);
     } catch (refusal) {
       content = [row ? factsOf(row) : null, problem(refusal)];
     }
-    if (this.open === id) this.panel.show(call.name ?? row?.name ?? "Call", call.server ?? call.upstream ?? row?.server ?? "Call", content);
+    if (this.open === id) this.panel.show(call.name ?? row?.name ?? "Call", call.upstream ?? row?.server ?? "Call", content);
   }
 }
 
@@ -162,11 +163,10 @@ function factsOf(call) {
   ]);
 }
 
-function recordOf(call) {
-  const steps = Array.isArray(call.steps) ? call.steps : [];
+function recordOf({ call, route, steps = [] }) {
   return [
     factsOf(call),
-    section("Route", h("p", { class: "route" }, routeText(call))),
+    section("Route", h("p", { class: "route" }, routeText(route))),
     section("What every rule did", steps.length ? stepsOf(steps) : h("p", { class: "quiet" }, "The steps of this call were not collected: nobody watched when it ran.")),
     call.notes?.length ? section("Notes", h("ul", { class: "plain-list" }, call.notes.slice(0, 50).map((note) => h("li", {}, note)))) : null,
     call.arguments !== undefined ? section("Arguments, without secrets", jsonBlock(call.arguments, "Arguments")) : null,
@@ -174,11 +174,8 @@ function recordOf(call) {
   ];
 }
 
-function routeText(call) {
-  if (typeof call.route === "string") return call.route;
-  const server = call.route?.server ?? call.route?.upstream ?? call.upstream ?? call.server;
-  if (!server) return "It was refused before it had a route.";
-  return `${call.name} → ${server} → ${call.route?.name ?? call.route?.tool ?? call.tool ?? call.name}`;
+function routeText({ name, server, tool }) {
+  return server ? `${name} → ${server} → ${tool ?? name}` : "It was refused before it had a route.";
 }
 
 function stepsOf(steps) {

@@ -1,10 +1,10 @@
 /** The view of the configuration: its files, what is wrong in them, and what the last reloads changed. */
 
-import { chapter, emptyState, fill, h, moment } from "./element.js";
+import { chapter, emptyState, fill, h, moment, problem } from "./element.js";
 import { count, printable } from "./text.js";
 
 const MAX_ROWS = 200;
-const TONES = { error: "bad", warning: "warn" };
+const TONES = { error: "bad", warning: "warn", advice: "quiet" };
 
 export class ConfigurationView {
   #app;
@@ -24,12 +24,13 @@ export class ConfigurationView {
   draw() {
     const { state } = this.#app.store;
     if (state === null) return;
-    const { files = [], findings = [], reloads = [] } = state.configuration ?? {};
-    const said = JSON.stringify([files, findings, reloads, state.config, state.generation]);
+    const { files = [], findings = [], reloads = [], problem: refused = null } = state.configuration ?? {};
+    const said = JSON.stringify([files, findings, reloads, refused, state.generation]);
     if (said === this.#drawn) return;
     this.#drawn = said;
     fill(
       this.#content,
+      refused ? chapter("Not in force", problem({ message: refused, cure: "The hub goes on with the configuration before. Correct the file: it is read again when you save it." })) : null,
       chapter("Files", filesOf(files, state)),
       chapter(findings.length ? `Findings (${count(findings.length)})` : "Findings", findingsOf(findings)),
       chapter("Reloads", reloadsOf(reloads)),
@@ -63,7 +64,7 @@ function findingsOf(findings) {
 
 function reloadsOf(reloads) {
   if (!reloads.length) return emptyState("The files have not changed since the start.", "A saved file is read again by itself; what changed is told here.");
-  const items = reloads.slice(-MAX_ROWS).reverse().map((reload) =>
+  const items = reloads.slice(0, MAX_ROWS).map((reload) =>
     h(
       "li",
       { class: "reload" },

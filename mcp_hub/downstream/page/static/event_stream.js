@@ -5,6 +5,9 @@ const SILENCE = 40_000;
 const FIRST_WAIT = 1000;
 const LONGEST_WAIT = 10_000;
 
+/** The header of a request that is answered with a stream. */
+export const STREAM = { Accept: "text/event-stream" };
+
 /** Yields `{event, id, data}` of a response; `data` is decoded JSON. `onbytes` is called for every piece. */
 export async function* eventsOf(response, onbytes = () => {}) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -95,7 +98,7 @@ export class Feed {
     let timer = setTimeout(stop, SILENCE);
     let reason = null;
     try {
-      const headers = this.#lastId === null ? {} : { "Last-Event-ID": this.#lastId };
+      const headers = this.#lastId === null ? STREAM : { ...STREAM, "Last-Event-ID": this.#lastId };
       const response = await this.#session.response("GET", "events", { signal: attempt.signal, headers });
       this.#say({ state: "live", resumed: this.#lastId !== null || this.#failures > 0 });
       this.#failures = 0;

@@ -44,13 +44,14 @@ export class Masthead {
     if (state !== null) {
       const ready = state.servers.filter((server) => server.state === "ready").length;
       const used = state.servers.filter((server) => !server.disabled).length;
+      const totals = this.#store.totals();
       setText(this.#version, state.version);
       setText(this.#figures.servers, `${count(ready)} of ${count(used)}`);
-      setText(this.#figures.tools, count(state.totals.tools));
-      setText(this.#figures.tokens, short(state.totals.tokens));
-      setText(this.#figures.calls, short(state.totals.calls));
-      setText(this.#figures.errors, short(state.totals.errors));
-      this.element.querySelector(".errors").classList.toggle("some", state.totals.errors > 0);
+      setText(this.#figures.tools, count(totals.tools));
+      setText(this.#figures.tokens, short(totals.tokens));
+      setText(this.#figures.calls, short(totals.calls));
+      setText(this.#figures.errors, short(totals.errors));
+      this.element.querySelector(".errors").classList.toggle("some", totals.errors > 0);
     }
     if (topics.has("connection")) this.#drawConnection();
   }

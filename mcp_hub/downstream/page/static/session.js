@@ -73,6 +73,7 @@ export class Session {
         cache: "no-store",
         credentials: "same-origin",
         headers: {
+          Accept: "application/json",
           ...headers,
           ...(this.#token === null ? {} : { "X-Mcp-Hub-Page": this.#token }),
           ...(body === undefined ? {} : { "Content-Type": "application/json" }),

@@ -16,7 +16,7 @@ export class Store {
   catalog = null;
   /** Whether the catalog has changed since. */
   catalogIsOld = true;
-  /** Names of tools that became another or new in this session of the page. */
+  /** How the connection to the hub is: `{state, wait, reason}`. */
   connection = { state: "connecting" };
 
   #ids = new Set();
@@ -57,10 +57,7 @@ export class Store {
       this.touch("clients");
     } else if (event === "catalog") {
       this.catalogIsOld = true;
-      if (this.state) {
-        this.state.generation = data.generation ?? this.state.generation;
-        this.state.totals.tools = data.tools ?? this.state.totals.tools;
-      }
+      if (this.state) this.state.generation = data.generation;
       this.touch("catalog");
     } else if (event === "dropped") {
       this.dropped += data.count;
@@ -80,11 +77,6 @@ export class Store {
     }
     this.#rates.set(second, rate);
     for (const old of this.#rates.keys()) if (old < second - SECONDS) this.#rates.delete(old);
-    if (this.state && fresh.length) {
-      this.state.totals.calls += fresh.length;
-      this.state.totals.errors += fresh.filter((row) => row.verdict !== "ok").length;
-      this.touch("totals");
-    }
     this.touch("calls");
   }
 
@@ -99,9 +91,9 @@ export class Store {
     }
   }
 
-  /** Takes calls that are older than those here, newest first or last. */
+  /** Takes calls that are older than those here, newest first. */
   takeOlder({ calls, more }) {
-    const fresh = calls.filter((row) => !this.#ids.has(row.id)).sort((a, b) => (a.time < b.time ? -1 : 1));
+    const fresh = calls.filter((row) => !this.#ids.has(row.id)).reverse();
     for (const row of fresh) this.#ids.add(row.id);
     this.calls = [...fresh, ...this.calls];
     this.mayHaveOlder = more && this.calls.length < MAX_CALLS;
@@ -118,6 +110,13 @@ export class Store {
     });
     this.state.servers.push(...changed.values());
     this.touch("servers");
+  }
+
+  /** Returns `tools`, `tokens`, `calls` and `errors` of all servers together. */
+  totals() {
+    const totals = { tools: 0, tokens: 0, calls: 0, errors: 0 };
+    for (const server of this.state?.servers ?? []) for (const name of Object.keys(totals)) totals[name] += server[name] ?? 0;
+    return totals;
   }
 
   /** Takes the list of tools. */

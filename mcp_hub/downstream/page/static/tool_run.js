@@ -2,7 +2,7 @@
 
 import { button, facts, fill, h, outward, section } from "./element.js";
 import { announce, confirm } from "./dialog.js";
-import { eventsOf } from "./event_stream.js";
+import { STREAM, eventsOf } from "./event_stream.js";
 import { drawProgress, errorView, resultView } from "./result_view.js";
 import { SchemaForm, Unreadable } from "./schema_form.js";
 import { Refusal } from "./session.js";
@@ -99,7 +99,7 @@ export class ToolRun {
 
   async #follow(given) {
     const body = { tool: this.#tool.name, arguments: given, ...(this.#as ? { as: this.#as } : {}) };
-    const response = await this.#session.response("POST", "run", { body, signal: this.#running.signal });
+    const response = await this.#session.response("POST", "run", { body, signal: this.#running.signal, headers: STREAM });
     for await (const { event, data } of eventsOf(response)) {
       if (event === "progress") drawProgress(this.#progress, data);
       else if (event === "question") this.#ask(data);
