@@ -5,6 +5,7 @@ No module of this room does input or output but `embedding`, which runs in a pro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import msgspec
 
 from mcp_hub.search.bm25f import Bm25f, Document
 from mcp_hub.search.names import NameIndex
-from mcp_hub.search.words import STOP_WORDS, stem, words_of
+from mcp_hub.search.words import STOP_WORDS, stem, terms_of, words_of
 
 Json = Mapping[str, Any]
 
@@ -22,7 +23,7 @@ MAX_PARAMETERS: Final = 200
 """Parameters of a tool that are searched."""
 MAX_WORDS: Final = 40
 """Words of a query that are looked up."""
-LIKE_NOTHING: Final = 0.25
+LIKE_NOTHING: Final = 0.1
 """A likeness of query and tool that has no meaning: tools that share no word with the query and are no more alike are
 not found."""
 
@@ -81,27 +82,28 @@ class SearchIndex:
         names = yield from NameIndex.building([tool.names for tool in known])
         return cls(known, words, names)
 
-    def correcting(self, query: str) -> Generator[None, None, list[str]]:
-        """Returns the words of a query, those misspelled that no tool has as names of tools spell them."""
-        found = []
-        for word in words_of(query)[:MAX_WORDS]:
+    def correcting(self, query: str) -> Generator[None, None, str]:
+        """Returns the query with words that no tool has, but a name of one almost, as that name spells them."""
+        found = query
+        for word in dict.fromkeys(words_of(query)[:MAX_WORDS]):
             yield
-            known = word in STOP_WORDS or stem(word) in self._words
-            found.append(word if known else (yield from self._names.correcting(word)) or word)
+            if word not in STOP_WORDS and stem(word) not in self._words:
+                meant = yield from self._names.correcting(word)
+                found = found if meant is None else re.sub(rf"(?i)\b{re.escape(word)}\b", meant, found)
         return found
 
     def ranking(
-        self, query: str, words: Sequence[str], likeness: Sequence[float] | None = None
+        self, query: str, corrected: str, likeness: Sequence[float] | None = None
     ) -> Generator[None, None, list[int]]:
         """Returns the numbers of the tools found, the best first, in steps.
 
         Args:
             query: what was asked.
-            words: the words of the query, as `correcting` returns them.
+            corrected: the same as `correcting` returns it.
             likeness: how much each tool is like the query in meaning; None while nobody knows.
         """
         named = yield from self._names.finding(query)
-        scores = yield from self._words.scoring(stem(word) for word in words if word not in STOP_WORDS)
+        scores = yield from self._words.scoring(terms_of(corrected)[:MAX_WORDS])
         if likeness is not None:
             for number, like in enumerate(likeness):
                 if like > LIKE_NOTHING or number in scores:

@@ -19,6 +19,7 @@ from mcp_hub.errors import CallError, ProtocolError
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.search import SearchedTool, SearchIndex
+from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.catalog_cache import CatalogCache
 
@@ -79,13 +80,19 @@ class MeaningProcess:
             return None
         return [number / SCALE for number in numbers]
 
+    async def prepared(self, index: SearchIndex) -> bool:
+        """Returns whether the process has an index, after it was given it."""
+        if await self.likeness(index, "") is None and (task := self._preparing.get(index)) is not None:
+            await asyncio.wait({task})
+        return index in self._ready
+
     def _prepare(self, index: SearchIndex, process: Upstream) -> None:
         if index not in self._preparing:
-            task = asyncio.get_running_loop().create_task(self._prepared(index, process), name="search index")
+            task = asyncio.get_running_loop().create_task(self._hand_over(index, process), name="search index")
             self._preparing[index] = task
             task.add_done_callback(lambda _: self._preparing.pop(index, None))
 
-    async def _prepared(self, index: SearchIndex, process: Upstream) -> None:
+    async def _hand_over(self, index: SearchIndex, process: Upstream) -> None:
         table = secrets.token_hex(8)
         secret = self._cache.secret("vectors") if self._cache is not None else None
         where = str(self._cache.directory) if self._cache is not None and secret is not None else ""
@@ -109,8 +116,8 @@ class MeaningProcess:
                     })  # fmt: skip
             if session is not None and session is process.session:
                 self._ready[index] = (ref(session), table)
-        except (CallError, ProtocolError, TimeoutError) as error:
-            log.debug("the meaning of %d tools is not compared: %s", len(index.tools), error)
+        except (CallError, ProtocolError, TimeoutError, ValueError) as error:
+            log.warning("search goes by words alone, as meanings cannot be compared: %s", printable(str(error)))
 
     async def close(self) -> None:
         """Ends what is under way."""
@@ -141,10 +148,14 @@ class ToolSearch:
     async def find(self, catalog: Catalog, query: str) -> list[str]:
         """Returns the names of the listed tools that fit a query, the best first."""
         index = await self._index(catalog)
-        words = await in_slices(index.correcting(query))
-        likeness = await self._process.likeness(index, " ".join(words)) if words else None
-        found = await in_slices(index.ranking(query, words, likeness))
+        corrected = await in_slices(index.correcting(query))
+        likeness = await self._process.likeness(index, corrected)
+        found = await in_slices(index.ranking(query, corrected, likeness))
         return [index.tools[number].names[0] for number in found]
+
+    async def warm(self, catalog: Catalog) -> bool:
+        """Makes the index of a catalog, and returns whether meanings can be compared once that has been tried."""
+        return await self._process.prepared(await self._index(catalog))
 
     async def close(self) -> None:
         """Ends what is under way."""
