@@ -23,9 +23,10 @@ from mcp_hub.protocol.server_requests import Asker
 from mcp_hub.security.redaction import Redactor
 
 if TYPE_CHECKING:
-    from mcp_hub.policy.call_record import RecordLabels
+    from mcp_hub.policy.call_record import RecordLabels, RecordTap
     from mcp_hub.policy.confirm import Approvals
     from mcp_hub.policy.data_flow import UsedLabels
+    from mcp_hub.policy.explanation import StepTimes
     from mcp_hub.policy.fallback import Scrape
     from mcp_hub.policy.long_results import LongResults
     from mcp_hub.policy.selection import Selection
@@ -195,8 +196,12 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
     """The pins, by id of the server."""
     measure: Measure | None = None
     """Gets the metrics of every call."""
+    tap: RecordTap | None = None
+    """Gets the record of every call while somebody watches."""
     in_program: bool = False
     """Whether the hub runs in a program, whose calls may bring presets."""
+    times: StepTimes | None = None
+    """Times the policies while somebody watches; None: nobody can."""
     made: dict[type, Any] = msgspec.field(default_factory=dict)
     """The policies that `find` has made, by their class."""
 
@@ -218,6 +223,10 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
         return found
 
 
+Wrap = Callable[[Sequence[Policy], Next], tuple[Sequence[Policy], Next]]
+"""Returns what is called in place of policies and of what is behind the innermost of them."""
+
+
 class Chain:
     """Policies from the outermost to the innermost. A call passes those that concern its route."""
 
@@ -227,6 +236,7 @@ class Chain:
         self._composed: dict[Route, Next] = {}
         self._composed_within: dict[Route, Next] = {}
         """The same for calls that a tool of the hub's own makes."""
+        self._wrap: Wrap | None = None
 
     def run(self, call: Call) -> Awaitable[Json]:
         """Starts one call through the chain and returns an awaitable of its result."""
@@ -238,8 +248,22 @@ class Chain:
         composed = self._composed_within if within else self._composed
         if len(composed) >= MAX_COMPOSED:
             composed.clear()
-        composed[route] = run = compose(self._concerned(route, self.policies, within=within), self._innermost)
+        policies: Sequence[Policy] = self._concerned(route, self.policies, within=within)
+        innermost = self._innermost
+        if self._wrap is not None:
+            policies, innermost = self._wrap(policies, innermost)
+        composed[route] = run = compose(policies, innermost)
         return run
+
+    @property
+    def wrap(self) -> Wrap | None:
+        """What the policies that concern a route are replaced by, to watch them; None: nothing."""
+        return self._wrap
+
+    @wrap.setter
+    def wrap(self, wrap: Wrap | None) -> None:
+        if wrap != self._wrap:
+            self._wrap, self._composed, self._composed_within = wrap, {}, {}
 
     @staticmethod
     def _concerned(route: Route, policies: Sequence[Policy | Selective], *, within: bool) -> list[Policy]:

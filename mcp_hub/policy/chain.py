@@ -15,6 +15,7 @@ from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
 from mcp_hub.policy.confirm import Confirm
 from mcp_hub.policy.data_flow import FlowPolicy
 from mcp_hub.policy.deadline import DeadlinePolicy
+from mcp_hub.policy.explanation import StepTimes, explain_record
 from mcp_hub.policy.fallback import FallbackPolicy
 from mcp_hub.policy.guard import FilterResults, UrlGuard
 from mcp_hub.policy.limits import LimitsPolicy
@@ -131,6 +132,11 @@ class Rules(msgspec.Struct, frozen=True):
         """Returns the rule that hides a route from callers of a profile, None if they may reach it."""
         return self.access.why(route, profile)
 
+    def steps(self, record: Json, times: StepTimes) -> list[Json]:
+        """Returns what every policy did with a call, from its record (`explain_record`)."""
+        names = [policy.name for policy in self.chain.policies]
+        return explain_record(names, record, times.of(str(record.get("id"))))
+
     def breaker_state(self, upstream: str) -> CircuitState:
         """Returns the state of an upstream's circuit breaker."""
         return self.breaker.state(upstream)
@@ -155,8 +161,11 @@ def make_rules(parts: PolicyParts, innermost: Next, tracer: MakesTracer | None =
 
         spans = Spans.of(parts, tracer)
         policies.insert(0, spans)
+    chain = Chain(policies, innermost)
+    if parts.times is not None:
+        parts.times.follow(chain)
     return Rules(
-        chain=Chain(policies, innermost),
+        chain=chain,
         access=parts.find(Access),
         confirm=parts.find(Confirm),
         guard=parts.find(UrlGuard),
