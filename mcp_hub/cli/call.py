@@ -35,7 +35,7 @@ from mcp_hub.policy.explanation import explain, how_it_ended
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.text import printable
+from mcp_hub.text import new_lines, printable
 from mcp_hub.version import VERSION
 
 _ENVELOPE: Final = Envelope(client_info={"name": "mcp-hub call", "version": VERSION})
@@ -179,7 +179,7 @@ async def _call(config: Config, selection: Selection, options: argparse.Namespac
             facts = _explained(hub, call, failure, answer.get("result"), time.monotonic() - started)
             if options.explain and upstream is not None:
                 await asyncio.sleep(STDERR_WAIT)  # the lines come by another pipe than the answer
-                facts["stderr"] = _new_lines(before, upstream.last_words)
+                facts["stderr"] = [printable(line) for line in new_lines(before, upstream.last_words)]
     failed = "error" in answer or answer["result"].get("isError") is True
     if options.json:
         print(json_text({**facts, **answer} if options.explain else answer.get("result", answer)))
@@ -311,12 +311,6 @@ def _explained(hub: Engine, call: Call, error: BaseException | None, result: Any
         "verdict": verdict,
     }
     return facts if code is None else {**facts, "code": code}
-
-
-def _new_lines(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """Returns the lines of a server's stderr that were added to the last ones it had `before`."""
-    kept = next((n for n in range(len(before), -1, -1) if tuple(before[len(before) - n :]) == tuple(after[:n])), 0)
-    return [printable(line) for line in after[kept:]]
 
 
 def _explanation_text(facts: dict[str, Any]) -> str:

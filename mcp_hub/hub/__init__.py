@@ -58,7 +58,8 @@ class Engine:
         self._services = services = parts.services
         self.info, self.children, self.metrics = services.info, services.children, services.metrics
         self.catalogs, self.uris, self.clients = services.catalogs, services.uris, services.clients
-        self.place, self.switch, self.times = parts.place, parts.switch, services.times
+        self.tap, self.labels, self.times = services.tap, services.labels, services.times
+        self.place, self.switch = parts.place, parts.switch
         self._generations = parts.generations
         self._screening = parts.screening
         ancestry = services.ancestry

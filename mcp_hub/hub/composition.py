@@ -28,7 +28,7 @@ from mcp_hub.oauth import TokenRegistry
 from mcp_hub.oauth.token_store import TokenStoreError
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
 from mcp_hub.policy import Call, Json, PolicyParts
-from mcp_hub.policy.call_record import RecordLabels
+from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import KEYS, make_rules
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.explanation import StepTimes
@@ -126,6 +126,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         ),
         starts=StartLimiter(),
         labels=labels,
+        tap=RecordTap(),
         used=UsedLabels(),
         times=StepTimes(labels),
         token_writes=PendingWrites(TokenStoreError),
@@ -194,6 +195,7 @@ def build_generation(
         long_results=services.long_results,
         pinned=pinned,
         measure=services.metrics.record,
+        tap=services.tap,
         in_program=services.functions is not None,
         times=services.times,
     )

@@ -21,7 +21,7 @@ from mcp_hub.hub.internal_servers import InternalServers
 from mcp_hub.observability.call_metrics import CallMetrics
 from mcp_hub.observability.tracing import SpanTracing
 from mcp_hub.policy import Json
-from mcp_hub.policy.call_record import RecordLabels
+from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.explanation import StepTimes
@@ -229,6 +229,8 @@ class SharedServices(msgspec.Struct, frozen=True):
     ancestry: Ancestry
     starts: StartLimiter
     labels: RecordLabels
+    tap: RecordTap
+    """Passes the records on while somebody watches."""
     used: UsedLabels
     """Data-flow labels that each session has used so far."""
     times: StepTimes

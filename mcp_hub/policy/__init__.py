@@ -23,7 +23,7 @@ from mcp_hub.protocol.server_requests import Asker
 from mcp_hub.security.redaction import Redactor
 
 if TYPE_CHECKING:
-    from mcp_hub.policy.call_record import RecordLabels
+    from mcp_hub.policy.call_record import RecordLabels, RecordTap
     from mcp_hub.policy.data_flow import UsedLabels
     from mcp_hub.policy.explanation import StepTimes
     from mcp_hub.policy.fallback import Scrape
@@ -186,6 +186,8 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
     """The pins, by id of the server."""
     measure: Measure | None = None
     """Gets the metrics of every call."""
+    tap: RecordTap | None = None
+    """Gets the record of every call while somebody watches."""
     in_program: bool = False
     """Whether the hub runs in a program, whose calls may bring presets."""
     times: StepTimes | None = None

@@ -47,6 +47,11 @@ class RecordLabels:
         self._callers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._numbers = count(1)
 
+    @property
+    def run(self) -> str:
+        """What the ids of this run of the hub begin with."""
+        return self._run
+
     def next_call(self) -> str:
         """Returns a new id for a call."""
         return f"{self._run}-{next(self._calls)}"
@@ -66,6 +71,16 @@ class RecordLabels:
         except TypeError:
             return "other"
         return label
+
+
+class RecordTap:
+    """Passes each record on while somebody watches the hub. A call costs one look at `told` otherwise."""
+
+    __slots__ = ("told",)
+
+    def __init__(self) -> None:
+        self.told: Callable[[Json, Hashable | None], None] | None = None
+        """Takes a record and the key of its caller; None: nobody watches. Must be quick, and not raise."""
 
 
 class RecordBuilder:

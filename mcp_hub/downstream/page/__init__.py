@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,6 +19,7 @@ from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page.endpoints import Part
+    from mcp_hub.downstream.page.feed import Feed
 
 log = logging.getLogger("mcp_hub.downstream")
 
@@ -44,9 +47,14 @@ class PageFront(msgspec.Struct, frozen=True):
 class LivePage:
     """Serves `/ui` of one hub, whatever listener it comes by: its files, its sessions, and the endpoints of `parts`."""
 
-    def __init__(self) -> None:
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        """The newest calls, kept from the first session on."""
         self.links = OneTimeLinks()
         self.sessions = PageSessions()
+        self.run = secrets.token_hex(4)
+        """Tells this run of the hub apart, in the ids of events."""
+        self.closing = False
         self._endpoints: dict[tuple[str, str], Endpoint] = {}
 
     def add(self, part: Part) -> None:
@@ -92,7 +100,8 @@ class LivePage:
             await reply.json(200, {"done": True}, [*CONFINED, *NO_STORE, (b"set-cookie", gone.encode())])
             return
         endpoint, rest = self._endpoint(method, below)
-        answer = await endpoint(PageRequest(request, reply, session, rest))
+        verify = partial(self._verified, session, request, front)
+        answer = await endpoint(PageRequest(request, reply, session, rest, verify))
         if answer is not None:
             await reply.json(200, answer, [*CONFINED, *NO_STORE])
 
@@ -136,6 +145,7 @@ class LivePage:
             raise PageError(401, "token", "This token is not known here, or not valid any more.", cure)
         request.let_in()
         session = self.sessions.begin(viewer)
+        self.feed.watch()
         secure = "; Secure" if request.head.raw(b"origin")[0].lower().startswith(b"https:") else ""
         cookie = f"{session.cookie_name}={session.cookie}; Max-Age={COOKIE_SECONDS}; Path={UI}; HttpOnly"
         lines = [(b"set-cookie", f"{cookie}; SameSite=Strict{secure}".encode())]
@@ -147,18 +157,28 @@ class LivePage:
         session = self.sessions.find(given[0], request.values(b"cookie")) if len(given) == 1 else None
         if session is None:
             raise PageError(401, "session", "This page is not signed in, or not any more.", OPEN_AGAIN)
-        token = session.viewer.token
-        if token is not None:
-            now = await _viewer(token, request, front)
-            if now is None or now.principal != session.viewer.principal:
-                self.sessions.end(session)
-                raise PageError(401, "token", "Your token is not valid any more.", "Sign in with your new token.")
-            session.viewer = now
+        if not await self._verified(session, request, front):
+            self.sessions.end(session)
+            raise PageError(401, "token", "Your token is not valid any more.", "Sign in with your new token.")
         return session
+
+    @staticmethod
+    async def _verified(session: PageSession, request: HttpRequest, front: PageFront) -> bool:
+        """Returns whether a session goes on: the token that it began with is valid, and still the same principal's."""
+        before = session.viewer
+        if before.token is None:
+            return not session.ended
+        now = await _viewer(before.token, request, front)
+        if session.ended or now is None or now.principal != before.principal:
+            return False
+        session.viewer = now
+        return True
 
     def close(self) -> None:
         """Ends every session; the hub ends."""
+        self.closing = True
         self.sessions.end_all()
+        self.feed.close()
 
 
 async def _viewer(token: str, request: HttpRequest, front: PageFront) -> Viewer | None:

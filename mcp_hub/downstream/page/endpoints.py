@@ -35,6 +35,10 @@ class PageError(HubError):
         return {"error": {"code": self.code, "message": str(self), "cure": self.cure}}
 
 
+async def _always() -> bool:
+    return True
+
+
 class PageRequest(msgspec.Struct, frozen=True):
     """One request of a session of the page. `rest` is what follows the endpoint's path, where that ends with `/`."""
 
@@ -42,6 +46,8 @@ class PageRequest(msgspec.Struct, frozen=True):
     reply: HttpReply
     session: PageSession
     rest: str = ""
+    still_valid: Callable[[], Awaitable[bool]] = _always
+    """Verifies the session again, for what lasts longer than one request."""
 
     @property
     def query(self) -> dict[str, str]:

@@ -133,6 +133,10 @@ class PageSessions:
         session.used = self._clock()
         return session
 
+    def touch(self, session: PageSession) -> None:
+        """Takes note that a session was used until now."""
+        session.used = self._clock()
+
     def end(self, session: PageSession) -> None:
         """Ends a session, and what is open for it."""
         self._by_token.pop(_hash(session.token), None)
