@@ -111,7 +111,6 @@ async def test_no_get_changes_anything_nor_does_a_post_from_elsewhere_or_without
             for origin in ("http://evil.example", "null", f"http://127.0.0.1:{served.port + 1}", ""):
                 answer = await post(page, f"actions/{name}", arguments, origin=origin)
                 assert answer.status_code == 403
-            page.http.cookies.clear()
             for missing in ("cookie", "x-mcp-hub-page"):
                 headers = {key: value for key, value in page.headers.items() if key != missing}
                 headers["origin"] = page.base
@@ -198,7 +197,7 @@ async def test_a_server_that_is_away_is_not_pinned(tmp_path: Path) -> None:
 async def test_a_person_signs_in_to_a_server_and_the_browser_comes_back_to_the_hub(tmp_path: Path) -> None:
     async with authority() as server:
         entry = {"url": server.url, "auth": "oauth"}
-        root = {"token_dir": str(tmp_path / "tokens")}
+        root: dict[str, Any] = {"token_dir": str(tmp_path / "tokens")}
         async with served_hub(tmp_path, {"a": entry}, **root) as served, served.looking() as page:
             assert (await row(page, "a"))["sign_in"] is True
             url = (await act(page, "sign_in", server="a"))["url"]

@@ -161,4 +161,17 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-__all__ = ["EVERYTHING", "VIEWS", "WAIT", "Looker", "WatchedHub", "chromium", "expect", "fake", "looking", "until", "watched_hub", "write_config"]
+__all__ = [
+    "EVERYTHING",
+    "VIEWS",
+    "WAIT",
+    "Looker",
+    "WatchedHub",
+    "chromium",
+    "expect",
+    "fake",
+    "looking",
+    "until",
+    "watched_hub",
+    "write_config",
+]
