@@ -14,7 +14,7 @@ from mcp_hub.policy.access import Access
 from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
 from mcp_hub.policy.data_flow import FlowPolicy
 from mcp_hub.policy.deadline import DeadlinePolicy
-from mcp_hub.policy.explanation import StepTimes, explain_record
+from mcp_hub.policy.explanation import StepTimes, explain_listing, explain_record
 from mcp_hub.policy.fallback import FallbackPolicy
 from mcp_hub.policy.guard import FilterResults, UrlGuard
 from mcp_hub.policy.limits import LimitsPolicy
@@ -133,6 +133,10 @@ class Rules(msgspec.Struct, frozen=True):
         """Returns what every policy did with a call, from its record (`explain_record`)."""
         names = [policy.name for policy in self.chain.policies]
         return explain_record(names, record, times.of(str(record.get("id"))))
+
+    def listing(self, item: Item, profile: str | None) -> list[Json]:
+        """Returns what every policy makes of a listed item for callers of a profile (`explain_listing`)."""
+        return explain_listing(self.chain.policies, item, lambda: self.access.why(item.route, profile))
 
     def breaker_state(self, upstream: str) -> CircuitState:
         """Returns the state of an upstream's circuit breaker."""

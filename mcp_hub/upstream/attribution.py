@@ -232,6 +232,8 @@ class CallAttribution:
 
     def joined(self, key: Hashable | None) -> None:
         """Notes that the session works for this client from now on."""
+        if key != self._key:
+            self._shared = True  # a person at the live page, beside the only client over stdio
         if self._shared:
             self._only = key if self._only in (_NOBODY, key) else _SEVERAL
 
