@@ -109,7 +109,7 @@ async def test_calls_are_filtered_by_verdict_and_held_still(looker: Looker, hub:
 async def test_rules_and_groups_name_the_line_that_made_them(looker: Looker) -> None:
     view = await looker.view("rules")
     await looker.said(view.get_by_role("row").filter(has_text="disable_tools"), "servers.json")
-    await looker.said(view.get_by_role("row").filter(has_text="Tools that count"), "on")
+    await looker.said(view.locator(".group-table tr").filter(has_text="Tools that count"), "on")
     await looker.page.get_by_placeholder("Filter rules").fill("no such rule")
     await looker.sees("No rule matches.")
 
