@@ -87,9 +87,9 @@ class PageAccess:
 
     async def answer(self, asked: Json) -> AsyncIterator[Json]:
         """Yields the answers to a request on the socket of the hub: `{"ask": "page"}` or `{"ask": "logs", ...}`."""
+        hub = self._sources.dispatcher.hub
         if asked.get("ask") == "page":
-            listen = self._sources.dispatcher.hub.config.listen
-            if listen.ui is False:
+            if hub.config.listen.ui is False:
                 cure = "set listen.ui to true, or remove it, and the hub will show its page"
                 yield {"problem": "the configuration of this hub has listen.ui: false", "cure": cure}
             else:
@@ -99,8 +99,7 @@ class PageAccess:
 
             server = asked.get("server")
             named = server if isinstance(server, str) else None
-            lines = log_lines(self._sources.dispatcher.hub, self.page.feed, named, follow=asked.get("follow") is True)
-            async for line in lines:
+            async for line in log_lines(hub, self.page.feed, named, follow=asked.get("follow") is True):
                 yield line
         else:
             cure = "restart it with the version of this command"

@@ -52,12 +52,20 @@ class PageRequest(msgspec.Struct, frozen=True):
     @property
     def query(self) -> dict[str, str]:
         """The query of the URL; of equal names the last counts."""
-        text = self.request.query.decode("ascii", "replace")
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=100))
+        return query_of(self.request)
 
     async def body(self, limit: int = MAX_BODY) -> Json:
         """Returns the JSON object that was sent. Raises PageError."""
         return await json_body(self.request, limit)
+
+
+def query_of(request: HttpRequest) -> dict[str, str]:
+    """Returns the query of a URL; of equal names the last counts. Raises PageError."""
+    text = request.query.decode("ascii", "replace")
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=100))
+    except ValueError:
+        raise PageError(400, "query", "The query has more than 100 fields.", "Reload the page.") from None
 
 
 async def json_body(request: HttpRequest, limit: int) -> Json:

@@ -141,7 +141,8 @@ class ServerRows:
         server, session, agreement = upstream.server, upstream.session, upstream.agreement
         code = code_of(upstream.error)
         median, slow = self._percentiles(server.id) if viewer.admin else (None, None)
-        pins = [f"{kind} {name}: {text}" for kind, name, text in self._hub.rules.pins.problems(server.id)]
+        review = self._hub.rules.pins
+        pins = [f"{kind} {name}: {text}" for kind, name, text in review.problems(server.id)]
         return shown_object(
             {
                 "server": server.id,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.page.sessions import Viewer
     from mcp_hub.hub import Engine
 
-BYTES_PER_TOKEN: Final = 4
 LINE: Final = 120
 """Characters of the first sentence of a description that are shown in the list."""
 MAX_ROWS: Final = 20_000
@@ -85,13 +84,12 @@ class ToolsPart:
         rows: list[Json] = []
         for entry in catalog.listed(TOOLS)[:MAX_ROWS]:
             yield
-            tokens = -(-len(entry.for_handshake) // BYTES_PER_TOKEN)
-            rows.append(_row(entry.exposed, entry.route, entry.wire, tokens, None))
+            rows.append(_row(entry.exposed, entry.route, entry.wire, entry.tokens, None))
         if hidden:
             for name, item in self._unlisted(catalog):
                 yield
                 if item is not None and len(rows) < MAX_ROWS:
-                    rows.append(_row(name, item.route, item.wire, None, self._why(item.route, principal)))
+                    rows.append(_row(name, item.route, item.wire, 0, self._why(item.route, principal)))
         return rows
 
     def _unlisted(self, catalog: Catalog) -> Generator[tuple[str, Item | None]]:
@@ -144,7 +142,7 @@ class ToolsPart:
         return steps
 
 
-def _row(name: str, route: Route, wire: Any, tokens: int | None, hidden_by: str | None) -> Json:
+def _row(name: str, route: Route, wire: Any, tokens: int, hidden_by: str | None) -> Json:
     listed = wire if isinstance(wire, dict) else {}
     given = listed.get("annotations")
     annotations: Json = given if isinstance(given, dict) else {}
