@@ -118,7 +118,7 @@ class RunsPart:
         if not isinstance(tool, str) or not isinstance(arguments, dict) or not isinstance(name, str | None):
             text = "A run needs `tool`, a text, and `arguments`, an object."
             raise PageError(400, "invalid", text, "Mend the request.")
-        principal = self._tools.seen_as(session.viewer, name)
+        principal = self._tools.seen_as(session.viewer, name) if name else session.viewer.principal
         if hub.waits:
             raise PageError(
                 409, "waiting", "The hub has not been greeted by its client yet.", "Start the client first."
@@ -127,6 +127,10 @@ class RunsPart:
             text = f"{MAX_RUNS} tools are running already in this page."
             raise PageError(429, "runs", text, "Wait for one of them, or cancel it.")
         caller = self._caller(session, principal)
+        if principal != session.viewer.principal:  # the record of the call names the principal alone
+            facts = {"client": CLIENT["name"], "name": "run_as", "target": str(principal), "verdict": "ok"}
+            rules = hub.rules
+            rules.trace.acted(session.viewer.principal, facts)
         self._last += 1
         params = {"name": tool, "arguments": arguments, "_meta": {eras.PROGRESS_TOKEN: self._last}}
         request: Message = {"jsonrpc": "2.0", "id": self._last, "method": TOOLS.act_method, "params": params}
