@@ -72,7 +72,7 @@ class Looker:
     async def open(self, text: str) -> Locator:
         """Clicks a row; returns the panel."""
         await self.row(text).first.click()
-        await self.sees(self.panel())
+        await self.said(self.panel().locator("h2"), text)
         return self.panel()
 
     async def press(self, button: str, within: Locator | None = None) -> None:
