@@ -184,7 +184,7 @@ class App:
             return
         from mcp_hub.downstream.page import PageFront
 
-        await access.page.serve(request, reply, PageFront(self._gate, self._admission, self._note))
+        await access.page.serve(request, reply, lambda: PageFront(self._gate, self._admission, self._note))
 
     def _note(self, request: HttpRequest, cause: str, status: int, said: str | None = None) -> None:
         """Counts and records a request that is refused before its sender was let in."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -64,8 +63,6 @@ class LivePage:
         """The newest calls, kept from the first session on."""
         self.links = OneTimeLinks()
         self.sessions = PageSessions()
-        self.run = secrets.token_hex(4)
-        """Tells this run of the hub apart, in the ids of events."""
         self.closing = False
         self.returned: Callable[[Mapping[str, str]], bool] = lambda query: False
         """Takes the query with which a browser comes back from a sign-in; False: nobody waits for it."""
@@ -77,10 +74,13 @@ class LivePage:
         """Adds the endpoints of a part."""
         self._endpoints.update(part.endpoints())
 
-    async def serve(self, request: HttpRequest, reply: HttpReply, front: PageFront) -> None:
-        """Answers one request under `/ui`. Raises nothing but CancelledError and ClientGone."""
+    async def serve(self, request: HttpRequest, reply: HttpReply, fronts: Callable[[], PageFront]) -> None:
+        """Answers one request under `/ui`. Raises nothing but CancelledError and ClientGone.
+
+        `fronts()` returns the listener's checks as they are now: they may change while a stream is open.
+        """
         try:
-            await self._serve(request, reply, front)
+            await self._serve(request, reply, fronts)
         except PageError as error:
             if not reply.started:
                 await reply.json(error.status, error.body, [*CONFINED, *NO_STORE])
@@ -92,8 +92,8 @@ class LivePage:
             if not reply.started:
                 await reply.json(500, broken.body, [*CONFINED, *NO_STORE])
 
-    async def _serve(self, request: HttpRequest, reply: HttpReply, front: PageFront) -> None:
-        path, method = request.path, request.method
+    async def _serve(self, request: HttpRequest, reply: HttpReply, fronts: Callable[[], PageFront]) -> None:
+        path, method, front = request.path, request.method, fronts()
         if path in (UI, UI + "/") or path.startswith(STATIC):
             if method not in ("GET", "HEAD"):
                 raise _not_allowed("GET")
@@ -111,7 +111,7 @@ class LivePage:
         if (method, below) == ("POST", SESSION):
             await self._begin_session(request, reply, front)
             return
-        session = await self._session(request, front)
+        session = await self._session(request, fronts)
         request.let_in()
         if (method, below) == ("DELETE", SESSION):
             self.sessions.end(session)
@@ -119,7 +119,7 @@ class LivePage:
             await reply.json(200, {"done": True}, [*CONFINED, *NO_STORE, (b"set-cookie", gone.encode())])
             return
         endpoint, rest = self._endpoint(method, below)
-        verify = partial(self._verified, session, request, front)
+        verify = partial(self._verified, session, request, fronts)
         answer = await endpoint(PageRequest(request, reply, session, rest, verify))
         if answer is not None:
             await reply.json(200, answer, [*CONFINED, *NO_STORE])
@@ -178,24 +178,24 @@ class LivePage:
         lines = [(b"set-cookie", f"{cookie}; SameSite=Strict{secure}".encode())]
         await reply.json(200, {"token": session.token, "who": viewer.facts}, [*CONFINED, *NO_STORE, *lines])
 
-    async def _session(self, request: HttpRequest, front: PageFront) -> PageSession:
+    async def _session(self, request: HttpRequest, fronts: Callable[[], PageFront]) -> PageSession:
         """Returns the session that cookie and token of a request name together. Raises PageError."""
         given = request.values(HEADER)
         session = self.sessions.find(given[0], request.values(b"cookie")) if len(given) == 1 else None
         if session is None:
             raise PageError(401, "session", "This page is not signed in, or not any more.", OPEN_AGAIN)
-        if not await self._verified(session, request, front):
+        if not await self._verified(session, request, fronts):
             self.sessions.end(session)
             raise PageError(401, "token", "Your token is not valid any more.", "Sign in with your new token.")
         return session
 
     @staticmethod
-    async def _verified(session: PageSession, request: HttpRequest, front: PageFront) -> bool:
+    async def _verified(session: PageSession, request: HttpRequest, fronts: Callable[[], PageFront]) -> bool:
         """Returns whether a session goes on: the token that it began with is valid, and still the same principal's."""
         before = session.viewer
         if before.token is None:
             return not session.ended
-        now = await _viewer(before.token, request, front)
+        now = await _viewer(before.token, request, fronts())
         if session.ended or now is None or now.principal != before.principal:
             return False
         session.viewer = now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
@@ -83,6 +84,7 @@ class Feed:
         self._by_id: dict[str, Entry] = {}
         self._size = 0
         self._next = 1
+        self._run = secrets.token_hex(4)
         self._durations: dict[str, deque[float]] = {}
         self._followers: set[asyncio.Event] = set()
         self._watched = clock()
@@ -167,6 +169,17 @@ class Feed:
     def newest(self) -> int:
         """The number of the newest record; 0 if there was none."""
         return self._next - 1
+
+    def event_id(self, number: int) -> str:
+        """Returns the id of the event that ends with this record. It is of this run of the hub."""
+        return f"{self._run}-{number}"
+
+    def number_of(self, event_id: str) -> int | None:
+        """Returns the number in an event's id; None if it is not of this run."""
+        run, _, number = event_id.partition("-")
+        if run != self._run or not number.isascii() or not number.isdigit() or len(number) > 15:
+            return None
+        return min(int(number), self.newest)
 
     def after(self, number: int) -> tuple[int, list[Entry]]:
         """Returns how many records after `number` are not kept any more, and those that are, oldest first."""

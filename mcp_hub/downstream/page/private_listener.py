@@ -83,7 +83,7 @@ class PrivateListener:
                 await reply.send(303, headers=[(b"location", UI.encode())])
             elif request.path == UI or request.path.startswith(f"{UI}/"):
                 request.let_in()
-                await self._page.serve(request, reply, self._front)
+                await self._page.serve(request, reply, lambda: self._front)
             else:
                 await reply.text(404, "Not Found")
         except ClientGone:

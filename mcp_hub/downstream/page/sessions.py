@@ -6,7 +6,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, Final
 
@@ -109,6 +109,9 @@ class PageSessions:
 
     def __len__(self) -> int:
         return len(self._by_token)
+
+    def __iter__(self) -> Iterator[PageSession]:
+        return iter(tuple(self._by_token.values()))
 
     def begin(self, viewer: Viewer) -> PageSession:
         """Returns a new session."""

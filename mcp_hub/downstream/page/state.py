@@ -61,7 +61,7 @@ class StatePart:
             "clients": self._clients.rows(viewer),
             **await self._view.show(viewer),
             "watched_since": self._feed.since,
-            "newest": self._feed.newest,
+            "last_event_id": self._feed.event_id(self._feed.newest),
             "totals": {name: sum(row[name] for row in rows) for name in ("calls", "errors", "tools", "tokens")},
         }
 

@@ -96,10 +96,8 @@ class UpdatesPart:
     def _begin_at(self, asked: PageRequest) -> int:
         """Returns the number of the last call that the client has."""
         given = asked.request.values(b"last-event-id")
-        run, _, number = given[0].partition("-") if len(given) == 1 else ("", "", "")
-        if run == self._page.run and number.isascii() and number.isdigit() and len(number) < 16:
-            return min(int(number), self._feed.newest)
-        return self._feed.newest
+        known = self._feed.number_of(given[0]) if len(given) == 1 else None
+        return self._feed.newest if known is None else known
 
     async def servers(self, session: PageSession) -> list[Json]:
         """Returns the rows of the servers."""
@@ -125,8 +123,8 @@ class UpdatesPart:
         return await self._view.show(session.viewer)
 
     def event_id(self, number: int) -> str:
-        """Returns the id of an event: it is of this run of the hub."""
-        return f"{self._page.run}-{number}"
+        """Returns the id of the event that ends with a call."""
+        return self._feed.event_id(number)
 
 
 class _Stream:

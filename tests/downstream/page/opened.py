@@ -42,6 +42,7 @@ class OpenPage:
         answer = await self.http.post("/ui/api/session", json=credential, headers={"origin": self.base})
         if answer.status_code == 200:
             found = answer.json()
+            self.http.cookies.clear()  # each request says itself which cookie it has
             cookie = answer.headers["set-cookie"].split(";")[0]
             self.headers = {"cookie": cookie, "x-mcp-hub-page": found["token"]}
             self.who = found["who"]
