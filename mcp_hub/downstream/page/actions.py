@@ -75,7 +75,7 @@ class ActionsPart:
             self._record(viewer.principal, name, body, failed, "error")
             raise failed from None
         self._record(viewer.principal, name, body, None, "ok")
-        return {"done": True, **done}
+        return {"done": True, **done, "text": printable(done["text"], 1000)}
 
     def _record(self, principal: Principal, name: str, body: Json, error: PageError | None, verdict: str) -> None:
         target = body.get("server", body.get("client"))

@@ -11,12 +11,15 @@ import msgspec
 from mcp_hub.downstream.page.sessions import PageSession
 from mcp_hub.errors import HubError
 from mcp_hub.protocol.frames import FrameError, decode_exactly
+from mcp_hub.text import printable
 from mcp_hub.transport.http1.exchange import BodyTooLarge, BodyTooSlow, HttpReply, HttpRequest, is_json
 
 Json = dict[str, Any]
 
 MAX_BODY: Final = 16 * 1024 * 1024
 """Bytes of a request of the page, which may have the arguments of a call."""
+MAX_MESSAGE: Final = 2000
+"""Characters of the message of an error."""
 NO_STORE: Final = [(b"cache-control", b"no-store")]
 
 
@@ -32,7 +35,9 @@ class PageError(HubError):
     @property
     def body(self) -> Json:
         """What the page is answered."""
-        return {"error": {"code": self.code, "message": str(self), "cure": self.cure}}
+        return {
+            "error": {"code": self.code, "message": printable(str(self), MAX_MESSAGE), "cure": printable(self.cure)}
+        }
 
 
 async def _always() -> bool:

@@ -42,7 +42,7 @@ class ToolsPart:
         rows = await in_slices(self._rows(catalog, principal, hidden=viewer.admin))
         listen = self._hub.config.listen
         known = list(listen.principals) if viewer.admin else []
-        return {"tools": rows, "as": principal or None, "principals": known}
+        return {"tools": rows, "as": str(principal) or None, "principals": known}
 
     async def tool(self, asked: PageRequest) -> Json:
         """Returns one tool as it is listed, for an admin also as its server lists it and what each rule did to it.

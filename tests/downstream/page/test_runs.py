@@ -21,7 +21,7 @@ from tests.downstream.page.acting import (
     running,
     text,
 )
-from tests.downstream.page.opened import ServedHub, served_hub
+from tests.downstream.page.opened import OpenPage, ServedHub, served_hub
 from tests.fakes.client import PATIENCE, fake, write_config
 from tests.upstream.asking.test_servers_ask_handshake_clients import asking
 
@@ -88,7 +88,9 @@ async def test_an_error_of_a_server_and_a_tool_that_fails_are_told_with_their_co
 
 async def test_what_is_not_a_run_is_refused_with_a_sentence(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
-        for body in ({}, {"tool": 5}, {"tool": "a__echo", "arguments": []}, {"tool": "a__echo", "as": 5}, []):
+        echo = {"tool": "a__echo"}
+        wrong: list[Any] = [{}, {"tool": 5}, {**echo, "arguments": []}, {**echo, "as": 5}, []]
+        for body in wrong:
             answer = await post(page, "run", body)
             assert answer.status_code == 400
             assert answer.json()["error"]["cure"]
@@ -136,9 +138,9 @@ for line in sys.stdin:
     elif message["method"] == "tools/call":
         answer = json.loads(ANSWER)
     elif message["method"] != "tools/list":
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
-        continue
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer}), flush=True)
+        answer = None
+    said = {"result": answer} if answer is not None else {"error": {"code": -32601, "message": "no"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}), flush=True)
 """
 
 
@@ -235,29 +237,34 @@ async def test_a_tool_that_is_refused_is_unknown_by_every_name_and_to_every_prin
     tmp_path: Path,
 ) -> None:
     servers = {"a": fake(disable_tools=["add"])}
-    async with served_hub(tmp_path, servers, NETWORK, profiles=PROFILES) as served:
-        async with served.looking(token=ADMIN) as boss, served.looking(token=GUEST) as guest:
-            names = ("a__add", "a/add", "add", "a__ADD", "hub_call", "A__add", "a__add ")
-            for name in names:
-                for page, more in ((boss, {}), (boss, {"as": "guest"}), (guest, {})):
-                    async with running(page, name, {"a": 1, "b": 2}, **more) as run:
-                        kind, data = await run.end()
-                    assert (kind, data["message"]) == ("error", f"Unknown tool: {name}")
-            for page, more in ((boss, {"as": "guest"}), (guest, {}), (guest, {"as": "guest"})):
-                async with running(page, "a__pid", **more) as run:
-                    assert (await run.end())[1]["message"] == "Unknown tool: a__pid"
-                assert await text(page, "a__echo", {"text": "x"}, **more) == "x"
-            assert await text(boss, "a__pid")
-            assert (await post(guest, "run", {"tool": "a__echo", "as": "boss"})).status_code == 404
-            assert (await newest(boss, text="a__pid", verdict="ok"))["principal"] == "boss"
-            asked = await newest(boss, text="run_as")
-            assert (asked["event"], asked["principal"]) == ("action", "boss")
+    async with (
+        served_hub(tmp_path, servers, NETWORK, profiles=PROFILES) as served,
+        served.looking(token=ADMIN) as boss,
+        served.looking(token=GUEST) as guest,
+    ):
+        as_guest: dict[str, Any] = {"as": "guest"}
+        seen: list[tuple[OpenPage, dict[str, Any]]] = [(boss, {}), (boss, as_guest), (guest, {})]
+        names = ("a__add", "a/add", "add", "a__ADD", "hub_call", "A__add", "a__add ")
+        for name in names:
+            for page, more in seen:
+                async with running(page, name, {"a": 1, "b": 2}, **more) as run:
+                    kind, data = await run.end()
+                assert (kind, data["message"]) == ("error", f"Unknown tool: {name}")
+        for page, more in [(boss, as_guest), (guest, {}), (guest, as_guest)]:
+            async with running(page, "a__pid", **more) as run:
+                assert (await run.end())[1]["message"] == "Unknown tool: a__pid"
+            assert await text(page, "a__echo", {"text": "x"}, **more) == "x"
+        assert await text(boss, "a__pid")
+        assert (await post(guest, "run", {"tool": "a__echo", "as": "boss"})).status_code == 404
+        assert (await newest(boss, text="a__pid", verdict="ok"))["principal"] == "boss"
+        asked = await newest(boss, text="run_as")
+        assert (asked["event"], asked["principal"]) == ("action", "boss")
 
 
 async def test_the_quota_of_a_principal_counts_for_its_runs(tmp_path: Path) -> None:
     listen = {"ui": True, "principals": {"other": {"token": OTHER, "limits": {"rate": 1}}}}
     async with served_hub(tmp_path, {"a": fake()}, listen) as served, served.looking(token=OTHER) as page:
-        found = []
+        found: list[bool] = []
         while len(found) < 100 and True not in found:
             async with running(page, "a__echo", {"text": "x"}) as run:
                 found.append((await run.end())[1].get("isError", False))
@@ -267,15 +274,17 @@ async def test_the_quota_of_a_principal_counts_for_its_runs(tmp_path: Path) -> N
 
 async def test_a_hub_that_reloads_while_a_tool_runs_lets_it_end(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    async with served_hub(tmp_path, {"a": fake("--hang-if", str(gate)), "b": fake()}) as served:
-        async with served.looking() as page:
-            async with running(page, "a__count", {"steps": 4, "pause": 0.3}) as run:
-                await run.until("progress")
-                path = write_config(tmp_path, {"a": fake(), "c": fake()})
-                await served.hub.renew(load_config(path))
-                _, data = await run.end()
-            assert data["content"][0]["text"] == "counted"
-            assert await text(page, "c__echo", {"text": "x"}) == "x"
+    async with (
+        served_hub(tmp_path, {"a": fake("--hang-if", str(gate)), "b": fake()}) as served,
+        served.looking() as page,
+    ):
+        async with running(page, "a__count", {"steps": 4, "pause": 0.3}) as run:
+            await run.until("progress")
+            path = write_config(tmp_path, {"a": fake(), "c": fake()})
+            await served.hub.renew(load_config(path))
+            _, data = await run.end()
+        assert data["content"][0]["text"] == "counted"
+        assert await text(page, "c__echo", {"text": "x"}) == "x"
 
 
 async def test_more_than_eight_runs_at_once_are_refused(tmp_path: Path) -> None:
