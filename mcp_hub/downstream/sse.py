@@ -36,6 +36,7 @@ class _Connection:
         self.duplex.caller.transport = "sse"
         # Unsolicited notifications go to the same stream as answers, but repeat nothing that still waits.
         self.duplex.caller.notify = self.outbox.put_once
+        self.duplex.caller.end = self.end
         self.ended = False
 
     def end(self) -> None:

@@ -141,6 +141,13 @@ class RecordBuilder:
         head = self._head(self._labels.next_call(), method, exposed, era, caller, envelope)
         return {**head, "verdict": "refused", **facts, "reason": self.text(facts["reason"])}
 
+    def of_action(self, caller: Hashable | None, facts: Json) -> Json:
+        """Returns the record of what an administrator did to the hub; `facts` have its `name` and `verdict`."""
+        clean = {key: self.text(value) if isinstance(value, str) else value for key, value in facts.items()}
+        head = {"event": "action", "time": self._time(), "id": self._labels.next_call()}
+        peer = {"peer": PEER.get()} if PEER.get() is not None else {}
+        return {**head, "caller": self._name(self._labels.caller(caller)), "method": "action", **clean, **peer}
+
     def of_rejected_connection(self, facts: Json) -> Json:
         """Returns the record of a request that a listener rejected before it knew the caller."""
         clean = {key: self.text(value) if isinstance(value, str) else value for key, value in facts.items()}

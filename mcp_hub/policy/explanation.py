@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakSet
 
+from mcp_hub.catalog import Item
 from mcp_hub.policy import Call, Chain, Json, Next, Policy
 from mcp_hub.policy.call_record import RecordLabels
 
@@ -63,6 +64,40 @@ def explain_record(policies: Iterable[str], record: Mapping[str, Any], times: Ma
 def _asked(attempts: Any, fallback: Any) -> str:
     times = {0: "was not asked", 1: "was asked once"}.get(attempts, f"was asked {attempts} times")
     return times + (f"; answered by {fallback}" if fallback else "")
+
+
+def explain_listing(policies: Sequence[Policy], item: Item, why: Callable[[], str | None]) -> list[Json]:
+    """Returns `{"policy", "did": text}` for each policy, from the outermost to the innermost: what it makes of an item.
+
+    `why()` returns the rule that hides the item from those who ask.
+    """
+    found: list[Json] = []
+    now: Item | None = item
+    for policy in reversed(policies):
+        if policy.name in WATCHING:
+            continue
+        did, before = "not reached", now
+        if before is not None:
+            concerns = getattr(policy, "concerns", None)
+            did = "passes it" if concerns is None or concerns(item.route) else "does not concern it"
+            now = next(iter(policy.shape([before])), None)
+            if policy.name == "access":
+                now = None if (rule := why()) is not None else now
+                did = did if now is not None else f"hides it: {rule}"
+            elif now is None:
+                did = "hides it"
+            elif now is not before:
+                did = _changes(before, now) or did
+        found.append({"policy": policy.name, "did": did})
+    return found[::-1]
+
+
+def _changes(before: Item, now: Item) -> str:
+    renamed = [f"renames it to {now.local}"] if now.local != before.local else []
+    old, new = (one.wire if isinstance(one.wire, dict) else {} for one in (before, now))
+    names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) is not new.get(name)]
+    changed = [name for name in names if old.get(name) != new.get(name)]
+    return "; ".join([*renamed, *([f"changes {', '.join(changed)}"] if changed else [])])
 
 
 class StepTimes:

@@ -192,6 +192,15 @@ class Trace:
         except Exception:
             log.exception("a refusal could not be recorded")
 
+    def acted(self, caller: Hashable | None, facts: Json) -> None:
+        """Records what an administrator did to the hub (`RecordBuilder.of_action`)."""
+        if self._write is None and self._tap.told is None:
+            return
+        try:
+            self._pass_on(self._records.of_action(caller, facts), caller)
+        except Exception:
+            log.exception("an action could not be recorded")
+
     def _refused(
         self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
     ) -> None:

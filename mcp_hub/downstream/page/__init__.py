@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from mcp_hub.downstream.admission import Admission, Gate
-from mcp_hub.downstream.page.endpoints import NO_STORE, Endpoint, Json, PageError, PageRequest, json_body, not_found
+from mcp_hub.downstream.page.endpoints import (
+    NO_STORE,
+    Endpoint,
+    Json,
+    PageError,
+    PageRequest,
+    json_body,
+    not_found,
+    query_of,
+)
 from mcp_hub.downstream.page.sessions import AT_THE_MACHINE, OneTimeLinks, PageSession, PageSessions, Viewer
 from mcp_hub.downstream.page.static_files import CONFINED, INDEX, send_file
 from mcp_hub.security import Principal
@@ -25,12 +34,15 @@ log = logging.getLogger("mcp_hub.downstream")
 UI: Final = "/ui"
 STATIC: Final = "/ui/static/"
 API: Final = "/ui/api"
+RETURN: Final = "/ui/return"
+"""Where browsers come back to from a sign-in; the state in the query says from which."""
 SESSION: Final = "/session"
 HEADER: Final = b"x-mcp-hub-page"
 MAX_LOGIN: Final = 16 * 1024
 """Bytes of a request that begins a session."""
 COOKIE_SECONDS: Final = 12 * 3600
 
+_STRANGE: Final = "This is not the answer to a sign-in that is waited for."
 OPEN_AGAIN: Final = "Run `mcp-hub open` on the machine of the hub, and open the link that it prints."
 
 
@@ -52,6 +64,10 @@ class LivePage:
         self.links = OneTimeLinks()
         self.sessions = PageSessions()
         self.closing = False
+        self.returned: Callable[[Mapping[str, str]], bool] = lambda query: False
+        """Takes the query with which a browser comes back from a sign-in; False: nobody waits for it."""
+        self.on_close: list[Callable[[], object]] = []
+        """Called when the hub ends."""
         self._endpoints: dict[tuple[str, str], Endpoint] = {}
 
     def add(self, part: Part) -> None:
@@ -84,6 +100,9 @@ class LivePage:
             if not await send_file(request, reply, path.removeprefix(STATIC) if path.startswith(STATIC) else INDEX):
                 raise not_found("such file")
             return
+        if path == RETURN:
+            await self._come_back(request, reply)
+            return
         if not path.startswith(API + "/"):
             raise not_found("such page")
         if method not in ("GET", "HEAD"):
@@ -104,6 +123,14 @@ class LivePage:
         answer = await endpoint(PageRequest(request, reply, session, rest, verify))
         if answer is not None:
             await reply.json(200, answer, [*CONFINED, *NO_STORE])
+
+    async def _come_back(self, request: HttpRequest, reply: HttpReply) -> None:
+        """Answers a browser that comes back from a sign-in. It has no cookie, but the secret state of its sign-in."""
+        if request.method != "GET":
+            raise _not_allowed("GET")
+        found = self.returned(query_of(request))
+        text = "This window can be closed; the page of the hub says what came of it."
+        await reply.text(200 if found else 400, text if found else _STRANGE, [*CONFINED, *NO_STORE])
 
     def _endpoint(self, method: str, below: str) -> tuple[Endpoint, str]:
         directory, _, rest = below.rpartition("/")
@@ -178,6 +205,8 @@ class LivePage:
         """Ends every session; the hub ends."""
         self.closing = True
         self.sessions.end_all()
+        for ended in self.on_close:
+            ended()
         self.feed.close()
 
 

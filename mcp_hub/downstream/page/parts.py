@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mcp_hub.downstream.page import LivePage
+from mcp_hub.downstream.page.actions import ActionsPart
 from mcp_hub.downstream.page.config_view import ConfigView
 from mcp_hub.downstream.page.feed import Feed
+from mcp_hub.downstream.page.runs import RunsPart
 from mcp_hub.downstream.page.server_rows import ClientRows, ServerRows
 from mcp_hub.downstream.page.state import CallsPart, StatePart
+from mcp_hub.downstream.page.tools import ToolsPart
 from mcp_hub.downstream.page.updates import UpdatesPart
 
 if TYPE_CHECKING:
@@ -28,6 +31,10 @@ def make_page(sources: PageSources) -> LivePage:
         CallsPart(hub, feed, lambda record: hub.rules.steps(record, hub.times)),
         UpdatesPart(page, hub, feed, servers, clients, view),
     ]
+    tools, actions = ToolsPart(hub), ActionsPart(sources.dispatcher)
+    parts += [tools, RunsPart(sources.dispatcher, tools), actions]
+    page.returned = actions.sign_ins.returned
+    page.on_close.append(actions.sign_ins.close)
     for part in parts:
         page.add(part)
     return page

@@ -18,7 +18,6 @@ from mcp_hub.downstream.page.feed import Feed, shown, shown_object
 from mcp_hub.observability.call_metrics import OK, DurationHistogram
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.screen import what_is
-from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import principal_of
 from mcp_hub.text import printable
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.page.sessions import Viewer
     from mcp_hub.upstream import Upstream
 
-BYTES_PER_TOKEN: Final = 4
-"""Bytes of JSON that are counted as one token: near enough for every model, and the same for all."""
 MAX_LINES: Final = 20
 """Last lines of a server's stderr that are shown."""
 MAX_FINDINGS: Final = 100
@@ -43,11 +40,6 @@ MAX_ROWS: Final = 4000
 """Rows of servers that are cached, for all viewers."""
 AT_ONCE: Final = 20
 """Rows that are made before other tasks run."""
-
-
-def approximate_tokens(definition: Json) -> int:
-    """Estimates what one definition costs a model in tokens."""
-    return -(-len(encode(definition)) // BYTES_PER_TOKEN)
 
 
 class ServerCost(msgspec.Struct):
@@ -217,12 +209,10 @@ class ServerRows:
 
 def _costs(catalog: Catalog) -> dict[str, ServerCost]:
     found: dict[str, ServerCost] = {}
-    for name in catalog.names(TOOLS):
-        route, entry = catalog.resolve(TOOLS, name), catalog.entry(TOOLS, name)
-        if route is not None and entry is not None:
-            cost = found.setdefault(route.upstream, ServerCost())
-            cost.tools += 1
-            cost.tokens += approximate_tokens(entry)
+    for entry in catalog.listed(TOOLS):
+        cost = found.setdefault(entry.route.upstream, ServerCost())
+        cost.tools += 1
+        cost.tokens += entry.tokens
     return found
 
 

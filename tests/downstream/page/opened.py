@@ -17,6 +17,7 @@ from mcp_hub.diagnosis import remedies
 from mcp_hub.downstream.app import App, serve_network
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.downstream.page_access import PageAccess, PageSources
+from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.hub_status import Status
@@ -147,9 +148,10 @@ async def served_hub(
     async with Engine(loaded.config) as hub:
         status = Status(hub)
         reloader = Reloader(hub, loaded, lambda _: EVERYTHING, lambda _: None, lambda _: None)
-        dispatcher = Dispatcher(hub)
+        quotas = Quotas(settings)
+        dispatcher = Dispatcher(hub, quotas)
         access = PageAccess(PageSources(dispatcher, status, reloader.facts, lambda code: remedies()[code].cure))
-        app = App(dispatcher, settings, sse=False)
+        app = App(dispatcher, settings, sse=False, quotas=quotas)
         app.page = access
         reloader.listener = ListenerSettings(app, settings, listen_of)
         bases: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
