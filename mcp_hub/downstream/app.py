@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream import error_response
-from mcp_hub.downstream.admission import Admission, Gate, Refusal, RefusalLog, check_listener
+from mcp_hub.downstream.admission import Admission, Gate, Refusal, check_listener
 from mcp_hub.downstream.metrics_page import metrics_page
 from mcp_hub.downstream.page_access import UI, PageAccess
 from mcp_hub.downstream.quotas import Quotas
+from mcp_hub.downstream.refusal_log import RefusalLog
 from mcp_hub.downstream.responses import BROKEN
 from mcp_hub.downstream.sse import MESSAGES, SseEndpoint
 from mcp_hub.downstream.streamable import StreamableEndpoint
