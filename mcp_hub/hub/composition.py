@@ -30,6 +30,7 @@ from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
 from mcp_hub.policy import Call, Json, PolicyParts
 from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import KEYS, make_rules
+from mcp_hub.policy.confirm import Approvals
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults
@@ -129,6 +130,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         tap=RecordTap(),
         used=UsedLabels(),
         times=StepTimes(labels),
+        approvals=Approvals(),
         token_writes=PendingWrites(TokenStoreError),
         tracer_provider=options.get("tracer_provider"),
         functions=functions,
@@ -189,6 +191,7 @@ def build_generation(
         record=services.record,
         labels=services.labels,
         used=services.used,
+        approvals=services.approvals,
         listed=generation.listed_tool,
         scrape=internal.scrape,
         run_function=internal.run_function,

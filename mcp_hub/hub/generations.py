@@ -23,6 +23,7 @@ from mcp_hub.observability.tracing import SpanTracing
 from mcp_hub.policy import Json
 from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import Rules
+from mcp_hub.policy.confirm import Approvals
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults
@@ -235,6 +236,7 @@ class SharedServices(msgspec.Struct, frozen=True):
     """Data-flow labels that each session has used so far."""
     times: StepTimes
     """How long each policy took, while somebody watches."""
+    approvals: Approvals
     token_writes: PendingWrites
     tracer_provider: Any = None
     """OpenTelemetry's, to be used in place of the configured exporter."""
