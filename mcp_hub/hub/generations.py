@@ -234,9 +234,9 @@ class SharedServices(msgspec.Struct, frozen=True):
     """Passes the records on while somebody watches."""
     used: UsedLabels
     """Data-flow labels that each session has used so far."""
+    approvals: Approvals
     times: StepTimes
     """How long each policy took, while somebody watches."""
-    approvals: Approvals
     token_writes: PendingWrites
     tracer_provider: Any = None
     """OpenTelemetry's, to be used in place of the configured exporter."""

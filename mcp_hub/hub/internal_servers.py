@@ -131,8 +131,8 @@ class InternalServers:
         )
 
     async def _ask(self, server: Server, tool: str, arguments: Json) -> Json:
-        upstream = (self._listed_web() if server.id == WEB else None) or self._running.get(server.id)
-        upstream = upstream or self._started(server)
+        listed = self._listed_web() if server.id == WEB else None
+        upstream = listed or self._running.get(server.id) or self._started(server)
         answered = await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
         return eras.result_for("handshake", answered.era, TOOLS.act_method, answered.result)
 

@@ -234,9 +234,9 @@ class Chain:
         self.policies = tuple(policies)
         self._innermost = innermost
         self._composed: dict[Route, Next] = {}
-        self._wrap: Wrap | None = None
         self._composed_within: dict[Route, Next] = {}
         """The same for calls that a tool of the hub's own makes."""
+        self._wrap: Wrap | None = None
 
     def run(self, call: Call) -> Awaitable[Json]:
         """Starts one call through the chain and returns an awaitable of its result."""

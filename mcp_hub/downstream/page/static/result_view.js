@@ -5,10 +5,9 @@ import { jsonBlock, jsonDetails } from "./json_text.js";
 import { MAX_SHOWN, count, printable, printableLines } from "./text.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
-const BASE64 = /^[A-Za-z0-9+/=\s]*$/;
+const BASE64 = /^[A-Za-z0-9+/\s]*=?\s?=?\s*$/;
 /** Blocks of content that are shown. */
 const MAX_BLOCKS = 100;
-const MORE = 100_000;
 
 /** Makes the result of a call: `CallToolResult` as it came. */
 export function resultView(result) {
@@ -33,13 +32,15 @@ export function errorView(error) {
 
 function blockView(block) {
   if (block.type === "text" && typeof block.text === "string") return textView(block.text);
+  if (typeof block.cut === "number") return h("p", { class: "quiet" }, `${printable(block.type ?? "Data", 40)}: ${count(block.cut)} characters of base64, too many to show.`);
   if (block.type === "image" && typeof block.data === "string") return imageView(block.mimeType, block.data);
   if (block.type === "audio" && typeof block.data === "string") return binaryView("Audio", block.mimeType, block.data);
   if (block.type === "resource_link") return resourceView(block);
   if (block.type === "resource" && block.resource && typeof block.resource === "object") {
-    const { uri, mimeType, text, blob } = block.resource;
+    const { uri, mimeType, text, blob, cut: size } = block.resource;
     const content =
-      typeof text === "string" ? textView(text)
+      typeof size === "number" ? h("p", { class: "quiet" }, `${count(size)} characters of base64, too many to show.`)
+      : typeof text === "string" ? textView(text)
       : IMAGES.has(mimeType) && typeof blob === "string" ? imageView(mimeType, blob)
       : typeof blob === "string" ? binaryView("Resource", mimeType, blob)
       : null;
@@ -48,28 +49,24 @@ function blockView(block) {
   return jsonBlock(block, "A block of content");
 }
 
-/** Makes a text that shows its beginning, and more of it when asked. */
+/** Makes a text that shows its beginning, and all of it when asked; the hub itself has cut what is longer still. */
 function textView(text) {
   const block = h("pre", { class: "text", tabindex: 0, role: "region", "aria-label": "Text" });
-  const place = h("div", {}, block);
-  let length = MAX_SHOWN;
-  const draw = () => {
-    block.textContent = printableLines(text.slice(0, length), length);
-    const left = text.length - length;
-    if (place.lastChild !== block) place.lastChild.remove();
-    if (left <= 0) return;
-    const more = button(`Show ${count(Math.min(left, MORE))} more`, () => {
-      length += MORE;
-      draw();
-    });
-    place.append(h("p", { class: "cut" }, `${count(length)} of ${count(text.length)} characters. `, more, " ", saving("text.txt", "text/plain", [text])));
-  };
-  draw();
-  return place;
+  block.textContent = printableLines(text.slice(0, MAX_SHOWN));
+  if (text.length <= MAX_SHOWN) return block;
+  const place = h("p", { class: "cut" }, `${count(MAX_SHOWN)} of ${count(text.length)} characters. `);
+  place.append(
+    button("Show the rest", () => {
+      block.textContent = printableLines(text, text.length);
+      place.remove();
+      block.focus();
+    }),
+  );
+  return h("div", {}, block, place);
 }
 
 function imageView(type, data) {
-  if (!IMAGES.has(type) || !BASE64.test(data)) return binaryView("Image", type, data);
+  if (!IMAGES.has(type) || !isBase64(data)) return binaryView("Image", type, data);
   const image = h("img", { alt: "An image that the tool returned" });
   image.src = `data:${type};base64,${data.replace(/\s/g, "")}`;
   image.addEventListener("error", () => image.replaceWith(h("p", { class: "quiet" }, "The image cannot be decoded.")), { once: true });
@@ -79,8 +76,12 @@ function imageView(type, data) {
 function binaryView(what, type, data) {
   const size = Math.floor((data.length * 3) / 4);
   const text = `${what}, ${typeof type === "string" ? printable(type, 80) : "of no stated type"}, ${count(size)} bytes. `;
-  if (!BASE64.test(data)) return h("p", {}, `${text}It is not valid base64.`);
-  return h("p", {}, text, saving("resource.bin", "application/octet-stream", () => [bytesOf(data)]));
+  if (!isBase64(data)) return h("p", {}, `${text}It is not valid base64.`);
+  return h("p", {}, text, saving(data));
+}
+
+function isBase64(data) {
+  return BASE64.test(data) && data.replace(/[\s=]/g, "").length % 4 !== 1;
 }
 
 function bytesOf(data) {
@@ -88,17 +89,11 @@ function bytesOf(data) {
   return Uint8Array.from(decoded, (character) => character.charCodeAt(0));
 }
 
-/** Makes a button that saves a file; its type and its name are ours, never the server's. */
-function saving(name, type, parts) {
+/** Makes a button that saves data as a file; its type and its name are ours, never the server's. */
+function saving(data) {
   return button("Save", () => {
-    let content;
-    try {
-      content = typeof parts === "function" ? parts() : parts;
-    } catch {
-      return;
-    }
-    const address = URL.createObjectURL(new Blob(content, { type }));
-    const link = h("a", { download: name });
+    const address = URL.createObjectURL(new Blob([bytesOf(data)], { type: "application/octet-stream" }));
+    const link = h("a", { download: "resource.bin" });
     link.href = address;
     link.click();
     setTimeout(() => URL.revokeObjectURL(address), 10_000);

@@ -117,7 +117,8 @@ function fieldsOf(schema, root, values, id, depth, left) {
   const fields = [];
   for (const [name, given] of Object.entries(found.properties ?? {})) {
     if (left.fields-- <= 0) break;
-    const field = { name, required: required.has(name), schema: resolved(given, root) };
+    const own = resolved(given, root);
+    const field = { name, required: required.has(name), schema: own.items ? { ...own, items: resolved(own.items, root) } : own };
     const value = Object.hasOwn(values ?? {}, name) ? values[name] : field.schema.default;
     fields.push(fieldOf(field, root, value, `${id}-${fields.length}`, depth, left));
   }
@@ -142,14 +143,17 @@ function fieldOf({ name, required, schema }, root, value, id, depth, left) {
   const described = typeof schema.description === "string" ? `${id}-text` : null;
   const attributes = { id, "aria-describedby": described, "aria-required": required ? "true" : null };
   const { input, read } = inputOf(type, schema, value, attributes, required);
+  const isGroup = input.getAttribute("role") === "group";
+  if (isGroup) input.setAttribute("aria-labelledby", `${id}-label`);
   const element = h(
     "div",
     { class: "field" },
     h(
-      "label",
-      { for: id },
+      isGroup ? "div" : "label",
+      isGroup ? { id: `${id}-label`, class: "label" } : { for: id, class: "label" },
       h("span", { class: "field-name" }, title),
-      schema.title && schema.title !== name ? h("code", {}, printable(name, 120)) : null,
+      schema.title && schema.title !== name ? [" ", h("code", {}, printable(name, 120))] : null,
+      " ",
       h("span", { class: "field-type" }, `${wordOf(type, schema)}${required ? ", required" : ""}`),
     ),
     input,
@@ -180,6 +184,8 @@ function inputOf(type, schema, value, attributes, required) {
     input.value = value ?? "";
     return { input, read: () => readNumber(input, type) };
   }
+  const several = type === "array" && schema.items ? choicesOf("any", schema.items) : null;
+  if (several !== null) return boxesOf(several, value, attributes, required);
   if (type === "array" && ["string", "number", "integer"].includes(schema.items?.type)) {
     const input = h("textarea", { ...attributes, rows: 3, placeholder: "one to a line" });
     input.value = Array.isArray(value) ? value.join("\n") : "";
@@ -193,8 +199,8 @@ function inputOf(type, schema, value, attributes, required) {
 function choicesOf(type, schema) {
   if (type === "boolean") return [["true", true], ["false", false]];
   if (Object.hasOwn(schema, "const")) return [[String(schema.const), schema.const]];
-  const titled = (schema.oneOf ?? schema.anyOf)?.every?.((one) => Object.hasOwn(one ?? {}, "const"));
-  if (titled) return (schema.oneOf ?? schema.anyOf).slice(0, MAX_CHOICES).map((one) => [one.title ?? String(one.const), one.const]);
+  const titled = schema.oneOf ?? schema.anyOf;
+  if (Array.isArray(titled) && titled.every((one) => Object.hasOwn(one ?? {}, "const"))) return titled.slice(0, MAX_CHOICES).map((one) => [one.title ?? String(one.const), one.const]);
   if (!Array.isArray(schema.enum) || schema.enum.length > MAX_CHOICES) return null;
   const names = Array.isArray(schema.enumNames) ? schema.enumNames : [];
   return schema.enum.map((one, at) => [names[at] ?? (typeof one === "string" ? one : JSON.stringify(one)), one]);
@@ -206,6 +212,21 @@ function selectOf(choices, value, attributes, required) {
   const input = h("select", attributes, none, choices.map(([name], index) => h("option", { value: index }, printable(name, 120))));
   input.value = at < 0 ? "" : String(at);
   return { input, read: () => (input.value === "" ? undefined : choices[Number(input.value)][1]) };
+}
+
+function boxesOf(choices, value, attributes, required) {
+  const chosen = Array.isArray(value) ? value : [];
+  const boxes = choices.map(([name, choice]) => {
+    const box = h("input", { type: "checkbox" });
+    box.checked = chosen.includes(choice);
+    return { box, choice, label: h("label", { class: "check" }, box, printable(name, 120)) };
+  });
+  const input = h("div", { ...attributes, "aria-required": null, class: "boxes", role: "group", tabindex: -1 }, boxes.map(({ label }) => label));
+  const read = () => {
+    const picked = boxes.filter(({ box }) => box.checked).map(({ choice }) => choice);
+    return picked.length || required ? picked : undefined;
+  };
+  return { input, read };
 }
 
 function readNumber(input, type) {

@@ -8,7 +8,7 @@ import { count, duration, isWebAddress, printable, printableLines, short } from 
 const TONES = { ready: "good", idle: "quiet", connecting: "busy", failing: "warn", "backing off": "bad", stopped: "quiet", disabled: "quiet" };
 
 /** Gives a cell a state: a mark and a word. */
-export function drawState(cell, state) {
+function drawState(cell, state) {
   if (cell.firstChild?.className === `state ${TONES[state] ?? "quiet"}` && cell.textContent === state) return;
   cell.replaceChildren(h("span", { class: `state ${TONES[state] ?? "quiet"}` }, printable(state, 40)));
 }

@@ -117,7 +117,7 @@ export class ToolsView extends ListView {
       const query = as ? `?${new URLSearchParams({ as })}` : "";
       const tool = await this.app.session.request("GET", `tools/${encodeURIComponent(name)}${query}`);
       if (this.open !== name) return;
-      this.#run = new ToolRun(this.app.session, tool.definition, as || null);
+      this.#run = tool.definition ? new ToolRun(this.app.session, tool.definition, as || null) : null;
       content = contentOf(tool, row, this.#run);
     } catch (refusal) {
       content = [problem(refusal)];
@@ -126,19 +126,20 @@ export class ToolsView extends ListView {
   }
 }
 
-function contentOf({ definition, original, rules }, row, run) {
+function contentOf({ definition: listed, original, rules }, row, run) {
+  const definition = listed ?? original ?? {};
   const text = definition.description;
   return [
     definition.title && definition.title !== definition.name ? h("p", { class: "tool-title" }, printable(definition.title, 200)) : null,
     h("p", { class: "marks" }, row ? marksOf(row) : null, annotationsOf(definition.annotations)),
     typeof text === "string" && text ? h("p", { class: "description" }, printableLines(text, 6000)) : h("p", { class: "quiet" }, "It has no description."),
-    row?.hidden_by ? h("p", { class: "notice" }, "Hidden by ", h("code", {}, printable(row.hidden_by, 200)), ".") : run.element,
+    listed === null ? h("p", { class: "hidden-by" }, "Hidden: ", h("code", {}, printable(row?.hidden_by ?? "by a rule", 300))) : run.element,
     section("What the rules do to it", rulesOf(rules ?? [])),
     section(
       "Definition",
       jsonDetails("Input schema", definition.inputSchema),
       definition.outputSchema ? jsonDetails("Output schema", definition.outputSchema) : null,
-      jsonDetails("As clients are told", definition),
+      listed ? jsonDetails("As clients are told", listed) : null,
       original ? jsonDetails("As the server lists it", original) : null,
     ),
   ];

@@ -6,22 +6,23 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from playwright.async_api import Browser, BrowserContext, Locator, Page, async_playwright, expect
 
 from mcp_hub.servers.builtin.chromium import find
-from tests.downstream.network.visitor import network_hub
-from tests.fakes.client import PATIENCE, StdioClient, fake, write_config
-from tests.peers.catalogue import NODE, NPM, installed
+from tests.downstream.network.visitor import Visitor, network_hub, visiting
+from tests.fakes.client import PATIENCE, StdioClient, write_config
+from tests.peers.catalogue import NODE, NPM
 
 WAIT = PATIENCE * 1000
 """Milliseconds that anything in the page may take; a bound against hangs."""
 VIEWS = ("servers", "tools", "calls", "rules", "clients", "configuration")
 EVERYTHING = {
-    "command": installed(NODE) if NODE.exists() else str(NODE),
+    "command": str(NODE),
     "args": [str(NPM / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js")],
 }
 """The entry of the protocol's own reference server."""
@@ -71,7 +72,7 @@ class Looker:
     async def open(self, text: str) -> Locator:
         """Clicks a row; returns the panel."""
         await self.row(text).first.click()
-        await self.sees(self.panel())
+        await self.said(self.panel().locator("h2"), text)
         return self.panel()
 
     async def press(self, button: str, within: Locator | None = None) -> None:
@@ -130,28 +131,47 @@ async def looking(browser: Browser, base: str, **context: Any) -> AsyncIterator[
 class WatchedHub:
     """A hub as a process, its configuration, and links to its page."""
 
-    def __init__(self, process: StdioClient, base: str, config: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, process: StdioClient, base: str, config: Path) -> None:
         self.process = process
         self.base = base
         self.config = config
-        self._environ = environ
 
     async def link(self) -> str:
         """A new link to the page, as `mcp-hub open` prints it."""
-        return await open_link(self.process.process.pid, self._environ)
+        argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(self.config)]
+        pipe = asyncio.subprocess.PIPE
+        opening = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+        async with asyncio.timeout(PATIENCE):
+            said, problem = await opening.communicate()
+        assert opening.returncode == 0, problem.decode()
+        return said.decode().split()[0]
 
+    def write(self, servers: dict[str, Any], **root: Any) -> None:
+        """Another configuration, which the hub reads by itself."""
+        write_config(self.config.parent, servers, listen={"port": 0}, **root)
 
-async def open_link(pid: int, environ: Mapping[str, str]) -> str:
-    """What `mcp-hub open` prints for the hub of a process."""
-    raise NotImplementedError
+    @contextlib.asynccontextmanager
+    async def visitor(self) -> AsyncIterator[Visitor]:
+        """A client of the hub."""
+        async with visiting(self.base, "handshake") as visitor:
+            yield visitor
 
 
 @contextlib.asynccontextmanager
 async def watched_hub(
     directory: Path, servers: dict[str, Any], listen: dict[str, Any] | None = None, **root: Any
 ) -> AsyncIterator[WatchedHub]:
+    """A hub over HTTP with these servers."""
     async with network_hub(directory, servers, listen or {}, **root) as (process, base):
-        yield WatchedHub(process, base, directory / "servers.json", {})
+        yield WatchedHub(process, base, directory / "servers.json")
+
+
+@contextlib.asynccontextmanager
+async def page_of(browser: Browser, hub: WatchedHub, **context: Any) -> AsyncIterator[Looker]:
+    """The page of a hub, opened by a link."""
+    async with looking(browser, hub.base, **context) as looker:
+        await looker.enter(await hub.link())
+        yield looker
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -159,19 +179,3 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not await condition():
             await asyncio.sleep(0.02)
-
-
-__all__ = [
-    "EVERYTHING",
-    "VIEWS",
-    "WAIT",
-    "Looker",
-    "WatchedHub",
-    "chromium",
-    "expect",
-    "fake",
-    "looking",
-    "until",
-    "watched_hub",
-    "write_config",
-]
