@@ -106,7 +106,7 @@ def _tool(
     return wire
 
 
-MAX_CONTENTS: Final = 270
+MAX_CONTENTS: Final = 250
 """Tokens of what the description of `hub_search` says is behind it; with the rest of it they are at most 400."""
 MAX_PURPOSE: Final = 60
 """Characters of what is said of one server there."""
@@ -135,7 +135,7 @@ def contents_of(catalog: Catalog) -> str:
         left -= sizes[fit]
         fit += 1
     for number, server in enumerate(servers[:fit]):
-        said = summary(catalog.about(server), MAX_PURPOSE) or _topics(names[server])
+        said = summary(catalog.about(server), MAX_PURPOSE).rstrip(".") or _topics(names[server])
         size = estimate_tokens(f": {said}")
         if said and size <= left:
             shown[number] += f": {said}"
