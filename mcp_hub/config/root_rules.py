@@ -126,6 +126,8 @@ class ProfileSettings(Frozen):
     tool_sets: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    confirm: tuple[str, ...] = ()
+    """Tools that its users are asked about before each call."""
 
 
 N = TypeVar("N", bound=Frozen)
