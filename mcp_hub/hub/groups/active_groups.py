@@ -118,10 +118,8 @@ def contents_of(catalog: Catalog) -> str:
     Those with the most tools come first; the names of the servers go before their purposes.
     """
     names: dict[str, list[str]] = {}
-    for name in catalog.names(TOOLS):
-        route = catalog.resolve(TOOLS, name)
-        if route is not None:
-            names.setdefault(route.upstream, []).append(route.name)
+    for route in catalog.routes(TOOLS):  # those of servers that are away too: the text is not to change with each
+        names.setdefault(route.upstream, []).append(route.name)
     if not names:
         return ""
     servers = sorted(names, key=lambda server: (-len(names[server]), server))
