@@ -13,6 +13,7 @@ from mcp_hub.config.models import Config
 from mcp_hub.errors import INVALID_PARAMS, Overloaded, UnknownName
 from mcp_hub.hub.catalogs import BUILT_WITHIN
 from mcp_hub.hub.composition import EngineOptions, compose
+from mcp_hub.hub.exposure import expose, own_route
 from mcp_hub.hub.generations import Generation
 from mcp_hub.hub.self_description import instructions_of_skills, merge_instructions
 from mcp_hub.policy import Call, Json, NowListed, unknown_name
@@ -68,6 +69,7 @@ class Engine:
         self._refresh: asyncio.TimerHandle | None = None
         self._groups: Groups | None = None
         self._switched_on = tuple(groups)
+        self._exposed = options.get("expose")
         self._show()
 
     # --- generations -------------------------------------------------------------------------------------------
@@ -100,11 +102,6 @@ class Engine:
         return self.generation.rules
 
     @property
-    def selection(self) -> Selection:
-        """What of the configuration in force is served."""
-        return self.generation.selection
-
-    @property
     def dialer(self) -> LinkDialer:
         """Makes links to the upstreams of the configuration in force."""
         return self.generation.dialer
@@ -126,7 +123,7 @@ class Engine:
             self._groups = Groups(
                 self.catalogs,
                 self.config,
-                everything=self.selection is EVERYTHING,
+                everything=self.generation.selection is EVERYTHING,
                 ruled=lambda rule: self.rules.chain.insert(rule, after=self.rules.access),
                 switched_on=self._switched_on,
             )
@@ -137,8 +134,9 @@ class Engine:
         access = now.rules.access
         if self._groups is not None:
             self._groups.renew(now.config, everything=now.selection is EVERYTHING)
-        grouped = self._groups is not None or now.config.groups or now.config.meta_tools or self._switched_on
+        grouped = (self._groups is not None and self._groups.in_use) or now.config.groups or now.config.meta_tools or self._switched_on
         equipped = self.groups.now if grouped else None
+        expose(self.catalogs, now.config, now.selection, self._exposed)
         self.catalogs.show(
             now.upstreams,
             now.rules.shape,
@@ -230,6 +228,8 @@ class Engine:
         self._services.used.forget(caller)
         if self._groups is not None:
             self._groups.forget(caller)
+        if self.catalogs.exposure is not None:
+            self.catalogs.exposure.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
 
@@ -285,7 +285,7 @@ class Engine:
         if route is None and kind.by_uri:
             route = self.uris.given(caller, exposed)
             route = Route(route.upstream, kind, route.name) if route and route.upstream in self.upstreams else None
-        elif route is None:
+        elif route is None and (route := own_route(self.catalogs.exposure, kind, exposed)) is None:
             await self._wait_for_owners(exposed)
             route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is None:
@@ -383,10 +383,10 @@ class Engine:
         return await rules.introduced(call, connect, is_connected=upstream.state in CONNECTED_STATES)
 
     async def _call_own(self, call: Call) -> Json:
-        if call.method == TOOLS.act_method and self._groups is not None:
+        if call.method == TOOLS.act_method:
             from mcp_hub.hub.groups.meta_tools import call_meta_tool
 
-            return await call_meta_tool(self._groups, call)
+            return await call_meta_tool(self.groups, call)
         reading = call.method == RESOURCES.act_method
         page = self._services.long_results.read(call.exposed, call.caller) if reading else None
         if page is None:

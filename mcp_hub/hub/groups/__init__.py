@@ -139,6 +139,11 @@ class Groups:
     def _groups(self) -> Mapping[str, ToolGroupSettings]:
         return self.now.groups
 
+    @property
+    def in_use(self) -> bool:
+        """Whether there is a group, or was one whose tools are gone with it."""
+        return bool(self._groups or self._removed)
+
     def __contains__(self, name: object) -> bool:
         return name in self._groups
 
@@ -360,7 +365,7 @@ class Groups:
             everything=self._everything,
             meta_tools=self._config.meta_tools,
         )
-        if groups or self._removed:
+        if self.in_use:
             self._ruled(self._rule)
 
     def _on(self, group: ToolGroupSettings) -> bool:
