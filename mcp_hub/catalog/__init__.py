@@ -180,7 +180,7 @@ class Catalog:
         return made
 
     def listing(self, tools: Sequence[CatalogEntry]) -> Catalog:
-        """Returns a catalog that lists only these tools, in this order, to one client. All names lead where they did."""
+        """Returns a catalog that lists only these tools, in this order. All names lead where they did."""
         made = copy(self)
         made._pages, made._cache_scope, made.listings = {}, "private", {}
         made._entries = {**self._entries, TOOLS: tuple(tools)}

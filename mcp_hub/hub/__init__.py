@@ -134,7 +134,8 @@ class Engine:
         access = now.rules.access
         if self._groups is not None:
             self._groups.renew(now.config, everything=now.selection is EVERYTHING)
-        grouped = (self._groups is not None and self._groups.in_use) or now.config.groups or now.config.meta_tools or self._switched_on
+        configured = now.config.groups or now.config.meta_tools or self._switched_on
+        grouped = configured or (self._groups is not None and self._groups.in_use)
         equipped = self.groups.now if grouped else None
         expose(self.catalogs, now.config, now.selection, self._exposed)
         self.catalogs.show(

@@ -49,6 +49,7 @@ MAX_CLIENTS: Final = 16
 MAX_CLIENT_NAME: Final = 100
 """Characters of a name in `clientInfo`; a longer one is nobody's."""
 
+
 class Decision(msgspec.Struct, frozen=True):
     """Whether a client is listed all of its tools, and the reason, as the end of a sentence about them."""
 
@@ -238,7 +239,12 @@ class Exposure:
             decision = finished(self._decided(catalog, None, name, False, few=False))
             found.setdefault(decision, []).append(shown)
         return [
-            {"clients": names, "listed": catalog.tool_count if one.all else few, "of": catalog.tool_count, "why": one.why}
+            {
+                "clients": names,
+                "listed": catalog.tool_count if one.all else few,
+                "of": catalog.tool_count,
+                "why": one.why,
+            }
             for one, names in found.items()
         ]
 
@@ -292,8 +298,7 @@ def expose(catalogs: Catalogs, config: Config, selection: Selection, forced: Exp
 
     `forced` is the mode that the command line demands for every client.
     """
-    former = catalogs.exposure
-    exposure = Exposure(config, selection, forced, former)
-    catalogs.exposure = None if exposure.concerns_nobody else exposure
-    if exposure.settings != (former.settings if former is not None else None):
+    former, exposure = catalogs.exposure, Exposure(config, selection, forced, catalogs.exposure)
+    catalogs.exposure = now = None if exposure.concerns_nobody else exposure
+    if (now.settings if now is not None else None) != (former.settings if former is not None else None):
         catalogs.tell(frozenset({TOOLS}), lambda caller: True)
