@@ -31,6 +31,7 @@ from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.downstream.dispatcher import Dispatcher
+from mcp_hub.downstream.page_access import PageAccess
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
 from mcp_hub.hub.hub_status import Status
@@ -185,12 +186,15 @@ async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, 
             from mcp_hub.cli.report import terminal_text
 
             records.line(terminal_text(config))
-        async with (
-            make_hub(config, read_selection(options, config), records, groups=options.group, one_client=True) as hub,
-            _required(hub, signals.stop, records) as missing,
-            _supervised(options, loaded, hub, signals, records),
-        ):
-            await serve_stdio(Dispatcher(hub), stdin, stdout, signals.stop)
+        async with make_hub(
+            config, read_selection(options, config), records, groups=options.group, one_client=True
+        ) as hub:
+            dispatcher = Dispatcher(hub)
+            async with (
+                _required(hub, signals.stop, records) as missing,
+                _supervised(options, loaded, dispatcher, signals, records),
+            ):
+                await serve_stdio(dispatcher, stdin, stdout, signals.stop)
     return FAILED if missing else OK
 
 
@@ -211,26 +215,28 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
     announcements: set[asyncio.Task[None]] = set()
     with recording(config, on_stderr=True) as records:
         signals = Signals(records.line)
-        async with (
-            make_hub(config, read_selection(options, config), records, groups=options.group) as hub,
-            _required(hub, signals.stop, records) as missing,
-            _supervised(options, loaded, hub, signals, records) as (status, reloader),
-        ):
+        async with make_hub(config, read_selection(options, config), records, groups=options.group) as hub:
             quotas = Quotas(listen)
-            app = App(Dispatcher(hub, quotas), listen, sse=options.sse, verifier=verifier, quotas=quotas)
-            status.refusals = app.refusals.facts
-            reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
+            dispatcher = Dispatcher(hub, quotas)
+            async with (
+                _required(hub, signals.stop, records) as missing,
+                _supervised(options, loaded, dispatcher, signals, records) as running,
+            ):
+                app = App(dispatcher, listen, sse=options.sse, verifier=verifier, quotas=quotas)
+                app.page = running.page
+                running.status.refusals = app.refusals.facts
+                running.reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
 
-            def ready(bases: list[str]) -> None:
-                status.serving = bases
-                announcing = _announce(hub, bases, listen, records, sse=options.sse)
-                announcements.add(asyncio.get_running_loop().create_task(announcing))
+                def ready(bases: list[str]) -> None:
+                    running.status.serving = bases
+                    announcing = _announce(hub, bases, listen, records, sse=options.sse)
+                    announcements.add(asyncio.get_running_loop().create_task(announcing))
 
-            try:
-                await serve_network(app, listen, stop=signals.stop, ready=ready)
-            finally:
-                if verifier is not None:
-                    await verifier.close()
+                try:
+                    await serve_network(app, listen, stop=signals.stop, ready=ready)
+                finally:
+                    if verifier is not None:
+                        await verifier.close()
     return FAILED if missing else OK
 
 
@@ -246,16 +252,26 @@ async def _verifier(config: Config) -> Verifier | None:
     return await asyncio.to_thread(Verifier, verify, profiles)
 
 
+class Supervision(msgspec.Struct, frozen=True):
+    """What looks after a running hub."""
+
+    status: Status
+    reloader: Reloader
+    page: PageAccess
+
+
 @contextlib.asynccontextmanager
 async def _supervised(
-    options: argparse.Namespace, loaded: LoadedConfig, hub: Engine, signals: Signals, records: RecordWriter
-) -> AsyncIterator[tuple[Status, Reloader]]:
+    options: argparse.Namespace, loaded: LoadedConfig, dispatcher: Dispatcher, signals: Signals, records: RecordWriter
+) -> AsyncIterator[Supervision]:
     """Reloads the configuration and serves `mcp-hub status` while the block runs."""
     from mcp_hub.hub.hub_status import status_server
 
+    hub = dispatcher.hub
     status, stalls = Status(hub), StallMonitor()
     signals.calls = lambda: int(status.facts()["calls"])
     reloader = Reloader(hub, loaded, lambda config: read_selection(options, config), records.line, hide_secrets_of)
+    page = PageAccess(dispatcher, status)
 
     def facts() -> dict[str, Any]:
         stalled = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}
@@ -263,7 +279,10 @@ async def _supervised(
         return status.facts()
 
     async with reloader.running(signals.again), status_server(facts), stalls.watched():
-        yield status, reloader
+        try:
+            yield Supervision(status, reloader, page)
+        finally:
+            await page.close()
 
 
 @contextlib.asynccontextmanager

@@ -104,6 +104,8 @@ class NamedPrincipal(Frozen):
     """What of its tools it is listed; None: as its profile or the root says."""
     limits: CallerLimits | None = None
     """In place of `listen.limits`."""
+    admin: bool = False
+    """Whether it sees everything on the live page, and may use its actions."""
 
 
 class Jwt(Frozen):
@@ -213,6 +215,18 @@ class Listen(Frozen):
     max_body: Size = 4 * 1024 * 1024
     limits: CallerLimits = CallerLimits()
     """The limits of each principal without its own."""
+    ui: bool | None = None
+    """Whether the live page is served; None: only where nobody but this machine can reach the listener."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this machine can reach the listener."""
+        return is_loopback(self.host) and not self.public_host
+
+    @property
+    def serves_page(self) -> bool:
+        """Whether the live page is served."""
+        return self.is_private if self.ui is None else self.ui
 
     @property
     def authenticates(self) -> bool:
@@ -260,6 +274,7 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
         "allowed_origins": inner.texts("allowed_origins"),
         "trusted_proxies": inner.texts("trusted_proxies"),
         "max_body": inner.parsed("max_body", parse_size),
+        "ui": inner.flag("ui"),
     }
     for name, model in (("verify", TokenVerification), ("limits", CallerLimits)):
         if known.get(name) is not None:

@@ -135,7 +135,10 @@ class Gate:
         self._own_names = frozenset(own)
         self._hosts = self._own_names | {host.lower().removesuffix(":*").encode() for host in named}
         pages = [f"{scheme}://{host}" for host in listen.public_host for scheme in ("https", "http")]
-        self._origins = frozenset(origin.lower().rstrip("/").encode() for origin in (*listen.allowed_origins, *pages))
+        self._pages = frozenset(page.lower().encode() for page in pages)
+        """The origins of the hub's own pages behind a reverse proxy."""
+        self._origins = self._pages | {origin.lower().rstrip("/").encode() for origin in listen.allowed_origins}
+        self._admins = frozenset(name for name, one in listen.principals.items() if one.admin)
 
     def refusal(self, headers: Headers, port: int | None, authority: frozenset[bytes] | None = None) -> Refusal | None:
         """Returns why a request is refused before its sender is authenticated; None if it is not.
@@ -197,12 +200,20 @@ class Gate:
 
     def allows_origin(self, origin: bytes, port: int | None) -> bool:
         """Returns whether pages of `origin` may send requests: configured ones, and those of the listener itself."""
+        return origin.lower() in self._origins or self.is_own_origin(origin, port)
+
+    def is_own_origin(self, origin: bytes, port: int | None) -> bool:
+        """Returns whether `origin` is that of the hub's own pages: of the listener, or of a `public_host`."""
         origin = origin.lower()
-        if origin in self._origins:
+        if origin in self._pages:
             return True
         default = 443 if self._scheme == b"https" else 80
         ends = {b"", b":%d" % port} if port == default else {b":%d" % port} if port is not None else set()
         return any(origin == self._scheme + b"://" + name + end for name in self._own_names for end in ends)
+
+    def is_admin(self, principal: Principal) -> bool:
+        """Returns whether a principal, let in by its token of the configuration, sees and does everything."""
+        return principal in self._admins
 
     def trusts(self, peer: str) -> bool:
         """Returns whether `peer` is a trusted proxy, whose forwarding headers count."""
