@@ -286,11 +286,12 @@ class Engine:
         if route is None and kind.by_uri:
             route = self.uris.given(caller, exposed)
             route = Route(route.upstream, kind, route.name) if route and route.upstream in self.upstreams else None
-        elif route is None and (route := own_route(self.catalogs.exposure, kind, exposed)) is None:
+        elif route is None:
             await self._wait_for_owners(exposed)
             route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is None:
-            route = (await self.settled_catalog(caller)).resolve(kind, exposed)
+            catalog = await self.settled_catalog(caller)
+            route = catalog.resolve(kind, exposed) or own_route(self.catalogs.exposure, catalog, kind, exposed)
         self.catalogs.seen = True
         if route is None or (kind.extension is not None and not self.generation.offers(route)):
             raise unknown_name(kind, exposed, era)

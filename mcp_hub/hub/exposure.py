@@ -108,6 +108,10 @@ class Exposure:
             self._given, self._reported = former._given, former._reported
             self.large_bytes, self.large_count = former.large_bytes, former.large_count
 
+    def concerns(self, catalog: Catalog) -> bool:
+        """Returns whether some client may be listed less than all of a catalog."""
+        return catalog.tool_bytes > self.large_bytes or catalog.tool_count > self.large_count
+
     def given(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog | None:
         """Returns what `listed` returned to this client for this catalog; None if it has not been asked yet."""
         of_caller = self._given.get(caller)
@@ -288,9 +292,11 @@ def _own_tools(catalog: Catalog) -> Iterable[CatalogEntry]:
     return (made_entry(wire) for wire in definitions((), True))
 
 
-def own_route(exposure: Exposure | None, kind: Kind, exposed: str) -> Route | None:
-    """Returns the route of one of the hub's own tools, which every client can call, whether it is listed or not."""
-    return Route(OWN, TOOLS, exposed) if exposure is not None and kind is TOOLS and exposed in OWN_NAMES else None
+def own_route(exposure: Exposure | None, catalog: Catalog, kind: Kind, exposed: str) -> Route | None:
+    """Returns the route of one of the hub's own tools: every client has them whose catalog is not listed to all."""
+    if exposure is None or kind is not TOOLS or exposed not in OWN_NAMES or not exposure.concerns(catalog):
+        return None
+    return Route(OWN, TOOLS, exposed)
 
 
 def expose(catalogs: Catalogs, config: Config, selection: Selection, forced: Exposed | None) -> None:

@@ -125,6 +125,8 @@ class Groups:
         self._found: Any = None
         """What the groups were found by: the groups, removed ones, and servers."""
         self._members = GroupMembers((), (), {})
+        self.in_use = False
+        """Whether there is or was a group or a meta tool, so that callers do not see their whole catalogs."""
         self._take(config, everything)
         for name in self._switched_on:
             if name not in self._groups:
@@ -138,11 +140,6 @@ class Groups:
     @property
     def _groups(self) -> Mapping[str, ToolGroupSettings]:
         return self.now.groups
-
-    @property
-    def in_use(self) -> bool:
-        """Whether there is a group, or was one whose tools are gone with it."""
-        return bool(self._groups or self._removed)
 
     def __contains__(self, name: object) -> bool:
         return name in self._groups
@@ -365,7 +362,8 @@ class Groups:
             everything=self._everything,
             meta_tools=self._config.meta_tools,
         )
-        if self.in_use:
+        self.in_use = self.in_use or bool(groups or self._removed or self._config.meta_tools)
+        if groups or self._removed:
             self._ruled(self._rule)
 
     def _on(self, group: ToolGroupSettings) -> bool:
