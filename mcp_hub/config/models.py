@@ -29,6 +29,7 @@ from mcp_hub.config.root_rules import (
     ExposeSettings,
     OutputStrategy,
     ProfileSettings,
+    SearchSettings,
     ToolGroupSettings,
     ToolSetSettings,
     TracingSettings,
@@ -270,6 +271,7 @@ class Config(Frozen):
     web: WebSettings = WebSettings()
     tracing: TracingSettings = TracingSettings(enabled=False)
     output_strategy: OutputStrategy = OutputStrategy()
+    search: SearchSettings = SearchSettings()
     tool_sets: tuple[ToolSetSettings, ...] = ()
     profiles: tuple[ProfileSettings, ...] = ()
     groups: tuple[ToolGroupSettings, ...] = ()

@@ -92,6 +92,13 @@ class TracingSettings(Frozen):
         return urlunsplit(parts._replace(path="/v1/traces")) if parts.path in ("", "/") else self.endpoint
 
 
+class SearchSettings(Frozen):
+    """What `hub_search` compares meanings with."""
+
+    model: str | None = None
+    """The directory of a model of static vectors: one `.safetensors` and one `tokenizer.json`; None: wordllama's."""
+
+
 class ToolSetSettings(Frozen):
     """A named list of tools: `server/tool` patterns, exposed names or original names."""
 
@@ -178,6 +185,7 @@ def read_root_rules(
         ("web", WebSettings, _web_value(given)),
         ("tracing", TracingSettings, tracing),
         ("output_strategy", OutputStrategy, given.get("output_strategy")),
+        ("search", SearchSettings, given.get("search")),
     ):
         if item is not None and item.value is not None:
             found[name] = read_model(model, item.value, item.at, findings)
@@ -186,6 +194,8 @@ def read_root_rules(
     _check_groups(found["groups"] or (), ids, findings)
     if (tracing_rules := found.get("tracing")) is not None and tracing_rules.enabled:
         warn_if_missing("otel", ("tracing",), findings)
+    if found.get("search") is not None:
+        warn_if_missing("search", ("search",), findings)
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -15,7 +15,7 @@ from mcp_hub.hub.catalogs import BUILT_WITHIN
 from mcp_hub.hub.composition import EngineOptions, compose
 from mcp_hub.hub.exposure import expose, own_route
 from mcp_hub.hub.generations import Generation
-from mcp_hub.hub.self_description import instructions_of_skills, merge_instructions
+from mcp_hub.hub.self_description import ServerPurposes, instructions_of_skills, merge_instructions
 from mcp_hub.policy import Call, Json, NowListed, unknown_name
 from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.selection import EVERYTHING, Selection
@@ -30,6 +30,7 @@ from mcp_hub.upstream.link_dialer import LinkDialer
 
 if TYPE_CHECKING:
     from mcp_hub.hub.groups import Groups
+    from mcp_hub.hub.groups.tool_search import ToolSearch
 
 REFRESH_AFTER: Final = 5.0
 """Seconds after the start until upstreams that are served from a cached catalog are started to refresh it."""
@@ -68,6 +69,8 @@ class Engine:
         refused."""
         self._refresh: asyncio.TimerHandle | None = None
         self._groups: Groups | None = None
+        self._search: ToolSearch | None = None
+        """Made with the first search."""
         self._switched_on = tuple(groups)
         self._exposed = options.get("expose")
         self._show()
@@ -138,6 +141,7 @@ class Engine:
         grouped = configured or (self._groups is not None and self._groups.in_use)
         equipped = self.groups.now if grouped else None
         expose(self.catalogs, now.config, now.selection, self._exposed)
+        self.catalogs.about = ServerPurposes(now.upstreams, now.rules.instructions)
         self.catalogs.show(
             now.upstreams,
             now.rules.shape,
@@ -178,6 +182,8 @@ class Engine:
         self._screening.close()
         if self._refresh is not None:
             self._refresh.cancel()
+        if self._search is not None:
+            await self._search.close()
         await self._generations.close()
         if self._groups is not None:
             await self._groups.close()
@@ -388,12 +394,29 @@ class Engine:
         if call.method == TOOLS.act_method:
             from mcp_hub.hub.groups.meta_tools import call_meta_tool
 
-            return await call_meta_tool(self.groups, call)
+            return await call_meta_tool(self.groups, call, self._find)
         reading = call.method == RESOURCES.act_method
         page = self._services.long_results.read(call.exposed, call.caller) if reading else None
         if page is None:
             raise unknown_name(call.kind, call.exposed, call.era)
         return page
+
+    async def _find(self, catalog: Catalog, query: str) -> list[str]:
+        """Returns the names of the tools of a catalog that fit a query, the best first."""
+        if self._search is None:
+            from mcp_hub.hub.groups.tool_search import ToolSearch
+
+            self._search = ToolSearch(self._meaning, self._services.kept, self._keeps)
+        return await self._search.find(catalog, query)
+
+    def _meaning(self) -> Upstream | None:
+        own = self.generation.own
+        return own.meaning()
+
+    def _keeps(self, route: Route) -> bool:
+        """Returns whether a tool may be kept on disk: everybody is offered it, and its server may be cached."""
+        upstream = self.upstreams.get(route.upstream)
+        return upstream is not None and upstream.server.keep_catalog and self.catalog.exposed(route) is not None
 
     async def forget_watcher(self, who: Hashable) -> None:
         """Ends the subscriptions of a subscriber that is gone."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, ref
 
@@ -75,6 +75,7 @@ class Exposure:
         config: The configuration.
         selection: What of it is served.
         forced: The mode that the command line demands for everybody.
+        whole_of: Returns all that a caller may see, whatever groups are active for it.
         former: The exposure before it; what clients were given stays if the settings are the same.
     """
 
@@ -83,11 +84,12 @@ class Exposure:
         config: Config,
         selection: Selection,
         forced: Exposed | None,
+        whole_of: Callable[[Hashable | None], Catalog],
         former: Exposure | None = None,
     ) -> None:
         settings = config.expose
         self._budget = settings.budget
-        self._forced = forced
+        self._forced, self._whole_of = forced, whole_of
         self._mode: Exposed = selection.expose or settings.mode
         self._profiles = {one.name: one.expose for one in config.profiles if one.expose is not None}
         named = config.listen.principals
@@ -135,7 +137,7 @@ class Exposure:
             always = await in_slices(self._always_in(catalog))
             stays = (one for one in few or () if catalog.found(TOOLS, one) is not None)
             few = tuple(dict.fromkeys((*stays, *always)))
-            listing = self._few(catalog, few)
+            listing = self._few(catalog, few, caller)
             self.large_bytes = self.large_count = -1  # from now on each list is compared with what was given before
         self._remember(caller, name, _Given(ref(catalog), ref(listing), now, few))
         self._report(caller, name, catalog, listing, decision)
@@ -202,10 +204,12 @@ class Exposure:
             catalog.listings["all"] = catalog.listing(catalog.entries(TOOLS))
         return catalog.listings["all"]
 
-    def _few(self, catalog: Catalog, names: tuple[str, ...]) -> Catalog:
+    def _few(self, catalog: Catalog, names: tuple[str, ...], caller: Hashable | None) -> Catalog:
         if names not in catalog.listings:
             listed = {entry.exposed: entry for entry in catalog.entries(TOOLS) if entry.route.upstream == OWN}
-            listed |= {entry.exposed: entry for entry in _own_tools(catalog) if entry.exposed not in listed}
+            listed |= {
+                entry.exposed: entry for entry in _own_tools(self._whole_of(caller)) if entry.exposed not in listed
+            }
             found = {name: entry for name in names if (entry := catalog.found(TOOLS, name)) is not None}
             catalog.listings[names] = catalog.listing(tuple((listed | found).values()))
         return catalog.listings[names]
@@ -236,7 +240,7 @@ class Exposure:
         """Returns what the known clients, and any other one, would be listed of a catalog by everybody's mode."""
         from mcp_hub.clients.table import CLIENTS
 
-        few = self._few(catalog, finished(self._always_in(catalog))).tool_count
+        few = self._few(catalog, finished(self._always_in(catalog)), None).tool_count
         found: dict[Decision, list[str]] = {}
         clients = [(one.name, one.calls_itself[0]) for one in CLIENTS if one.calls_itself]
         for shown, name in (*clients, ("any other", "")):
@@ -285,11 +289,11 @@ def _exceeds(catalog: Catalog, budget: int) -> Generator[None, None, bool]:
     return False
 
 
-def _own_tools(catalog: Catalog) -> Iterable[CatalogEntry]:
-    """Returns the hub's own tools for whoever is listed a few of the tools of a catalog."""
+def _own_tools(whole: Catalog) -> Iterable[CatalogEntry]:
+    """Returns the hub's own tools for whoever is listed a few of its tools; `whole` is all that it may see."""
     from mcp_hub.hub.groups.active_groups import definitions, made_entry
 
-    return (made_entry(wire) for wire in definitions((), True))
+    return (made_entry(wire) for wire in definitions((), True, whole))
 
 
 def own_route(exposure: Exposure | None, catalog: Catalog, kind: Kind, exposed: str) -> Route | None:
@@ -304,7 +308,8 @@ def expose(catalogs: Catalogs, config: Config, selection: Selection, forced: Exp
 
     `forced` is the mode that the command line demands for every client.
     """
-    former, exposure = catalogs.exposure, Exposure(config, selection, forced, catalogs.exposure)
+    former = catalogs.exposure
+    exposure = Exposure(config, selection, forced, catalogs.whole, former)
     catalogs.exposure = now = None if exposure.concerns_nobody else exposure
     if (now.settings if now is not None else None) != (former.settings if former is not None else None):
         catalogs.tell(frozenset({TOOLS}), lambda caller: True)

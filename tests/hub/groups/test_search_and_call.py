@@ -44,10 +44,15 @@ async def through(client: StdioClient, tool: str, arguments: dict[str, Any] | No
 
 
 async def search(client: StdioClient, query: str, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(await told(client, query, detail="full", **more))
+    return found
+
+
+async def told(client: StdioClient, query: str, **more: Any) -> str:
     result = await client.call("hub_search", {"query": query, **more})
     assert not result.get("isError"), result
-    found: dict[str, Any] = json.loads(result["content"][0]["text"])
-    return found
+    text: str = result["content"][0]["text"]
+    return text
 
 
 @pytest.mark.parametrize(
