@@ -170,7 +170,7 @@ class Exposure:
         if mode != "auto":
             return Decision(mode == "all", f"'expose' is '{mode}'")
         if from_hub:
-            return Decision(True, "a hub chooses itself what it lists")
+            return Decision(True, "it is a hub, which chooses itself")
         if (of_client := _by_client(_client_calling_itself(name), catalog.tool_count)) is not None:
             return of_client
         if catalog not in self._exceeds:
@@ -233,28 +233,44 @@ class Exposure:
             self._reported.popitem(last=False)
 
     def facts(self) -> list[Json]:
-        """Returns what clients were listed last, and why. Clients of a short list are not among them."""
+        """Returns what clients were listed last, and why."""
         return list(self._reported.values())
 
     def preview(self, catalog: Catalog) -> list[Json]:
-        """Returns what the known clients, and any other one, would be listed of a catalog by everybody's mode."""
+        """Returns what clients would be listed of a catalog by the mode of everybody.
+
+        Clients of the table are left out that are listed the same as any other one.
+        """
         from mcp_hub.clients.table import CLIENTS
 
         few = self._few(catalog, finished(self._always_in(catalog)), None).tool_count
-        found: dict[Decision, list[str]] = {}
-        clients = [(one.name, one.calls_itself[0]) for one in CLIENTS if one.calls_itself]
-        for shown, name in (*clients, ("any other", "")):
+        by_decision: dict[Decision, list[str]] = {}
+        named = [(one.name, one.calls_itself[0]) for one in CLIENTS if one.calls_itself]
+        for shown, name in (("any other", ""), *named):
             decision = finished(self._decided(catalog, None, name, False, few=False))
-            found.setdefault(decision, []).append(shown)
-        return [
-            {
-                "clients": names,
-                "listed": catalog.tool_count if one.all else few,
-                "of": catalog.tool_count,
-                "why": one.why,
-            }
-            for one, names in found.items()
+            by_decision.setdefault(decision, []).append(shown)
+        rows = [
+            {"clients": names[:1] if names[0] == "any other" else names, **_row(catalog, one.all, few, one.why)}
+            for one, names in by_decision.items()
         ]
+        return [*rows[1:], rows[0]]
+
+
+def _row(catalog: Catalog, everything: bool, few: int, why: str) -> Json:
+    return {"listed": catalog.tool_count if everything else few, "of": catalog.tool_count, "why": why}
+
+
+def listed_to(catalogs: Catalogs, *, preview: bool = False) -> list[Json]:
+    """Returns what clients are listed, with keys `client`, `principal`, `listed`, `of` and `why`.
+
+    `client` is None for every client. With `preview` the key is `clients`, a list of names, and no client has listed.
+    """
+    catalog, exposure = catalogs.everybodys, catalogs.exposure
+    if exposure is not None and exposure.concerns(catalog):
+        return exposure.preview(catalog) if preview else exposure.facts()
+    why = "'expose' is 'all'" if exposure is None else "they are few"
+    row = _row(catalog, True, 0, why)
+    return [{"clients": ["every client"], **row}] if preview else [{"client": None, "principal": "", **row}]
 
 
 def _name_in(envelope: Envelope) -> str:
@@ -272,9 +288,9 @@ def _client_calling_itself(name: str) -> Client | None:
 def _by_client(client: Client | None, count: int) -> Decision | None:
     """Returns what a client decides by itself, whatever its tools cost; None where that counts."""
     if client is not None and client.defers:
-        return Decision(True, f"{client.name} defers tools itself")
+        return Decision(True, "it defers tools itself")
     if client is not None and client.tool_limit is not None and count > client.tool_limit:
-        return Decision(False, f"{client.name} takes at most {client.tool_limit}")
+        return Decision(False, f"it takes at most {client.tool_limit}")
     return None
 
 
