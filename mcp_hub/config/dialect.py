@@ -49,7 +49,7 @@ ALIASES: Final = {
     "policy": "policy", "roots": "roots", "allow_over_network": "allow_over_network",
     "tags": "tags",
     "preset": "preset", "presets": "preset", "preset_kwargs": "preset", "preset_kwargs_mapping": "preset",
-    "toolDescriptionOverrides": "descriptions",
+    "toolDescriptionOverrides": "description_overrides",
     "validate_arguments": "validate_arguments",
     "max_result_bytes": "max_result_bytes",
     "postprocess": "postprocess", "postprocess_func": "postprocess",

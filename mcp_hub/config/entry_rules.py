@@ -10,12 +10,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from mcp_hub.config.field_types import After, Duration, OptionalDuration, Size
+from mcp_hub.config.field_types import After, DescriptionLimit, Duration, OptionalDuration, Size
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, read_model
 
 Validation = Literal["strict", "lenient", "off"]
+SchemaForm = Literal["full", "compact"]
 
 
 class PostProcessStep(Frozen):
@@ -58,6 +59,10 @@ class ToolRules(Frozen):
     """Additional arguments: `properties`, `required` and `$defs` of a JSON Schema."""
     strip_titles: bool = False
     """Whether titles are removed from the input schema."""
+    descriptions: DescriptionLimit = None
+    """How much of its description and of those of its arguments is listed."""
+    schemas: SchemaForm | None = None
+    """`compact`: the input schema is listed without what costs tokens and changes nothing."""
     timeout: Duration | None = None
     idle_timeout: Duration | None = None
     validate_arguments: Validation | None = None
@@ -211,7 +216,7 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
         place = tools.at if tools is not None else at
         plain = {name: given.value for name, given in (presets or {}).items()}
         values["tools"], off = read_tools(written, plain, place, findings)
-    descriptions = fields.mapping("descriptions") or {}
+    descriptions = fields.mapping("description_overrides") or {}
     for name in descriptions:
         rule = values.setdefault("tools", {}).get(name, ToolRules())
         text = fields.inner(descriptions).text(name)

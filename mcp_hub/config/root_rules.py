@@ -127,6 +127,8 @@ class ProfileSettings(Frozen):
     tool_sets: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    confirm: tuple[str, ...] = ()
+    """Tools that its users are asked about before each call."""
     expose: Exposed | None = None
     """What of its tools its users are listed; None: as the root says."""
 

@@ -270,6 +270,19 @@ def mode_key(model: type[M]) -> ReadKey[M]:
     return lambda given, reading: read_model(model, by_mode(given.value), given.at, reading.findings)
 
 
+def parsed_key(parse: Callable[[Any], T]) -> ReadKey[T]:
+    """Returns the reader of a key whose value `parse` reads; the text of its ValueError is the error."""
+
+    def read(given: FieldValue, reading: KeyReading) -> T | None:
+        try:
+            return parse(given.value)
+        except ValueError as error:
+            reading.findings.error(given.at, str(error))
+            return None
+
+    return read
+
+
 def by_mode(value: Any) -> Any:
     """Returns a value with a single word as its `mode`, and with `mode: false`, as YAML reads `off`, as `off`."""
     value = {"mode": value} if isinstance(value, str) and value != "off" else value

@@ -60,7 +60,8 @@ class Engine:
         self._services = services = parts.services
         self.info, self.children, self.metrics = services.info, services.children, services.metrics
         self.catalogs, self.uris, self.clients = services.catalogs, services.uris, services.clients
-        self.place = parts.place
+        self.tap, self.labels, self.times = services.tap, services.labels, services.times
+        self.place, self.switch = parts.place, parts.switch
         self._generations = parts.generations
         self._screening = parts.screening
         ancestry = services.ancestry
@@ -233,6 +234,7 @@ class Engine:
         self.uris.forget(caller)
         self.place.forget(caller)
         self._services.used.forget(caller)
+        self._services.approvals.forget(caller)
         if self._groups is not None:
             self._groups.forget(caller)
         if self.catalogs.exposure is not None:
@@ -340,9 +342,11 @@ class Engine:
         """Sets the log level of all connected servers."""
         await asyncio.gather(*(upstream.log_from(level) for upstream in self.upstreams.values()))
 
-    def may_ask(self, route: Route) -> bool:
-        """Returns whether a call may be parked while its caller answers a question of the server."""
-        upstream = self.upstreams.get(route.upstream)
+    def may_ask(self, call: Call) -> bool:
+        """Returns whether a call may be parked while its caller answers a question of the server, or of the hub."""
+        if self.rules.confirm.asks_about(call):
+            return True
+        upstream = self.upstreams.get(call.route.upstream)
         return upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake")
 
     def one_by_one(self, call: Call) -> bool:

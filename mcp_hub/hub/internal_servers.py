@@ -66,14 +66,18 @@ class InternalServers:
     ) -> None:
         self._config = config
         self._connect = connect
+        self._upstreams = upstreams
         self._running: dict[str, Upstream] = {}
-        listed = (u for u in upstreams.values() if u.server.builtin == "web" and u.server.enabled)
-        if (web := next(listed, None)) is not None:
-            self._running[WEB] = web
+        """Those that were started here."""
+
+    def _listed_web(self) -> Upstream | None:
+        """Returns the server of the configuration that fetches pages; None: there is none, or it is switched off."""
+        listed = (u for u in self._upstreams.values() if u.server.builtin == "web" and u.server.enabled)
+        return next(listed, None)
 
     async def scrape(self, url: str, seconds: float) -> Json:
         """Returns a page as the result of `scrape_website`. Raises CallError, and TimeoutError after `seconds`."""
-        if WEB not in self._running and (lacking := missing("web")) is not None:
+        if self._listed_web() is None and (lacking := missing("web")) is not None:
             raise ServerUnavailable(lacking)
         server = Server(id=WEB, transport="stdio", builtin="web", namespace="", keep_catalog=False)
         async with asyncio.timeout(seconds):
@@ -127,7 +131,8 @@ class InternalServers:
         )
 
     async def _ask(self, server: Server, tool: str, arguments: Json) -> Json:
-        upstream = self._running.get(server.id) or self._started(server)
+        listed = self._listed_web() if server.id == WEB else None
+        upstream = listed or self._running.get(server.id) or self._started(server)
         answered = await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
         return eras.result_for("handshake", answered.era, TOOLS.act_method, answered.result)
 
@@ -138,8 +143,7 @@ class InternalServers:
 
     async def close(self) -> None:
         """Stops the servers that were started here; a listed one belongs to the hub."""
-        hidden = [upstream for id, upstream in self._running.items() if upstream.server.id == id]
-        await asyncio.gather(*(upstream.stop() for upstream in hidden), return_exceptions=True)
+        await asyncio.gather(*(upstream.stop() for upstream in self._running.values()), return_exceptions=True)
 
 
 def _said(result: Json) -> tuple[str, str, str]:
