@@ -398,6 +398,7 @@ class Engine:
         if call.method == TOOLS.act_method:
             from mcp_hub.hub.groups.meta_tools import call_meta_tool
 
+            await self.catalogs.settled_for(call.caller)  # the first thing a client does may be a search
             return await call_meta_tool(self.groups, call, self._find)
         reading = call.method == RESOURCES.act_method
         page = self._services.long_results.read(call.exposed, call.caller) if reading else None
