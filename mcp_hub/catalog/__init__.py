@@ -52,6 +52,8 @@ class Catalog:
         """The route that each name of this generation was last given to."""
         self.upstreams: frozenset[str] = frozenset()
         """The ids of the upstreams that have an item here."""
+        self.about: Callable[[str], str] = _nothing
+        """Returns what an upstream says of itself; "" if that is nothing, or must not be passed on."""
         self._patterns: list[tuple[UriPattern, CatalogEntry]] = []
         """Templates, those with the most literal characters first, so that `{+any}` takes nothing from others."""
         self._templated = 0
@@ -184,6 +186,10 @@ class Catalog:
     def names(self, kind: Kind) -> tuple[str, ...]:
         """Returns the listed names of one kind, in their order."""
         return tuple(entry.exposed for entry in self._entries[kind])
+
+    def listed(self, kind: Kind) -> tuple[CatalogEntry, ...]:
+        """Returns the listed items of one kind, in their order."""
+        return self._entries[kind]
 
     def entry(self, kind: Kind, exposed: str) -> Json | None:
         """Returns one item as it is listed; it must not be mutated."""
@@ -334,3 +340,7 @@ def _all(steps: Generator[None, None, T]) -> T:
     except StopIteration as end:
         value: T = end.value
         return value
+
+
+def _nothing(_: str) -> str:
+    return ""

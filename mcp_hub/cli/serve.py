@@ -7,7 +7,9 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,7 +33,7 @@ from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.downstream.dispatcher import Dispatcher
-from mcp_hub.downstream.page_access import PageAccess
+from mcp_hub.downstream.page_access import PageAccess, PageSources
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
 from mcp_hub.hub.hub_status import Status
@@ -229,7 +231,8 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
 
                 def ready(bases: list[str]) -> None:
                     running.status.serving = bases
-                    announcing = _announce(hub, bases, listen, records, sse=options.sse)
+                    running.page.base = partial(app.page_base, bases)
+                    announcing = _announce(hub, bases, listen, records, running.page, sse=options.sse)
                     announcements.add(asyncio.get_running_loop().create_task(announcing))
 
                 try:
@@ -252,6 +255,13 @@ async def _verifier(config: Config) -> Verifier | None:
     return await asyncio.to_thread(Verifier, verify, profiles)
 
 
+def _cure(code: str) -> str | None:
+    from mcp_hub.diagnosis import remedies
+
+    found = remedies().get(code)
+    return found.cure if found is not None else None
+
+
 class Supervision(msgspec.Struct, frozen=True):
     """What looks after a running hub."""
 
@@ -271,14 +281,14 @@ async def _supervised(
     status, stalls = Status(hub), StallMonitor()
     signals.calls = lambda: int(status.facts()["calls"])
     reloader = Reloader(hub, loaded, lambda config: read_selection(options, config), records.line, hide_secrets_of)
-    page = PageAccess(dispatcher, status)
+    page = PageAccess(PageSources(dispatcher, status, reloader.facts, _cure))
 
     def facts() -> dict[str, Any]:
         stalled = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}
         status.more = {"loaded_at": reloader.loaded_at, "refused": reloader.refused, **stalled}
         return status.facts()
 
-    async with reloader.running(signals.again), status_server(facts), stalls.watched():
+    async with reloader.running(signals.again), status_server(facts, page.answer), stalls.watched():
         try:
             yield Supervision(status, reloader, page)
         finally:
@@ -305,9 +315,15 @@ async def _required(hub: Engine, stop: asyncio.Event, records: RecordWriter) -> 
         watching.cancel()
 
 
-async def _announce(hub: Engine, bases: list[str], listen: Listen, records: RecordWriter, *, sse: bool) -> None:
+async def _announce(
+    hub: Engine, bases: list[str], listen: Listen, records: RecordWriter, page: PageAccess, *, sse: bool
+) -> None:
     from mcp_hub.cli.report import addresses_text, catalog_text
 
     records.line(addresses_text(bases, listen.public_host, sse=sse, with_token=listen.authenticates))
     await hub.settled_catalog()
     records.line(catalog_text(hub))
+    if page.base() is not None and sys.stderr is not None and sys.stderr.isatty():
+        # For the person at the terminal alone: a file or a service manager would keep the link.
+        records.line(f"\nSee it at work, by a link that works once and for 60 s:\n  {await page.link()}")
+        records.line("`mcp-hub open` makes another one.")

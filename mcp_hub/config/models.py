@@ -28,6 +28,7 @@ from mcp_hub.config.listen import Listen, UnreadLimits
 from mcp_hub.config.root_rules import (
     OutputStrategy,
     ProfileSettings,
+    SearchSettings,
     ToolGroupSettings,
     ToolSetSettings,
     TracingSettings,
@@ -269,6 +270,7 @@ class Config(Frozen):
     web: WebSettings = WebSettings()
     tracing: TracingSettings = TracingSettings(enabled=False)
     output_strategy: OutputStrategy = OutputStrategy()
+    search: SearchSettings = SearchSettings()
     tool_sets: tuple[ToolSetSettings, ...] = ()
     profiles: tuple[ProfileSettings, ...] = ()
     groups: tuple[ToolGroupSettings, ...] = ()

@@ -91,6 +91,13 @@ class TracingSettings(Frozen):
         return urlunsplit(parts._replace(path="/v1/traces")) if parts.path in ("", "/") else self.endpoint
 
 
+class SearchSettings(Frozen):
+    """What `hub_search` compares meanings with."""
+
+    model: str | None = None
+    """The directory of a model of static vectors: one `.safetensors` and one `tokenizer.json`; None: wordllama's."""
+
+
 class ToolSetSettings(Frozen):
     """A named list of tools: `server/tool` patterns, exposed names or original names."""
 
@@ -119,6 +126,8 @@ class ProfileSettings(Frozen):
     tool_sets: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    confirm: tuple[str, ...] = ()
+    """Tools that its users are asked about before each call."""
 
 
 N = TypeVar("N", bound=Frozen)
@@ -160,6 +169,7 @@ def read_root_rules(
         ("web", WebSettings, _web_value(given)),
         ("tracing", TracingSettings, tracing),
         ("output_strategy", OutputStrategy, given.get("output_strategy")),
+        ("search", SearchSettings, given.get("search")),
     ):
         if item is not None and item.value is not None:
             found[name] = read_model(model, item.value, item.at, findings)
@@ -167,6 +177,8 @@ def read_root_rules(
     _check_groups(found["groups"] or (), ids, findings)
     if (tracing_rules := found.get("tracing")) is not None and tracing_rules.enabled:
         warn_if_missing("otel", ("tracing",), findings)
+    if found.get("search") is not None:
+        warn_if_missing("search", ("search",), findings)
     return {name: value for name, value in found.items() if value is not None}
 
 

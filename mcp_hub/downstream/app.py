@@ -96,6 +96,7 @@ class App:
         self.page: PageAccess | None = None
         """The way to the live page, which is served where the listener's settings say so."""
         self._serves_page = listen.serves_page
+        self._public_host = next(iter(listen.public_host), None)
         self.refusals = RefusalLog(dispatcher.hub.record_stranger)
 
     def trusts(self, peer: str) -> bool:
@@ -166,13 +167,24 @@ class App:
             else:
                 await self._routes[path](request, reply, principal)
 
+    def page_base(self, bases: list[str]) -> str | None:
+        """Returns the URL under which a browser of this machine reaches the live page; None if it is not served.
+
+        `bases`: the URLs of the listener.
+        """
+        if not self._serves_page or self.page is None:
+            return None
+        if self._public_host is not None:
+            return f"https://{self._public_host}"
+        return bases[0].replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
     async def _live_page(self, request: HttpRequest, reply: HttpReply, access: PageAccess) -> None:
         if self._draining:
             await _stopping(reply)
             return
         from mcp_hub.downstream.page import PageFront
 
-        await access.page.serve(request, reply, PageFront(self._gate, self._admission, self._note))
+        await access.page.serve(request, reply, lambda: PageFront(self._gate, self._admission, self._note))
 
     def _note(self, request: HttpRequest, cause: str, status: int, said: str | None = None) -> None:
         """Counts and records a request that is refused before its sender was let in."""
@@ -247,6 +259,8 @@ class App:
         """Accepts no new requests, waits at most `grace` seconds for the others, then ends every stream and session."""
         self._draining = True
         self._dispatcher.close()
+        if self.page is not None:
+            self.page.end_sessions()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self.streamable.drained()

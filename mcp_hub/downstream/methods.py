@@ -171,10 +171,11 @@ class Methods:
         )
         if held is not None:
             call.notes.append("called by its name through hub_call")
+            call.within = "hub_call"
         if (
             exchange.era == "modern"
             and requestable_capabilities(exchange.envelope.capabilities)
-            and self._hub.may_ask(route)
+            and self._hub.may_ask(call)
         ):
             self._hub.clients.introduce(key, UnreachableRespondent(exchange.envelope.capabilities), "modern")
             return await self._parked_calls.begin(call, call.on_progress)

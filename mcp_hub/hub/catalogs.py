@@ -64,6 +64,8 @@ class Catalogs:
         self._viewed: CallerViews | None = None
         """The view at the time callers were last notified."""
         self._reserved: frozenset[str] = frozenset()
+        self.about: Callable[[str], str] = lambda upstream: ""
+        """What catalogs that are built from now on say of an upstream."""
         self._renewed = False
         """Whether the next build is the first of its generation: a name may lead elsewhere then."""
         self._catalog = Catalog.build((), server_info=info)
@@ -368,17 +370,17 @@ class Catalogs:
             lists = one.upstream.caller_lists
             source = yield from one.source(shown, *(lists.of(each) for each in caller))
             sources.append(source)
-        return (
-            yield from Catalog.building(
-                sources,
-                self._on_conflict,
-                previous=previous,
-                like=like,
-                server_info=self._info,
-                away=away,
-                reserved=self._reserved,
-            )
+        merged = yield from Catalog.building(
+            sources,
+            self._on_conflict,
+            previous=previous,
+            like=like,
+            server_info=self._info,
+            away=away,
+            reserved=self._reserved,
         )
+        merged.about = self.about
+        return merged
 
     def tell(self, changed: frozenset[Kind], whom: CallerFilter) -> None:
         """Notifies these callers that the lists of these kinds have changed."""

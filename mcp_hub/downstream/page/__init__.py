@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from mcp_hub.downstream.admission import Admission, Gate
-from mcp_hub.downstream.page.endpoints import NO_STORE, Endpoint, Json, PageError, PageRequest, json_body, not_found
+from mcp_hub.downstream.page.endpoints import (
+    NO_STORE,
+    Endpoint,
+    Json,
+    PageError,
+    PageRequest,
+    json_body,
+    not_found,
+    query_of,
+)
 from mcp_hub.downstream.page.sessions import AT_THE_MACHINE, OneTimeLinks, PageSession, PageSessions, Viewer
 from mcp_hub.downstream.page.static_files import CONFINED, INDEX, send_file
 from mcp_hub.security import Principal
@@ -17,18 +27,22 @@ from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page.endpoints import Part
+    from mcp_hub.downstream.page.feed import Feed
 
 log = logging.getLogger("mcp_hub.downstream")
 
 UI: Final = "/ui"
 STATIC: Final = "/ui/static/"
 API: Final = "/ui/api"
+RETURN: Final = "/ui/return"
+"""Where browsers come back to from a sign-in; the state in the query says from which."""
 SESSION: Final = "/session"
 HEADER: Final = b"x-mcp-hub-page"
 MAX_LOGIN: Final = 16 * 1024
 """Bytes of a request that begins a session."""
 COOKIE_SECONDS: Final = 12 * 3600
 
+_STRANGE: Final = "This is not the answer to a sign-in that is waited for."
 OPEN_AGAIN: Final = "Run `mcp-hub open` on the machine of the hub, and open the link that it prints."
 
 
@@ -44,19 +58,29 @@ class PageFront(msgspec.Struct, frozen=True):
 class LivePage:
     """Serves `/ui` of one hub, whatever listener it comes by: its files, its sessions, and the endpoints of `parts`."""
 
-    def __init__(self) -> None:
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        """The newest calls, kept from the first session on."""
         self.links = OneTimeLinks()
         self.sessions = PageSessions()
+        self.closing = False
+        self.returned: Callable[[Mapping[str, str]], bool] = lambda query: False
+        """Takes the query with which a browser comes back from a sign-in; False: nobody waits for it."""
+        self.on_close: list[Callable[[], object]] = []
+        """Called when the hub ends."""
         self._endpoints: dict[tuple[str, str], Endpoint] = {}
 
     def add(self, part: Part) -> None:
         """Adds the endpoints of a part."""
         self._endpoints.update(part.endpoints())
 
-    async def serve(self, request: HttpRequest, reply: HttpReply, front: PageFront) -> None:
-        """Answers one request under `/ui`. Raises nothing but CancelledError and ClientGone."""
+    async def serve(self, request: HttpRequest, reply: HttpReply, fronts: Callable[[], PageFront]) -> None:
+        """Answers one request under `/ui`. Raises nothing but CancelledError and ClientGone.
+
+        `fronts()` returns the listener's checks as they are now: they may change while a stream is open.
+        """
         try:
-            await self._serve(request, reply, front)
+            await self._serve(request, reply, fronts)
         except PageError as error:
             if not reply.started:
                 await reply.json(error.status, error.body, [*CONFINED, *NO_STORE])
@@ -68,13 +92,16 @@ class LivePage:
             if not reply.started:
                 await reply.json(500, broken.body, [*CONFINED, *NO_STORE])
 
-    async def _serve(self, request: HttpRequest, reply: HttpReply, front: PageFront) -> None:
-        path, method = request.path, request.method
+    async def _serve(self, request: HttpRequest, reply: HttpReply, fronts: Callable[[], PageFront]) -> None:
+        path, method, front = request.path, request.method, fronts()
         if path in (UI, UI + "/") or path.startswith(STATIC):
             if method not in ("GET", "HEAD"):
                 raise _not_allowed("GET")
             if not await send_file(request, reply, path.removeprefix(STATIC) if path.startswith(STATIC) else INDEX):
                 raise not_found("such file")
+            return
+        if path == RETURN:
+            await self._come_back(request, reply)
             return
         if not path.startswith(API + "/"):
             raise not_found("such page")
@@ -84,7 +111,7 @@ class LivePage:
         if (method, below) == ("POST", SESSION):
             await self._begin_session(request, reply, front)
             return
-        session = await self._session(request, front)
+        session = await self._session(request, fronts)
         request.let_in()
         if (method, below) == ("DELETE", SESSION):
             self.sessions.end(session)
@@ -92,9 +119,18 @@ class LivePage:
             await reply.json(200, {"done": True}, [*CONFINED, *NO_STORE, (b"set-cookie", gone.encode())])
             return
         endpoint, rest = self._endpoint(method, below)
-        answer = await endpoint(PageRequest(request, reply, session, rest))
+        verify = partial(self._verified, session, request, fronts)
+        answer = await endpoint(PageRequest(request, reply, session, rest, verify))
         if answer is not None:
             await reply.json(200, answer, [*CONFINED, *NO_STORE])
+
+    async def _come_back(self, request: HttpRequest, reply: HttpReply) -> None:
+        """Answers a browser that comes back from a sign-in. It has no cookie, but the secret state of its sign-in."""
+        if request.method != "GET":
+            raise _not_allowed("GET")
+        found = self.returned(query_of(request))
+        text = "This window can be closed; the page of the hub says what came of it."
+        await reply.text(200 if found else 400, text if found else _STRANGE, [*CONFINED, *NO_STORE])
 
     def _endpoint(self, method: str, below: str) -> tuple[Endpoint, str]:
         directory, _, rest = below.rpartition("/")
@@ -136,29 +172,42 @@ class LivePage:
             raise PageError(401, "token", "This token is not known here, or not valid any more.", cure)
         request.let_in()
         session = self.sessions.begin(viewer)
+        self.feed.watch()
         secure = "; Secure" if request.head.raw(b"origin")[0].lower().startswith(b"https:") else ""
         cookie = f"{session.cookie_name}={session.cookie}; Max-Age={COOKIE_SECONDS}; Path={UI}; HttpOnly"
         lines = [(b"set-cookie", f"{cookie}; SameSite=Strict{secure}".encode())]
         await reply.json(200, {"token": session.token, "who": viewer.facts}, [*CONFINED, *NO_STORE, *lines])
 
-    async def _session(self, request: HttpRequest, front: PageFront) -> PageSession:
+    async def _session(self, request: HttpRequest, fronts: Callable[[], PageFront]) -> PageSession:
         """Returns the session that cookie and token of a request name together. Raises PageError."""
         given = request.values(HEADER)
         session = self.sessions.find(given[0], request.values(b"cookie")) if len(given) == 1 else None
         if session is None:
             raise PageError(401, "session", "This page is not signed in, or not any more.", OPEN_AGAIN)
-        token = session.viewer.token
-        if token is not None:
-            now = await _viewer(token, request, front)
-            if now is None or now.principal != session.viewer.principal:
-                self.sessions.end(session)
-                raise PageError(401, "token", "Your token is not valid any more.", "Sign in with your new token.")
-            session.viewer = now
+        if not await self._verified(session, request, fronts):
+            self.sessions.end(session)
+            raise PageError(401, "token", "Your token is not valid any more.", "Sign in with your new token.")
         return session
+
+    @staticmethod
+    async def _verified(session: PageSession, request: HttpRequest, fronts: Callable[[], PageFront]) -> bool:
+        """Returns whether a session goes on: the token that it began with is valid, and still the same principal's."""
+        before = session.viewer
+        if before.token is None:
+            return not session.ended
+        now = await _viewer(before.token, request, fronts())
+        if session.ended or now is None or now.principal != before.principal:
+            return False
+        session.viewer = now
+        return True
 
     def close(self) -> None:
         """Ends every session; the hub ends."""
+        self.closing = True
         self.sessions.end_all()
+        for ended in self.on_close:
+            ended()
+        self.feed.close()
 
 
 async def _viewer(token: str, request: HttpRequest, front: PageFront) -> Viewer | None:

@@ -11,12 +11,15 @@ import msgspec
 from mcp_hub.downstream.page.sessions import PageSession
 from mcp_hub.errors import HubError
 from mcp_hub.protocol.frames import FrameError, decode_exactly
+from mcp_hub.text import printable
 from mcp_hub.transport.http1.exchange import BodyTooLarge, BodyTooSlow, HttpReply, HttpRequest, is_json
 
 Json = dict[str, Any]
 
 MAX_BODY: Final = 16 * 1024 * 1024
 """Bytes of a request of the page, which may have the arguments of a call."""
+MAX_MESSAGE: Final = 2000
+"""Characters of the message of an error."""
 NO_STORE: Final = [(b"cache-control", b"no-store")]
 
 
@@ -32,7 +35,13 @@ class PageError(HubError):
     @property
     def body(self) -> Json:
         """What the page is answered."""
-        return {"error": {"code": self.code, "message": str(self), "cure": self.cure}}
+        return {
+            "error": {"code": self.code, "message": printable(str(self), MAX_MESSAGE), "cure": printable(self.cure)}
+        }
+
+
+async def _always() -> bool:
+    return True
 
 
 class PageRequest(msgspec.Struct, frozen=True):
@@ -42,16 +51,26 @@ class PageRequest(msgspec.Struct, frozen=True):
     reply: HttpReply
     session: PageSession
     rest: str = ""
+    still_valid: Callable[[], Awaitable[bool]] = _always
+    """Verifies the session again, for what lasts longer than one request."""
 
     @property
     def query(self) -> dict[str, str]:
         """The query of the URL; of equal names the last counts."""
-        text = self.request.query.decode("ascii", "replace")
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=100))
+        return query_of(self.request)
 
     async def body(self, limit: int = MAX_BODY) -> Json:
         """Returns the JSON object that was sent. Raises PageError."""
         return await json_body(self.request, limit)
+
+
+def query_of(request: HttpRequest) -> dict[str, str]:
+    """Returns the query of a URL; of equal names the last counts. Raises PageError."""
+    text = request.query.decode("ascii", "replace")
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=100))
+    except ValueError:
+        raise PageError(400, "query", "The query has more than 100 fields.", "Reload the page.") from None
 
 
 async def json_body(request: HttpRequest, limit: int) -> Json:

@@ -6,7 +6,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, Final
 
@@ -110,6 +110,9 @@ class PageSessions:
     def __len__(self) -> int:
         return len(self._by_token)
 
+    def __iter__(self) -> Iterator[PageSession]:
+        return iter(tuple(self._by_token.values()))
+
     def begin(self, viewer: Viewer) -> PageSession:
         """Returns a new session."""
         self._end_idle()
@@ -132,6 +135,10 @@ class PageSessions:
             return None
         session.used = self._clock()
         return session
+
+    def touch(self, session: PageSession) -> None:
+        """Takes note that a session was used until now."""
+        session.used = self._clock()
 
     def end(self, session: PageSession) -> None:
         """Ends a session, and what is open for it."""
