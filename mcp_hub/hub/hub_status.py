@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.codes import code_of
 from mcp_hub.errors import HubError
+from mcp_hub.hub.exposure import listed_to
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.text import printable
@@ -62,6 +63,7 @@ class Status:
             "serving": self.serving,
             **self.more,
             "exposed": {kind.name: len(hub.catalog.names(kind)) for kind in KINDS},
+            "listed_to": listed_to(hub.catalogs),
             "calls": calls.count,
             "reaper": {"pid": hub.children.reaper, "problem": hub.children.problem},
             "metrics": hub.metrics.facts(),

@@ -57,7 +57,7 @@ class ConfigView:
         """Returns the parts `rules`, `groups`, `profiles` and `configuration` of the page's state."""
         facts, config = self._facts(), self._hub.config
         rules, places = await self._rules(config, facts.refused)
-        selection = self._hub.selection
+        selection = self._hub.generation.selection
         if selection is not EVERYTHING:
             of = {"policy": "access", "key": "selection", "value": shown(selection.name), "server": None}
             rules = [{**of, "where": "command line"}, *rules]
