@@ -31,7 +31,7 @@ Find = Callable[[Catalog, str], Awaitable[Sequence[str]]]
 
 TABLE = Table(
     title="Finding tools",
-    what="The queries of public sets (`--data`), each over all tools of its set. `hub` is the hub's search; `words` the "
+    what="The queries of public sets (`--data`), over all tools of its set. `hub` is the hub's search; `words` the "
     "same without the process that compares meanings; `BM25` one field, no stems, no stop words; `meaning` the static "
     "embedding alone, by cosine. Tokens: the estimate of a brief answer. ms: one query, the median.",
     columns=(

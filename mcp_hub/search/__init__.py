@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from heapq import merge
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,8 @@ MAX_TEXT: Final = 4096
 """Characters of a description that are searched."""
 MAX_PARAMETERS: Final = 200
 """Parameters of a tool that are searched."""
+AT_ONCE: Final = 2000
+"""Tools that are looked at in one step."""
 MAX_WORDS: Final = 40
 """Words of a query that are looked up."""
 LIKE_NOTHING: Final = 0.1
@@ -104,10 +107,20 @@ class SearchIndex:
         """
         named = yield from self._names.finding(query)
         scores = yield from self._words.scoring(terms_of(corrected)[:MAX_WORDS])
-        if likeness is not None:
-            for number, like in enumerate(likeness):
+        for start in range(0, len(likeness or ()), AT_ONCE):
+            yield
+            for number, like in enumerate((likeness or ())[start : start + AT_ONCE], start):
                 if like > LIKE_NOTHING or number in scores:
                     scores[number] = scores.get(number, 0.0) + like
-        yield
-        found = named.keys() | scores.keys()
-        return sorted(found, key=lambda number: (named.get(number, len(self.tools)), -scores.get(number, 0.0), number))
+        worst = len(self.tools)
+        candidates = list(named.keys() | scores.keys())
+        runs: list[list[tuple[int, float, int]]] = []
+        for start in range(0, len(candidates), AT_ONCE):
+            yield
+            some = candidates[start : start + AT_ONCE]
+            runs.append(sorted((named.get(one, worst), -scores.get(one, 0.0), one) for one in some))
+        found: list[int] = []
+        for _, _, number in merge(*runs):
+            yield
+            found.append(number)
+        return found

@@ -44,16 +44,17 @@ class Bm25f:
         self._postings: dict[str, tuple[array[int], array[float]]] = {}
 
     @classmethod
-    def building(cls, documents: Sequence[Document]) -> Generator[None, None, Bm25f]:
-        """Indexes documents, in steps."""
+    def building(cls, documents: list[Document]) -> Generator[None, None, Bm25f]:
+        """Indexes documents, in steps, and empties the list: to free all of them at once would take long."""
         made = cls(len(documents))
         means = [0.0] * len(WEIGHTS)
         for document in documents:
             yield
             for field, length in enumerate(document.lengths):
                 means[field] += length / len(documents)
-        for number, document in enumerate(documents):
+        while documents:
             yield
+            document, number = documents.pop(), len(documents)
             for term, weighted in _weighted(document, means).items():
                 numbers, values = made._postings.setdefault(term, (array("I"), array("f")))
                 numbers.append(number)

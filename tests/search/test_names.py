@@ -10,7 +10,14 @@ from mcp_hub.observability.stalls import finished
 from mcp_hub.search import SearchedTool, SearchIndex
 from mcp_hub.search.names import is_near
 
-NAMES = ["create_issue", "create_pull_request", "list_issues", "search_repositories", "getWeather", "get_weather_alerts"]
+NAMES = [
+    "create_issue",
+    "create_pull_request",
+    "list_issues",
+    "search_repositories",
+    "getWeather",
+    "get_weather_alerts",
+]
 
 
 def index() -> SearchIndex:

@@ -49,7 +49,10 @@ def test_a_signature_of_any_schema_has_every_required_parameter_and_its_type(sch
 @pytest.mark.parametrize(
     ("schema", "shown"),
     [
-        ({"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["b"]}, "b: integer, a?: string"),
+        (
+            {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["b"]},
+            "b: integer, a?: string",
+        ),
         ({"properties": {"a": {"enum": ["x", "y"]}}}, 'a?: "x" | "y"'),
         ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, "a?: string[]"),
         ({"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}, "a?: string | null"),

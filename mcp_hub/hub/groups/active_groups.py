@@ -106,7 +106,7 @@ def _tool(
     return wire
 
 
-MAX_CONTENTS: Final = 270
+MAX_CONTENTS: Final = 250
 """Tokens of what the description of `hub_search` says is behind it; with the rest of it they are at most 400."""
 MAX_PURPOSE: Final = 60
 """Characters of what is said of one server there."""
@@ -118,10 +118,8 @@ def contents_of(catalog: Catalog) -> str:
     Those with the most tools come first; the names of the servers go before their purposes.
     """
     names: dict[str, list[str]] = {}
-    for name in catalog.names(TOOLS):
-        route = catalog.resolve(TOOLS, name)
-        if route is not None:
-            names.setdefault(route.upstream, []).append(route.name)
+    for route in catalog.routes(TOOLS):  # those of servers that are away too: the text is not to change with each
+        names.setdefault(route.upstream, []).append(route.name)
     if not names:
         return ""
     servers = sorted(names, key=lambda server: (-len(names[server]), server))
@@ -135,7 +133,7 @@ def contents_of(catalog: Catalog) -> str:
         left -= sizes[fit]
         fit += 1
     for number, server in enumerate(servers[:fit]):
-        said = summary(catalog.about(server), MAX_PURPOSE) or _topics(names[server])
+        said = summary(catalog.about(server), MAX_PURPOSE).rstrip(".") or _topics(names[server])
         size = estimate_tokens(f": {said}")
         if said and size <= left:
             shown[number] += f": {said}"
@@ -275,7 +273,7 @@ class ActiveGroups:
             return not names or not active.isdisjoint(names)
 
         shown = yield from self._showing(whole, restricted)
-        own = [_entry(wire) for wire in definitions(shown, self._meta_tools, whole)]
+        own = [made_entry(wire) for wire in definitions(shown, self._meta_tools, whole)]
         made = yield from whole.viewing(listed, self.members.gone, own)
         views = self._views.setdefault(whole, OrderedDict())
         views[active, restricted] = made
@@ -287,6 +285,7 @@ class ActiveGroups:
         return not self._everything or profile_of(caller) is not None
 
 
-def _entry(wire: dict[str, object]) -> CatalogEntry:
+def made_entry(wire: dict[str, object]) -> CatalogEntry:
+    """Returns the entry of one of the hub's own tools."""
     name = str(wire["name"])
     return CatalogEntry(name, Route(OWN, TOOLS, name), wire, encode(wire))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.catalog import OWN, Catalog, Route
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.hub.groups.active_groups import CALL, DETAILS, MAX_FOUND, MAX_QUERY, RESET, SEARCH
+from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
@@ -99,15 +100,12 @@ def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
 async def _search(groups: Groups, call: Call, arguments: Json, find: Find) -> Json:
     query, detail, limit, server = _checked(arguments)
     whole, now = groups.whole_of(call.caller), groups.now
+    if server is not None and server not in (known := {route.upstream for route in whole.routes(TOOLS)}):
+        there_are = ", ".join(sorted(known)[:MAX_NAMED])
+        raise InvalidParameters(f"{SEARCH}: no server {printable(server, 200)!r}; there are: {printable(there_are)}.")
     names = await find(whole, query) if query.strip() else list(whole.names(TOOLS))
-    routes = {name: route for name in names if (route := whole.resolve(TOOLS, name)) is not None}
-    found = [name for name, route in routes.items() if not now.members.gone(route)]
-    if server is not None:
-        known = {route.upstream for name in whole.names(TOOLS) if (route := whole.resolve(TOOLS, name)) is not None}
-        if server not in known:
-            there_are = ", ".join(sorted(known)[:MAX_NAMED])
-            raise InvalidParameters(f"{SEARCH}: no server {printable(server, 200)!r}; there are: {there_are}.")
-        found = [name for name in found if routes[name].upstream == server]
+    routes = await in_slices(_reached(whole, names, server, now.members.gone))
+    found = list(routes)
 
     def state(name: str) -> Json:
         of = now.members.groups(routes[name])
@@ -126,6 +124,19 @@ async def _search(groups: Groups, call: Call, arguments: Json, find: Find) -> Js
     signatures = BEST if detail == "brief" else limit
     text = found_tools(_head(len(shown), len(found)), shown, signatures, MAX_TOKENS)
     return {"content": [{"type": "text", "text": text}]}
+
+
+def _reached(
+    catalog: Catalog, names: Iterable[str], server: str | None, gone: Callable[[Route], bool]
+) -> Generator[None, None, dict[str, Route]]:
+    """Returns {name: route} of the tools that are not gone, in their order; of one server if it is given."""
+    found: dict[str, Route] = {}
+    for name in names:
+        yield
+        route = catalog.resolve(TOOLS, name)
+        if route is not None and server in (None, route.upstream) and not gone(route):
+            found[name] = route
+    return found
 
 
 def _checked(arguments: Json) -> tuple[str, str, int, str | None]:

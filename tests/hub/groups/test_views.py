@@ -61,4 +61,3 @@ def test_a_view_lists_no_tools_of_inactive_groups() -> None:
     groups, _ = active_groups(on=False)
     view = groups.view(catalog(), None)
     assert not [name for name in view.names(TOOLS) if name.startswith("a__")]
-
