@@ -13,7 +13,7 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream import error_response
 from mcp_hub.downstream.admission import Admission, Gate, Refusal, RefusalLog, check_listener
 from mcp_hub.downstream.metrics_page import metrics_page
-from mcp_hub.downstream.page_access import UI, PageAccess
+from mcp_hub.downstream.page_access import UI, PageAccess, may_come
 from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.downstream.responses import BROKEN
 from mcp_hub.downstream.sse import MESSAGES, SseEndpoint
@@ -136,7 +136,7 @@ class App:
         if head.passed is not self._gate:
             head.peer = self._gate.peer(request.peer, request.headers)
             refusal = self._gate.refusal(request.headers, request.port, head.authority)
-            if refusal is not None:
+            if refusal is not None and not (self._serves_page and may_come(refusal, request)):
                 await self._turn_away(request, reply, refusal)
                 return
             head.passed = self._gate

@@ -9,13 +9,25 @@ import msgspec
 
 if TYPE_CHECKING:
     from mcp_hub.config import LoadedConfig
+    from mcp_hub.downstream.admission import Refusal
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.page import LivePage
     from mcp_hub.downstream.page.private_listener import PrivateListener
     from mcp_hub.hub.hub_status import Status
+    from mcp_hub.transport.http1.exchange import HttpRequest
 
 Json = dict[str, Any]
 UI: Final = "/ui"
+_VISITED: Final = frozenset({UI, f"{UI}/", f"{UI}/return"})
+
+
+def may_come(refusal: Refusal, request: HttpRequest) -> bool:
+    """Returns whether a refused request is a browser that comes to the page from another site, as from a sign-in.
+
+    What lies at these addresses has no data, and a form that is sent from elsewhere has an Origin.
+    """
+    comes = request.method == "GET" and request.values(b"sec-fetch-mode") == ["navigate"]
+    return comes and refusal.cause == "cross_site" and request.path in _VISITED
 
 
 class Reload(msgspec.Struct, frozen=True):
