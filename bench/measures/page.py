@@ -1,4 +1,4 @@
-"""The live page: what a browser does with a busy hub, and what a call costs while somebody watches and while nobody does."""
+"""The live page: what a browser does with a busy hub, and what a call costs watched and unwatched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.client.connection import Lost
 from bench.client.conversation import Conversation
 from bench.client.messages import Request, echo
 from bench.plan import Actor, Cast
-from bench.rows import HUB
+from bench.rows import HUB, Row
 from bench.stage import ROOT, Stage
 from bench.table import Table
 
@@ -32,17 +32,21 @@ LONG_TASK = 50.0
 PATIENCE = 60_000
 VIEWS = ("calls", "tools", "servers", "rules", "calls", "clients", "configuration")
 OBSERVE = (
-    "window.tasks = []; new PerformanceObserver(list => { for (const one of list.getEntries()) tasks.push(one.duration); })"
-    ".observe({type: 'longtask', buffered: true})"
+    "window.tasks = []; new PerformanceObserver(list => {"
+    " for (const one of list.getEntries()) tasks.push(one.duration); }).observe({type: 'longtask', buffered: true})"
 )
-BYTES = "performance.getEntries().filter(one => one.encodedBodySize && !one.name.includes('/api/')).reduce((sum, one) => sum + one.encodedBodySize, 0)"
+BYTES = (
+    "performance.getEntries().filter(one => one.encodedBodySize && !one.name.includes('/api/'))"
+    ".reduce((sum, one) => sum + one.encodedBodySize, 0)"
+)
 
 TABLE = Table(
     title="The page",
-    what=f"One client makes {RATE} calls a second over HTTP, of a hub with {SERVERS * TOOLS:,} tools, for {WATCHED:g} s in "
-    "which Chromium shows the page: its views in turn, the tools filtered, the lists scrolled. Tasks: the longest, and how "
-    f"many took more than {LONG_TASK:g} ms, the start of the page included and apart from it. Bytes: all files of the page. "
-    "A call: its median and the processor time that the hub took for it, before the page was ever opened and while it is.",
+    what=f"One client makes {RATE} calls a second over HTTP, of a hub with {SERVERS * TOOLS:,} tools, for {WATCHED:g} "
+    "s in which Chromium shows the page: its views in turn, the tools filtered, the lists scrolled, rows opened. Tasks: "
+    "the longest at the start of the page and after it, and how many of the latter took more than "
+    f"{LONG_TASK:g} ms. KB: all files of the page. A call: its median and the processor time that the hub took for it, "
+    "before the page was ever opened and while it is.",
     columns=(
         ("first paint, ms", "paint", 0),
         ("KB", "bytes", 1),
@@ -114,7 +118,7 @@ def measure(cast: Cast) -> None:
             pace = Pace(actor.conversation, request)
             before = processes.processor_seconds(running.pids())
             try:
-                found = _watch(_link(stage.config), watched)
+                found = _watch(_link(stage, row), watched)
                 used = processes.processor_seconds(running.pids()) - before
             finally:
                 seconds = pace.stop()
@@ -139,10 +143,10 @@ def _add(cast: Cast, when: str, latencies: list[float], used: float) -> None:
     cast.add(HUB, f"cpu{when}", used / len(latencies) * 1e3)
 
 
-def _link(config: Path) -> str:
+def _link(stage: Stage, row: Row) -> str:
     """A link to the page, as `mcp-hub open` prints it. Raises Lost."""
-    argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(config)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(stage.config)]
+    done = subprocess.run(argv, cwd=ROOT, env=stage.environ(row), capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
         raise Lost(f"mcp-hub open: {done.stderr[-200:]}")
     return done.stdout.split()[0]

@@ -156,7 +156,7 @@ function factsOf(call) {
     ["Method", call.method],
     ["Server's tool", call.tool && call.tool !== call.name ? call.tool : null],
     ["Client", call.client],
-    ["Principal", call.principal ?? call.caller],
+    ["Caller", call.caller],
     ["Era", call.era],
     ["Attempts", typeof call.attempts === "number" ? count(call.attempts) : null],
     ["Size", typeof call.bytes_out === "number" ? `${count(call.bytes_in)} bytes in, ${count(call.bytes_out)} out, about` : null],
@@ -183,7 +183,7 @@ function stepsOf(steps) {
   const rows = steps.slice(0, 100).map((step) => {
     const bar = h("span", { class: "bar" });
     bar.style.width = `${Math.round(((step.ms ?? 0) / longest) * 100)}%`;
-    return h("tr", {}, h("th", { scope: "row" }, step.policy), h("td", {}, step.did), h("td", { class: "number" }, duration(step.ms), bar));
+    return h("tr", { class: step.did === "passed" ? "passed" : null }, h("th", { scope: "row" }, step.policy), h("td", {}, step.did), h("td", { class: "number" }, duration(step.ms), bar));
   });
   const head = h("tr", {}, h("th", { scope: "col" }, "Rule"), h("th", { scope: "col" }, "Did"), h("th", { scope: "col", class: "number" }, "Time"));
   return h("table", { class: "steps" }, h("thead", {}, head), h("tbody", {}, rows));

@@ -85,8 +85,8 @@ class Looker:
         await expect(dialog).to_have_count(0, timeout=WAIT)
 
     async def sees(self, what: Locator | str) -> None:
-        found = self.page.get_by_text(what).first if isinstance(what, str) else what
-        await expect(found).to_be_visible(timeout=WAIT)
+        found = self.page.get_by_text(what) if isinstance(what, str) else what
+        await expect(found.first).to_be_visible(timeout=WAIT)
 
     async def sees_not(self, what: Locator) -> None:
         await expect(what).to_have_count(0, timeout=WAIT)
