@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
 
 from mcp_hub.protocol.frames import encode
@@ -46,6 +47,14 @@ def estimate_tokens(text: str) -> int:
     starts = [int(number * step) for number in range(MAX_WINDOWS)]
     counted = sum(len(_PIECE.findall(text, start, start + WINDOW)) for start in starts)
     return round(counted * len(text) / (WINDOW * MAX_WINDOWS))
+
+
+def cut_to_tokens(text: str, tokens: int) -> str:
+    """Returns the beginning of a text that has at most so many tokens by the estimate."""
+    end = 0
+    for match in islice(_PIECE.finditer(text), max(tokens, 0)):
+        end = match.end()
+    return text[:end]
 
 
 def estimate_tool_tokens(tool: Mapping[str, Any]) -> int:

@@ -9,7 +9,6 @@ import msgspec
 
 if TYPE_CHECKING:
     from mcp_hub.config import LoadedConfig
-    from mcp_hub.downstream.admission import Refusal
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.page import LivePage
     from mcp_hub.downstream.page.private_listener import PrivateListener
@@ -18,16 +17,14 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 UI: Final = "/ui"
-_VISITED: Final = frozenset({UI, f"{UI}/", f"{UI}/return"})
+RETURN: Final = "/ui/return"
+"""Where browsers come back to from a sign-in; the state in the query says from which."""
 
 
-def may_come(refusal: Refusal, request: HttpRequest) -> bool:
-    """Returns whether a refused request is a browser that comes to the page from another site, as from a sign-in.
-
-    What lies at these addresses has no data, and a form that is sent from elsewhere has an Origin.
-    """
-    comes = request.method == "GET" and request.values(b"sec-fetch-mode") == ["navigate"]
-    return comes and refusal.cause == "cross_site" and request.path in _VISITED
+def comes_back(request: HttpRequest) -> bool:
+    """Returns whether a browser comes back from a sign-in, as its user is led there by a page of another site."""
+    navigates = request.values(b"sec-fetch-mode") == ["navigate"]
+    return request.method == "GET" and request.path == RETURN and navigates
 
 
 class Reload(msgspec.Struct, frozen=True):

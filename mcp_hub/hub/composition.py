@@ -17,6 +17,7 @@ from mcp_hub.config import ConfigReader
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.config_files import stamp_of, syntax_error_in, tool_files
 from mcp_hub.config.models import Config, Server
+from mcp_hub.config.settings import Exposed
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
 from mcp_hub.hub.generations import Generation, Generations, SharedServices
@@ -30,6 +31,7 @@ from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
 from mcp_hub.policy import Call, Json, PolicyParts
 from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import KEYS, make_rules
+from mcp_hub.policy.confirm import Approvals
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults
@@ -88,6 +90,8 @@ class EngineOptions(TypedDict, total=False):
     """Receive the metrics of every call."""
     tracer_provider: Any
     """OpenTelemetry's, in place of the configured exporter."""
+    expose: Exposed | None
+    """What of its tools every client is listed; None: as the configuration says."""
     functions: Functions | None
     """Makes links to functions of the program that the hub runs in."""
 
@@ -128,6 +132,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         labels=labels,
         tap=RecordTap(),
         used=UsedLabels(),
+        approvals=Approvals(),
         times=StepTimes(labels),
         token_writes=PendingWrites(TokenStoreError),
         tracer_provider=options.get("tracer_provider"),
@@ -189,6 +194,7 @@ def build_generation(
         record=services.record,
         labels=services.labels,
         used=services.used,
+        approvals=services.approvals,
         listed=generation.listed_tool,
         scrape=internal.scrape,
         run_function=internal.run_function,

@@ -23,6 +23,7 @@ from mcp_hub.observability.tracing import SpanTracing
 from mcp_hub.policy import Json
 from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import Rules
+from mcp_hub.policy.confirm import Approvals
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults
@@ -233,6 +234,7 @@ class SharedServices(msgspec.Struct, frozen=True):
     """Passes the records on while somebody watches."""
     used: UsedLabels
     """Data-flow labels that each session has used so far."""
+    approvals: Approvals
     times: StepTimes
     """How long each policy took, while somebody watches."""
     token_writes: PendingWrites

@@ -1,4 +1,4 @@
-"""Internal servers that no client sees: one fetches pages for the fallback, one runs the user's post-processors."""
+"""Internal servers that no client sees: for the pages of the fallback, the user's post-processors, and search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mcp_hub.config.extras import missing
+from mcp_hub.config.extras import default_model_there, missing
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ServerUnavailable, ToolFailed
 from mcp_hub.policy.guard import GuardBlocked
@@ -23,6 +23,7 @@ Json = dict[str, Any]
 
 WEB: Final = "mcp-hub web"
 FUNCTIONS: Final = "mcp-hub functions"
+SEARCH: Final = "mcp-hub search"
 SCRAPE: Final = "scrape_website"
 MAX_ARGUMENTS: Final = 63 * 1024 * 1024
 """Bytes of arguments of a function; its process reads lines of at most 64 MiB."""
@@ -104,6 +105,19 @@ class InternalServers:
             raise ToolFailed("its process did not answer with a result")
         return replaced
 
+    def meaning(self) -> Upstream | None:
+        """Returns the process that compares what texts mean, started with the first use; None without its packages."""
+        if SEARCH not in self._running:
+            model = self._config.search.model
+            if missing("search") is not None or (model is None and not default_model_there()):
+                return None
+            args = ["-P", "-m", "mcp_hub.servers", "search", *([f"--model={model}"] if model is not None else [])]
+            server = Server(
+                id=SEARCH, transport="stdio", command=sys.executable, args=tuple(args), namespace="", keep_catalog=False
+            )
+            self._started(server)
+        return self._running[SEARCH]
+
     def _functions(self) -> Server:
         servers = self._config.servers
         steps = [step for server in servers for step in server.postprocess]
@@ -117,12 +131,15 @@ class InternalServers:
         )
 
     async def _ask(self, server: Server, tool: str, arguments: Json) -> Json:
-        upstream = (self._listed_web() if server.id == WEB else None) or self._running.get(server.id)
-        if upstream is None:
-            upstream = self._running[server.id] = self._connect(server)
-            upstream.start()
+        listed = self._listed_web() if server.id == WEB else None
+        upstream = listed or self._running.get(server.id) or self._started(server)
         answered = await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
         return eras.result_for("handshake", answered.era, TOOLS.act_method, answered.result)
+
+    def _started(self, server: Server) -> Upstream:
+        upstream = self._running[server.id] = self._connect(server)
+        upstream.start()
+        return upstream
 
     async def close(self) -> None:
         """Stops the servers that were started here; a listed one belongs to the hub."""

@@ -12,6 +12,7 @@ from mcp_hub.config.settings import KeyTable
 from mcp_hub.policy import Call, Chain, ConfiguredPolicy, Json, Next, NowListed, Policy, PolicyParts, compose
 from mcp_hub.policy.access import Access
 from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
+from mcp_hub.policy.confirm import Confirm
 from mcp_hub.policy.data_flow import FlowPolicy
 from mcp_hub.policy.deadline import DeadlinePolicy
 from mcp_hub.policy.explanation import StepTimes, explain_listing, explain_record
@@ -35,6 +36,7 @@ AT_ONCE: Final = 32
 POLICIES: Final[tuple[type[ConfiguredPolicy], ...]] = (
     Trace,
     Access,
+    Confirm,
     FlowPolicy,
     DeadlinePolicy,
     ShapeResult,
@@ -60,6 +62,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     chain: Chain
     access: Access
+    confirm: Confirm
     guard: UrlGuard
     deadline: DeadlinePolicy
     trace: Trace
@@ -86,10 +89,10 @@ class Rules(msgspec.Struct, frozen=True):
             known = is_connected or self.access.why(call.route) is not None
             before = call.params
             try:
-                return await (connect if known else self.chain.behind(self.trace, call.route, connect))(call)
+                return await (connect if known else self.chain.behind(self.trace, call, connect))(call)
             except NowListed:
                 call.params = before
-            return await self.chain.behind(self.trace, call.route)(call)
+            return await self.chain.behind(self.trace, call)(call)
 
         return await self.watched(call, lambda call: self.deadline(call, both))
 
@@ -168,6 +171,7 @@ def make_rules(parts: PolicyParts, innermost: Next, tracer: MakesTracer | None =
     return Rules(
         chain=chain,
         access=parts.find(Access),
+        confirm=parts.find(Confirm),
         guard=parts.find(UrlGuard),
         deadline=parts.find(DeadlinePolicy),
         trace=parts.find(Trace),

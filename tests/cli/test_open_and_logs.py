@@ -10,13 +10,14 @@ import pty
 import re
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from mcp_hub.hub.hub_status import AT_ONCE
 from tests.cli.test_while_it_runs import read_terminal
 from tests.downstream.network.visitor import network_hub, visiting
 from tests.downstream.page.opened import OpenPage
@@ -53,6 +54,26 @@ async def opened(url: str) -> AsyncIterator[OpenPage]:
         answer = await page.begin(secret=match[2])
         assert answer.status_code == 200, answer.text
         yield page
+
+
+@contextlib.asynccontextmanager
+async def following(*options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, Callable[[], Awaitable[str]]]]:
+    """`mcp-hub logs -f`, and what reads its next line."""
+    argv = [*HUB, "logs", "-f", *options]
+    logs = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out = logs.stdout
+    assert out is not None
+
+    async def line() -> str:
+        async with asyncio.timeout(PATIENCE):
+            return (await out.readline()).decode()
+
+    try:
+        yield logs, line
+    finally:
+        if logs.returncode is None:
+            logs.kill()
+        await logs.communicate()
 
 
 async def test_open_prints_a_link_to_the_page_of_the_hub_that_runs(tmp_path: Path) -> None:
@@ -127,7 +148,7 @@ async def test_of_several_hubs_one_has_to_be_named(tmp_path: Path, command: str)
 async def test_the_secret_of_a_link_is_written_nowhere(tmp_path: Path) -> None:
     log = tmp_path / "calls.jsonl"
     config = write_config(tmp_path, {"up": fake()}, call_log={"file": str(log)}, listen={"port": 0})
-    async with spawned([*HUB, "-vv", "serve", "--http", "--config", str(config)]) as process:
+    async with spawned([*HUB, "serve", "-vv", "--http", "--config", str(config)]) as process:
         await process.until(lambda: b"Serving" in process.stderr)
         url = (await run("open")).stdout
         secret = url.strip().partition("#s=")[2]
@@ -170,21 +191,15 @@ async def test_serve_into_a_file_prints_no_link(tmp_path: Path) -> None:
 async def test_logs_shows_calls_and_stderr_of_a_running_hub_as_they_come(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake(), "other": fake()}) as client:
         await client.request("tools/call", {"name": "up__stderr", "arguments": {"text": "early \x1b[31m"}})
-        async with spawned([*HUB, "logs", "-f"]) as logs:
-            out = logs.process.stdout
-            assert out is not None
-
-            async def line() -> str:
-                async with asyncio.timeout(PATIENCE):
-                    return (await out.readline()).decode()
-
+        async with following() as (logs, line):
             assert await line() == "up | early \\x1b[31m\n"
             await client.request("tools/call", {"name": "up__echo", "arguments": {"text": "x"}})
             assert re.search(r"tools/call up__echo .*ok", await line())
             await client.request("tools/call", {"name": "other__stderr", "arguments": {"text": "late"}})
             assert {(await line()).partition(" | ")[0][:5] for _ in range(2)} >= {"other"}
-            logs.process.send_signal(signal.SIGINT)
-            assert await logs.exited() == 130
+            logs.send_signal(signal.SIGINT)
+            async with asyncio.timeout(PATIENCE):
+                assert await logs.wait() == 130
         again = await run("logs", "--json", "--server", "up")
         records: list[dict[str, Any]] = [json.loads(line) for line in again.stdout.splitlines()]
         assert {one.get("upstream", one.get("server")) for one in records} == {"up"}
@@ -210,14 +225,24 @@ async def test_logs_reads_earlier_calls_from_the_call_log(tmp_path: Path) -> Non
 async def test_logs_ends_when_the_hub_ends(tmp_path: Path) -> None:
     async with spawned([*HUB, "serve", "--config", str(write_config(tmp_path, {"up": fake()}))]) as client:
         await client.initialize()
-        async with spawned([*HUB, "logs", "-f", "--json"]) as logs:
+        async with following("--json") as (logs, line):
             await client.request("tools/call", {"name": "up__stderr", "arguments": {"text": "x"}})
-            out = logs.process.stdout
-            assert out is not None
-            async with asyncio.timeout(PATIENCE):
-                assert await out.readline()
+            assert json.loads(await line())
             client.process.kill()
-            assert await logs.exited() in (0, 1)
+            async with asyncio.timeout(PATIENCE):
+                assert await logs.wait() in (0, 1)
+
+
+async def test_commands_that_follow_take_no_place_of_others_and_are_bounded(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"up": fake()}) as client, contextlib.AsyncExitStack() as stack:
+        await client.request("tools/call", {"name": "up__stderr", "arguments": {"text": "x"}})
+        for _ in range(AT_ONCE):
+            _, line = await stack.enter_async_context(following())
+            assert await line() == "up | x\n"
+        refused = await run("logs", "-f")
+        assert refused.returncode == 1
+        assert "commands read from it already" in refused.stderr
+        assert (await run("status")).returncode == 0
 
 
 async def test_a_status_of_a_former_version_which_asks_nothing_is_answered(tmp_path: Path, run_dir: Path) -> None:
