@@ -60,7 +60,10 @@ servers:
   notes:
     command: notes-server
 groups:
-  graph: {{description: Tools that change what is remembered, tools: [memory__create_*, memory__delete_*], active: true}}
+  graph:
+    description: Tools that change what is remembered
+    tools: [memory__create_*, memory__delete_*]
+    active: true
 timeout: 30
 listen: {{port: 0}}
 cache_dir: {home}/cache
@@ -149,7 +152,8 @@ def take(scenes: Sequence[PageScene], pictures: Path) -> None:
                 link = done.stdout.split()[0]
                 width, height = scene.size
                 context = browser.new_context(
-                    viewport={"width": width, "height": height}, color_scheme=scene.scheme, locale="en-GB", timezone_id="Europe/Berlin", reduced_motion="reduce",
+                    viewport={"width": width, "height": height}, color_scheme=scene.scheme, reduced_motion="reduce",
+                    locale="en-GB", timezone_id="Europe/Berlin",
                 )  # fmt: skip
                 page = context.new_page()
                 page.set_default_timeout(PATIENCE * 1000)

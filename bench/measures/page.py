@@ -43,11 +43,11 @@ BYTES = (
 
 TABLE = Table(
     title="The page",
-    what=f"One client makes {RATE} calls a second over HTTP, of a hub with {SERVERS * TOOLS:,} tools, for {WATCHED:g} "
-    "s in which Chromium shows the page: its views in turn, the tools filtered, the lists scrolled, rows opened. Tasks: "
-    "the longest at the start of the page and after it, and how many of the latter took more than "
-    f"{LONG_TASK:g} ms; and the most processor time that one took, which other programs do not change. KB: all files of the page. A call: its median and the processor time that the hub took for it, "
-    "before the page was ever opened and while it is.",
+    what=f"One client makes {RATE} calls a second over HTTP, of a hub with {SERVERS * TOOLS:,} tools. For {WATCHED:g} "
+    "s Chromium shows the page: its views in turn, the tools filtered, the lists scrolled, rows opened. Tasks: the "
+    f"longest at the start of the page and after it; how many of the latter took more than {LONG_TASK:g} ms; and the most "
+    "processor time that one took, which other programs do not change. KB: all files of the page. A call: its median "
+    "and the processor time that the hub took for it, before the page was ever opened and while it is.",
     columns=(
         ("first paint, ms", "paint", 0),
         ("KB", "bytes", 1),
@@ -148,7 +148,9 @@ def _add(cast: Cast, when: str, latencies: list[float], used: float) -> None:
 def _link(stage: Stage, row: Row) -> str:
     """A link to the page, as `mcp-hub open` prints it. Raises Lost."""
     argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(stage.config)]
-    done = subprocess.run(argv, cwd=ROOT, env=stage.environ(row), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        argv, cwd=ROOT, env=stage.environ(row), capture_output=True, text=True, timeout=60, check=False
+    )
     if done.returncode:
         raise Lost(f"mcp-hub open: {done.stderr[-200:]}")
     return done.stdout.split()[0]
@@ -191,8 +193,9 @@ def _traced(session: Any, use: Callable[[], None], page: Any) -> float:
     events: list[dict[str, Any]] = []
     done: list[Any] = []
     session.on("Tracing.dataCollected", lambda found: events.extend(found["value"]))
-    session.on("Tracing.tracingComplete", done.append)
-    session.send("Tracing.start", {"traceConfig": {"includedCategories": ["toplevel"]}, "transferMode": "ReportEvents"})
+    session.on("Tracing.tracingComplete", lambda found: done.append(found))
+    wanted = {"includedCategories": ["toplevel"]}
+    session.send("Tracing.start", {"traceConfig": wanted, "transferMode": "ReportEvents"})
     use()
     session.send("Tracing.end")
     until = time.perf_counter() + PATIENCE / 1000

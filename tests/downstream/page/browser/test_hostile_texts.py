@@ -37,11 +37,23 @@ SCHEMA = {
         "deep": {"type": "object", "properties": {SCRIPT: {"type": "object", "properties": {IMAGE: {}}}}},
     },
 }
+HARM = """
+[
+    ...[...document.scripts].map(one => one.src).filter(one => !one.startsWith(`${location.origin}/ui/static/`)),
+    ...[...document.querySelectorAll('style, iframe, object, embed, base, svg:not(.spark), [onerror], [onload]')]
+        .map(one => one.outerHTML),
+    ...[...document.querySelectorAll('[href], [src], [action], [formaction]')]
+        .flatMap(one => [one.href, one.src, one.action, one.formAction])
+        .filter(one => typeof one === 'string' && one !== '')
+        .filter(one => !/^(https?:|data:image\\/png;base64,|data:,$|#)/.test(one)),
+]
+"""
+"""What an attack may have become that is more than text."""
 RESULT = {
     "content": [
         {"type": "text", "text": MARKUP + BIDI + CONTROL},
         {"type": "image", "mimeType": "image/svg+xml", "data": PICTURE},
-        {"type": "image", "mimeType": f'image/png" onerror="alert(3)', "data": PIXEL},
+        {"type": "image", "mimeType": 'image/png" onerror="alert(3)', "data": PIXEL},
         {"type": "image", "mimeType": "image/png", "data": '" onerror="alert(4)'},
         {"type": "resource_link", "uri": ADDRESS, "name": MARKUP, "title": SCRIPT, "description": BIDI},
         {"type": "resource_link", "uri": "data:text/html," + SCRIPT, "name": "data"},
@@ -94,16 +106,7 @@ async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
 
 async def unharmed(looker: Looker, place: Locator | None = None) -> str:
     """Fails if anything of an attack became more than text; returns what is shown."""
-    found = await looker.page.evaluate(
-        """() => [
-            ...[...document.scripts].filter(one => !one.src.startsWith(location.origin + '/ui/static/')).map(one => one.outerHTML),
-            ...[...document.querySelectorAll('style, iframe, object, embed, base, svg:not(.spark), [onerror], [onload], [style*=url]')]
-                .map(one => one.outerHTML),
-            ...[...document.querySelectorAll('[href], [src], [action], [formaction]')]
-                .flatMap(one => [one.href, one.src, one.action, one.formAction])
-                .filter(one => typeof one === 'string' && !/^(https?:|data:image\\/png;base64,|data:,$|#)/.test(one) && one !== ''),
-        ]"""
-    )
+    found = await looker.page.evaluate(HARM)
     assert found == []
     assert await looker.broken() == []
     shown = await (place or looker.page.locator("body")).inner_text()
