@@ -247,6 +247,8 @@ class App:
         """Goes over to other tokens, principals, names and limits; ends the sessions of principals that are gone."""
         before, self._gate = self._gate.principals, Gate(listen)
         self._serves_page = listen.serves_page
+        if self.page is not None and not self._serves_page:
+            self.page.sign_out()
         if self._resource is not None and listen.verify is not None:
             self._resource = ProtectedResource(listen, listen.verify)
         self._admission = Admission(self._gate, self._verifier, self._resource)
