@@ -195,7 +195,7 @@ async def test_images_links_and_structured_content_are_shown(looker: Looker) -> 
 async def test_a_question_of_the_server_is_answered_in_the_page(looker: Looker) -> None:
     panel = await tool(looker, "every__trigger-elicitation-request")
     await looker.press("Run", panel)
-    question = panel.get_by_role("region", name="A question of the server")
+    question = panel.get_by_role("region", name="A question")
     await looker.sees(question)
     await question.get_by_label("String", exact=False).first.fill("Ada Lovelace")
     await question.get_by_label("Piano").check()
@@ -207,5 +207,5 @@ async def test_a_question_of_the_server_is_answered_in_the_page(looker: Looker) 
 async def test_a_question_of_the_server_is_declined_in_the_page(looker: Looker) -> None:
     panel = await tool(looker, "every__trigger-elicitation-request")
     await looker.press("Run", panel)
-    await looker.press("Decline", panel.get_by_role("region", name="A question of the server"))
+    await looker.press("Decline", panel.get_by_role("region", name="A question"))
     await looker.said(panel.locator(".outcome"), "declined")
