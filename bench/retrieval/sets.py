@@ -149,6 +149,14 @@ def _live_tools(data: Path) -> list[_Tool]:
     ]
 
 
+def live_servers(data: Path) -> dict[str, list[dict[str, Any]]]:
+    """The same tools as {server: the definitions that it lists}."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for tool in _live_tools(data):
+        found.setdefault(tool.server, []).append({"inputSchema": {"type": "object"}, **tool.wire})
+    return found
+
+
 def _numbered(text: str) -> list[str]:
     return [re.sub(r"^\s*\d+[.)]\s*", "", line).strip() for line in text.splitlines() if line.strip()]
 

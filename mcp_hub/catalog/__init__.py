@@ -65,6 +65,10 @@ class Catalog:
         self._pages: dict[tuple[str, bool, int], Raw] = {}
         self._starts: dict[Kind, tuple[int, ...]] = {}
         """The offsets at which the later pages of each list begin."""
+        self.tool_count = self.tool_bytes = 0
+        """How many tools are listed, and the bytes of their definitions."""
+        self.listings: dict[Any, Catalog] = {}
+        """Catalogs that `listing` has made of it, which are kept as long as it."""
 
     @classmethod
     def build(cls, sources: Sequence[CatalogSource], on_conflict: OnConflict = "keep_first", **more: Any) -> Catalog:
@@ -159,7 +163,7 @@ class Catalog:
         what is listed.
         """
         made = copy(self)
-        made._pages, made._cache_scope = {}, "private"
+        made._pages, made._cache_scope, made.listings = {}, "private", {}
         there: list[CatalogEntry] = []
         for entry in self._entries[TOOLS]:
             yield
@@ -176,6 +180,29 @@ class Catalog:
         made._fingerprints, made._starts = dict(self._fingerprints), dict(self._starts)
         yield from made._survey(TOOLS)
         return made
+
+    def listing(self, tools: Sequence[CatalogEntry]) -> Catalog:
+        """Returns a catalog that lists only these tools, in this order. All names lead where they did."""
+        made = copy(self)
+        made._pages, made._cache_scope, made.listings = {}, "private", {}
+        made._entries = {**self._entries, TOOLS: tuple(tools)}
+        made.__dict__.pop("fingerprint", None)
+        made._fingerprints, made._starts = dict(self._fingerprints), dict(self._starts)
+        _all(made._survey(TOOLS))
+        return made
+
+    @property
+    def is_public(self) -> bool:
+        """Whether lists of it may be cached for other clients too."""
+        return self._cache_scope == "public"
+
+    def entries(self, kind: Kind) -> tuple[CatalogEntry, ...]:
+        """Returns the listed items of one kind, in their order."""
+        return self._entries[kind]
+
+    def found(self, kind: Kind, exposed: str) -> CatalogEntry | None:
+        """Returns the item of a name, which may be unlisted; None if there is none."""
+        return self._index[kind].get(exposed)
 
     def __len__(self) -> int:
         return sum(len(entries) for entries in self._entries.values())
@@ -275,7 +302,7 @@ class Catalog:
         """Computes the fingerprint of a list and the offsets of its pages."""
         digest = hashlib.sha256(kind.name.encode())
         starts: list[int] = []
-        size, room = 0, 0
+        size, room, total = 0, 0, 0
         for number, entry in enumerate(self._entries[kind]):
             yield
             digest.update(encode([entry.exposed, entry.route.upstream, entry.route.name]) + entry.data + b"\n")
@@ -283,6 +310,9 @@ class Catalog:
                 starts.append(number)
                 size, room = 0, number + PAGE_SIZE
             size += len(entry.data)
+            total += len(entry.data)
+        if kind is TOOLS:
+            self.tool_count, self.tool_bytes = len(self._entries[TOOLS]), total
         self._fingerprints[kind], self._starts[kind] = digest.hexdigest(), tuple(starts)
 
     def changed(self, other: Catalog) -> frozenset[Kind]:

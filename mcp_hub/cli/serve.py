@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -32,6 +32,7 @@ from mcp_hub.config import LoadedConfig
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.models import Config, Listen
+from mcp_hub.config.settings import Exposed
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.downstream.page_access import PageAccess, PageSources
 from mcp_hub.errors import ConfigError
@@ -120,6 +121,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")
+    text = "list every client all tools, or a few and a search for the others (default: the file's 'expose', else auto)"
+    parser.add_argument("--expose", choices=get_args(Exposed), help=text)
     over = parser.add_mutually_exclusive_group()
     over.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")
     over.add_argument("--http", action="store_true", help="over a network: /mcp alone")
@@ -176,6 +179,11 @@ def _public_hosts(names: list[str]) -> tuple[str, ...]:
         raise ConfigError(f"--public-host: {error}", codes.VALUE_WRONG) from None
 
 
+def _hub(options: argparse.Namespace, config: Config, records: RecordWriter, *, one_client: bool = False) -> Engine:
+    selection, groups = read_selection(options, config), options.group
+    return make_hub(config, selection, records, groups=groups, one_client=one_client, expose=options.expose)
+
+
 async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, stdout: int) -> int:
     from mcp_hub.downstream.stdio import serve_stdio
 
@@ -188,9 +196,7 @@ async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, 
             from mcp_hub.cli.report import terminal_text
 
             records.line(terminal_text(config))
-        async with make_hub(
-            config, read_selection(options, config), records, groups=options.group, one_client=True
-        ) as hub:
+        async with _hub(options, config, records, one_client=True) as hub:
             dispatcher = Dispatcher(hub)
             async with (
                 _required(hub, signals.stop, records) as missing,
@@ -217,7 +223,7 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
     announcements: set[asyncio.Task[None]] = set()
     with recording(config, on_stderr=True) as records:
         signals = Signals(records.line)
-        async with make_hub(config, read_selection(options, config), records, groups=options.group) as hub:
+        async with _hub(options, config, records) as hub:
             quotas = Quotas(listen)
             dispatcher = Dispatcher(hub, quotas)
             async with (

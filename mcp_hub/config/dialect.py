@@ -164,6 +164,7 @@ ROOT_KEYS: Final = frozenset({
     "defaults", "serverDefaults",
     "web", "scrape", "tool_sets", "profiles", "skills", "groups", "group_scope", "meta_tools", "state_file",
     "tracing", "output_strategy", "search", "max_hub_depth",
+    "expose", "expose_budget", "expose_always", "always", "expose_recent",
 })  # fmt: skip
 """Keys of the root that belong to no policy."""
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})

@@ -18,7 +18,7 @@ from msgspec import Meta
 from mcp_hub.config.field_types import After, Before, Duration, SecretStr, Size, parse_size
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, only_known
-from mcp_hub.config.settings import Frozen, read_model
+from mcp_hub.config.settings import Exposed, Frozen, read_model
 
 TOKEN_HOLDER = "token"
 """The principal of callers with `listen.token`."""
@@ -100,6 +100,8 @@ class NamedPrincipal(Frozen):
     token: SecretStr
     profile: str | None = None
     """The profile that it is bound to; None: it sees all that is served."""
+    expose: Exposed | None = None
+    """What of its tools it is listed; None: as its profile or the root says."""
     limits: CallerLimits | None = None
     """In place of `listen.limits`."""
     admin: bool = False

@@ -26,6 +26,7 @@ from mcp_hub.config.entry_rules import (
 from mcp_hub.config.field_types import After, Duration, SecretStr, Size
 from mcp_hub.config.listen import Listen, UnreadLimits
 from mcp_hub.config.root_rules import (
+    ExposeSettings,
     OutputStrategy,
     ProfileSettings,
     SearchSettings,
@@ -276,6 +277,7 @@ class Config(Frozen):
     groups: tuple[ToolGroupSettings, ...] = ()
     group_scope: GroupScope = "session"
     """Whether a client that switches a group does so for itself or for everybody."""
+    expose: ExposeSettings = ExposeSettings()
     meta_tools: bool = False
     """Whether there are tools to search all tools and to call them by name, for clients that list only once."""
     state_file: Path | None = None

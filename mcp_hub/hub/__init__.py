@@ -13,6 +13,7 @@ from mcp_hub.config.models import Config
 from mcp_hub.errors import INVALID_PARAMS, Overloaded, UnknownName
 from mcp_hub.hub.catalogs import BUILT_WITHIN
 from mcp_hub.hub.composition import EngineOptions, compose
+from mcp_hub.hub.exposure import expose, own_route
 from mcp_hub.hub.generations import Generation
 from mcp_hub.hub.self_description import ServerPurposes, instructions_of_skills, merge_instructions
 from mcp_hub.policy import Call, Json, NowListed, unknown_name
@@ -72,6 +73,7 @@ class Engine:
         self._search: ToolSearch | None = None
         """Made with the first search."""
         self._switched_on = tuple(groups)
+        self._exposed = options.get("expose")
         self._show()
 
     # --- generations -------------------------------------------------------------------------------------------
@@ -104,11 +106,6 @@ class Engine:
         return self.generation.rules
 
     @property
-    def selection(self) -> Selection:
-        """What of the configuration in force is served."""
-        return self.generation.selection
-
-    @property
     def dialer(self) -> LinkDialer:
         """Makes links to the upstreams of the configuration in force."""
         return self.generation.dialer
@@ -130,7 +127,7 @@ class Engine:
             self._groups = Groups(
                 self.catalogs,
                 self.config,
-                everything=self.selection is EVERYTHING,
+                everything=self.generation.selection is EVERYTHING,
                 ruled=lambda rule: self.rules.chain.insert(rule, after=self.rules.access),
                 switched_on=self._switched_on,
             )
@@ -141,8 +138,10 @@ class Engine:
         access = now.rules.access
         if self._groups is not None:
             self._groups.renew(now.config, everything=now.selection is EVERYTHING)
-        grouped = self._groups is not None or now.config.groups or now.config.meta_tools or self._switched_on
+        configured = now.config.groups or now.config.meta_tools or self._switched_on
+        grouped = configured or (self._groups is not None and self._groups.in_use)
         equipped = self.groups.now if grouped else None
+        expose(self.catalogs, now.config, now.selection, self._exposed)
         self.catalogs.about = ServerPurposes(now.upstreams, now.rules.instructions)
         self.catalogs.show(
             now.upstreams,
@@ -238,6 +237,8 @@ class Engine:
         self._services.approvals.forget(caller)
         if self._groups is not None:
             self._groups.forget(caller)
+        if self.catalogs.exposure is not None:
+            self.catalogs.exposure.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
 
@@ -297,7 +298,8 @@ class Engine:
             await self._wait_for_owners(exposed)
             route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is None:
-            route = (await self.settled_catalog(caller)).resolve(kind, exposed)
+            catalog = await self.settled_catalog(caller)
+            route = catalog.resolve(kind, exposed) or own_route(self.catalogs.exposure, catalog, kind, exposed)
         self.catalogs.seen = True
         if route is None or (kind.extension is not None and not self.generation.offers(route)):
             raise unknown_name(kind, exposed, era)
@@ -393,11 +395,11 @@ class Engine:
         return await rules.introduced(call, connect, is_connected=upstream.state in CONNECTED_STATES)
 
     async def _call_own(self, call: Call) -> Json:
-        if call.method == TOOLS.act_method and self._groups is not None:
+        if call.method == TOOLS.act_method:
             from mcp_hub.hub.groups.meta_tools import call_meta_tool
 
             await self.catalogs.settled_for(call.caller)  # the first thing a client does may be a search
-            return await call_meta_tool(self._groups, call, self._find)
+            return await call_meta_tool(self.groups, call, self._find)
         reading = call.method == RESOURCES.act_method
         page = self._services.long_results.read(call.exposed, call.caller) if reading else None
         if page is None:

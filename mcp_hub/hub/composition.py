@@ -17,6 +17,7 @@ from mcp_hub.config import ConfigReader
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.config_files import stamp_of, syntax_error_in, tool_files
 from mcp_hub.config.models import Config, Server
+from mcp_hub.config.settings import Exposed
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
 from mcp_hub.hub.generations import Generation, Generations, SharedServices
@@ -89,6 +90,8 @@ class EngineOptions(TypedDict, total=False):
     """Receive the metrics of every call."""
     tracer_provider: Any
     """OpenTelemetry's, in place of the configured exporter."""
+    expose: Exposed | None
+    """What of its tools every client is listed; None: as the configuration says."""
     functions: Functions | None
     """Makes links to functions of the program that the hub runs in."""
 

@@ -82,7 +82,11 @@ async def test_no_call_that_a_real_server_answers_is_refused_by_default(tmp_path
     assert len(ARGUMENT_SERVERS) >= 20
     async with real_servers(tmp_path, ()) as place:
         config = write_config(
-            tmp_path, {one.name: one.entry(place) for one in ARGUMENT_SERVERS}, list_wait=60, call_log=False
+            tmp_path,
+            {one.name: one.entry(place) for one in ARGUMENT_SERVERS},
+            list_wait=60,
+            call_log=False,
+            expose="all",
         )
         async with spawned([*HUB, "serve", "--config", str(config)]) as hub:
             await hub.initialize()

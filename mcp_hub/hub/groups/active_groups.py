@@ -273,7 +273,7 @@ class ActiveGroups:
             return not names or not active.isdisjoint(names)
 
         shown = yield from self._showing(whole, restricted)
-        own = [_entry(wire) for wire in definitions(shown, self._meta_tools, whole)]
+        own = [made_entry(wire) for wire in definitions(shown, self._meta_tools, whole)]
         made = yield from whole.viewing(listed, self.members.gone, own)
         views = self._views.setdefault(whole, OrderedDict())
         views[active, restricted] = made
@@ -285,6 +285,7 @@ class ActiveGroups:
         return not self._everything or profile_of(caller) is not None
 
 
-def _entry(wire: dict[str, object]) -> CatalogEntry:
+def made_entry(wire: dict[str, object]) -> CatalogEntry:
+    """Returns the entry of one of the hub's own tools."""
     name = str(wire["name"])
     return CatalogEntry(name, Route(OWN, TOOLS, name), wire, encode(wire))
