@@ -17,6 +17,7 @@ from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, read_model
 
 Validation = Literal["strict", "lenient", "off"]
 SchemaForm = Literal["full", "compact"]
+TokenLimit = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class PostProcessStep(Frozen):
@@ -67,6 +68,7 @@ class ToolRules(Frozen):
     idle_timeout: Duration | None = None
     validate_arguments: Validation | None = None
     max_result_bytes: Size | None = None
+    max_result_tokens: TokenLimit | None = None
     postprocess: tuple[PostProcessStep, ...] = ()
     retry: bool | None = None
     """Whether a call that may have been executed can be retried; None: as the tool's annotations say."""

@@ -21,7 +21,7 @@ const COLUMNS = [
   { key: "server", title: "Server", value: (row) => row.server },
   { key: "client", title: "Client", value: (row) => [row.client, row.principal].filter(Boolean).join(" · ") },
   { key: "took number", title: "Took", render: (cell, row) => (cell.textContent = duration(row.duration_ms)) },
-  { key: "note", title: "Why", value: (row) => [row.code, row.policy, row.reason].filter(Boolean).join(" · ") },
+  { key: "note", title: "Why", value: (row) => [...new Set([row.code, row.policy, row.reason])].filter(Boolean).join(" · ") },
 ];
 
 function drawTime(cell, row) {
