@@ -140,9 +140,7 @@ class WatchedHub:
         """A new link to the page, as `mcp-hub open` prints it."""
         argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(self.config)]
         pipe = asyncio.subprocess.PIPE
-        opening = await asyncio.create_subprocess_exec(
-            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
-        )
+        opening = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
         async with asyncio.timeout(PATIENCE):
             said, problem = await opening.communicate()
         assert opening.returncode == 0, problem.decode()

@@ -91,18 +91,13 @@ async def test_nothing_moves_for_those_who_want_less_motion(browser: Browser, hu
 
 
 async def test_times_are_those_of_the_viewers_zone_with_the_full_time_beside(browser: Browser, hub: WatchedHub) -> None:
-    async with (
-        page_of(browser, hub, timezone_id="Pacific/Kiritimati") as far,
-        looking(browser, hub.base, timezone_id="UTC") as here,
-    ):
+    async with page_of(browser, hub, timezone_id="Pacific/Kiritimati") as far, looking(browser, hub.base, timezone_id="UTC") as here:
         await here.enter(await hub.link())
         shown = []
         for looker in (far, here):
             await looker.view("servers", "alpha")
             time = looker.panel().locator("time")
-            shown.append(
-                (await time.inner_text(), await time.get_attribute("title"), await time.get_attribute("datetime"))
-            )
+            shown.append((await time.inner_text(), await time.get_attribute("title"), await time.get_attribute("datetime")))
         assert shown[0][0] != shown[1][0]
         assert "GMT+14" in str(shown[0][1])
         assert shown[0][2] == shown[1][2]

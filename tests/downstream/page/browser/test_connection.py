@@ -54,7 +54,9 @@ async def test_who_leaves_is_out(browser: Browser, hub: WatchedHub) -> None:
         await looker.sees("mcp-hub open")
 
 
-async def test_a_hub_that_dies_under_the_page_is_said_and_the_page_lives_on(browser: Browser, tmp_path: Path) -> None:
+async def test_a_hub_that_dies_under_the_page_is_said_and_the_page_lives_on(
+    browser: Browser, tmp_path: Path
+) -> None:
     async with watched_hub(tmp_path, ALPHA) as hub, page_of(browser, hub) as looker:
         await looker.sees(looker.row("alpha"))
         hub.process.process.kill()

@@ -18,14 +18,14 @@ pytestmark = pytest.mark.anyio
 
 SCRIPT = "<script>alert('script')</script>"
 IMAGE = "<img src=x onerror=\"alert('image')\">"
-MARKUP = (
-    f"</p>{SCRIPT}{IMAGE}<svg onload=alert(1)><a href='javascript:alert(2)'>click</a><style>*{{display:none}}</style>"
-)
+MARKUP = f"</p>{SCRIPT}{IMAGE}<svg onload=alert(1)><a href='javascript:alert(2)'>click</a><style>*{{display:none}}</style>"
 BIDI = "\u202egnp.exe\u202c \u200b\u2066hidden\u2069"
 CONTROL = "\x1b[31mred\x1b[0m\x07\x00"
 ADDRESS = "javascript:alert('address')"
 LARGE = 10_000_000
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 PICTURE = base64.b64encode(f"<svg xmlns='http://www.w3.org/2000/svg'>{SCRIPT}</svg>".encode()).decode()
 SCHEMA = {
     "type": "object",
@@ -58,12 +58,7 @@ RESULT = {
 def hostile(directory: Path) -> dict[str, Any]:
     """A server everything of which is an attack."""
     lists = directory / "lists.json"
-    tool = {
-        "description": MARKUP + BIDI + CONTROL,
-        "title": MARKUP,
-        "inputSchema": SCHEMA,
-        "annotations": {"title": IMAGE},
-    }
+    tool = {"description": MARKUP + BIDI + CONTROL, "title": MARKUP, "inputSchema": SCHEMA, "annotations": {"title": IMAGE}}
     tools = [
         {"name": "attack", **tool},
         {"name": "long", "description": "z" * 2_000_000, "inputSchema": {"type": "object"}},

@@ -105,9 +105,7 @@ async def test_a_dialog_keeps_the_keyboard_and_escape_declines(looker: Looker) -
     await looker.sees(dialog)
     for _ in range(4):
         await keys.press("Tab")
-        assert await looker.page.evaluate(
-            "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
-        )
+        assert await looker.page.evaluate("document.activeElement === document.body || !!document.activeElement.closest('dialog')")
     await keys.press("Escape")
     await looker.sees_not(dialog)
     await expect(panel.get_by_role("button", name="Restart…")).to_be_focused(timeout=WAIT)

@@ -103,9 +103,7 @@ async def test_a_form_of_the_schema_sends_what_was_typed_in_the_types_of_the_sch
     }  # fmt: skip
 
 
-async def test_what_is_left_empty_is_not_sent_and_what_cannot_be_read_is_blamed(
-    looker: Looker, hub: WatchedHub
-) -> None:
+async def test_what_is_left_empty_is_not_sent_and_what_cannot_be_read_is_blamed(looker: Looker, hub: WatchedHub) -> None:
     panel = await tool(looker, "alpha__meta")
     await panel.get_by_label("Owner").fill("ada")
     await panel.get_by_label("kind").select_option(label="open")
