@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream import error_response
-from mcp_hub.downstream.admission import Admission, Gate, Refusal, RefusalLog, check_listener
+from mcp_hub.downstream.admission import Admission, Gate, Refusal, check_listener
 from mcp_hub.downstream.metrics_page import metrics_page
-from mcp_hub.downstream.page_access import UI, PageAccess
+from mcp_hub.downstream.page_access import UI, PageAccess, comes_back
 from mcp_hub.downstream.quotas import Quotas
+from mcp_hub.downstream.refusal_log import RefusalLog
 from mcp_hub.downstream.responses import BROKEN
 from mcp_hub.downstream.sse import MESSAGES, SseEndpoint
 from mcp_hub.downstream.streamable import StreamableEndpoint
@@ -136,7 +137,10 @@ class App:
         if head.passed is not self._gate:
             head.peer = self._gate.peer(request.peer, request.headers)
             refusal = self._gate.refusal(request.headers, request.port, head.authority)
-            if refusal is not None:
+            returns = (
+                refusal is not None and refusal.cause == "cross_site" and self._serves_page and comes_back(request)
+            )
+            if refusal is not None and not returns:
                 await self._turn_away(request, reply, refusal)
                 return
             head.passed = self._gate

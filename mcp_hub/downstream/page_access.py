@@ -13,9 +13,18 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.page import LivePage
     from mcp_hub.downstream.page.private_listener import PrivateListener
     from mcp_hub.hub.hub_status import Status
+    from mcp_hub.transport.http1.exchange import HttpRequest
 
 Json = dict[str, Any]
 UI: Final = "/ui"
+RETURN: Final = "/ui/return"
+"""Where browsers come back to from a sign-in; the state in the query says from which."""
+
+
+def comes_back(request: HttpRequest) -> bool:
+    """Returns whether a browser comes back from a sign-in, as its user is led there by a page of another site."""
+    navigates = request.values(b"sec-fetch-mode") == ["navigate"]
+    return request.method == "GET" and request.path == RETURN and navigates
 
 
 class Reload(msgspec.Struct, frozen=True):

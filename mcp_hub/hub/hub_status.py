@@ -182,6 +182,8 @@ class _StatusResponder:
         self._facts = facts
         self._answer = answer
         self._open = 0
+        self._streaming = 0
+        """Requests whose answers go on; they take no place of others."""
 
     async def told(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
@@ -210,6 +212,10 @@ class _StatusResponder:
         self, answers: AsyncIterator[Json], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Writes answers, a line each, until there are no more or the command has gone."""
+        if self._streaming >= AT_ONCE:
+            raise HubError(f"{AT_ONCE} commands read from it already")
+        self._streaming += 1
+        self._open -= 1
         writing = asyncio.ensure_future(_write_all(answers, writer))
         gone = asyncio.ensure_future(reader.read(1))
         try:
@@ -220,6 +226,8 @@ class _StatusResponder:
             for task in (writing, gone):
                 task.cancel()
             await asyncio.gather(writing, gone, return_exceptions=True)
+            self._streaming -= 1
+            self._open += 1
 
 
 async def _write_all(answers: AsyncIterator[Json], writer: asyncio.StreamWriter) -> None:

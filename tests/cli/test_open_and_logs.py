@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from mcp_hub.hub.hub_status import AT_ONCE
 from tests.cli.test_while_it_runs import read_terminal
 from tests.downstream.network.visitor import network_hub, visiting
 from tests.downstream.page.opened import OpenPage
@@ -230,6 +231,18 @@ async def test_logs_ends_when_the_hub_ends(tmp_path: Path) -> None:
             client.process.kill()
             async with asyncio.timeout(PATIENCE):
                 assert await logs.wait() in (0, 1)
+
+
+async def test_commands_that_follow_take_no_place_of_others_and_are_bounded(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"up": fake()}) as client, contextlib.AsyncExitStack() as stack:
+        await client.request("tools/call", {"name": "up__stderr", "arguments": {"text": "x"}})
+        for _ in range(AT_ONCE):
+            _, line = await stack.enter_async_context(following())
+            assert await line() == "up | x\n"
+        refused = await run("logs", "-f")
+        assert refused.returncode == 1
+        assert "commands read from it already" in refused.stderr
+        assert (await run("status")).returncode == 0
 
 
 async def test_a_status_of_a_former_version_which_asks_nothing_is_answered(tmp_path: Path, run_dir: Path) -> None:

@@ -22,6 +22,7 @@ from mcp_hub.downstream.page.endpoints import (
 )
 from mcp_hub.downstream.page.sessions import AT_THE_MACHINE, OneTimeLinks, PageSession, PageSessions, Viewer
 from mcp_hub.downstream.page.static_files import CONFINED, INDEX, send_file
+from mcp_hub.downstream.page_access import RETURN, UI
 from mcp_hub.security import Principal
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 
@@ -31,11 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mcp_hub.downstream")
 
-UI: Final = "/ui"
 STATIC: Final = "/ui/static/"
 API: Final = "/ui/api"
-RETURN: Final = "/ui/return"
-"""Where browsers come back to from a sign-in; the state in the query says from which."""
 SESSION: Final = "/session"
 HEADER: Final = b"x-mcp-hub-page"
 MAX_LOGIN: Final = 16 * 1024
@@ -227,4 +225,4 @@ def _not_allowed(method: str) -> PageError:
     return PageError(405, "method", f"This takes {method} alone.", "Reload the page.")
 
 
-__all__ = ["Json", "LivePage", "PageFront"]
+__all__ = ["RETURN", "UI", "Json", "LivePage", "PageFront"]

@@ -21,6 +21,7 @@ from mcp_hub.downstream.page.feed import shown, shown_object
 from mcp_hub.errors import ConfigError
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.chain import KEYS, POLICIES
+from mcp_hub.policy.selection import EVERYTHING
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security.redaction import Redactor
 
@@ -56,6 +57,10 @@ class ConfigView:
         """Returns the parts `rules`, `groups`, `profiles` and `configuration` of the page's state."""
         facts, config = self._facts(), self._hub.config
         rules, places = await self._rules(config, facts.refused)
+        selection = self._hub.generation.selection
+        if selection is not EVERYTHING:
+            of = {"policy": "access", "key": "selection", "value": shown(selection.name), "server": None}
+            rules = [{**of, "where": "command line"}, *rules]
         if not viewer.admin:
             own = [one for one in config.profiles if one.name == viewer.principal.profile]
             return {

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mcp_hub.downstream.page.endpoints import Json
+from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from mcp_hub.policy.call_record import approximate_size
 from mcp_hub.security import principal_of
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
+    from mcp_hub.downstream.page.sessions import Viewer
     from mcp_hub.hub import Engine
     from mcp_hub.security import Principal
 
@@ -32,6 +34,12 @@ MAX_TEXT: Final = 4000
 """Characters of one text of a record that are shown."""
 UNWATCHED_FOR: Final = 300.0
 """Seconds without a watcher after which nothing is kept any more."""
+
+
+_OF_RULES: Final = frozenset({"notes", "fallback", "attempts", "peer", "questions"})
+"""Members of a record that say what rules and other servers did."""
+_OF_UNKNOWN: Final = frozenset({"event", "time", "id", "caller", "client", "era", "method", "name", "verdict", "code"})
+"""Members of the record of a call under a name that does not exist."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -48,12 +56,29 @@ class Entry(msgspec.Struct, frozen=True):
         found = self.record.get("id")
         return found if isinstance(found, str) else f"event-{self.number}"
 
-    @property
-    def row(self) -> Json:
-        """The call as a row of the page."""
-        one = self.record
+    def seen_by(self, viewer: Viewer) -> Json | None:
+        """Returns the record as a viewer may see it; None if it may not.
+
+        An admin sees everything. Anybody else sees its own calls, and of them what it was answered: a name that a rule
+        hides is an unknown one, and what rules and other servers did is not shown.
+        """
+        if viewer.admin:
+            return self.record
+        if self.principal is None or self.principal != viewer.principal:
+            return None
+        own = {name: value for name, value in self.record.items() if name not in _OF_RULES}
+        if own.get("verdict") == "refused" and own.get("code") in (INVALID_PARAMS, RESOURCE_NOT_FOUND):
+            own = {name: value for name, value in own.items() if name in _OF_UNKNOWN}
+            own |= {"policy": None, "reason": "unknown"}
+        return own
+
+    def row(self, viewer: Viewer) -> Json | None:
+        """Returns the call as a row of the page, as a viewer may see it; None if it may not."""
+        one = self.seen_by(viewer)
+        if one is None:
+            return None
         route = {"name": one.get("name"), "server": one.get("upstream"), "tool": one.get("tool")}
-        if self.record.get("event") == "refused":
+        if one.get("event") == "refused":
             route = {"name": one.get("cause"), "server": None, "tool": None}
         return shown_object(
             {

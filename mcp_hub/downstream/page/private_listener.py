@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mcp_hub.config.listen import Listen
 from mcp_hub.downstream.admission import Gate
 from mcp_hub.downstream.page import UI, PageFront
+from mcp_hub.downstream.page_access import comes_back
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.listening_sockets import base_url, bind
@@ -77,7 +78,7 @@ class PrivateListener:
     async def _answer(self, request: HttpRequest, reply: HttpReply) -> None:
         refusal = self._front.gate.refusal(request.headers, request.port, request.head.authority)
         try:
-            if refusal is not None:
+            if refusal is not None and not (refusal.cause == "cross_site" and comes_back(request)):
                 await reply.text(refusal.status, refusal.text)
             elif request.path in ("", "/"):
                 await reply.send(303, headers=[(b"location", UI.encode())])

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
 from mcp_hub.downstream.page.feed import shown
@@ -14,15 +14,14 @@ from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page.config_view import ConfigView
-    from mcp_hub.downstream.page.feed import Entry, Feed
+    from mcp_hub.downstream.page.feed import Feed
     from mcp_hub.downstream.page.server_rows import ClientRows, ServerRows
-    from mcp_hub.downstream.page.sessions import Viewer
     from mcp_hub.hub import Engine
     from mcp_hub.hub.hub_status import Status
 
 MAX_PAGE: Final = 500
 """Calls in one answer."""
-LOOKED_AT_ONCE: Final = 500
+LOOKED_AT_ONCE: Final = 100
 """Calls that are compared with a filter before other tasks run."""
 
 
@@ -70,11 +69,6 @@ def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def may_see(viewer: Viewer, entry: Entry) -> bool:
-    """Returns whether a record is of the viewer's own call, or the viewer is an admin."""
-    return viewer.admin or (entry.principal is not None and entry.principal == viewer.principal)
-
-
 Explain = Callable[[Json], list[Json]]
 """Returns what every rule did in the call of a record: `{"policy", "did", "ms"}` each."""
 
@@ -102,9 +96,9 @@ class CallsPart:
         for number, entry in enumerate(self._feed.newest_first(query.get("before") or None)):
             if number % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
                 await asyncio.sleep(0)
-            if not may_see(viewer, entry) or not _fits(entry, wanted):
+            row = entry.row(viewer)
+            if row is None or any(row[name] != value for name, value in wanted.items()):
                 continue
-            row = entry.row
             if part and part not in _words(row):
                 continue
             if len(found) == limit:
@@ -114,21 +108,13 @@ class CallsPart:
 
     async def call(self, asked: PageRequest) -> Json:
         """Returns the record of one call. Raises PageError for a call of somebody else, as for one that is not kept."""
-        entry = self._feed.find(asked.rest)
-        if entry is None or not may_see(asked.session.viewer, entry):
+        viewer, entry = asked.session.viewer, self._feed.find(asked.rest)
+        record = entry.seen_by(viewer) if entry is not None else None
+        if record is None:
             raise not_found("such call, or it is not kept any more")
-        record = entry.record
         route = {"server": record.get("upstream"), "tool": record.get("tool"), "name": record.get("name")}
-        return {"call": shown(record), "route": shown(route), "steps": shown(self._explain(record))}
-
-
-def _fits(entry: Entry, wanted: Mapping[str, str]) -> bool:
-    of: dict[str, Any] = {
-        "verdict": entry.record.get("verdict", "refused"),
-        "server": entry.record.get("upstream"),
-        "principal": entry.principal,
-    }
-    return all(of[name] == value for name, value in wanted.items())
+        steps = shown(self._explain(record)) if viewer.admin else []
+        return {"call": shown(record), "route": shown(route), "steps": steps}
 
 
 def _words(row: Json) -> str:

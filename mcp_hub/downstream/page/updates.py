@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest
-from mcp_hub.downstream.page.state import may_see
 from mcp_hub.downstream.page.static_files import CONFINED
 from mcp_hub.protocol.frames import encode
 from mcp_hub.transport.http1.exchange import EVENTS
@@ -25,6 +24,8 @@ PAUSE: Final = 0.25
 """Seconds between two writes to one stream."""
 LOOK: Final = 1.0
 """Seconds after which it is looked for changes where no call has ended."""
+CLIENTS_EVERY: Final = 2.0
+"""Seconds between two looks at the clients, whose whole list is told when one of them has made a call."""
 HEARTBEAT: Final = 15.0
 """Seconds after which a silent stream gets a comment, and its session is verified again."""
 MAX_STREAMS: Final = 8
@@ -112,7 +113,7 @@ class UpdatesPart:
         dropped, entries = self._feed.after(number)
         entries = entries[:MAX_EVENT_CALLS]
         newest = entries[-1].number if entries else number + dropped
-        return newest, dropped, [entry.row for entry in entries if may_see(session.viewer, entry)]
+        return newest, dropped, [row for entry in entries if (row := entry.row(session.viewer)) is not None]
 
     def catalog(self, session: PageSession) -> tuple[Any, int]:
         """Returns the catalog that the viewer sees, and the number of the generation."""
@@ -137,7 +138,7 @@ class _Stream:
         self._rows: dict[str, Json] = {}
         self._clients: list[Json] | None = None
         self._catalog: tuple[Any, int] | None = None
-        self._looked = -LOOK
+        self._looked = self._told_clients = -CLIENTS_EVERY
         self.written = time.monotonic()
 
     async def changes(self) -> bytes:
@@ -152,10 +153,10 @@ class _Stream:
         now = time.monotonic()
         if calls or now - self._looked >= LOOK:
             self._looked = now
-            data += await self._states()
+            data += await self._states(now)
         return b"".join(data)
 
-    async def _states(self) -> list[bytes]:
+    async def _states(self, now: float) -> list[bytes]:
         part, session, data = self._part, self._session, []
         rows = {row["server"]: row for row in await part.servers(session)}
         changed = [row for id, row in rows.items() if self._rows.get(id) is not row and self._rows.get(id) != row]
@@ -164,10 +165,11 @@ class _Stream:
         if (changed or gone) and not first:
             data.append(_event("servers", changed))
         self._rows = rows
-        clients = part.clients(session)
-        if clients != self._clients and not first:
-            data.append(_event("clients", clients))
-        self._clients = clients
+        if now - self._told_clients >= CLIENTS_EVERY:
+            clients = part.clients(session)
+            if clients != self._clients and not first:
+                data.append(_event("clients", clients))
+            self._clients, self._told_clients = clients, now
         catalog, before = part.catalog(session), self._catalog
         if before is not None and (before[0] is not catalog[0] or before[1] != catalog[1]):
             tools = sum(row["tools"] for row in rows.values())

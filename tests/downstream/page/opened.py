@@ -142,6 +142,7 @@ async def served_hub(
     directory: Path, servers: Json, listen: Json | None = None, **root: Any
 ) -> AsyncIterator[ServedHub]:
     """A hub that serves its page on a port of its own."""
+    directory.mkdir(exist_ok=True)
     path = write_config(directory, servers, listen={"port": 0, **(listen or {})}, **root)
     loaded = read_config(path)
     settings = loaded.config.listen

@@ -264,6 +264,23 @@ async def test_the_root_leads_a_browser_to_the_page(tmp_path: Path) -> None:
         assert "mcp-hub open" in (await http.get("/", headers={"accept": "*/*"})).text
 
 
+async def test_a_browser_that_comes_back_from_a_sign_in_is_not_taken_for_an_attack(tmp_path: Path) -> None:
+    """The site of the sign-in leads it here, by a navigation."""
+    led = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    embedded = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
+    async with served_hub(tmp_path, {}) as served, httpx2.AsyncClient(base_url=served.base) as http:
+        assert (await http.get("/ui/return?code=x&state=y", headers=led)).status_code == 400
+        assert (await http.get("/ui/return?code=x&state=y", headers=embedded)).status_code == 403
+        assert (await http.get("/ui/return", headers={**led, "host": "evil.example"})).status_code == 421
+        for path in ("/ui", "/ui/api/state", "/mcp"):
+            assert (await http.get(path, headers=led)).status_code == 403
+    async with (
+        served_hub(tmp_path, {}, {"ui": False}) as served,
+        httpx2.AsyncClient(base_url=served.base) as http,
+    ):
+        assert (await http.get("/ui/return", headers=led)).status_code == 403
+
+
 def test_the_page_is_shown_where_only_this_machine_can_reach_it() -> None:
     token = "t" * 40
     assert Listen().serves_page

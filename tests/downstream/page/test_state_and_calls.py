@@ -174,6 +174,31 @@ async def test_a_caller_sees_what_its_profile_sees_and_its_own_calls(tmp_path: P
         assert {one["server"] for one in (await carol.found("state"))["servers"]} == {"a", "b", "c"}
 
 
+async def test_a_caller_is_not_told_that_a_rule_hides_what_it_has_called(tmp_path: Path) -> None:
+    async with (
+        served_hub(
+            tmp_path, {"a": fake(), "b": fake()}, {"principals": PRINCIPALS}, profiles=PROFILES, blacklist=["a/echo"]
+        ) as served,
+        served.looking(token=TOKENS["alice"]) as alice,
+        served.looking(token=TOKENS["carol"]) as carol,
+        served.calling(TOKENS["alice"]) as client,
+    ):
+        for name in ("a__echo", "b__echo", "a__nothing"):
+            await client.call(name)
+        await settled(carol, 3)
+        rows = (await alice.found("calls"))["calls"]
+        differ = {"id", "time", "name"}
+        unknown, *others = [{key: value for key, value in row.items() if key not in differ} for row in rows]
+        assert others == [unknown] * 2
+        assert (unknown["reason"], unknown["policy"], unknown["server"]) == ("unknown", None, None)
+        for row in rows:
+            found = await alice.found(f"calls/{row['id']}")
+            assert found["steps"] == []
+            assert not {"policy", "notes", "upstream", "peer"} & {key for key, value in found["call"].items() if value}
+        assert (await alice.found("calls?server=b"))["calls"] == []
+        assert {row["reason"] for row in (await carol.found("calls"))["calls"]} > {"unknown"}
+
+
 async def test_rules_groups_and_profiles_have_the_line_that_made_them(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"up": fake()}) as served:
         lines = [
