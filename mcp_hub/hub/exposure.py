@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary, ref
 import msgspec
 
 from mcp_hub.catalog import OWN, Catalog, CatalogEntry, Route
-from mcp_hub.catalog.token_estimate import estimate_tool_tokens
 from mcp_hub.config.models import Config
 from mcp_hub.config.settings import Exposed
 from mcp_hub.observability.stalls import finished, in_slices
@@ -263,6 +262,14 @@ class Exposure:
         """Returns what clients were listed last, and why."""
         return list(self._reported.values())
 
+    def decision(self, catalog: Catalog, name: str) -> Decision:
+        """Returns what is decided, by the mode of everybody, for a client that gives itself this name."""
+        return finished(self._decided(catalog, None, name, False, few=False))
+
+    def few(self, catalog: Catalog) -> Catalog:
+        """Returns the catalog as a client lists it that is not listed all."""
+        return self._few(catalog, finished(self._always_in(catalog)), None)
+
     def preview(self, catalog: Catalog) -> list[Json]:
         """Returns what clients would be listed of a catalog by the mode of everybody.
 
@@ -270,11 +277,11 @@ class Exposure:
         """
         from mcp_hub.clients.table import CLIENTS
 
-        few = self._few(catalog, finished(self._always_in(catalog)), None).tool_count
+        few = self.few(catalog).tool_count
         by_decision: dict[Decision, list[str]] = {}
         named = [(one.name, one.calls_itself[0]) for one in CLIENTS if one.calls_itself]
         for shown, name in (("any other", ""), *named):
-            decision = finished(self._decided(catalog, None, name, False, few=False))
+            decision = self.decision(catalog, name)
             by_decision.setdefault(decision, []).append(shown)
         rows = [
             {"clients": names[:1] if names[0] == "any other" else names, **_row(catalog, one.all, few, one.why)}
@@ -326,7 +333,7 @@ def _exceeds(catalog: Catalog, budget: int) -> Generator[None, None, bool]:
     left = budget
     for entry in catalog.entries(TOOLS):
         yield
-        left -= estimate_tool_tokens(entry.wire)
+        left -= entry.tokens
         if left < 0:
             return True
     return False
