@@ -11,7 +11,8 @@ from typing import Any, Final
 import yaml
 
 from tests.fakes.client import HUB as MCP_HUB
-from tests.peers.catalogue import free_port, network_server
+from tests.fakes.client import free_port
+from tests.peers.programs import network_server
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FIXTURE: Final = [sys.executable, "-m", "tests.conformance.fixture"]

@@ -11,7 +11,7 @@ import pytest
 from mcp_hub.hub.composition import read_config
 from tests.doors.packages import python_of
 from tests.doors.programs import EXAMPLES, PAGES, SERVER, blocks, output, promised, search_engine
-from tests.peers.catalogue import NPM, installed
+from tests.peers.programs import NPM, installed
 
 pytestmark = pytest.mark.anyio
 

@@ -16,8 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.conformance.fronts import FIXTURE, ROOT, fixture
 from tests.fakes.client import HUB as MCP_HUB
-from tests.fakes.client import PATIENCE, write_config
-from tests.peers.catalogue import free_port, network_server
+from tests.fakes.client import PATIENCE, free_port, write_config
+from tests.peers.programs import network_server
 
 TRANSPORTS: Final = ("stdio", "http", "sse")
 ERAS: Final = ("handshake", "modern")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.peers.catalogue import HERE, MCP1, NODE, NPM, PEERS, REAL_SERVERS, SERVERS, Entry, Place, installed
+from tests.peers.catalogue import REAL_SERVERS, Entry, Place
+from tests.peers.programs import HERE, MCP1, NODE, NPM, PEERS, SERVERS, installed
 
 SERVERS1 = PEERS / "servers1" / "bin"
 TYPED = HERE / "servers" / "typed_server.py"

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.client import PATIENCE, fake, hub
-from tests.hub.test_over_a_network import free_port
+from tests.fakes.client import PATIENCE, fake, free_port, hub
 from tests.policy.tries.counted import FAST, counting, counting_http, written
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.config.discovery.test_skills import skill
 from tests.fakes.client import HUB, PATIENCE, RpcError, hub, write_config
-from tests.peers.catalogue import HERE
+from tests.peers.programs import HERE
 
 pytestmark = pytest.mark.anyio
 

@@ -17,9 +17,9 @@ import pytest
 from mcp import MCPError, types
 from mcp.client.client import Client
 
-from tests.fakes.client import PATIENCE, StdioClient, write_config
-from tests.hub.test_over_a_network import network_hub, sdk
-from tests.peers.catalogue import free_port, network_server
+from tests.fakes.client import PATIENCE, StdioClient, free_port, write_config
+from tests.fakes.network import network_hub, sdk
+from tests.peers.programs import network_server
 
 pytestmark = [
     pytest.mark.anyio,
