@@ -69,6 +69,8 @@ async def wrongly_refused(
         done += result is not None and not result.get("isError")
         if refused(result):
             doubtful.append((tool, arguments))
+    if not doubtful:
+        return [], done
     entry = server.entry(place)
     command, env = [entry["command"], *entry["args"]], entry["env"]
     async with spawned(["env", f"--chdir={place.tmp}", *command], env=env) as direct:
