@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.conformance.fronts import FIXTURE, ROOT, fixture
 from tests.fakes.client import HUB as MCP_HUB
 from tests.fakes.client import PATIENCE, free_port, write_config
+from tests.fakes.forks import python_with_sdk
 from tests.peers.programs import network_server
 
 TRANSPORTS: Final = ("stdio", "http", "sse")
@@ -36,7 +37,7 @@ async def configured(tmp: Path) -> AsyncIterator[Path]:
         for transport, era in SERVERS:
             name = f"{transport}_{era}"
             if transport == "stdio":
-                entry: Json = {"command": FIXTURE[0], "args": [*FIXTURE[1:], "stdio"], "cwd": str(ROOT)}
+                entry: Json = {"command": python_with_sdk(), "args": [*FIXTURE[1:], "stdio"], "cwd": str(ROOT)}
                 entry["env"] = {"NAME": name}
             else:
                 url = await stack.enter_async_context(fixture(tmp, transport, {"NAME": name}))

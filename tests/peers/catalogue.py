@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.fakes.client import free_port
+from tests.fakes.forks import python_with_sdk
 from tests.peers.programs import ENDED, HERE, MCP1, NODE, NPM, SERVERS, installed, network_server, run
 
 Transport = Literal["stdio", "http", "sse"]
@@ -124,7 +125,7 @@ def _fastmcp(transport: Transport) -> RealServer:
         tool="echo",
         arguments=lambda _: {"text": name},
         expected=f"fastmcp heard {name}",
-        entry=_spawned(lambda _: [sys.executable, str(FASTMCP_SERVER), "stdio"])
+        entry=_spawned(lambda _: [python_with_sdk(), str(FASTMCP_SERVER), "stdio"])
         if transport == "stdio"
         else lambda place: {"url": place.urls[name], "transport": transport},
         start=None
@@ -137,7 +138,7 @@ def _one_era(era: Era, transport: Transport) -> RealServer:
     name = f"{era}_only_{transport}"
 
     def command() -> list[str]:
-        return [installed(MCP1) if era == "handshake" else sys.executable, str(ONE_ERA_SERVER), transport]
+        return [installed(MCP1) if era == "handshake" else python_with_sdk(), str(ONE_ERA_SERVER), transport]
 
     # The specification has SSE in the handshake era alone; the hub speaks the other over it only where it is told to.
     pinned = {"era": "modern"} if (era, transport) == ("modern", "sse") else {}
