@@ -53,8 +53,10 @@ FORKED: Final = str(Path(__file__).with_name("forked.py"))
 WATCHED: Final = str(Path(__file__).with_name("watched.py"))
 PR_SET_CHILD_SUBREAPER: Final = 36
 OF_THE_INTERPRETER: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "COVERAGE_")
+READ_LATER: Final = "PYTHON_KEYRING_BACKEND"
 OF_LIBRARIES: Final = ("FASTMCP_",)
-"""Beginnings of the names of variables that are read when an interpreter starts, and when a library is imported."""
+"""Beginnings of the names of variables that are read when an interpreter starts, and when a library is imported; one
+that begins like them is read by no module that is imported beforehand."""
 
 _execute: Final = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 _SIGNATURE: Final = inspect.signature(_execute)
@@ -117,7 +119,7 @@ _servers: Final[dict[tuple[tuple[str, ...], str], ForkServer]] = {}
 
 
 def _only(env: Mapping[str, str], beginnings: tuple[str, ...]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name.startswith(beginnings)}
+    return {name: value for name, value in env.items() if name.startswith(beginnings) and name != READ_LATER}
 
 
 def _adopt_orphans(wanted: bool) -> None:
