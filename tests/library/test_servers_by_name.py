@@ -59,7 +59,7 @@ def test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape(
         assert found == {name: expected for name, (_, expected) in shapes.items()}
 
 
-def test_the_tools_of_a_script_and_their_results() -> None:
+def test_tools_of_a_script_have_their_own_names_and_values_as_results() -> None:
     with ToolManager() as manager:
         assert manager.use_mcp(FAKE) is manager
         info = manager.tool_info["add"]

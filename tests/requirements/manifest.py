@@ -54,7 +54,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     # -- 000 -------------------------------------------------------------------------------------------------
     "A000-1": (
         f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
-        f"{_SERVERS_BY_NAME}::test_the_tools_of_a_script_and_their_results",
+        f"{_SERVERS_BY_NAME}::test_tools_of_a_script_have_their_own_names_and_values_as_results",
     ),
     "A000-2": (
         f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
@@ -103,12 +103,12 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_SERVERS_BY_NAME}::test_every_transport_of_the_document_is_a_server",
         f"{_SERVERS_BY_NAME}::test_a_second_use_of_one_server_replaces_the_first",
         f"{_SERVERS_BY_NAME}::test_one_bad_server_of_several_leaves_none",
-        f"{_SERVERS_BY_NAME}::test_the_tools_of_a_script_and_their_results",
+        f"{_SERVERS_BY_NAME}::test_tools_of_a_script_have_their_own_names_and_values_as_results",
         f"{_SERVERS_BY_NAME}::test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools",
         f"{_SERVERS_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
     ),
     "A000-13": (
-        f"{_SERVERS_BY_NAME}::test_the_tools_of_a_script_and_their_results",
+        f"{_SERVERS_BY_NAME}::test_tools_of_a_script_have_their_own_names_and_values_as_results",
         _ON_BOTH,
     ),
     "A000-14": (f"{_BY_NAME}::test_a_schema_is_converted_to_kwargs_without_being_changed",),
@@ -119,7 +119,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A000-16": (
         f"{_SERVERS_BY_NAME}::test_blocks_that_are_no_text_have_all_keys_of_a_dumped_model",
         f"{_SERVERS_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
-        f"{_SERVERS_BY_NAME}::test_the_tools_of_a_script_and_their_results",
+        f"{_SERVERS_BY_NAME}::test_tools_of_a_script_have_their_own_names_and_values_as_results",
         _ON_BOTH,
     ),
     "A000-17": (f"{_SERVERS_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",),

@@ -191,7 +191,7 @@ async def test_a_question_on_the_stream_of_no_call_needs_to_be_certain(tmp_path:
 
 
 @pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
-async def test_a_caller_that_cannot_be_asked_is_not_and_nobody_is_in_its_place(
+async def test_a_question_that_its_caller_cannot_answer_is_refused_and_no_other_client_is_asked(
     place: Place, era: str, server: str
 ) -> None:
     able, other = Person("Ada"), "modern" if era == "handshake" else "handshake"
