@@ -28,6 +28,8 @@ COMMANDS = {
     "tools": "list the tools the hub exposes",
     "call": "call one tool",
     "status": "say how the hubs that are running are, and each of their servers",
+    "open": "open the live page of a running hub in the browser",
+    "logs": "show the calls of a running hub, and what its servers write to stderr",
     "add": "add a server: by name, address or command line",
     "remove": "take a server out of the configuration",
     "enable": "switch a server on",

@@ -82,7 +82,7 @@ async def wrongly_refused(
 async def front(directory: Path, base: str, **rules: Any) -> AsyncIterator[StdioClient]:
     """A client of a hub with these rules, which has all tools of the hub at this address under the same names."""
     directory.mkdir()
-    config = write_config(directory, {"all": {"url": f"{base}/mcp", "namespace": ""}}, call_log=False, **rules)
+    config = write_config(directory, {"all": {"url": f"{base}/mcp", "namespace": ""}}, **rules)
     async with spawned([*HUB, "serve", "--config", str(config)]) as client:
         await client.initialize()
         yield client
@@ -93,13 +93,12 @@ async def test_no_call_that_a_real_server_answers_is_refused_by_default(tmp_path
     assert len(ARGUMENT_SERVERS) >= 20
     async with real_servers(tmp_path, ()) as place:
         servers = {one.name: one.entry(place) for one in ARGUMENT_SERVERS}
+        plain = {"list_wait": 60, "call_log": False, "expose": "all"}
+        unchecking = {**plain, "defaults": {"validate_arguments": "off"}}
         async with (
-            network_hub(tmp_path, servers, list_wait=60, call_log=False, defaults={"validate_arguments": "off"}) as (
-                _,
-                base,
-            ),
-            front(tmp_path / "checked", base, list_wait=60) as checked,
-            front(tmp_path / "unchecked", base, defaults={"validate_arguments": "off"}, list_wait=60) as unchecked,
+            network_hub(tmp_path, servers, **unchecking) as (_, base),
+            front(tmp_path / "checked", base, **plain) as checked,
+            front(tmp_path / "unchecked", base, **unchecking) as unchecked,
         ):
             tools = (await checked.request("tools/list"))["tools"]
             await unchecked.request("tools/list")

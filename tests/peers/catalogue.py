@@ -244,14 +244,19 @@ async def real_servers(tmp: Path, names: Sequence[str] = tuple(REAL_SERVERS)) ->
         yield place
 
 
-def hub_config(place: Place, names: Sequence[str] = tuple(REAL_SERVERS)) -> Path:
-    """A configuration file of the hub with the named servers, catalogs kept in a directory of its own."""
+def hub_config(place: Place, names: Sequence[str] = tuple(REAL_SERVERS), expose: str = "all", **root: Any) -> Path:
+    """A configuration file of the hub with the named servers, catalogs kept in a directory of its own.
+
+    What clients are listed is compared with what the servers list, so it is all of it unless `expose` says otherwise.
+    """
     config = {
         "servers": {name: SERVERS_BY_NAME[name].entry(place) for name in names},
         "cache_dir": str(place.tmp / "cache"),
         "list_wait": 60,
+        "expose": expose,
+        **root,
     }
-    path = place.tmp / "hub.json"
+    path = place.tmp / f"hub_{expose}.json"
     path.touch(mode=0o600)
     path.write_text(json.dumps(config), encoding="utf-8")
     return path

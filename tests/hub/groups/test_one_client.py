@@ -117,7 +117,7 @@ async def test_a_refused_tool_stays_unknown_in_an_inactive_group(tmp_path: Path)
                 )]  # fmt: skip
                 for answer in answers:
                     assert answer["error"] == {"code": -32602, "message": f"Unknown tool: {name}"}
-            found = json.loads(texts(await client.call("hub_search", {"query": "", "limit": 50}))[0])
+            found = json.loads(texts(await client.call("hub_search", {"query": "", "limit": 50, "detail": "full"}))[0])
             assert not {"a__add", "b__crash"} & {tool["name"] for tool in found["tools"]}
 
 
