@@ -70,6 +70,7 @@ export class ToolsView extends ListView {
     const { store, session } = this.app;
     store.catalogIsOld = false;
     const as = this.#as.value;
+    const before = store.catalog?.as ?? "";
     try {
       store.takeCatalog(await session.request("GET", as ? `tools?${new URLSearchParams({ as })}` : "tools"));
       this.#refusal = null;
@@ -80,7 +81,8 @@ export class ToolsView extends ListView {
       this.#loading = false;
     }
     if (this.#as.value !== as) this.#load();
-    else if (this.open !== null) this.drawPanel(this.open, true);
+    // What the panel shows stays when the list has changed: it may have a result, or what somebody has typed.
+    else if (this.open !== null && before !== as) this.drawPanel(this.open, true);
   }
 
   rows() {
