@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from mcp_hub.hub.hub_status import VARIABLE, ask_hub
-from tests.downstream.page.acting import act, post, running, text
+from tests.downstream.page.acting import act, post, refusal, running, text
 from tests.downstream.page.opened import OpenPage
 from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, spawned, write_config
 from tests.upstream.asking.test_servers_ask_handshake_clients import ALL, asking, questions
@@ -81,6 +81,7 @@ async def test_a_question_of_a_run_comes_to_the_page_and_a_late_one_to_nobody(tm
             assert await text(page, "a__late")
             assert await text(page, "a__echo", {"text": "after it"})
             assert questions(client) == []
+            assert await refusal(page, "end_session", client="only") == (409, "stdio")
             pid = await client.text("b__pid")
             await act(page, "restart", server="b")
             assert await client.text("b__pid") != pid

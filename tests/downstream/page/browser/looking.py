@@ -16,7 +16,7 @@ from playwright.async_api import Browser, BrowserContext, Locator, Page, async_p
 from mcp_hub.servers.builtin.chromium import find
 from tests.downstream.network.visitor import Visitor, network_hub, visiting
 from tests.fakes.client import PATIENCE, StdioClient, write_config
-from tests.peers.catalogue import NODE, NPM
+from tests.peers.programs import NODE, NPM
 
 WAIT = PATIENCE * 1000
 """Milliseconds that anything in the page may take; a bound against hangs."""

@@ -11,7 +11,7 @@ from playwright.async_api import Browser
 
 from tests.downstream.page.browser.looking import VIEWS, Looker, WatchedHub, looking, page_of, watched_hub
 from tests.fakes.client import fake
-from tests.peers.catalogue import NPM, installed
+from tests.peers.programs import NPM, installed
 
 pytestmark = pytest.mark.anyio
 
