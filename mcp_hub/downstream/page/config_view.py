@@ -27,7 +27,7 @@ from mcp_hub.security.redaction import Redactor
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page.sessions import Viewer
-    from mcp_hub.downstream.page_access import ConfigurationFacts
+    from mcp_hub.downstream.page_access import ConfigurationFacts, Reload
     from mcp_hub.hub import Engine
 
 MAX_RULES: Final = 2000
@@ -52,6 +52,12 @@ class ConfigView:
         self._cure = cure
         self._read: tuple[Any, list[Json], dict[str, str]] = (None, [], {})
         """What the files were when they were read, the rules in them, and the places of groups and profiles."""
+
+    @property
+    def newest_load(self) -> Reload | None:
+        """The last load of the files while the hub ran, whether it is in force or not."""
+        reloads = self._facts().reloads
+        return reloads[0] if reloads else None
 
     async def show(self, viewer: Viewer) -> Json:
         """Returns the parts `rules`, `groups`, `profiles` and `configuration` of the page's state."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.page.feed import Feed
     from mcp_hub.downstream.page.server_rows import ServerRows
     from mcp_hub.downstream.page.sessions import PageSession
+    from mcp_hub.downstream.page_access import Reload
     from mcp_hub.hub import Engine
 
 PAUSE: Final = 0.25
@@ -120,6 +121,10 @@ class UpdatesPart:
         """Returns the catalog that the viewer sees, and the number of the generation."""
         return self._servers.catalog_of(session.viewer), self._hub.generation.number
 
+    def newest_load(self) -> Reload | None:
+        """Returns the last load of the configuration, whether it is in force or not."""
+        return self._view.newest_load
+
     async def configuration(self, session: PageSession) -> Json:
         """Returns the parts of the state that come from the configuration."""
         return await self._view.show(session.viewer)
@@ -139,6 +144,7 @@ class _Stream:
         self._rows: dict[str, Json] = {}
         self._clients: list[Json] | None = None
         self._catalog: tuple[Any, int] | None = None
+        self._load = part.newest_load()
         self._looked = self._told_clients = -CLIENTS_EVERY
         self.written = time.monotonic()
 
@@ -175,9 +181,10 @@ class _Stream:
         if before is not None and (before[0] is not catalog[0] or before[1] != catalog[1]):
             tools = sum(row["tools"] for row in rows.values())
             data.append(_event("catalog", {"generation": catalog[1], "tools": tools}))
-        if before is not None and (before[1] != catalog[1] or gone):
+        load, before_load = part.newest_load(), self._load
+        if before is not None and (before[1] != catalog[1] or gone or load is not before_load):
             data.append(_event("configuration", {"generation": catalog[1], **await part.configuration(session)}))
-        self._catalog = catalog
+        self._catalog, self._load = catalog, load
         return data
 
 

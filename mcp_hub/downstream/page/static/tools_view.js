@@ -70,6 +70,7 @@ export class ToolsView extends ListView {
     const { store, session } = this.app;
     store.catalogIsOld = false;
     const as = this.#as.value;
+    const before = store.catalog?.as ?? "";
     try {
       store.takeCatalog(await session.request("GET", as ? `tools?${new URLSearchParams({ as })}` : "tools"));
       this.#refusal = null;
@@ -80,7 +81,8 @@ export class ToolsView extends ListView {
       this.#loading = false;
     }
     if (this.#as.value !== as) this.#load();
-    else if (this.open !== null) this.drawPanel(this.open, true);
+    // What the panel shows stays when the list has changed: it may have a result, or what somebody has typed.
+    else if (this.open !== null && before !== as) this.drawPanel(this.open, true);
   }
 
   rows() {
@@ -116,27 +118,30 @@ export class ToolsView extends ListView {
     if (!opened || this.#run?.isRunning) return;
     const row = this.rows().find((tool) => tool.name === name);
     const as = this.#as.value;
-    this.panel.show(name, row?.server || OWN, h("p", { class: "quiet" }, "Asking for the tool…"));
+    this.panel.show(name, row ? row.server || OWN : "Tool", h("p", { class: "quiet" }, "Asking for the tool…"));
     let content;
+    let server = "Tool";
     try {
       const query = as ? `?${new URLSearchParams({ as })}` : "";
       const tool = await this.app.session.request("GET", `tools/${encodeURIComponent(name)}${query}`);
       if (this.open !== name) return;
+      server = tool.server || OWN;
       this.#run = tool.definition ? new ToolRun(this.app.session, tool.definition, as || null) : null;
       content = contentOf(tool, row, this.#run);
     } catch (refusal) {
       content = [problem(refusal)];
     }
-    if (this.open === name) this.panel.show(name, row?.server || OWN, content);
+    if (this.open === name) this.panel.show(name, server, content);
   }
 }
 
 function contentOf({ definition: listed, original, rules }, row, run) {
   const definition = listed ?? original ?? {};
   const text = definition.description;
+  const annotations = definition.annotations ?? {};
   return [
     definition.title && definition.title !== definition.name ? h("p", { class: "tool-title" }, printable(definition.title, 200)) : null,
-    h("p", { class: "marks" }, row ? marksOf(row) : null, annotationsOf(definition.annotations)),
+    h("p", { class: "marks" }, marksOf({ read_only: annotations.readOnlyHint, destructive: annotations.destructiveHint, hidden_by: listed === null }), annotationsOf(annotations)),
     typeof text === "string" && text ? h("p", { class: "description" }, printableLines(text, 6000)) : h("p", { class: "quiet" }, "It has no description."),
     listed === null ? h("p", { class: "hidden-by" }, "Hidden: ", h("code", {}, printable(row?.hidden_by ?? "by a rule", 300))) : run.element,
     section("What the rules do to it", rulesOf(rules ?? [])),
