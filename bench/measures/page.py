@@ -46,8 +46,8 @@ TABLE = Table(
     what=f"One client makes {RATE} calls a second over HTTP, of a hub with {SERVERS * TOOLS:,} tools. For {WATCHED:g} "
     "s Chromium shows the page: its views in turn, the tools filtered, the lists scrolled, rows opened. Tasks: "
     f"the longest at the start of the page and after it; how many of the latter took more than {LONG_TASK:g} ms; and "
-    "the most processor time that one took, which other programs do not change. KB: all files of the page. A call: its median "
-    "and the processor time that the hub took for it, before the page was ever opened and while it is.",
+    "the most processor time that one took, which other programs do not change. KB: all files of the page. A call: its "
+    "median and the processor time that the hub took for it, before the page was ever opened and while it is.",
     columns=(
         ("first paint, ms", "paint", 0),
         ("KB", "bytes", 1),
