@@ -1,4 +1,4 @@
-"""The live page: what a browser does with a busy hub, and what a call costs while somebody watches and while nobody does."""
+"""The live page: what a browser does with a busy hub, and what a call costs watched and unwatched."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bench.client.connection import Lost
 from bench.client.conversation import Conversation
 from bench.client.messages import Request, echo
 from bench.plan import Actor, Cast
-from bench.rows import HUB
+from bench.rows import HUB, Row
 from bench.stage import ROOT, Stage
 from bench.table import Table
 
@@ -32,22 +33,27 @@ LONG_TASK = 50.0
 PATIENCE = 60_000
 VIEWS = ("calls", "tools", "servers", "rules", "calls", "clients", "configuration")
 OBSERVE = (
-    "window.tasks = []; new PerformanceObserver(list => { for (const one of list.getEntries()) tasks.push(one.duration); })"
-    ".observe({type: 'longtask', buffered: true})"
+    "window.tasks = []; new PerformanceObserver(list => {"
+    " for (const one of list.getEntries()) tasks.push(one.duration); }).observe({type: 'longtask', buffered: true})"
 )
-BYTES = "performance.getEntries().filter(one => one.encodedBodySize && !one.name.includes('/api/')).reduce((sum, one) => sum + one.encodedBodySize, 0)"
+BYTES = (
+    "performance.getEntries().filter(one => one.encodedBodySize && !one.name.includes('/api/'))"
+    ".reduce((sum, one) => sum + one.encodedBodySize, 0)"
+)
 
 TABLE = Table(
     title="The page",
-    what=f"One client makes {RATE} calls a second over HTTP, of a hub with {SERVERS * TOOLS:,} tools, for {WATCHED:g} s in "
-    "which Chromium shows the page: its views in turn, the tools filtered, the lists scrolled. Tasks: the longest, and how "
-    f"many took more than {LONG_TASK:g} ms, the start of the page included and apart from it. Bytes: all files of the page. "
-    "A call: its median and the processor time that the hub took for it, before the page was ever opened and while it is.",
+    what=f"One client makes {RATE} calls a second over HTTP, of a hub with {SERVERS * TOOLS:,} tools. For {WATCHED:g} "
+    "s Chromium shows the page: its views in turn, the tools filtered, the lists scrolled, rows opened. Tasks: "
+    f"the longest at the start of the page and after it; how many of the latter took more than {LONG_TASK:g} ms; and "
+    "the most processor time that one took, which other programs do not change. KB: all files of the page. A call: its median "
+    "and the processor time that the hub took for it, before the page was ever opened and while it is.",
     columns=(
         ("first paint, ms", "paint", 0),
         ("KB", "bytes", 1),
         ("longest task at the start, ms", "start", 0),
         ("longest task after, ms", "task", 0),
+        ("its CPU at most, ms", "task cpu", 0),
         (f"tasks over {LONG_TASK:g} ms after", "tasks", 0),
         ("calls/s", "rate", 0),
         ("p50 unwatched, ms", "p50 before", 2),
@@ -114,7 +120,7 @@ def measure(cast: Cast) -> None:
             pace = Pace(actor.conversation, request)
             before = processes.processor_seconds(running.pids())
             try:
-                found = _watch(_link(stage.config), watched)
+                found = _watch(_link(stage, row), watched)
                 used = processes.processor_seconds(running.pids()) - before
             finally:
                 seconds = pace.stop()
@@ -139,10 +145,12 @@ def _add(cast: Cast, when: str, latencies: list[float], used: float) -> None:
     cast.add(HUB, f"cpu{when}", used / len(latencies) * 1e3)
 
 
-def _link(config: Path) -> str:
+def _link(stage: Stage, row: Row) -> str:
     """A link to the page, as `mcp-hub open` prints it. Raises Lost."""
-    argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(config)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(stage.config)]
+    done = subprocess.run(
+        argv, cwd=ROOT, env=stage.environ(row), capture_output=True, text=True, timeout=60, check=False
+    )
     if done.returncode:
         raise Lost(f"mcp-hub open: {done.stderr[-200:]}")
     return done.stdout.split()[0]
@@ -165,18 +173,40 @@ def _watch(link: str, seconds: float) -> dict[str, float]:
             page.wait_for_selector(".grid-body [role=row]")
             page.wait_for_timeout(1000)
             starting: list[float] = page.evaluate("tasks.splice(0)")
-            _use(page, seconds)
+            cpu = _traced(page.context.new_cdp_session(page), lambda: _use(page, seconds), page)
             later: list[float] = page.evaluate("tasks")
             paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
             return {
                 "paint": paint,
                 "bytes": page.evaluate(BYTES) / 1000,
                 "start": max(starting, default=0.0),
+                "task cpu": cpu,
                 "task": max(later, default=0.0),
                 "tasks": sum(task > LONG_TASK for task in later),
             }
         finally:
             browser.close()
+
+
+def _traced(session: Any, use: Callable[[], None], page: Any) -> float:
+    """Returns the most milliseconds of processor time that one task of the page took during `use`."""
+    events: list[dict[str, Any]] = []
+    done: list[Any] = []
+    session.on("Tracing.dataCollected", lambda found: events.extend(found["value"]))
+    session.on("Tracing.tracingComplete", lambda found: done.append(found))
+    wanted = {"includedCategories": ["toplevel"]}
+    session.send("Tracing.start", {"traceConfig": wanted, "transferMode": "ReportEvents"})
+    use()
+    session.send("Tracing.end")
+    until = time.perf_counter() + PATIENCE / 1000
+    while not done:
+        if time.perf_counter() > until:
+            raise Lost("the browser's trace did not end")
+        page.wait_for_timeout(50)
+    named = [one for one in events if one.get("name") == "thread_name"]
+    main = {(one["pid"], one["tid"]) for one in named if one["args"]["name"] == "CrRendererMain"}
+    taken = [one["tdur"] for one in events if "tdur" in one and (one["pid"], one["tid"]) in main]
+    return max(taken, default=0) / 1000
 
 
 def _use(page: Any, seconds: float) -> None:

@@ -26,6 +26,7 @@ COMMANDS = {
     "doctor": "look at the configuration, its servers and the machine around them, and say what to do",
     "explain": "say what a code such as HUB-201 means and what to do about it",
     "tools": "list the tools the hub exposes",
+    "tokens": "say what the tools cost in a model's context, and which of them nobody calls",
     "call": "call one tool",
     "status": "say how the hubs that are running are, and each of their servers",
     "open": "open the live page of a running hub in the browser",

@@ -79,6 +79,7 @@ def _as_json(report: ServerReport) -> dict[str, Any]:
         "of": report.meant,
         "left_out": report.left_out,
         "listed_to": report.listed_to,
+        "tokens": report.tokens,
     }
 
 

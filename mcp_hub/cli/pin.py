@@ -58,8 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--show", action="store_true", help="only print what is pinned; no server is asked")
     what.add_argument("--diff", action="store_true", help="only print what differs from what is pinned; 1 if it does")
-    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
-    add_confirmation_arguments(parser)
+    add_confirmation_arguments(parser, "the same facts as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

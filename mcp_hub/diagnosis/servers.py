@@ -14,6 +14,7 @@ from mcp_hub.config.commands import CommandNotFound
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
+from mcp_hub.diagnosis.token_costs import count_calls, token_costs
 from mcp_hub.hub import Engine
 from mcp_hub.hub.exposure import listed_to
 from mcp_hub.policy.screen import what_is
@@ -44,6 +45,8 @@ class ServerReport(msgspec.Struct, frozen=True):
     """The errors of files that were left out."""
     listed_to: list[Json]
     """What clients would be listed, and why: the keys clients, listed, of and why."""
+    tokens: Json
+    """What the tools cost: the value of `token_costs`."""
     broken: bool
     """Whether a file of tools was left out."""
 
@@ -96,7 +99,8 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
         broken = any(fact["incomplete"] for fact in facts if fact["server"] in local)
         left_out = [printable(line, MAX_PROBLEM) for line in loaded.left_out]
         listed = listed_to(hub.catalogs, preview=True)
-        return ServerReport(facts, items, _strangers(config, hub), left_out, listed, broken or bool(left_out))
+        tokens = token_costs(hub, count_calls(config))
+        return ServerReport(facts, items, _strangers(config, hub), left_out, listed, tokens, broken or bool(left_out))
 
 
 def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:

@@ -180,7 +180,9 @@ class App:
             return None
         if self._public_host is not None:
             return f"https://{self._public_host}"
-        return bases[0].replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        port = int(bases[0].rpartition(":")[2])
+        # A listener on all addresses does not know by which names it is reached, so its page could not sign in.
+        return bases[0] if self._gate.is_own_origin(bases[0].encode(), port) else None
 
     async def _live_page(self, request: HttpRequest, reply: HttpReply, access: PageAccess) -> None:
         if self._draining:
@@ -247,6 +249,8 @@ class App:
         """Goes over to other tokens, principals, names and limits; ends the sessions of principals that are gone."""
         before, self._gate = self._gate.principals, Gate(listen)
         self._serves_page = listen.serves_page
+        if self.page is not None and not self._serves_page:
+            self.page.sign_out()
         if self._resource is not None and listen.verify is not None:
             self._resource = ProtectedResource(listen, listen.verify)
         self._admission = Admission(self._gate, self._verifier, self._resource)

@@ -114,6 +114,11 @@ class PageAccess:
             cure = "restart it with the version of this command"
             yield {"problem": "this hub does not know what it was asked", "cure": cure}
 
+    def sign_out(self) -> None:
+        """Ends every session, as the page is not served any more."""
+        if self._page is not None:
+            self._page.sessions.end_all()
+
     def end_sessions(self) -> None:
         """Ends what is open for the page, as the hub ends."""
         if self._page is not None:

@@ -143,7 +143,7 @@ class Engine:
         configured = now.config.groups or now.config.meta_tools or CODE_MODE.of(now.config).enabled or self._switched_on
         grouped = configured or (self._groups is not None and self._groups.in_use)
         equipped = self.groups.now if grouped else None
-        expose(self.catalogs, now.config, now.selection, self._exposed)
+        expose(self.catalogs, now.config, now.selection, self._exposed, self._services.kept)
         self.catalogs.about = ServerPurposes(now.upstreams, now.rules.instructions)
         self.catalogs.show(
             now.upstreams,
@@ -191,6 +191,8 @@ class Engine:
             await self._groups.close()
         if (kept := self._services.kept) is not None:
             await kept.close()
+        if self.catalogs.exposure is not None:
+            await self.catalogs.exposure.close()
         await self.children.close()
 
     def _wake_all(self) -> None:

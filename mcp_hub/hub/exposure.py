@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary, ref
 import msgspec
 
 from mcp_hub.catalog import OWN, Catalog, CatalogEntry, Route
-from mcp_hub.catalog.token_estimate import estimate_tool_tokens
 from mcp_hub.config.models import Config
 from mcp_hub.config.settings import Exposed
 from mcp_hub.observability.stalls import finished, in_slices
@@ -28,6 +27,8 @@ from mcp_hub.text import printable
 if TYPE_CHECKING:
     from mcp_hub.clients import Client
     from mcp_hub.hub.catalogs import Catalogs
+    from mcp_hub.hub.recent_tools import RecentTools
+    from mcp_hub.upstream.catalog_cache import CatalogCache
 
 Json = dict[str, Any]
 
@@ -77,6 +78,7 @@ class Exposure:
         selection: What of it is served.
         forced: The mode that the command line demands for everybody.
         whole_of: Returns all that a caller may see, whatever groups are active for it.
+        kept: Where the tools that principals used last are kept between runs; None: nowhere.
         former: The exposure before it; what clients were given stays if the settings are the same.
     """
 
@@ -86,6 +88,7 @@ class Exposure:
         selection: Selection,
         forced: Exposed | None,
         whole_of: Callable[[Hashable | None], Catalog],
+        kept: CatalogCache | None = None,
         former: Exposure | None = None,
     ) -> None:
         settings = config.expose
@@ -107,6 +110,15 @@ class Exposure:
         self._exceeds: WeakKeyDictionary[Catalog, bool] = WeakKeyDictionary()
         self._always_of: WeakKeyDictionary[Catalog, tuple[str, ...]] = WeakKeyDictionary()
         self._reported: OrderedDict[tuple[str, str], Json] = OrderedDict()
+        self.recent: RecentTools | None = None
+        """None unless the tools that a principal used last are listed to it."""
+        same = former is not None and former.settings[0] == settings
+        if same and former is not None:
+            self.recent = former.recent
+        elif settings.recent and not self.concerns_nobody:
+            from mcp_hub.hub.recent_tools import RecentTools
+
+            self.recent = RecentTools(settings.recent, kept.directory if kept is not None else None, config.path)
         if former is not None and former.settings == self.settings:
             self._given, self._reported = former._given, former._reported
             self.large_bytes, self.large_count = former.large_bytes, former.large_count
@@ -136,8 +148,9 @@ class Exposure:
             listing, few = self._whole(catalog), None
         else:
             always = await in_slices(self._always_in(catalog))
-            stays = (one for one in few or () if catalog.found(TOOLS, one) is not None)
-            few = tuple(dict.fromkeys((*stays, *always)))
+            stays = self._recent_in(catalog, caller) if few is None else few
+            stays = [one for one in stays if catalog.found(TOOLS, one) is not None]
+            few = tuple(dict.fromkeys((*always, *stays) if few is None else (*stays, *always)))
             listing = self._few(catalog, few, caller)
             self.large_bytes = self.large_count = -1  # from now on each list is compared with what was given before
         self._remember(caller, name, _Given(ref(catalog), ref(listing), now, few))
@@ -151,6 +164,11 @@ class Exposure:
             del of_caller[next(iter(of_caller))]
         if len(self._given) > MAX_REMEMBERED:
             self._given.popitem(last=False)
+
+    async def close(self) -> None:
+        """Waits until what was used last is saved, for a bounded time."""
+        if self.recent is not None:
+            await self.recent.close()
 
     def forget(self, caller: Hashable) -> None:
         """Forgets what a client that is gone was listed."""
@@ -194,6 +212,14 @@ class Exposure:
                     names.append(entry.exposed)
             found = self._always_of[catalog] = tuple(names)
         return found
+
+    def _recent_in(self, catalog: Catalog, caller: Hashable | None) -> Iterable[str]:
+        """Returns the names of the listed tools that a caller's principal used last."""
+        if self.recent is None:
+            return ()
+        listed = set(catalog.names(TOOLS))
+        exposed = (catalog.exposed(route) for route in self.recent.of(principal_of(caller)))
+        return [name for name in exposed if name in listed and name is not None]
 
     # --- lists -------------------------------------------------------------------------------------------------
 
@@ -240,6 +266,14 @@ class Exposure:
         """Returns what clients were listed last, and why."""
         return list(self._reported.values())
 
+    def decision(self, catalog: Catalog, name: str) -> Decision:
+        """Returns what is decided, by the mode of everybody, for a client that gives itself this name."""
+        return finished(self._decided(catalog, None, name, False, few=False))
+
+    def few(self, catalog: Catalog) -> Catalog:
+        """Returns the catalog as a client lists it that is not listed all."""
+        return self._few(catalog, finished(self._always_in(catalog)), None)
+
     def preview(self, catalog: Catalog) -> list[Json]:
         """Returns what clients would be listed of a catalog by the mode of everybody.
 
@@ -247,11 +281,11 @@ class Exposure:
         """
         from mcp_hub.clients.table import CLIENTS
 
-        few = self._few(catalog, finished(self._always_in(catalog)), None).tool_count
+        few = self.few(catalog).tool_count
         by_decision: dict[Decision, list[str]] = {}
         named = [(one.name, one.calls_itself[0]) for one in CLIENTS if one.calls_itself]
         for shown, name in (("any other", ""), *named):
-            decision = finished(self._decided(catalog, None, name, False, few=False))
+            decision = self.decision(catalog, name)
             by_decision.setdefault(decision, []).append(shown)
         rows = [
             {"clients": names[:1] if names[0] == "any other" else names, **_row(catalog, one.all, few, one.why)}
@@ -303,7 +337,7 @@ def _exceeds(catalog: Catalog, budget: int) -> Generator[None, None, bool]:
     left = budget
     for entry in catalog.entries(TOOLS):
         yield
-        left -= estimate_tool_tokens(entry.wire)
+        left -= entry.tokens
         if left < 0:
             return True
     return False
@@ -328,13 +362,15 @@ def own_route(
     return Route(OWN, TOOLS, exposed) if exposed != RUN or exposure.mode(caller) == "code" else None
 
 
-def expose(catalogs: Catalogs, config: Config, selection: Selection, forced: Exposed | None) -> None:
+def expose(
+    catalogs: Catalogs, config: Config, selection: Selection, forced: Exposed | None, kept: CatalogCache | None
+) -> None:
     """Lets the lists of tools be decided by a configuration. Notifies clients if it decides otherwise than before.
 
     `forced` is the mode that the command line demands for every client.
     """
     former = catalogs.exposure
-    exposure = Exposure(config, selection, forced, catalogs.whole, former)
+    exposure = Exposure(config, selection, forced, catalogs.whole, kept, former)
     catalogs.exposure = now = None if exposure.concerns_nobody else exposure
     if (now.settings if now is not None else None) != (former.settings if former is not None else None):
         catalogs.tell(frozenset({TOOLS}), lambda caller: True)

@@ -129,11 +129,10 @@ def _at_a_border(part: str) -> str:
 
 def _cut_json(text: str, part: str, room: int, head: Head) -> TextPart | None:
     """Returns a shorter JSON text that fits, an empty one if nothing of it fits; None for a text that is no JSON."""
+    if not _JsonScan(part).is_json:
+        return None
     for _ in range(_TRIES):
-        scan = _JsonScan(part)
-        if not scan.is_json:
-            return None
-        short, boundary = scan.closed()
+        short, boundary = _JsonScan(part).closed()
         over = len(short) - len(head(short, room))
         if over <= 0:
             return TextPart(short, _count(text, boundary) if boundary is not None else "")

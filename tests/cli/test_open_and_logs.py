@@ -106,12 +106,15 @@ async def test_open_of_a_hub_over_stdio_listens_for_its_page_alone(tmp_path: Pat
         await httpx2.AsyncClient().get(base)
 
 
-async def test_open_of_a_hub_on_a_network_does_not_show_its_page_there(tmp_path: Path) -> None:
-    listen = {"host": "0.0.0.0", "token": TOKEN}
+@pytest.mark.parametrize(("shown", "status"), [({}, 404), ({"ui": True}, 200)])
+async def test_open_of_a_hub_on_a_network_has_a_listener_of_its_own(
+    tmp_path: Path, shown: dict[str, bool], status: int
+) -> None:
+    listen = {"host": "0.0.0.0", "token": TOKEN, **shown}
     async with network_hub(tmp_path / "hub", {"up": fake()}, listen) as (_, base):
         public = base.replace("0.0.0.0", "127.0.0.1")
         async with httpx2.AsyncClient(base_url=public) as http:
-            assert (await http.get("/ui", headers={"authorization": f"Bearer {TOKEN}"})).status_code == 404
+            assert (await http.get("/ui", headers={"authorization": f"Bearer {TOKEN}"})).status_code == status
         done = await run("open")
         assert not done.stdout.startswith(public)
         async with opened(done.stdout) as page:

@@ -19,8 +19,8 @@ from tests.conformance.fronts import ROOT
 from tests.differential.clients import Talk, over_http, over_stdio
 from tests.differential.traffic import LISTS, requests
 from tests.fakes.client import HUB as MCP_HUB
-from tests.fakes.client import write_config
-from tests.peers.catalogue import free_port, network_server
+from tests.fakes.client import free_port, write_config
+from tests.peers.programs import network_server
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests.downstream.scripted import initialized
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.fakes.network import network_hub
 from tests.fuzz.listening import Front
-from tests.hub.test_over_a_network import network_hub
 
 pytestmark = pytest.mark.anyio
 

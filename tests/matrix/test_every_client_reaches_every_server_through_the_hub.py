@@ -14,19 +14,10 @@ import pytest
 
 from mcp_hub.clients.table import client_calling_itself
 from tests.fakes.client import HUB as MCP_HUB
-from tests.peers.catalogue import (
-    REAL_CLIENTS,
-    REAL_SERVERS,
-    Place,
-    Transport,
-    free_port,
-    hub_config,
-    network_server,
-    real_servers,
-    run_client,
-    run_client_on,
-    text_of,
-)
+from tests.fakes.client import free_port
+from tests.peers.catalogue import REAL_SERVERS, Place, Transport, hub_config, real_servers
+from tests.peers.programs import network_server
+from tests.peers.real_clients import REAL_CLIENTS, run_client, run_client_on, text_of
 
 pytestmark = pytest.mark.anyio
 

@@ -10,13 +10,12 @@ from mcp_hub.downstream.page import RETURN
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest, not_found
 from mcp_hub.downstream.page.runs import CLIENT
 from mcp_hub.downstream.page.sign_ins import SignIns
-from mcp_hub.errors import ConfigError
+from mcp_hub.errors import CallError, ConfigError
 from mcp_hub.hub.server_switch import CannotSwitch
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.pins import listed_record, pin_mode, pins_file, read_pins, write_pins
 from mcp_hub.security.pinning import PARTS
 from mcp_hub.text import printable
-from mcp_hub.upstream.lifecycle import CONNECTED_STATES
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_ACTION: Final = 64 * 1024
 """Bytes of an action."""
+MAX_CONNECT: Final = 30.0
+"""Seconds that a server has to connect before what it lists is pinned."""
 SWITCHED_OFF: Final = "it was switched off on the live page, until the configuration is read again"
 
 Action = Callable[[Json, PageRequest], Awaitable[Json]]
@@ -123,9 +124,13 @@ class ActionsPart:
         path = pins_file(config)
         if path is None:
             raise PageError(409, "no_file", "Pins need a file.", "Set pins.file in the configuration.")
-        if upstream.state not in CONNECTED_STATES:
-            reason = printable(upstream.error or "it is not connected", 1000)
-            raise PageError(409, "not_there", f"{server.id} is not there: {reason}", "Restart it, or wait for it.")
+        try:
+            async with asyncio.timeout(MAX_CONNECT):
+                await upstream.connected()
+        except (CallError, TimeoutError):
+            reason = printable(upstream.error or "it is not connected yet", 1000)
+            text = f"{server.id} is not there: {reason}"
+            raise PageError(409, "not_there", text, "Restart it, or wait for it.") from None
         async with self._pinning:
             record = await in_thread(listed_record, upstream)
             pins = await in_thread(read_pins, path)

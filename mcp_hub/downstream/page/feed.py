@@ -234,6 +234,11 @@ class Feed:
         return durations[round(last * 0.5)], durations[round(last * 0.95)]
 
 
+def iso(seconds: float) -> str:
+    """Returns a time in seconds since 1970 as text."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def shown_object(value: Json, limit: int = MAX_TEXT) -> Json:
     """Returns an object as `shown` makes it."""
     return {name: shown(item, limit) for name, item in value.items()}

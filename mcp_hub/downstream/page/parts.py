@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from mcp_hub.downstream.page import LivePage
 from mcp_hub.downstream.page.actions import ActionsPart
+from mcp_hub.downstream.page.client_rows import ClientRows
 from mcp_hub.downstream.page.config_view import ConfigView
 from mcp_hub.downstream.page.feed import Feed
 from mcp_hub.downstream.page.runs import RunsPart
-from mcp_hub.downstream.page.server_rows import ClientRows, ServerRows
+from mcp_hub.downstream.page.server_rows import ServerRows
 from mcp_hub.downstream.page.state import CallsPart, StatePart
 from mcp_hub.downstream.page.tools import ToolsPart
 from mcp_hub.downstream.page.updates import UpdatesPart

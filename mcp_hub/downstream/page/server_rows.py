@@ -1,12 +1,11 @@
-"""What the live page shows of servers and clients: rows, as one viewer may see them."""
+"""What the live page shows of servers: rows, as one viewer may see them."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,17 +13,15 @@ import msgspec
 from mcp_hub.catalog import Catalog
 from mcp_hub.codes import code_of
 from mcp_hub.downstream.page.endpoints import Json
-from mcp_hub.downstream.page.feed import Feed, shown, shown_object
+from mcp_hub.downstream.page.feed import Feed, iso, shown_object
 from mcp_hub.observability.call_metrics import OK, DurationHistogram
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security import principal_of
 from mcp_hub.text import printable
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
 
 if TYPE_CHECKING:
-    from mcp_hub.downstream import Caller
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.page.sessions import Viewer
     from mcp_hub.upstream import Upstream
@@ -35,7 +32,8 @@ MAX_FINDINGS: Final = 100
 """Findings about one server that are shown."""
 FINDINGS_AGE: Final = 30.0
 """Seconds until the findings of the screen are collected again although no list has changed."""
-MAX_CLIENTS: Final = 1000
+MAX_CACHED: Final = 64
+"""Viewers whose counts are cached."""
 MAX_ROWS: Final = 4000
 """Rows of servers that are cached, for all viewers."""
 AT_ONCE: Final = 20
@@ -60,6 +58,8 @@ class ServerRows:
         """By the identity of the catalog, which is kept so that the identity stays its own."""
         self._flags: dict[str, list[tuple[str, str]]] = {}
         """Server -> (exposed name or `""`, finding)."""
+        self._counted: dict[str, tuple[int, Counter[str], Counter[str]]] = {}
+        """Principal -> (number of the newest record, calls and errors by server)."""
         self._rows: dict[tuple[str, str], tuple[tuple[Any, ...], Json]] = {}
         """(Principal, or `""` for admins; server) -> what the row was made of, and the row."""
         self._flags_of: tuple[Catalog | None, float] = None, 0.0
@@ -115,11 +115,17 @@ class ServerRows:
                 calls[series.server] += count
                 errors[series.server] += count if series.code != OK else 0
             return calls, errors
+        known = self._counted.get(viewer.principal)
+        if known is not None and known[0] == self._feed.newest:
+            return known[1], known[2]
         for entry in self._feed.newest_first():
             server = entry.record.get("upstream")
             if entry.principal == viewer.principal and isinstance(server, str):
                 calls[server] += 1
                 errors[server] += entry.record.get("verdict") != "ok"
+        while len(self._counted) >= MAX_CACHED:
+            del self._counted[next(iter(self._counted))]
+        self._counted[viewer.principal] = self._feed.newest, calls, errors
         return calls, errors
 
     def _row(
@@ -161,7 +167,7 @@ class ServerRows:
                 "era": agreement.era if agreement is not None and upstream.state in CONNECTED_STATES else None,
                 "revision": agreement.version if agreement is not None and upstream.state in CONNECTED_STATES else None,
                 "running": upstream.calls.count if viewer.admin else None,
-                "since": _iso(time.time() - (time.monotonic() - upstream.since)),
+                "since": iso(time.time() - (time.monotonic() - upstream.since)),
             }
         )
 
@@ -226,71 +232,3 @@ def _quantile(durations: DurationHistogram, share: float) -> float | None:
             return round((start + (end - start) * (wanted - before) / (total - before)) * 1000, 1)
         before, start = total, end
     return None
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-class ClientRows:
-    """Makes the rows of the clients: those with a session, and those that were seen by their calls."""
-
-    def __init__(self, dispatcher: Dispatcher, feed: Feed) -> None:
-        self._dispatcher = dispatcher
-        self._labels = dispatcher.hub.labels
-        self._feed = feed
-
-    def rows(self, viewer: Viewer) -> list[Json]:
-        """Returns the rows that a viewer may see."""
-        seen: dict[tuple[str, str | None], list[Mapping[str, Any]]] = {}
-        principals: dict[tuple[str, str | None], str] = {}
-        for entry in self._feed.newest_first():
-            if entry.record.get("event") == "call" and (viewer.admin or entry.principal == viewer.principal):
-                key = str(entry.record.get("caller")), entry.record.get("client")
-                seen.setdefault(key, []).append(entry.record)
-                principals[key] = str(entry.principal)
-        rows = []
-        for caller in list(self._dispatcher.callers)[:MAX_CLIENTS]:
-            if viewer.admin or caller.principal == viewer.principal:
-                row = self._row(caller)
-                calls = [seen.pop(key) for key in list(seen) if key[0] == row["id"]]
-                rows.append({**row, "calls": sum(map(len, calls))})
-        for key, records in list(seen.items())[: MAX_CLIENTS - len(rows)]:
-            if not key[0].startswith("session-"):  # a session that has ended is no client any more
-                rows.append(_of_records(key[0], principals[key], records))
-        return [shown(row, 500) for row in rows]
-
-    def _row(self, caller: Caller) -> Json:
-        envelope = caller.envelope
-        info = envelope.client_info or {}
-        return {
-            "id": self._labels.caller(caller.handshake_key),
-            "name": _text(info.get("title")) or _text(info.get("name")),
-            "version": _text(info.get("version")),
-            "principal": str(principal_of(caller)),
-            "transport": caller.transport,
-            "era": "handshake" if caller.protocol_version is not None else "modern",
-            "revision": caller.protocol_version,
-            "declared": envelope.capabilities or {},
-            "since": _iso(caller.joined),
-        }
-
-
-def _of_records(id: str, principal: str, records: list[Mapping[str, Any]]) -> Json:
-    client = records[0].get("client")
-    return {
-        "id": f"{id}/{client}" if client else id,
-        "name": client,
-        "version": None,
-        "principal": principal,
-        "transport": "stdio" if id == "only" else "http",
-        "era": records[0].get("era"),
-        "revision": None,
-        "declared": {},
-        "since": records[-1].get("time"),
-        "calls": len(records),
-    }
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -20,8 +20,10 @@ LINK_SECONDS: Final = 60.0
 """Seconds in which a link can be used."""
 MAX_LINKS: Final = 16
 """Links that wait to be used; of more, the oldest ends."""
-MAX_SESSIONS: Final = 64
-"""Sessions of the page; of more, the one that was not used for longest ends."""
+MAX_SESSIONS: Final = 256
+"""Sessions of the page; of more, one of a network ends, the one that was not used for longest."""
+MAX_OF_ONE: Final = 16
+"""Sessions of one principal, or of the person at the machine; of more, the one that was not used for longest ends."""
 IDLE_SECONDS: Final = 8 * 3600.0
 """Seconds without a request after which a session ends."""
 COOKIE: Final = "mcp_hub_page_"
@@ -101,7 +103,7 @@ class PageSession:
 
 
 class PageSessions:
-    """The sessions of the page, at most `MAX_SESSIONS`."""
+    """The sessions of the page, at most `MAX_SESSIONS`, and `MAX_OF_ONE` of each viewer."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -116,8 +118,11 @@ class PageSessions:
     def begin(self, viewer: Viewer) -> PageSession:
         """Returns a new session."""
         self._end_idle()
-        while len(self._by_token) >= MAX_SESSIONS:
-            self.end(min(self._by_token.values(), key=lambda one: (one.streams > 0, one.used)))
+        who = viewer.principal, viewer.network
+        own = [one for one in self._by_token.values() if (one.viewer.principal, one.viewer.network) == who]
+        if len(own) >= MAX_OF_ONE or len(self._by_token) >= MAX_SESSIONS:
+            some = own if len(own) >= MAX_OF_ONE else self._by_token.values()
+            self.end(min(some, key=lambda one: (not one.viewer.network, one.streams > 0, one.used)))
         session = PageSession(viewer, self._clock())
         self._by_token[_hash(session.token)] = session
         return session

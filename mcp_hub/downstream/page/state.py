@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
-from mcp_hub.downstream.page.feed import shown
+from mcp_hub.downstream.page.feed import iso, shown
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
+    from mcp_hub.downstream.page.client_rows import ClientRows
     from mcp_hub.downstream.page.config_view import ConfigView
     from mcp_hub.downstream.page.feed import Feed
-    from mcp_hub.downstream.page.server_rows import ClientRows, ServerRows
+    from mcp_hub.downstream.page.server_rows import ServerRows
     from mcp_hub.hub import Engine
     from mcp_hub.hub.hub_status import Status
 
@@ -51,22 +51,18 @@ class StatePart:
         return {
             "version": VERSION,
             "pid": os.getpid() if viewer.admin else None,
-            "began": _iso(self._status.began_at),
+            "began": iso(self._status.began_at),
             "generation": hub.generation.number,
             "config": shown(str(config.path)) if config.path is not None and viewer.admin else None,
             "serving": [shown(one) for one in self._status.serving] if viewer.admin else [],
             "who": viewer.facts,
             "servers": rows,
-            "clients": self._clients.rows(viewer),
+            "clients": await self._clients.rows(viewer),
             **await self._view.show(viewer),
             "watched_since": self._feed.since,
             "last_event_id": self._feed.event_id(self._feed.newest),
             "totals": {name: sum(row[name] for row in rows) for name in ("calls", "errors", "tools", "tokens")},
         }
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 Explain = Callable[[Json], list[Json]]

@@ -14,9 +14,10 @@ from mcp_hub.transport.http1.exchange import EVENTS
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page import LivePage
+    from mcp_hub.downstream.page.client_rows import ClientRows
     from mcp_hub.downstream.page.config_view import ConfigView
     from mcp_hub.downstream.page.feed import Feed
-    from mcp_hub.downstream.page.server_rows import ClientRows, ServerRows
+    from mcp_hub.downstream.page.server_rows import ServerRows
     from mcp_hub.downstream.page.sessions import PageSession
     from mcp_hub.hub import Engine
 
@@ -28,7 +29,7 @@ CLIENTS_EVERY: Final = 2.0
 """Seconds between two looks at the clients, whose whole list is told when one of them has made a call."""
 HEARTBEAT: Final = 15.0
 """Seconds after which a silent stream gets a comment, and its session is verified again."""
-MAX_STREAMS: Final = 8
+MAX_STREAMS: Final = 4
 """Event streams of one session."""
 MAX_EVENT_CALLS: Final = 500
 """Calls in one event."""
@@ -104,9 +105,9 @@ class UpdatesPart:
         """Returns the rows of the servers."""
         return await self._servers.rows(session.viewer)
 
-    def clients(self, session: PageSession) -> list[Json]:
+    async def clients(self, session: PageSession) -> list[Json]:
         """Returns the rows of the clients."""
-        return self._clients.rows(session.viewer)
+        return await self._clients.rows(session.viewer)
 
     def calls(self, session: PageSession, number: int) -> tuple[int, int, list[Json]]:
         """Returns the number of the newest call in a bounded list, how many before it are lost, and the list."""
@@ -166,7 +167,7 @@ class _Stream:
             data.append(_event("servers", changed))
         self._rows = rows
         if now - self._told_clients >= CLIENTS_EVERY:
-            clients = part.clients(session)
+            clients = await part.clients(session)
             if clients != self._clients and not first:
                 data.append(_event("clients", clients))
             self._clients, self._told_clients = clients, now

@@ -185,7 +185,8 @@ async def test_a_server_is_pinned_as_it_is_now_and_what_changes_later_is_seen(tm
             while not served.hub.catalogs.of(None).listed(TOOLS):
                 await asyncio.sleep(0)
         assert await text(page, "a__echo", {"text": "x"}) == "x"
-        await act(page, "pin", server="b")
+        await act(page, "restart", server="b")
+        await act(page, "pin", server="b")  # which waits until it is there
         assert list(json.loads((tmp_path / "servers.pins.json").read_text())["servers"]) == ["a", "b"]
 
 

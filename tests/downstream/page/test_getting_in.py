@@ -10,7 +10,16 @@ import httpx2
 import pytest
 
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream.page.sessions import AT_THE_MACHINE, LINK_SECONDS, MAX_LINKS, OneTimeLinks, PageSessions
+from mcp_hub.downstream.page.sessions import (
+    AT_THE_MACHINE,
+    LINK_SECONDS,
+    MAX_LINKS,
+    MAX_OF_ONE,
+    MAX_SESSIONS,
+    OneTimeLinks,
+    PageSessions,
+    Viewer,
+)
 from mcp_hub.security import Principal
 from tests.downstream.network.visitor import TOKENS
 from tests.downstream.page.opened import OpenPage, ServedHub, served_hub
@@ -80,6 +89,26 @@ async def attempt(served: ServedHub, body: Any, **headers: str) -> httpx2.Respon
     sent = {"origin": served.base, "content-type": "application/json", **headers}
     async with httpx2.AsyncClient(base_url=served.base, timeout=PATIENCE) as http:
         return await http.post("/ui/api/session", content=json.dumps(body), headers=sent)
+
+
+def test_many_sessions_of_callers_never_end_that_of_the_person_at_the_machine() -> None:
+    sessions = PageSessions()
+    machine = sessions.begin(AT_THE_MACHINE)
+    for name in range(MAX_SESSIONS):
+        viewer = Viewer(Principal(f"p{name}"), "p", admin=False, network=True, token="x")
+        opened = [sessions.begin(viewer) for _ in range(MAX_OF_ONE + 1)]
+        assert [one.ended for one in opened] == [True] + [False] * MAX_OF_ONE
+    assert len(sessions) == MAX_SESSIONS
+    assert not machine.ended
+
+
+async def test_sessions_end_when_the_configuration_takes_the_page_away(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {}) as served, served.looking() as page, page.events() as events:
+        served.app.take(Listen(port=served.port, ui=False))
+        assert await events.next("bye") == {"reason": "the session has ended"}
+        assert (await page.get("state")).status_code == 404
+        served.app.take(Listen(port=served.port))
+        assert (await page.get("state")).status_code == 401
 
 
 async def test_a_link_opens_the_page_once(tmp_path: Path) -> None:

@@ -224,6 +224,21 @@ async def test_a_person_answers_in_place_of_a_model_or_declines(tmp_path: Path) 
             assert expected in data["content"][0]["text"]
 
 
+async def test_a_tool_that_has_to_be_confirmed_is_confirmed_in_the_page(tmp_path: Path) -> None:
+    root: dict[str, Any] = {"confirm": ["a/add"]}
+    async with served_hub(tmp_path, {"a": fake()}, **root) as served, served.looking() as page:
+        for action, failed in (("decline", True), ("accept", False)):
+            async with running(page, "a__add", {"a": 1, "b": 2}) as run:
+                question = await run.until("question")
+                assert question["mode"] == "form"
+                (name,) = question["schema"]["properties"]
+                content = {name: "once"} if action == "accept" else None
+                body = {"id": question["id"], "action": action, "content": content}
+                assert (await post(page, "answer", body)).status_code == 200
+                _, data = await run.end()
+            assert data.get("isError", False) is failed, data
+
+
 async def test_a_page_that_goes_while_it_is_asked_leaves_nothing(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": asking()}) as served, served.looking() as page:
         async with running(page, "a__ask", ASKED) as run:
@@ -285,6 +300,17 @@ async def test_a_hub_that_reloads_while_a_tool_runs_lets_it_end(tmp_path: Path) 
             _, data = await run.end()
         assert data["content"][0]["text"] == "counted"
         assert await text(page, "c__echo", {"text": "x"}) == "x"
+
+
+async def test_a_run_is_told_that_the_hub_ends(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    async with served_hub(tmp_path, {"a": fake("--record", str(record))}) as served, served.looking() as page:
+        async with running(page, "a__sleep", {"seconds": 600}) as run:
+            await until_busy(served, "a")
+            served.stop.set()
+            name, data = await run.end()
+        assert (name, data["code"]) == ("error", "cancelled")
+        await until_idle(served, "a")
 
 
 async def test_more_than_eight_runs_at_once_are_refused(tmp_path: Path) -> None:

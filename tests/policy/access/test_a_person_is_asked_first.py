@@ -22,7 +22,7 @@ from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
 from mcp_hub.policy import confirm
 from tests.fakes.client import PATIENCE, fake, hub, write_config
-from tests.hub.test_over_a_network import network_hub, sdk
+from tests.fakes.network import network_hub, sdk
 from tests.policy.tries.counted import counting
 from tests.upstream.asking.test_servers_ask_handshake_clients import QUESTION, asking
 

@@ -50,6 +50,13 @@ class Peers:
 
         return self.runner.run(ask())
 
+    def assert_unknown(self, era: str, method: str, name: str, unknown: str) -> None:
+        """The answer for a name is that for an unknown one, byte for byte."""
+        first = self.answer(era, method, request_of(method, name))
+        second = self.answer(era, method, request_of(method, unknown))
+        assert "error" in second
+        assert json.dumps(first["error"]) == json.dumps(second["error"]).replace(unknown, name)
+
     def reached(self) -> list[tuple[str, str]]:
         """(method, name) of every act the guarded server was asked for."""
         found = []
@@ -196,10 +203,7 @@ def test_no_search_finds_a_refused_tool(
 def test_a_refused_name_answers_byte_for_byte_as_an_unknown_one(
     peers: Peers, era: str, method: str, refused: str, unknown: str
 ) -> None:
-    first = peers.answer(era, method, request_of(method, refused))
-    second = peers.answer(era, method, request_of(method, unknown))
-    assert "error" in second
-    assert json.dumps(first["error"]) == json.dumps(second["error"]).replace(unknown, refused)
+    peers.assert_unknown(era, method, refused, unknown)
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])

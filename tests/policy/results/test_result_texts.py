@@ -18,7 +18,7 @@ from mcp_hub.protocol.frames import encode
 RECORDS = [{"id": number, "name": f"user {number}", "tags": ["a", "b"], "last": True} for number in range(1000)]
 TEXTS = st.text(max_size=60) | st.text('"\\{}[],:\n \u00e9\U0001f600\ud83d', max_size=60)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
     max_leaves=12,
 )

@@ -15,8 +15,7 @@ from mcp_hub.policy.breaker import BreakerSettings as Rules
 from mcp_hub.policy.breaker import CircuitBreaker, CircuitOpen, CircuitState
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
-from tests.fakes.client import PATIENCE, fake, hub
-from tests.hub.test_over_a_network import free_port
+from tests.fakes.client import PATIENCE, fake, free_port, hub
 from tests.policy.tries.counted import counting, counting_http, written
 
 pytestmark = pytest.mark.anyio

@@ -146,17 +146,22 @@ export class CallsView extends ListView {
 }
 
 function factsOf(call) {
+  const time = call.time ? moment(call.time) : null;
+  const took = typeof call.duration_ms === "number" ? `, took ${duration(call.duration_ms)}` : null;
   return facts([
     ["Verdict", call.verdict ? verdictOf(call) : null],
     ["Code", call.code === null || call.code === undefined ? null : h("code", {}, String(call.code))],
     ["Policy", call.policy],
-    ["Why", call.reason ?? call.error],
-    ["Time", call.time ? moment(call.time) : null],
-    ["Took", duration(call.duration_ms)],
+    ["Why", call.error ?? call.reason],
+    ["Time", time ? h("span", {}, time, took) : null],
+  ]);
+}
+
+function detailsOf(call) {
+  return facts([
     ["Method", call.method],
-    ["Server's tool", call.tool && call.tool !== call.name ? call.tool : null],
     ["Client", call.client],
-    ["Principal", call.principal ?? call.caller],
+    ["Caller", call.caller],
     ["Era", call.era],
     ["Attempts", typeof call.attempts === "number" ? count(call.attempts) : null],
     ["Size", typeof call.bytes_out === "number" ? `${count(call.bytes_in)} bytes in, ${count(call.bytes_out)} out, about` : null],
@@ -166,11 +171,12 @@ function factsOf(call) {
 function recordOf({ call, route, steps = [] }) {
   return [
     factsOf(call),
-    section("Route", h("p", { class: "route" }, routeText(route))),
+    h("p", { class: "route" }, routeText(route)),
     section("What every rule did", steps.length ? stepsOf(steps) : h("p", { class: "quiet" }, "The steps of this call were not collected: nobody watched when it ran.")),
     call.notes?.length ? section("Notes", h("ul", { class: "plain-list" }, call.notes.slice(0, 50).map((note) => h("li", {}, note)))) : null,
     call.arguments !== undefined ? section("Arguments, without secrets", jsonBlock(call.arguments, "Arguments")) : null,
     call.questions?.length ? section("Questions", jsonBlock(call.questions, "Questions")) : null,
+    section("Details", detailsOf(call)),
   ];
 }
 
@@ -183,7 +189,7 @@ function stepsOf(steps) {
   const rows = steps.slice(0, 100).map((step) => {
     const bar = h("span", { class: "bar" });
     bar.style.width = `${Math.round(((step.ms ?? 0) / longest) * 100)}%`;
-    return h("tr", {}, h("th", { scope: "row" }, step.policy), h("td", {}, step.did), h("td", { class: "number" }, duration(step.ms), bar));
+    return h("tr", { class: ["passed", "not reached"].includes(step.did) ? "passed" : null }, h("th", { scope: "row" }, step.policy), h("td", {}, step.did), h("td", { class: "number" }, duration(step.ms), bar));
   });
   const head = h("tr", {}, h("th", { scope: "col" }, "Rule"), h("th", { scope: "col" }, "Did"), h("th", { scope: "col", class: "number" }, "Time"));
   return h("table", { class: "steps" }, h("thead", {}, head), h("tbody", {}, rows));

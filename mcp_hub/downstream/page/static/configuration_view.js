@@ -1,6 +1,6 @@
 /** The view of the configuration: its files, what is wrong in them, and what the last reloads changed. */
 
-import { chapter, emptyState, fill, h, moment, problem } from "./element.js";
+import { advice, chapter, emptyState, fill, h, moment, problem } from "./element.js";
 import { count, printable } from "./text.js";
 
 const MAX_ROWS = 200;
@@ -55,7 +55,7 @@ function findingsOf(findings) {
       "li",
       { class: `finding ${TONES[finding.level] ?? "quiet"}` },
       h("p", {}, h("span", { class: `state ${TONES[finding.level] ?? "quiet"}` }, printable(finding.level ?? "", 40)), " ", finding.code ? h("code", { class: "code" }, printable(finding.code, 40)) : null, " ", printable(finding.text ?? "", 1000)),
-      finding.cure ? h("p", { class: "cure" }, printable(finding.cure, 1000)) : null,
+      finding.cure ? advice(finding.cure) : null,
       finding.where ? h("p", {}, h("code", { class: "where" }, printable(finding.where, 300))) : null,
     ),
   );

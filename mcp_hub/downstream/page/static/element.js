@@ -76,8 +76,13 @@ export function problem({ code, message, cure }) {
     "div",
     { class: "problem" },
     h("p", {}, code ? [h("code", { class: "code" }, code), " "] : null, message),
-    cure ? h("p", { class: "cure" }, cure) : null,
+    cure ? advice(cure) : null,
   );
+}
+
+/** Makes a sentence that says what to do; what stands between backticks is code. */
+export function advice(text) {
+  return h("p", { class: "cure" }, String(text).split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part)));
 }
 
 /** Makes what an empty view shows: what is missing, and what to do. */

@@ -14,7 +14,7 @@ export class Refusal extends Error {
 }
 
 /** The hub could not be reached. */
-export const UNREACHABLE = {
+const UNREACHABLE = {
   code: null,
   message: "The hub does not answer.",
   cure: "Look whether it still runs: mcp-hub status",

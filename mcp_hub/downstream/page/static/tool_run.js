@@ -123,7 +123,7 @@ export class ToolRun {
 /** A question of a server: a form made of its schema, or an address to open. */
 class Question {
   /** `answer(action, content)` gives the answer to the hub. */
-  constructor({ mode, message, schema, url }, answer) {
+  constructor({ mode, server, message, schema, url }, answer) {
     const form = mode === "url" ? null : new SchemaForm(schema, "Answer");
     const error = h("div", { role: "alert" });
     const say = (action) => async () => {
@@ -137,8 +137,8 @@ class Question {
     };
     this.element = h(
       "section",
-      { class: "question", "aria-label": "A question of the server" },
-      h("h4", {}, "The server asks"),
+      { class: "question", "aria-label": "A question" },
+      h("h4", {}, server ? `${printable(server, 80)} asks` : "The hub asks"),
       h("p", { class: "said" }, printable(message ?? "", 2000)),
       form?.element ?? addressOf(url),
       h(

@@ -6,6 +6,11 @@ import { Choice, ListView } from "./list_view.js";
 import { count, printable, printableLines } from "./text.js";
 import { ToolRun } from "./tool_run.js";
 
+/** What stands for the server of the hub's own tools. */
+const OWN = "the hub";
+/** What of the rules of a tool changes nothing. */
+const NOTHING = new Set(["passes it", "does not concern it", "not reached"]);
+
 /** Returns what is known of a tool before it runs: what it may do, and whether a rule hides it. */
 function marksOf(tool) {
   const marks = [];
@@ -17,7 +22,7 @@ function marksOf(tool) {
 
 const COLUMNS = [
   { key: "name", title: "Tool", sortable: true, value: (row) => row.name },
-  { key: "server", title: "Server", sortable: true, value: (row) => row.server },
+  { key: "server", title: "Server", sortable: true, value: (row) => row.server || OWN },
   { key: "line", title: "What it does", value: (row) => row.line || row.title },
   { key: "marks", title: "Kind", render: (cell, row) => cell.replaceChildren(...marksOf(row)) },
   { key: "tokens number", title: "Tokens", sortable: true, downFirst: true, value: (row) => row.tokens, render: (cell, row) => (cell.textContent = count(row.tokens)) },
@@ -111,7 +116,7 @@ export class ToolsView extends ListView {
     if (!opened || this.#run?.isRunning) return;
     const row = this.rows().find((tool) => tool.name === name);
     const as = this.#as.value;
-    this.panel.show(name, row?.server ?? "Tool", h("p", { class: "quiet" }, "Asking for the tool…"));
+    this.panel.show(name, row?.server || OWN, h("p", { class: "quiet" }, "Asking for the tool…"));
     let content;
     try {
       const query = as ? `?${new URLSearchParams({ as })}` : "";
@@ -122,7 +127,7 @@ export class ToolsView extends ListView {
     } catch (refusal) {
       content = [problem(refusal)];
     }
-    if (this.open === name) this.panel.show(name, row?.server ?? "Tool", content);
+    if (this.open === name) this.panel.show(name, row?.server || OWN, content);
   }
 }
 
@@ -154,5 +159,5 @@ function annotationsOf(annotations) {
 
 function rulesOf(rules) {
   if (!rules.length) return h("p", { class: "quiet" }, "None changes or limits it.");
-  return h("table", { class: "steps" }, h("tbody", {}, rules.slice(0, 100).map((rule) => h("tr", {}, h("th", { scope: "row" }, rule.policy), h("td", {}, rule.did)))));
+  return h("table", { class: "steps" }, h("tbody", {}, rules.slice(0, 100).map((rule) => h("tr", { class: NOTHING.has(rule.did) ? "passed" : null }, h("th", { scope: "row" }, rule.policy), h("td", {}, rule.did)))));
 }

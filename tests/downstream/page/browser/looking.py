@@ -16,7 +16,7 @@ from playwright.async_api import Browser, BrowserContext, Locator, Page, async_p
 from mcp_hub.servers.builtin.chromium import find
 from tests.downstream.network.visitor import Visitor, network_hub, visiting
 from tests.fakes.client import PATIENCE, StdioClient, write_config
-from tests.peers.catalogue import NODE, NPM
+from tests.peers.programs import NODE, NPM
 
 WAIT = PATIENCE * 1000
 """Milliseconds that anything in the page may take; a bound against hangs."""
@@ -85,8 +85,8 @@ class Looker:
         await expect(dialog).to_have_count(0, timeout=WAIT)
 
     async def sees(self, what: Locator | str) -> None:
-        found = self.page.get_by_text(what).first if isinstance(what, str) else what
-        await expect(found).to_be_visible(timeout=WAIT)
+        found = self.page.get_by_text(what) if isinstance(what, str) else what
+        await expect(found.first).to_be_visible(timeout=WAIT)
 
     async def sees_not(self, what: Locator) -> None:
         await expect(what).to_have_count(0, timeout=WAIT)
@@ -140,7 +140,9 @@ class WatchedHub:
         """A new link to the page, as `mcp-hub open` prints it."""
         argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(self.config)]
         pipe = asyncio.subprocess.PIPE
-        opening = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+        opening = await asyncio.create_subprocess_exec(
+            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        )
         async with asyncio.timeout(PATIENCE):
             said, problem = await opening.communicate()
         assert opening.returncode == 0, problem.decode()
@@ -162,8 +164,9 @@ async def watched_hub(
     directory: Path, servers: dict[str, Any], listen: dict[str, Any] | None = None, **root: Any
 ) -> AsyncIterator[WatchedHub]:
     """A hub over HTTP with these servers."""
-    async with network_hub(directory, servers, listen or {}, **root) as (process, base):
-        yield WatchedHub(process, base, directory / "servers.json")
+    with contextlib.suppress(ProcessLookupError):  # a test may have killed it
+        async with network_hub(directory, servers, listen or {}, **root) as (process, base):
+            yield WatchedHub(process, base, directory / "servers.json")
 
 
 @contextlib.asynccontextmanager

@@ -11,11 +11,21 @@ from playwright.async_api import Browser
 
 from tests.downstream.page.browser.looking import VIEWS, Looker, WatchedHub, looking, page_of, watched_hub
 from tests.fakes.client import fake
-from tests.peers.catalogue import NPM, installed
+from tests.peers.programs import NPM, installed
 
 pytestmark = pytest.mark.anyio
 
-RUN = "() => axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map(one => [one.id, one.help, one.nodes.map(node => node.html)]))"
+RUN = (
+    "() => axe.run(document, {resultTypes: ['violations']})"
+    ".then(found => found.violations.map(one => [one.id, one.help, one.nodes.map(node => node.html)]))"
+)
+OUTSIDE = """
+[...document.querySelectorAll('button, input, select, h2')]
+    .filter(one => !one.closest('[role=tablist]') && one.checkVisibility())
+    .filter(one => one.getBoundingClientRect().right > innerWidth + 1 || one.getBoundingClientRect().left < -1)
+    .map(one => one.outerHTML)
+"""
+"""What can be used and is not inside of the window."""
 NARROWEST, WIDEST = 360, 2560
 
 
@@ -75,11 +85,7 @@ async def test_no_view_is_wider_than_its_window(browser: Browser, hub: WatchedHu
             await looker.view(name, key)
             wide = await looker.page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width, (name, key)
-            outside = await looker.page.evaluate(
-                "[...document.querySelectorAll('button, input, select, h2')].filter(e => !e.closest('[role=tablist]') && "
-                "e.checkVisibility() && (e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1))"
-                ".map(e => e.outerHTML)"
-            )
+            outside = await looker.page.evaluate(OUTSIDE)
             assert outside == [], (name, key)
 
 
@@ -91,13 +97,18 @@ async def test_nothing_moves_for_those_who_want_less_motion(browser: Browser, hu
 
 
 async def test_times_are_those_of_the_viewers_zone_with_the_full_time_beside(browser: Browser, hub: WatchedHub) -> None:
-    async with page_of(browser, hub, timezone_id="Pacific/Kiritimati") as far, looking(browser, hub.base, timezone_id="UTC") as here:
+    async with (
+        page_of(browser, hub, timezone_id="Pacific/Kiritimati") as far,
+        looking(browser, hub.base, timezone_id="UTC") as here,
+    ):
         await here.enter(await hub.link())
         shown = []
         for looker in (far, here):
             await looker.view("servers", "alpha")
             time = looker.panel().locator("time")
-            shown.append((await time.inner_text(), await time.get_attribute("title"), await time.get_attribute("datetime")))
+            shown.append(
+                (await time.inner_text(), await time.get_attribute("title"), await time.get_attribute("datetime"))
+            )
         assert shown[0][0] != shown[1][0]
         assert "GMT+14" in str(shown[0][1])
         assert shown[0][2] == shown[1][2]

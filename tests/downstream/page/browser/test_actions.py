@@ -80,7 +80,6 @@ async def test_a_group_is_switched_off_and_on(looker: Looker) -> None:
 async def test_the_session_of_a_client_is_ended(looker: Looker, hub: WatchedHub) -> None:
     await looker.view("clients")
     async with hub.visitor() as visitor:
-        await visitor.begin()
         panel = await looker.open("v")
         await looker.press("End its session…", panel)
         await looker.confirm("End it")
@@ -113,7 +112,7 @@ async def test_what_a_server_says_now_is_pinned(browser: Browser, tmp_path: Path
     lists = tmp_path / "lists.json"
     tool = {"name": "echo", "description": "Says it again", "inputSchema": {"type": "object"}}
     lists.write_text(json.dumps({"tools": [tool]}))
-    servers = {"alpha": fake("--name", "alpha", "--lists", str(lists), pins={"mode": "warn"})}
+    servers = {"alpha": fake("--name", "alpha", "--lists", str(lists), pins="warn")}
     pins = {"file": str(tmp_path / "pins.json")}
     async with watched_hub(tmp_path / "hub", servers, pins=pins) as hub, page_of(browser, hub) as looker:
         await looker.said(looker.row("alpha"), "ready")

@@ -14,6 +14,16 @@ from tests.fakes.client import fake
 
 pytestmark = pytest.mark.anyio
 
+CUT = """
+const known = window.fetch;
+window.fetch = (address, options) => {
+    if (!address.endsWith("/events")) return known(address, options);
+    const cutting = new AbortController();
+    window.cut = () => cutting.abort();
+    return known(address, { ...options, signal: AbortSignal.any([options.signal, cutting.signal]) });
+};
+"""
+"""Lets a test cut the stream of events, as a network does."""
 ALPHA = {"alpha": fake("--name", "alpha")}
 
 
@@ -54,9 +64,7 @@ async def test_who_leaves_is_out(browser: Browser, hub: WatchedHub) -> None:
         await looker.sees("mcp-hub open")
 
 
-async def test_a_hub_that_dies_under_the_page_is_said_and_the_page_lives_on(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_a_hub_that_dies_under_the_page_is_said_and_the_page_lives_on(browser: Browser, tmp_path: Path) -> None:
     async with watched_hub(tmp_path, ALPHA) as hub, page_of(browser, hub) as looker:
         await looker.sees(looker.row("alpha"))
         hub.process.process.kill()
@@ -91,11 +99,14 @@ async def test_a_server_that_is_added_while_the_page_is_open_appears(browser: Br
 
 async def test_a_lost_stream_is_resumed_without_losing_or_repeating_a_call(browser: Browser, hub: WatchedHub) -> None:
     async with page_of(browser, hub) as looker, hub.visitor() as visitor:
+        await looker.page.add_init_script(CUT)
+        await looker.page.reload()
         await looker.view("calls")
         await visitor.text("alpha__echo", {"text": "before"})
         await looker.sees(looker.row("alpha__echo"))
         seen = await looker.row("alpha__echo").count()
-        await looker.page.context.set_offline(True)
+        await looker.page.context.set_offline(True)  # it ends nothing that is open
+        await looker.page.evaluate("cut()")
         await looker.sees("Connection lost.")
         await visitor.text("alpha__echo", {"text": "meanwhile"})
         await looker.page.context.set_offline(False)

@@ -18,14 +18,14 @@ pytestmark = pytest.mark.anyio
 
 SCRIPT = "<script>alert('script')</script>"
 IMAGE = "<img src=x onerror=\"alert('image')\">"
-MARKUP = f"</p>{SCRIPT}{IMAGE}<svg onload=alert(1)><a href='javascript:alert(2)'>click</a><style>*{{display:none}}</style>"
+MARKUP = (
+    f"</p>{SCRIPT}{IMAGE}<svg onload=alert(1)><a href='javascript:alert(2)'>click</a><style>*{{display:none}}</style>"
+)
 BIDI = "\u202egnp.exe\u202c \u200b\u2066hidden\u2069"
 CONTROL = "\x1b[31mred\x1b[0m\x07\x00"
 ADDRESS = "javascript:alert('address')"
 LARGE = 10_000_000
-PIXEL = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PICTURE = base64.b64encode(f"<svg xmlns='http://www.w3.org/2000/svg'>{SCRIPT}</svg>".encode()).decode()
 SCHEMA = {
     "type": "object",
@@ -37,11 +37,23 @@ SCHEMA = {
         "deep": {"type": "object", "properties": {SCRIPT: {"type": "object", "properties": {IMAGE: {}}}}},
     },
 }
+HARM = """
+[
+    ...[...document.scripts].map(one => one.src).filter(one => !one.startsWith(`${location.origin}/ui/static/`)),
+    ...[...document.querySelectorAll('style, iframe, object, embed, base, svg:not(.spark), [onerror], [onload]')]
+        .map(one => one.outerHTML),
+    ...[...document.querySelectorAll('[href], [src], [action], [formaction]')]
+        .flatMap(one => [one.href, one.src, one.action, one.formAction])
+        .filter(one => typeof one === 'string' && one !== '')
+        .filter(one => !/^(https?:|data:image\\/png;base64,|data:,$|#)/.test(one)),
+]
+"""
+"""What an attack may have become that is more than text."""
 RESULT = {
     "content": [
         {"type": "text", "text": MARKUP + BIDI + CONTROL},
         {"type": "image", "mimeType": "image/svg+xml", "data": PICTURE},
-        {"type": "image", "mimeType": f'image/png" onerror="alert(3)', "data": PIXEL},
+        {"type": "image", "mimeType": 'image/png" onerror="alert(3)', "data": PIXEL},
         {"type": "image", "mimeType": "image/png", "data": '" onerror="alert(4)'},
         {"type": "resource_link", "uri": ADDRESS, "name": MARKUP, "title": SCRIPT, "description": BIDI},
         {"type": "resource_link", "uri": "data:text/html," + SCRIPT, "name": "data"},
@@ -58,10 +70,15 @@ RESULT = {
 def hostile(directory: Path) -> dict[str, Any]:
     """A server everything of which is an attack."""
     lists = directory / "lists.json"
-    tool = {"description": MARKUP + BIDI + CONTROL, "title": MARKUP, "inputSchema": SCHEMA, "annotations": {"title": IMAGE}}
+    tool = {
+        "description": MARKUP + BIDI + CONTROL,
+        "title": MARKUP,
+        "inputSchema": SCHEMA,
+        "annotations": {"title": IMAGE},
+    }
     tools = [
         {"name": "attack", **tool},
-        {"name": "long", "description": "z" * 2_000_000, "inputSchema": {"type": "object"}},
+        {"name": "long", "description": "z" * 900_000, "inputSchema": {"type": "object"}},
         {"name": "stderr", "inputSchema": {"type": "object"}},
     ]
     lists.write_text(json.dumps({"tools": tools, "result": RESULT}))
@@ -73,7 +90,7 @@ async def hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched
     directory: Path = tmp_path_factory.mktemp("hostile")
     servers = {
         "bad": hostile(directory),
-        "dead": fake("--die", MARKUP + BIDI + CONTROL),
+        "dead": fake("--die", MARKUP + BIDI + CONTROL.replace("\x00", "")),
         "talks": fake("--name", "talks"),
     }
     groups = {"all": {"description": MARKUP + BIDI, "tools": ["talks__echo"], "active": True}}
@@ -89,16 +106,7 @@ async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
 
 async def unharmed(looker: Looker, place: Locator | None = None) -> str:
     """Fails if anything of an attack became more than text; returns what is shown."""
-    found = await looker.page.evaluate(
-        """() => [
-            ...[...document.scripts].filter(one => !one.src.startsWith(location.origin + '/ui/static/')).map(one => one.outerHTML),
-            ...[...document.querySelectorAll('style, iframe, object, embed, base, svg:not(.spark), [onerror], [onload], [style*=url]')]
-                .map(one => one.outerHTML),
-            ...[...document.querySelectorAll('[href], [src], [action], [formaction]')]
-                .flatMap(one => [one.href, one.src, one.action, one.formAction])
-                .filter(one => typeof one === 'string' && !/^(https?:|data:image\\/png;base64,|data:,$|#)/.test(one) && one !== ''),
-        ]"""
-    )
+    found = await looker.page.evaluate(HARM)
     assert found == []
     assert await looker.broken() == []
     shown = await (place or looker.page.locator("body")).inner_text()
@@ -174,7 +182,7 @@ async def test_a_result_of_ten_megabytes_is_shown_in_part_with_its_length_and_bl
     await unharmed(looker)
 
 
-async def test_a_description_of_two_megabytes_is_cut(looker: Looker) -> None:
+async def test_a_description_of_a_megabyte_is_cut(looker: Looker) -> None:
     await looker.view("tools")
     await looker.sees(looker.row("bad__long"))
     panel = await looker.open("bad__long")

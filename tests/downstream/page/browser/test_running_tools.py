@@ -103,7 +103,9 @@ async def test_a_form_of_the_schema_sends_what_was_typed_in_the_types_of_the_sch
     }  # fmt: skip
 
 
-async def test_what_is_left_empty_is_not_sent_and_what_cannot_be_read_is_blamed(looker: Looker, hub: WatchedHub) -> None:
+async def test_what_is_left_empty_is_not_sent_and_what_cannot_be_read_is_blamed(
+    looker: Looker, hub: WatchedHub
+) -> None:
     panel = await tool(looker, "alpha__meta")
     await panel.get_by_label("Owner").fill("ada")
     await panel.get_by_label("kind").select_option(label="open")
@@ -193,7 +195,7 @@ async def test_images_links_and_structured_content_are_shown(looker: Looker) -> 
 async def test_a_question_of_the_server_is_answered_in_the_page(looker: Looker) -> None:
     panel = await tool(looker, "every__trigger-elicitation-request")
     await looker.press("Run", panel)
-    question = panel.get_by_role("region", name="A question of the server")
+    question = panel.get_by_role("region", name="A question")
     await looker.sees(question)
     await question.get_by_label("String", exact=False).first.fill("Ada Lovelace")
     await question.get_by_label("Piano").check()
@@ -205,5 +207,5 @@ async def test_a_question_of_the_server_is_answered_in_the_page(looker: Looker) 
 async def test_a_question_of_the_server_is_declined_in_the_page(looker: Looker) -> None:
     panel = await tool(looker, "every__trigger-elicitation-request")
     await looker.press("Run", panel)
-    await looker.press("Decline", panel.get_by_role("region", name="A question of the server"))
+    await looker.press("Decline", panel.get_by_role("region", name="A question"))
     await looker.said(panel.locator(".outcome"), "declined")
