@@ -68,12 +68,10 @@ class Engine:
         self._screening = parts.screening
         ancestry = services.ancestry
         self.waits = options.get("one_client", False) and (ancestry.too_deep or ancestry.repeated)
-        """Whether servers are started only once the client has identified itself: it may be a hub that must be
-        refused."""
+        """Whether servers are started only once the client is known, as it may be a hub that must be refused."""
         self._refresh: asyncio.TimerHandle | None = None
         self._groups: Groups | None = None
         self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.now)
-        """Made with the first search."""
         self._switched_on = tuple(groups)
         self._exposed = options.get("expose")
         self._show()
@@ -141,8 +139,8 @@ class Engine:
         if self._groups is not None:
             self._groups.renew(now.config, everything=now.selection is EVERYTHING)
         configured = now.config.groups or now.config.meta_tools or CODE_MODE.of(now.config).enabled or self._switched_on
-        grouped = configured or (self._groups is not None and self._groups.in_use)
-        equipped = self.groups.now if grouped else None
+        in_use = self._groups is not None and self._groups.in_use
+        equipped = self.groups.now if configured or in_use else None
         expose(self.catalogs, now.config, now.selection, self._exposed, self._services.kept)
         self.catalogs.about = ServerPurposes(now.upstreams, now.rules.instructions)
         self.catalogs.show(
@@ -347,10 +345,10 @@ class Engine:
 
     def may_ask(self, call: Call) -> bool:
         """Returns whether a call may be parked while its caller answers a question of the server, or of the hub."""
-        if call.route == CODE_RUN or self.rules.confirm.asks_about(call):
-            return True
         upstream = self.upstreams.get(call.route.upstream)
-        return upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake")
+        if upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake"):
+            return True
+        return call.route == CODE_RUN or self.rules.confirm.asks_about(call)
 
     def one_by_one(self, call: Call) -> bool:
         """Returns whether a call waits for the one before it, as one anonymous caller may be several clients."""
