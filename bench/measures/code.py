@@ -24,7 +24,8 @@ CALLS: Final = 40
 TABLE = Table(
     title="Programs",
     what=f"One client over stdio, one server. The first program starts the process that runs them; then {RUNS} "
-    f"programs without a call, and {RUNS} with {CALLS} calls one after the other, beside as many ordinary calls: medians.",
+    f"programs without a call, and {RUNS} with {CALLS} calls one after the other, beside as many ordinary calls: "
+    "medians.",
     columns=(
         ("first program, ms", "first", 0),
         ("a program, ms", "program", 1),

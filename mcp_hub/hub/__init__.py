@@ -135,7 +135,6 @@ class Engine:
 
     def _show(self) -> None:
         now = self.generation
-        access = now.rules.access
         if self._groups is not None:
             self._groups.renew(now.config, everything=now.selection is EVERYTHING)
         configured = now.config.groups or now.config.meta_tools or CODE_MODE.of(now.config).enabled or self._switched_on
@@ -146,7 +145,7 @@ class Engine:
         self.catalogs.show(
             now.upstreams,
             now.rules.shape,
-            lambda route, profile: access.why(route, profile) is None,
+            lambda route, profile: now.rules.why(route, profile) is None,
             now.config.on_conflict,
             now.config.list_wait,
             self._built,
