@@ -72,8 +72,7 @@ class Engine:
         self._refresh: asyncio.TimerHandle | None = None
         self._groups: Groups | None = None
         self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.now)
-        self._switched_on = tuple(groups)
-        self._exposed = options.get("expose")
+        self._switched_on, self._exposed = tuple(groups), options.get("expose")
         self._show()
 
     # --- generations -------------------------------------------------------------------------------------------
