@@ -18,7 +18,7 @@ from mcp_hub.catalog.token_estimate import estimate_tokens, estimate_tool_tokens
 from tests.fakes.client import HUB, StdioClient, fake, spawned, write_config
 
 Json = dict[str, Any]
-WAYS: Final = ("all", "groups", "search")
+WAYS: Final = ("all", "groups", "search", "code")
 WAIT: Final = 60
 """Seconds that the hub waits for its servers."""
 SWITCH: Final = "reset_equipped_tools"
@@ -63,12 +63,16 @@ class ScriptedModel:
         if self.way == "groups":
             await self._call(transcript, SWITCH, {next(iter(task.tools)).partition("/")[0]: True})
             names = await self._list(transcript)
-        elif self.way == "search":
+        elif self.way in ("search", "code"):
             names = await self._search(transcript, task)
         name = next((name for name in names if name.replace("__", "/", 1) in task.tools), None)
         if name is None:
             raise ValueError(f"no tool was shown for: {task.text}")
-        await self._call(transcript, name, _arguments(self._schema(name)))
+        arguments = _arguments(self._schema(name))
+        if self.way == "code":
+            await self._call(transcript, "hub_run", {"code": f"await call_tool({name!r}, {arguments!r})"})
+        else:
+            await self._call(transcript, name, arguments)
         if self.way == "groups":
             await self.client.call(SWITCH, {})  # the next conversation begins as this one did
         return transcript
@@ -133,7 +137,9 @@ async def model(way: str, servers: Mapping[str, list[Json]]) -> AsyncIterator[Sc
             file = directory / f"{server}.json"
             file.write_text(json.dumps({"tools": tools}))
             entries[server] = fake("--lists", str(file), validate_arguments="off")
-        root: Json = {"expose": "search" if way == "search" else "all", "list_wait": WAIT, "call_log": "off"}
+        root: Json = {"expose": way if way in ("search", "code") else "all", "list_wait": WAIT, "call_log": "off"}
+        if way == "code":
+            root["code_mode"] = {"writes": True}
         if way == "groups":
             root["groups"] = {one: {"description": f"Tools of {one}.", "servers": [one]} for one in servers}
         config = write_config(directory, entries, **root)

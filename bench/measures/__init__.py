@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.measures import calls, clients, context, first, line, lists, memory, page, results, retrieval, start
+from bench.measures import calls, clients, code, context, first, line, lists, memory, page, results, retrieval, start
 from bench.plan import Cast
 from bench.table import Table
 
@@ -26,6 +26,7 @@ MEASURES = {
     "clients": Measure(clients.TABLE, clients.measure),
     "line": Measure(line.TABLE, line.measure),
     "first": Measure(first.TABLE, first.measure),
+    "code": Measure(code.TABLE, code.measure),
     "context": Measure(context.TABLE, context.measure),
     "retrieval": Measure(retrieval.TABLE, retrieval.measure),
     "page": Measure(page.TABLE, page.measure),

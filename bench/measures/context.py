@@ -21,8 +21,9 @@ TABLE = Table(
     title="Tokens of tasks",
     what=f"{TASKS} steps of LiveMCPBench's tasks (`--data`), evenly spread, each done by a scripted model in a "
     "conversation of its own over the 527 tools: the mean of the estimated tokens that it reads and writes. `all`: "
-    "every tool is listed; `groups`: each server is a group, which the model switches on; `search`: the hub's own tools are "
-    "listed, and the model searches, a second time with the name of the tool where the first did not show it.",
+    "every tool is listed; `groups`: each server is a group, which the model switches on; `search`: the hub's own "
+    "tools are listed, and the model searches, a second time by name where the first did not show it; "
+    "`code`: the same, and a program makes the call.",
     columns=(
         ("definitions", "listed", 0),
         ("calls and answers", "said", 0),

@@ -82,7 +82,7 @@ class CatalogEntry(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def tokens(self) -> int:
         """About how many tokens a listed tool costs in a model's context; 0 for what is no tool. Computed once."""
-        from mcp_hub.catalog.token_estimate import estimate_tool_tokens  # its pattern takes a millisecond to compile
+        from mcp_hub.catalog.token_estimate import estimate_tool_tokens
 
         return estimate_tool_tokens(self.wire) if self.route.kind is TOOLS else 0
 

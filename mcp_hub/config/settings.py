@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from mcp_hub.config.variables import VariableScope
 
 
-Exposed = Literal["auto", "all", "search"]
-"""What of its tools a client is listed: `all`, a few and a `search` for the others, or `auto`, by client and size."""
+Exposed = Literal["auto", "all", "search", "code"]
+"""What of its tools a client is listed: `all`; a few, and a `search` for the others or `code` that calls them; or
+`auto`, by client and size."""
 
 
 class FrozenMeta(msgspec.StructMeta):

@@ -161,8 +161,9 @@ class Methods:
         if exchange.era == "modern" and isinstance(state, str) and self._parked_calls.owns(state):
             answers = exchange.params.get("inputResponses")
             return await self._parked_calls.resume(state, key, answers, _progress_relay(exchange), _log_relay(exchange))
-        if self._catalogs.exposure is not None and self._catalogs.exposure.recent is not None:
-            self._catalogs.exposure.recent.used(exchange.caller.principal, route)
+        exposure = self._catalogs.exposure
+        if exposure is not None and exposure.recent is not None:
+            exposure.recent.used(exchange.caller.principal, route)
         params = eras.end_to_end(exchange.params)
         params[kind.name_key] = route.name
         handshake = exchange.era == "handshake"

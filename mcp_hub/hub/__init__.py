@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Hashable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from mcp_hub.catalog import OWN, Catalog, Route
@@ -15,9 +16,11 @@ from mcp_hub.hub.catalogs import BUILT_WITHIN
 from mcp_hub.hub.composition import EngineOptions, compose
 from mcp_hub.hub.exposure import expose, own_route
 from mcp_hub.hub.generations import Generation
+from mcp_hub.hub.own_tools import CODE_RUN, OwnTools
 from mcp_hub.hub.self_description import ServerPurposes, instructions_of_skills, merge_instructions
 from mcp_hub.policy import Call, Json, NowListed, unknown_name
 from mcp_hub.policy.chain import Rules
+from mcp_hub.policy.confirm import CODE_MODE
 from mcp_hub.policy.selection import EVERYTHING, Selection
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import Envelope, Era
@@ -30,7 +33,6 @@ from mcp_hub.upstream.link_dialer import LinkDialer
 
 if TYPE_CHECKING:
     from mcp_hub.hub.groups import Groups
-    from mcp_hub.hub.groups.tool_search import ToolSearch
 
 REFRESH_AFTER: Final = 5.0
 """Seconds after the start until upstreams that are served from a cached catalog are started to refresh it."""
@@ -66,12 +68,10 @@ class Engine:
         self._screening = parts.screening
         ancestry = services.ancestry
         self.waits = options.get("one_client", False) and (ancestry.too_deep or ancestry.repeated)
-        """Whether servers are started only once the client has identified itself: it may be a hub that must be
-        refused."""
+        """Whether servers are started only once the client is known, as it may be a hub that must be refused."""
         self._refresh: asyncio.TimerHandle | None = None
         self._groups: Groups | None = None
-        self._search: ToolSearch | None = None
-        """Made with the first search."""
+        self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.now)
         self._switched_on = tuple(groups)
         self._exposed = options.get("expose")
         self._show()
@@ -135,18 +135,17 @@ class Engine:
 
     def _show(self) -> None:
         now = self.generation
-        access = now.rules.access
         if self._groups is not None:
             self._groups.renew(now.config, everything=now.selection is EVERYTHING)
-        configured = now.config.groups or now.config.meta_tools or self._switched_on
-        grouped = configured or (self._groups is not None and self._groups.in_use)
-        equipped = self.groups.now if grouped else None
+        configured = now.config.groups or now.config.meta_tools or CODE_MODE.of(now.config).enabled or self._switched_on
+        in_use = self._groups is not None and self._groups.in_use
+        equipped = self.groups.now if configured or in_use else None
         expose(self.catalogs, now.config, now.selection, self._exposed, self._services.kept)
         self.catalogs.about = ServerPurposes(now.upstreams, now.rules.instructions)
         self.catalogs.show(
             now.upstreams,
             now.rules.shape,
-            lambda route, profile: access.why(route, profile) is None,
+            lambda route, profile: now.rules.why(route, profile) is None,
             now.config.on_conflict,
             now.config.list_wait,
             self._built,
@@ -183,8 +182,7 @@ class Engine:
         self._screening.close()
         if self._refresh is not None:
             self._refresh.cancel()
-        if self._search is not None:
-            await self._search.close()
+        await self._own_tools.close()
         await self._generations.close()
         if self._groups is not None:
             await self._groups.close()
@@ -301,7 +299,7 @@ class Engine:
             route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is None:
             catalog = await self.settled_catalog(caller)
-            route = catalog.resolve(kind, exposed) or own_route(self.catalogs.exposure, catalog, kind, exposed)
+            route = catalog.resolve(kind, exposed) or own_route(self.catalogs.exposure, catalog, kind, exposed, caller)
         self.catalogs.seen = True
         if route is None or (kind.extension is not None and not self.generation.offers(route)):
             raise unknown_name(kind, exposed, era)
@@ -346,10 +344,10 @@ class Engine:
 
     def may_ask(self, call: Call) -> bool:
         """Returns whether a call may be parked while its caller answers a question of the server, or of the hub."""
-        if self.rules.confirm.asks_about(call):
-            return True
         upstream = self.upstreams.get(call.route.upstream)
-        return upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake")
+        if upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake"):
+            return True
+        return call.route == CODE_RUN or self.rules.confirm.asks_about(call)
 
     def one_by_one(self, call: Call) -> bool:
         """Returns whether a call waits for the one before it, as one anonymous caller may be several clients."""
@@ -362,7 +360,9 @@ class Engine:
         A tool that is not `listed`, as its server was never up, becomes so within the call.
         """
         if call.route.upstream == OWN:
-            return eras.result_for(call.era, "handshake", call.method, await self.rules.watched(call, self._call_own))
+            find = partial(self.route, TOOLS, era=call.era, caller=call.caller)
+            own = partial(self._own_tools.call, groups=lambda: self.groups, find=find, act=self.act)
+            return eras.result_for(call.era, "handshake", call.method, await self.rules.watched(call, own))
         generation = self._generations.now
         upstream = generation.upstreams.get(call.route.upstream)
         if upstream is None:
@@ -395,35 +395,6 @@ class Engine:
             raise NowListed
 
         return await rules.introduced(call, connect, is_connected=upstream.state in CONNECTED_STATES)
-
-    async def _call_own(self, call: Call) -> Json:
-        if call.method == TOOLS.act_method:
-            from mcp_hub.hub.groups.meta_tools import call_meta_tool
-
-            await self.catalogs.settled_for(call.caller)  # the first thing a client does may be a search
-            return await call_meta_tool(self.groups, call, self._find)
-        reading = call.method == RESOURCES.act_method
-        page = self._services.long_results.read(call.exposed, call.caller) if reading else None
-        if page is None:
-            raise unknown_name(call.kind, call.exposed, call.era)
-        return page
-
-    async def _find(self, catalog: Catalog, query: str) -> list[str]:
-        """Returns the names of the tools of a catalog that fit a query, the best first."""
-        if self._search is None:
-            from mcp_hub.hub.groups.tool_search import ToolSearch
-
-            self._search = ToolSearch(self._meaning, self._services.kept, self._keeps)
-        return await self._search.find(catalog, query)
-
-    def _meaning(self) -> Upstream | None:
-        own = self.generation.own
-        return own.meaning()
-
-    def _keeps(self, route: Route) -> bool:
-        """Returns whether a tool may be kept on disk: everybody is offered it, and its server may be cached."""
-        upstream = self.upstreams.get(route.upstream)
-        return upstream is not None and upstream.server.keep_catalog and self.catalog.exposed(route) is not None
 
     async def forget_watcher(self, who: Hashable) -> None:
         """Ends the subscriptions of a subscriber that is gone."""

@@ -34,7 +34,8 @@ Json = dict[str, Any]
 
 SEARCH: Final = "hub_search"
 CALL: Final = "hub_call"
-OWN_NAMES: Final = frozenset({SEARCH, CALL})
+RUN: Final = "hub_run"
+OWN_NAMES: Final = frozenset({SEARCH, CALL, RUN})
 """Names of the hub's own tools that can be called by every client, listed or not."""
 LEAST_LIMIT: Final = 40
 """The smallest limit on tools of a client in the table."""
@@ -102,7 +103,7 @@ class Exposure:
         self.settings = (settings, self._mode, forced, self._profiles, self._principals)
         modes = {forced} if forced else {self._mode, *self._profiles.values(), *self._principals.values()}
         self.concerns_nobody = modes == {"all"}
-        self.large_bytes, self.large_count = (-1, -1) if "search" in modes else (self._budget, LEAST_LIMIT)
+        self.large_bytes, self.large_count = (-1, -1) if modes & {"search", "code"} else (self._budget, LEAST_LIMIT)
         """A list with no more bytes and no more tools is listed to everybody as it is: a token has a byte at least."""
         self._given: OrderedDict[Hashable | None, dict[str, _Given]] = OrderedDict()
         """By caller and the name of its client."""
@@ -231,14 +232,17 @@ class Exposure:
         return catalog.listings["all"]
 
     def _few(self, catalog: Catalog, names: tuple[str, ...], caller: Hashable | None) -> Catalog:
-        if names not in catalog.listings:
+        code = self.mode(caller) == "code"
+        if (names, code) not in catalog.listings:
             listed = {entry.exposed: entry for entry in catalog.entries(TOOLS) if entry.route.upstream == OWN}
             listed |= {
-                entry.exposed: entry for entry in _own_tools(self._whole_of(caller)) if entry.exposed not in listed
+                entry.exposed: entry
+                for entry in _own_tools(self._whole_of(caller), code)
+                if entry.exposed not in listed
             }
             found = {name: entry for name in names if (entry := catalog.found(TOOLS, name)) is not None}
-            catalog.listings[names] = catalog.listing(tuple((listed | found).values()))
-        return catalog.listings[names]
+            catalog.listings[names, code] = catalog.listing(tuple((listed | found).values()))
+        return catalog.listings[names, code]
 
     # --- what was decided --------------------------------------------------------------------------------------
 
@@ -339,18 +343,23 @@ def _exceeds(catalog: Catalog, budget: int) -> Generator[None, None, bool]:
     return False
 
 
-def _own_tools(whole: Catalog) -> Iterable[CatalogEntry]:
-    """Returns the hub's own tools for whoever is listed a few of its tools; `whole` is all that it may see."""
+def _own_tools(whole: Catalog, code: bool) -> Iterable[CatalogEntry]:
+    """Returns the hub's own tools for whoever is listed a few of its tools; `whole` is all that it may see.
+
+    With `code` it calls the others in programs, else one by one.
+    """
     from mcp_hub.hub.groups.active_groups import definitions, made_entry
 
-    return (made_entry(wire) for wire in definitions((), True, whole))
+    return (made_entry(wire) for wire in definitions((), (SEARCH, RUN if code else CALL), whole))
 
 
-def own_route(exposure: Exposure | None, catalog: Catalog, kind: Kind, exposed: str) -> Route | None:
+def own_route(
+    exposure: Exposure | None, catalog: Catalog, kind: Kind, exposed: str, caller: Hashable | None
+) -> Route | None:
     """Returns the route of one of the hub's own tools: every client has them whose catalog is not listed to all."""
     if exposure is None or kind is not TOOLS or exposed not in OWN_NAMES or not exposure.concerns(catalog):
         return None
-    return Route(OWN, TOOLS, exposed)
+    return Route(OWN, TOOLS, exposed) if exposed != RUN or exposure.mode(caller) == "code" else None
 
 
 def expose(

@@ -24,6 +24,7 @@ Json = dict[str, Any]
 WEB: Final = "mcp-hub web"
 FUNCTIONS: Final = "mcp-hub functions"
 SEARCH: Final = "mcp-hub search"
+PROGRAMS: Final = "mcp-hub programs"
 SCRAPE: Final = "scrape_website"
 MAX_ARGUMENTS: Final = 63 * 1024 * 1024
 """Bytes of arguments of a function; its process reads lines of at most 64 MiB."""
@@ -117,6 +118,16 @@ class InternalServers:
             )
             self._started(server)
         return self._running[SEARCH]
+
+    def programs(self) -> Upstream:
+        """Returns the process that runs programs of models, started with the first one."""
+        if PROGRAMS not in self._running:
+            args = ("-P", "-m", "mcp_hub.servers", "programs")
+            server = Server(
+                id=PROGRAMS, transport="stdio", command=sys.executable, args=args, namespace="", keep_catalog=False
+            )
+            self._started(server)
+        return self._running[PROGRAMS]
 
     def _functions(self) -> Server:
         servers = self._config.servers

@@ -94,11 +94,16 @@ class Call(msgspec.Struct, eq=False):
     nested: bool = False
     """Whether a running call of the same upstream waits for it."""
     within: str | None = None
-    """The tool of the hub's own that makes the call (`hub_call`); None: the client makes it."""
+    """The tool of the hub's own that makes the call (`hub_call`, `hub_run`); None: the client makes it."""
     confirmed: bool = False
     """Whether a person was asked and allowed it."""
     preset: Mapping[str, Any] | None = None
     """Arguments preset by the program that registered the tool; None: the call does not come from such a program."""
+
+    @property
+    def in_one_go(self) -> bool:
+        """Whether its server's questions are answered within it, as its client cannot come back to it with answers."""
+        return self.era == "handshake" or self.confirmed or self.within == "hub_run"
 
     @property
     def kind(self) -> Kind:

@@ -1,22 +1,27 @@
 """The confirm policy: a person is asked before the calls that the configuration names.
 
-It also asks before calls that a client cannot show: those made by `hub_call`, of tools that may change something.
+It also asks before calls that a client cannot show: those that `hub_call` and programs make of tools that may change
+something.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
+from msgspec import Meta
 
 from mcp_hub.catalog import Item, Route
+from mcp_hub.config.extras import missing
+from mcp_hub.config.field_types import Duration, Size
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config
-from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, model_key
+from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import PermissionDenied, ProtocolError
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
@@ -55,15 +60,33 @@ def _read_patterns(given: FieldValue, reading: KeyReading) -> tuple[str, ...] | 
 
 
 class CodeModeSettings(Frozen):
-    """What `hub_call` may do without the person, who sees only that it is called."""
+    """Code mode: programs of models that call tools, and what calls inside of the hub's own tools may do unasked."""
 
+    OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
+
+    enabled: bool = False
+    """Whether there is `hub_run` beside the other tools; with `expose: code` there is in any case."""
     writes: bool = False
-    """Whether it calls tools that may change something without asking."""
+    """Whether `hub_run` and `hub_call` call tools that may change something without asking the person."""
+    calls: Annotated[int, Meta(ge=1, le=1000)] = 50
+    """Calls of one program."""
+    seconds: Duration = 30.0
+    """How long a program may run, its calls included, but not while a person is asked."""
+    memory: Size = 100_000_000
+
+
+def _read_code_mode(given: FieldValue, reading: KeyReading) -> CodeModeSettings | None:
+    value = {"enabled": True} if given.value is True else given.value
+    found = read_model(CodeModeSettings, value, given.at, reading.findings)
+    lacking = missing("code_mode") if found is not None and found.enabled else None
+    if lacking is not None:
+        reading.findings.warning(given.at, f"has no effect: {lacking}")
+    return found
 
 
 CONFIRM: Final[RootKey[tuple[str, ...]]] = RootKey("confirm", _read_patterns, ())
 CONFIRM_OF_SERVER: Final[EntryKey[tuple[str, ...]]] = EntryKey("confirm", _read_patterns, ())
-CODE_MODE: Final = RootKey("code_mode", model_key(CodeModeSettings), CodeModeSettings())
+CODE_MODE: Final = RootKey("code_mode", _read_code_mode, CodeModeSettings())
 
 
 class NotConfirmed(PermissionDenied):
@@ -261,8 +284,9 @@ class Confirm:
         }
         entry = call.questions.note(ELICITATION, "unanswered", by="mcp-hub")
         try:
-            async with asyncio.timeout(CONFIRM_WAIT):
-                result = await call.questions.answer_of(call.asker, ELICITATION, params, entry)
+            with _suspended(call):
+                async with asyncio.timeout(CONFIRM_WAIT):
+                    result = await call.questions.answer_of(call.asker, ELICITATION, params, entry)
         except TimeoutError:
             return "no answer"
         except ProtocolError:
@@ -275,6 +299,21 @@ class Confirm:
         """Returns the arguments as JSON without secrets and preset ones, cut to `MAX_SHOWN` characters."""
         shown = self._redactor.value(self._shown(call, arguments))
         return printable(encode(shown).decode("utf-8", "replace"), MAX_SHOWN)
+
+
+@contextlib.contextmanager
+def _suspended(call: Call) -> Iterator[None]:
+    """Suspends the time limits of a call, as those of a program that makes it, while its person is asked."""
+    loop = asyncio.get_running_loop()
+    limits = [(limit, limit.when - loop.time()) for limit in call.deadlines if limit.when is not None]
+    for limit, _ in limits:
+        limit.reschedule(None)
+    try:
+        yield
+    finally:
+        for limit, left in limits:
+            if not limit.expired:
+                limit.reschedule(loop.time() + left)
 
 
 def _has_session(call: Call) -> bool:

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from mcp_hub.policy.result_texts import Head, cut_text
 from mcp_hub.protocol.frames import encode
 
 Json = dict[str, Any]
@@ -200,6 +199,10 @@ _SHARES: Final = (2, 8, 32, 128)
 """The longest text and list inside of a value, as a share of the room for all of it; tried in this order."""
 
 
+Head = Callable[[str, int], str]
+"""`head(text, room)` returns the longest beginning of a text that fits into the room, in bytes or in tokens."""
+
+
 class Measure(NamedTuple):
     """How large blocks of content are, in bytes or in tokens."""
 
@@ -258,7 +261,7 @@ def content_tokens(content: Any) -> int:
 
 def in_tokens() -> Measure:
     """Returns the measure in tokens, by the estimate."""
-    from mcp_hub.catalog.token_estimate import cut_to_tokens  # its pattern takes a millisecond to compile
+    from mcp_hub.catalog.token_estimate import cut_to_tokens
 
     return Measure(_tokens_of, cut_to_tokens, LEAST_TOKENS)
 
@@ -349,6 +352,8 @@ def _size(block: Any) -> int:
 
 def _cut(block: Any, room: int, measure: Measure) -> tuple[Any, str]:
     """Returns (a text block cut to the room, or None if too little would be left; what is shown of its text)."""
+    from mcp_hub.policy.result_texts import cut_text  # few results are too long, and its patterns take time to compile
+
     left = room - measure.of_block({**block, "text": ""})
     if left < measure.least:
         return None, ""

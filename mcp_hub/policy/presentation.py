@@ -18,7 +18,6 @@ from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.schema.compact_schema import change_schemas, compact_schema, drop_titles
 from mcp_hub.schema.schema_edits import (
     Path,
     drop_argument,
@@ -169,6 +168,8 @@ class Presentation:
             schema = rules.input_schema
         length, form = self._sizes[item.route.upstream]
         length, form = rules.descriptions or length, rules.schemas or form
+        if length != "full" or form != "full":
+            from mcp_hub.schema.compact_schema import change_schemas, compact_schema
         if length != "full":
             # What the configuration says of the tool itself is as long as its user wants it.
             words = {**_shortened(item.wire, length), **words}
@@ -188,7 +189,11 @@ class Presentation:
         known = self._changed.get(route)
         if known is not None and known[0] is listed:
             return known[1]
-        changed: Json = drop_titles(listed) if rules.strip_titles else listed
+        changed: Json = listed
+        if rules.strip_titles:
+            from mcp_hub.schema.compact_schema import drop_titles
+
+            changed = drop_titles(listed)
         if rules.extend_schema is not None:
             try:
                 changed = extend_schema(changed, rules.extend_schema, route.name)
@@ -211,7 +216,7 @@ class Presentation:
 
 def _shortened(described: Json, length: DescriptionLength) -> Json:
     """Returns the shorter description of a tool or schema as a member of it; nothing if it is short enough."""
-    from mcp_hub.catalog.descriptions import shortened_description  # its patterns take milliseconds to compile
+    from mcp_hub.catalog.descriptions import shortened_description  # few configurations need its patterns
 
     text = described.get("description")
     short = shortened_description(text, length) if isinstance(text, str) else text

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from mcp_hub.policy.long_results import Head
 from mcp_hub.protocol.frames import FrameError, decode
-
-Head = Callable[[str, int], str]
-"""`head(text, room)` returns the longest beginning of a text that fits into the room, in bytes or in tokens."""
 
 MAX_SCANNED: Final = 256 * 1024
 """Characters of JSON or of rows that are looked at; what is shown of a longer text is cut as prose."""

@@ -3,7 +3,7 @@
 `NAME` is a built-in server. `local DIRECTORY [--tell-presets]` serves the user's functions in a directory; with
 `--tell-presets`, which the hub passes, the first message lists the values preset for them, so that the hub can redact
 them. `steps [--path=DIRECTORY]... MODULE:FUNCTION...` serves functions of the user's that change results. `search
-[--model=DIRECTORY]` compares what texts mean.
+[--model=DIRECTORY]` compares what texts mean. `programs` runs the programs of models.
 """
 
 from __future__ import annotations
@@ -45,10 +45,14 @@ def main() -> None:
         _serve_steps(words, stdin, stdout)
     elif name == "search":
         _serve_search(words, stdin, stdout)
+    elif name == "programs":
+        _serve_programs(stdin, stdout)
     elif name in BUILTIN and not words:
         _serve_builtin(name, stdin, stdout)
     else:
-        sys.exit(f"usage: python -m mcp_hub.servers {'|'.join(BUILTIN)}|local DIRECTORY|steps FUNCTION...|search")
+        sys.exit(
+            f"usage: python -m mcp_hub.servers {'|'.join(BUILTIN)}|local DIRECTORY|steps FUNCTION...|search|programs"
+        )
     sys.stderr.flush()
     os._exit(0)  # a thread that never returns must not keep the process
 
@@ -139,6 +143,16 @@ def _serve_search(words: Sequence[str], stdin: int, stdout: int) -> None:
         sys.exit(f"search: {error}")
     tools = {name: LocalTool(function, Mark(name=name)) for name, function in functions.items()}
     LocalServer(tools, [], stdin, stdout, name="mcp-hub search").serve()
+
+
+def _serve_programs(stdin: int, stdout: int) -> None:
+    from mcp_hub.servers.local import Mark
+    from mcp_hub.servers.local.local_server import LocalServer
+    from mcp_hub.servers.local.local_tool import LocalTool
+    from mcp_hub.servers.program_runner import program_tools
+
+    tools = {name: LocalTool(function, Mark(name=name)) for name, function in program_tools().items()}
+    LocalServer(tools, [], stdin, stdout, name="mcp-hub programs").serve()
 
 
 if __name__ == "__main__":

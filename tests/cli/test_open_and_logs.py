@@ -136,7 +136,7 @@ async def test_without_a_hub_the_command_says_how_to_start_one(command: str) -> 
 
 
 @pytest.mark.parametrize("command", ["open", "logs"])
-async def test_of_several_hubs_one_has_to_be_named(tmp_path: Path, command: str) -> None:
+async def test_one_of_several_hubs_has_to_be_named(tmp_path: Path, command: str) -> None:
     (tmp_path / "other").mkdir()
     async with hub(tmp_path, {"up": fake()}) as one, hub(tmp_path / "other", {"up": fake()}) as other:
         done = await run(command)

@@ -102,7 +102,7 @@ async def test_without_its_extra_search_goes_by_words(base: Environment, tmp_pat
     async with serves(base, write_config(tmp_path, {"up": fake()}, meta_tools=True)) as client:
         for _ in range(3):
             assert "- up__add(" in await client.text("hub_search", {"query": "add"})
-            assert "No tool was found" in await client.text("hub_search", {"query": "sums of two figures"})
+            assert "No tool was found" in await client.text("hub_search", {"query": "take a nap"})
         assert b"pip install" not in client.stderr
 
 
@@ -281,7 +281,7 @@ async def uses_otel(environment: Environment, directory: Path) -> None:
 async def uses_search(environment: Environment, directory: Path) -> None:
     async with serves(environment, write_config(directory, {"up": fake()}, meta_tools=True)) as client:
         async with asyncio.timeout(PATIENCE):
-            while "- up__add(" not in await client.text("hub_search", {"query": "sums of two figures"}):
+            while "- up__sleep(" not in await client.text("hub_search", {"query": "take a nap"}):
                 pass
 
 

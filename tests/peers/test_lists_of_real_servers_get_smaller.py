@@ -67,7 +67,7 @@ async def test_compact_schemas_of_real_tools_accept_and_refuse_the_same(tools: l
     assert decided > 10_000
 
 
-async def test_a_hub_that_is_asked_to_lists_them_smaller_and_loses_no_argument(
+async def test_a_hub_with_short_descriptions_and_compact_schemas_loses_no_argument(
     tools: list[Json], tmp_path: Path
 ) -> None:
     small = await _listed(tmp_path, descriptions="first_sentence", schemas="compact")

@@ -18,6 +18,7 @@ _EXECUTOR = "library/test_executor.py"
 _DEFAULTS = "config/discovery/test_defaults_reach_everything.py"
 _LANGCHAIN = "doors/test_langchain.py::test_tools_are_those_of_langchain_in_both_directions"
 _TOOL_CLASSES = "servers/local/test_tool_classes.py"
+_TOOL_SETS = "library/test_tool_sets.py"
 _TOOL_SYSTEM = "library/test_tool_system.py"
 _FALLBACK = "policy/tries/test_fallback.py"
 _FILES = "servers/builtins/test_files.py"
@@ -304,14 +305,14 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-7": (
         f"{_FOLDERS}::test_tool_sets_of_the_file_come_first_and_profiles_may_use_those_of_the_folder",
-        f"{_TOOL_SYSTEM}::test_a_tool_set_keeps_its_order_and_says_what_is_missing",
+        f"{_TOOL_SETS}::test_a_tool_set_keeps_its_order_and_says_what_is_missing",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
         f"{_SERVED}::test_a_member_that_no_server_lists_fails_check_and_is_a_warning_in_serve",
         f"{_EXAMPLES}::test_the_files_of_the_tool_system_are_those_of_its_document",
     ),
     "A002-8": (
-        f"{_TOOL_SYSTEM}::test_a_profile_is_its_tool_sets_and_then_its_tools_each_once",
-        f"{_TOOL_SYSTEM}::test_a_profile_includes_tools_by_their_tags",
+        f"{_TOOL_SETS}::test_a_profile_is_its_tool_sets_and_then_its_tools_each_once",
+        f"{_TOOL_SETS}::test_a_profile_includes_tools_by_their_tags",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
         "downstream/network/test_profiles_of_principals.py::test_a_principals_lists_are_those_of_a_hub_that_serves_only_its_profile",
     ),
@@ -369,7 +370,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         _REQUIREMENTS,
     ),
     "A002-20": (
-        f"{_TOOL_SYSTEM}::test_every_interface_of_a_neighbouring_module_is_used",
+        f"{_TOOL_SETS}::test_every_interface_of_a_neighbouring_module_is_used",
         "library/formats/test_formats.py::test_a_model_client_that_raises_counts_as_without_function_calling",
     ),
     "A002-21": (

@@ -18,7 +18,7 @@ from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC, ToolGroupSettings
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
-from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers
+from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers, own_tools
 from mcp_hub.policy import Policy
 from mcp_hub.policy.access import GroupPolicy
 from mcp_hub.security.private_files import PendingWrites, PrivateDirectory
@@ -360,9 +360,9 @@ class Groups:
             self._chosen,
             self._members,
             everything=self._everything,
-            meta_tools=self._config.meta_tools,
+            own_tools=(own := own_tools(self._config)),
         )
-        self.in_use = self.in_use or bool(groups or self._removed or self._config.meta_tools)
+        self.in_use = self.in_use or bool(groups or self._removed or own)
         if groups or self._removed:
             self._ruled(self._rule)
 

@@ -6,15 +6,16 @@ Lists and calls use the same object.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from mcp_hub.catalog import OWN, Catalog, CatalogEntry, Route
 from mcp_hub.catalog.token_estimate import estimate_tokens
-from mcp_hub.config.models import Server
+from mcp_hub.config.models import Config, Server
 from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.observability.stalls import finished
+from mcp_hub.policy.confirm import CODE_MODE
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.selection import matches_tool
 from mcp_hub.protocol.frames import encode
@@ -29,6 +30,7 @@ Json = dict[str, Any]
 RESET: Final = "reset_equipped_tools"
 SEARCH: Final = "hub_search"
 CALL: Final = "hub_call"
+RUN: Final = "hub_run"
 
 MAX_FOUND: Final = 50
 """The most tools in one answer of `hub_search`."""
@@ -56,8 +58,26 @@ _CALL_TEXT: Final = (
 )
 
 
-def definitions(groups: Sequence[ToolGroupSettings], meta_tools: bool, catalog: Catalog | None = None) -> list[Json]:
-    """Returns the definitions of the meta tools for a caller that may know about these groups.
+_RUN_TEXT: Final = (
+    "Runs a Python program that calls tools, and returns what it prints and the value of its last expression. Only "
+    "that reaches you, so filter and combine results in it. Tools are async functions of their names: `files = await "
+    "fs__list(path='/')`; for other names `await call_tool('name', {...})`; several at once by `asyncio.gather`. JSON "
+    "results are values. A call that fails raises RuntimeError('code: text'). asyncio, datetime, json, math and re are "
+    "imported; there are no files, no network and no other packages. hub_search with detail: signature says which "
+    "tools there are."
+)
+
+
+def own_tools(config: Config) -> frozenset[str]:
+    """Returns the names of the hub's own tools, but the one of groups, that everybody is listed."""
+    names = {SEARCH, CALL} if config.meta_tools else set()
+    return frozenset(names | ({SEARCH, RUN} if CODE_MODE.of(config).enabled else set()))
+
+
+def definitions(
+    groups: Sequence[ToolGroupSettings], tools: Collection[str] = (), catalog: Catalog | None = None
+) -> list[Json]:
+    """Returns the definitions of `tools` of the hub's own, and of the one that switches `groups` if there are any.
 
     That of `hub_search` says what is in `catalog`, all that the caller may see.
     """
@@ -67,7 +87,7 @@ def definitions(groups: Sequence[ToolGroupSettings], meta_tools: bool, catalog: 
             group.name: {"type": "boolean", "default": False, "description": group.description} for group in groups
         }
         found.append(_tool(RESET, _RESET_TEXT, switches, idempotent=True))
-    if meta_tools:
+    if SEARCH in tools:
         query = {
             "query": {"type": "string", "maxLength": MAX_QUERY, "description": "what the tool does, or its name"},
             "server": {"type": "string", "description": "only tools of this server"},
@@ -79,6 +99,10 @@ def definitions(groups: Sequence[ToolGroupSettings], meta_tools: bool, catalog: 
         }
         text = _SEARCH_TEXT if catalog is None else f"{_SEARCH_TEXT} {contents_of(catalog)}".rstrip()
         found.append(_tool(SEARCH, text, query, ("query",), reads=True, idempotent=True))
+    if RUN in tools:
+        code = {"code": {"type": "string", "description": "the program"}}
+        found.append(_tool(RUN, _RUN_TEXT, code, ("code",)))
+    if CALL in tools:
         target = {
             "tool": {"type": "string", "description": "the name of the tool"},
             "arguments": {"type": "object", "description": "its arguments"},
@@ -204,21 +228,21 @@ class ActiveGroups:
         members: GroupMembers,
         *,
         everything: bool,
-        meta_tools: bool,
+        own_tools: Collection[str] = (),
     ) -> None:
         self.groups = groups
         self.members = members
         self._defaults = defaults
         self._chosen = chosen
         self._everything = everything
-        self._meta_tools = meta_tools
+        self._own_tools = own_tools
         self._views: WeakKeyDictionary[Catalog, OrderedDict[tuple[frozenset[str], bool], Catalog]] = WeakKeyDictionary()
         self._shown: WeakKeyDictionary[Catalog, tuple[ToolGroupSettings, ...]] = WeakKeyDictionary()
 
     @property
     def own_names(self) -> frozenset[str]:
         """The names of the meta tools that some caller has."""
-        return frozenset(one["name"] for one in definitions(tuple(self.groups.values()), self._meta_tools))
+        return frozenset(one["name"] for one in definitions(tuple(self.groups.values()), self._own_tools))
 
     def active(self, caller: Hashable | None) -> frozenset[str]:
         """Returns the groups that are active for a caller."""
@@ -273,7 +297,7 @@ class ActiveGroups:
             return not names or not active.isdisjoint(names)
 
         shown = yield from self._showing(whole, restricted)
-        own = [made_entry(wire) for wire in definitions(shown, self._meta_tools, whole)]
+        own = [made_entry(wire) for wire in definitions(shown, self._own_tools, whole)]
         made = yield from whole.viewing(listed, self.members.gone, own)
         views = self._views.setdefault(whole, OrderedDict())
         views[active, restricted] = made

@@ -31,7 +31,7 @@ MAX_INDEXES: Final = 32
 """Catalogs whose index is kept; of more, the one unused longest is made again when it is searched."""
 PART: Final = 500
 """Tools that the process gets in one request."""
-COMPARE_WAIT: Final = 0.25
+COMPARE_WAIT: Final = 1.0
 """Seconds for one comparison; without it a query is answered from words alone."""
 PREPARE_WAIT: Final = 60.0
 """Seconds for the vectors of one part."""

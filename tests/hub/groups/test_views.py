@@ -35,7 +35,9 @@ def catalog() -> Catalog:
 def active_groups(*, on: bool, meta_tools: bool = False) -> tuple[ActiveGroups, CountedMembers]:
     members = CountedMembers([GROUP], [], {"a": Server(id="a", transport="stdio", command="x", namespace="a")})
     groups = {"g": GROUP}
-    return ActiveGroups(groups, {"g": on}, {}, members, everything=True, meta_tools=meta_tools), members
+    return ActiveGroups(
+        groups, {"g": on}, {}, members, everything=True, own_tools=("hub_search", "hub_call") if meta_tools else ()
+    ), members
 
 
 def test_a_view_is_prepared_in_steps_and_then_found_ready() -> None:

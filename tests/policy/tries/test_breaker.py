@@ -93,7 +93,7 @@ async def test_an_inconclusive_probe_lets_the_next_call_probe(error: BaseExcepti
     assert policy.state("a") is CircuitState.CLOSED
 
 
-async def test_of_many_concurrent_calls_one_is_the_probe() -> None:
+async def test_only_one_of_many_concurrent_calls_is_the_probe() -> None:
     clock = Clock()
     policy = breaker(clock, 1)
     await outcome(policy, LOST)

@@ -233,7 +233,7 @@ async def test_an_entry_says_how_many_questions_a_call_may_ask(place: Place, era
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_of_too_many_questions_at_once_none_is_asked(place: Place, era: str) -> None:
+async def test_none_of_too_many_questions_at_once_is_asked(place: Place, era: str) -> None:
     person = Person("Ada")
     async with place.client(era, person) as client:
         assert await said(client, "modern__at_once", count=4) == -32600

@@ -1,0 +1,333 @@
+"""Code mode: a model's program calls tools, and only what it returns and prints reaches the model.
+
+Each call in it is an ordinary call of the same caller, with all rules and a record of its own. The program itself runs
+in another process (`servers/program_runner.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from keyword import iskeyword
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
+
+from mcp_hub.catalog import OWN, Catalog, Route
+from mcp_hub.config.extras import missing
+from mcp_hub.errors import (
+    CallError,
+    DeadlineExceeded,
+    InvalidParameters,
+    Overloaded,
+    ProtocolError,
+    ResultTooLarge,
+    ServerUnavailable,
+)
+from mcp_hub.hub.groups.active_groups import RUN, SEARCH
+from mcp_hub.observability.stalls import in_thread
+from mcp_hub.policy import Call, Json
+from mcp_hub.policy.confirm import CodeModeSettings
+from mcp_hub.policy.deadline import TimeLimit
+from mcp_hub.protocol.frames import encode, weighs_more
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.questions import CallQuestions
+from mcp_hub.text import printable
+from mcp_hub.upstream import Upstream
+
+MAX_CODE: Final = 100_000
+"""Characters of a program."""
+MAX_ANSWER: Final = 256 * 1024
+"""Bytes of what a program returns."""
+MAX_RUNS: Final = 8
+"""Programs that run at the same time."""
+END_WAIT: Final = 5.0
+"""Seconds for a program to end after its run has."""
+BLOCK: Final = "mcp-hub/block"
+"""Key of the object that stands for an image, a sound or a resource in a program: its number."""
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_IDENTIFIER: Final = re.compile(r"\W", re.ASCII)
+
+Find = Callable[[str], Awaitable[Route]]
+"""Returns the route of a tool for the caller of a run. Raises UnknownName."""
+Act = Callable[[Call], Awaitable[Json]]
+
+
+class CodeRuns:
+    """The programs of one hub.
+
+    Args:
+        next_label: Returns the id of a run in the records.
+    """
+
+    def __init__(self, next_label: Callable[[], str]) -> None:
+        self._next_label = next_label
+        self._running = 0
+        self._identifiers: WeakKeyDictionary[Catalog, dict[str, str]] = WeakKeyDictionary()
+
+    async def run(
+        self,
+        call: Call,
+        settings: CodeModeSettings,
+        catalog: Catalog,
+        start: Callable[[], Upstream],
+        find: Find,
+        act: Act,
+    ) -> Json:
+        """Returns what a program returned and printed, as the result of `call`.
+
+        Args:
+            call: The call of `hub_run`.
+            settings: The bounds of a program.
+            catalog: The tools that its caller may see.
+            start: Returns the process that runs programs, started with its first use.
+            find: Finds a tool by its name.
+            act: Executes one call of a tool.
+
+        Raises:
+            CallError: The program cannot be run, or did not end in time.
+        """
+        code = _code_in(call)
+        if (lacking := missing("code_mode")) is not None:
+            raise ServerUnavailable(f"{RUN}: {lacking}", executed=False)
+        if self._running >= MAX_RUNS:
+            raise Overloaded(f"{MAX_RUNS} programs run already; try again later.", retry_after=1.0, executed=False)
+        call.label = call.label or self._next_label()
+        limit = TimeLimit(settings.seconds)
+        self._running += 1
+        try:
+            with limit:
+                call.deadlines.append(limit)
+                run = _Run(start(), act, call, settings, find)
+                return await run.result(code, self._names(code, catalog))
+        except TimeoutError:
+            if not limit.expired:
+                raise
+            text = f"The program did not end within {settings.seconds:g} s (setting: code_mode.seconds)."
+            raise DeadlineExceeded(text) from None
+        finally:
+            self._running -= 1
+
+    def _names(self, code: str, catalog: Catalog) -> dict[str, tuple[str, list[str]]]:
+        """Returns the tools whose names are in a program, by identifier: (name, parameters, required first)."""
+        known = self._identifiers.get(catalog)
+        if known is None:
+            known = self._identifiers[catalog] = {}
+            for name in catalog.names(TOOLS):
+                known.setdefault(identifier_of(name), name)
+        found = {}
+        for word in dict.fromkeys(_IDENTIFIER.findall(code)):
+            tool = SEARCH if word == SEARCH else known.get(word)
+            if tool is not None:
+                found[word] = (tool, ["query"] if word == SEARCH else _parameters(catalog.entry(TOOLS, tool) or {}))
+        return found
+
+
+class _Run:
+    """One program."""
+
+    def __init__(self, process: Upstream, act: Act, call: Call, settings: CodeModeSettings, find: Find) -> None:
+        self._process = process
+        self._act = act
+        self._call = call
+        self._settings = settings
+        self._find = find
+        self._id = str(call.label)
+        self._made = 0
+        self._ended = 0
+        self._blocks: list[Json] = []
+
+    async def result(self, code: str, names: Mapping[str, tuple[str, list[str]]]) -> Json:
+        calls: set[asyncio.Task[None]] = set()
+        try:
+            limits = {"seconds": self._settings.seconds, "memory": self._settings.memory}
+            await self._ask("start", code=code, names=names, **limits)
+            while "calls" in (news := json.loads(await self._ask("follow"))):
+                for one in news["calls"]:
+                    task = asyncio.get_running_loop().create_task(self._answer(one))
+                    calls.add(task)
+                    task.add_done_callback(calls.discard)
+            return await self._ending(news)
+        finally:
+            # A program must not outlive its call, and no call in it the program.
+            await asyncio.shield(self._end(calls))
+
+    async def _end(self, calls: set[asyncio.Task[None]]) -> None:
+        for task in calls:
+            task.cancel()
+        try:
+            async with asyncio.timeout(END_WAIT):
+                await self._ask("end")
+        except (CallError, ProtocolError, TimeoutError):
+            pass  # the process is gone, and the program with it
+
+    async def _ask(self, tool: str, **arguments: Any) -> str:
+        params = {"name": tool, "arguments": {"run": self._id, **arguments}}
+        answered = await self._process.request(TOOLS.act_method, params)
+        content = answered.result.get("content") or [{}]
+        text = str(content[0].get("text", ""))
+        if answered.result.get("isError"):
+            raise ServerUnavailable("The process that runs programs has failed; its log says why.")
+        return text
+
+    # --- calls of the program ----------------------------------------------------------------------------------
+
+    async def _answer(self, asked: Json) -> None:
+        try:
+            given = {"value": self._value(await self._called(asked["tool"], asked["arguments"]))}
+        except _ToolError as error:
+            given = {"error": str(error)}
+        self._ended += 1
+        if self._call.on_progress is not None:
+            self._call.on_progress({"progress": self._ended, "message": printable(asked["tool"], 200)})
+        await self._ask("answer", number=asked["number"], **given)
+
+    async def _called(self, name: str, arguments: Json) -> Json:
+        """Returns the result of one call of the program. Raises _ToolError."""
+        self._made += 1
+        if self._made > self._settings.calls:
+            raise _ToolError(f"overloaded: a program makes at most {self._settings.calls} calls (code_mode.calls)")
+        call = self._call
+        try:
+            route = await self._find(name)
+            if route.upstream == OWN and route.name != SEARCH:
+                raise _ToolError(f"invalid_parameters: a program calls tools by their names, not by {name}")
+            inner = replace(
+                call,
+                exposed=name,
+                route=route,
+                params={"name": route.name, "arguments": arguments},
+                on_progress=None,
+                notes=[],
+                attempts=0,
+                questions=CallQuestions(),
+                label=f"{self._id}.{self._made}",
+                within=RUN,
+                confirmed=False,
+            )
+            result = await self._act(inner)
+        except CallError as error:
+            raise _ToolError(f"{error.code}: {error.message}") from None
+        except ProtocolError as error:
+            raise _ToolError(f"{error.code}: {error.message}") from None
+        except TimeoutError:
+            raise _ToolError("timeout: the call took longer than its deadline") from None
+        if result.get("isError") is True:
+            facts = (result.get("_meta") or {}).get("mcp-hub/error")
+            code = facts["code"] if isinstance(facts, dict) and "code" in facts else "tool_error"
+            raise _ToolError(f"{code}: {_texts(result)}")
+        return result
+
+    def _value(self, result: Json) -> Any:
+        """Returns the result of a tool as a program sees it.
+
+        That is `structuredContent`; else the value of a single JSON text; else the text. Other blocks are objects that
+        stand for them, which a program can return.
+        """
+        structured = result.get("structuredContent")
+        blocks = result.get("content")
+        blocks = [one for one in blocks if isinstance(one, dict)] if isinstance(blocks, list) else []
+        others = [self._handle(one) for one in blocks if one.get("type") != "text"]
+        if structured is not None:
+            wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
+            value = structured["result"] if wrapped else structured
+        else:
+            texts = [str(one.get("text", "")) for one in blocks if one.get("type") == "text"]
+            value = _parsed(texts[0]) if len(texts) == 1 else "\n".join(texts) if texts else None
+        if not others:
+            return value
+        return others[0] if value is None and len(others) == 1 else [*([value] if value is not None else []), *others]
+
+    def _handle(self, block: Json) -> Json:
+        self._blocks.append(block)
+        shown = {key: block[key] for key in ("type", "mimeType", "uri", "name") if isinstance(block.get(key), str)}
+        return {BLOCK: len(self._blocks) - 1, **shown}
+
+    # --- the end -----------------------------------------------------------------------------------------------
+
+    async def _ending(self, news: Json) -> Json:
+        if news.get("busy"):
+            raise Overloaded("All workers for programs are busy; try again later.", retry_after=1.0, executed=False)
+        printed = str(news.get("printed") or "")
+        texts = [printed.rstrip("\n")] if printed.strip() else []
+        if "error" in news:
+            made = f"Calls of tools until then: {self._made}."
+            return {"content": [_text("\n".join([*texts, str(news["error"]).rstrip(), made]))], "isError": True}
+        value, blocks = news.get("value"), []
+        if value is not None:
+            shown = await in_thread(_written, value) if weighs_more(value) else _written(value)
+            if len(shown) > MAX_ANSWER:
+                text = f"The program returned {len(shown):,} bytes; it may return {MAX_ANSWER:,}. Return less of it."
+                raise ResultTooLarge(text)
+            texts.append(shown)
+            numbers = dict.fromkeys(_handles(value))
+            blocks = [self._blocks[one] for one in numbers if one < len(self._blocks)]
+        return {"content": [_text("\n".join(texts) or "The program returned nothing."), *blocks]}
+
+
+class _ToolError(Exception):
+    """A call of a program failed; the text is what the program catches."""
+
+
+def identifier_of(name: str) -> str:
+    """Returns the name under which a program calls a tool: with `_` for every character that no identifier has."""
+    found = _NO_IDENTIFIER.sub("_", name)
+    return f"_{found}" if not found or found[0].isdigit() or iskeyword(found) else found
+
+
+def _code_in(call: Call) -> str:
+    arguments = call.params.get("arguments") or {}
+    code = arguments.get("code")
+    if not isinstance(code, str) or not code.strip() or len(code) > MAX_CODE or set(arguments) - {"code"}:
+        raise InvalidParameters(f"{RUN} needs 'code' alone, a program of at most {MAX_CODE:,} characters.")
+    return code
+
+
+def _parameters(wire: Json) -> list[str]:
+    schema = wire.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    required = schema.get("required") if isinstance(schema, dict) else None
+    first = [one for one in required if isinstance(one, str)] if isinstance(required, list) else []
+    return list(dict.fromkeys([*first, *(properties if isinstance(properties, dict) else ())]))
+
+
+def _parsed(text: str) -> Any:
+    """Returns the value of a JSON text, or the text."""
+    if text[:1] not in ("{", "["):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _texts(result: Json) -> str:
+    blocks = result.get("content")
+    found = [str(one.get("text")) for one in blocks if isinstance(one, dict) and "text" in one] if blocks else []
+    return "\n".join(found)[:4000]
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else encode(value).decode("utf-8", "replace")
+
+
+def _handles(value: Any) -> list[int]:
+    """Returns the numbers of the blocks that a value has."""
+    found: list[int] = []
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if isinstance(number := one.get(BLOCK), int) and number >= 0:
+                found.append(number)
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return sorted(found)

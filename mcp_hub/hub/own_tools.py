@@ -1,0 +1,100 @@
+"""The calls that the hub itself answers: of its own tools, and of results that are read in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from mcp_hub.catalog import OWN, Catalog, Route
+from mcp_hub.hub.catalogs import Catalogs
+from mcp_hub.hub.generations import Generation, SharedServices
+from mcp_hub.policy import Call, Json, unknown_name
+from mcp_hub.policy.confirm import CODE_MODE
+from mcp_hub.protocol.kinds import RESOURCES, TOOLS
+
+if TYPE_CHECKING:
+    from mcp_hub.hub.code_runs import CodeRuns
+    from mcp_hub.hub.groups import Groups
+    from mcp_hub.hub.groups.tool_search import ToolSearch
+    from mcp_hub.upstream import Upstream
+
+CODE_RUN: Final = Route(OWN, TOOLS, "hub_run")
+
+Act = Callable[[Call], Awaitable[Json]]
+FindTool = Callable[[str], Awaitable[Route]]
+"""Returns the route of a tool for one caller. Raises UnknownName."""
+
+
+class OwnTools:
+    """Answers the calls of one hub's own tools. `now()` returns the generation in force."""
+
+    def __init__(self, services: SharedServices, catalogs: Catalogs, now: Callable[[], Generation]) -> None:
+        self._services = services
+        self._catalogs = catalogs
+        self._now = now
+        self._search: ToolSearch | None = None
+        self._runs: CodeRuns | None = None
+
+    async def call(self, call: Call, groups: Callable[[], Groups], find: FindTool, act: Act) -> Json:
+        """Returns the result of one call. Raises CallError and ProtocolError.
+
+        Args:
+            call: A call of one of the hub's own tools, or of a page of a long result.
+            groups: Returns the groups of tools.
+            find: Finds a tool that a program names.
+            act: Executes a call that a program makes.
+        """
+        if call.method == TOOLS.act_method:
+            await self._catalogs.settled_for(call.caller)  # the first thing a client does may be a search
+            if call.route == CODE_RUN:
+                return await self._run_code(call, groups().whole_of(call.caller), find, act)
+            from mcp_hub.hub.groups.meta_tools import call_meta_tool
+
+            return await call_meta_tool(groups(), call, self._find)
+        reading = call.method == RESOURCES.act_method
+        page = self._services.long_results.read(call.exposed, call.caller) if reading else None
+        if page is None:
+            raise unknown_name(call.kind, call.exposed, call.era)
+        return page
+
+    async def _run_code(self, call: Call, whole: Catalog, find: FindTool, act: Act) -> Json:
+        if self._runs is None:
+            from mcp_hub.hub.code_runs import CodeRuns
+
+            labels = self._services.labels
+            self._runs = CodeRuns(labels.next_call)
+        generation = self._now()
+        own, used = generation.own, generation.calls
+        used.count += 1  # the process stays until the program has ended
+        try:
+            return await self._runs.run(call, CODE_MODE.of(generation.config), whole, own.programs, find, act)
+        finally:
+            used.count -= 1
+            if used.awaited and not used.count:
+                used.notify()
+
+    async def _find(self, catalog: Catalog, query: str) -> list[str]:
+        """Returns the names of the tools of a catalog that fit a query, the best first."""
+        if self._search is None:
+            from mcp_hub.hub.groups.tool_search import ToolSearch
+
+            self._search = ToolSearch(self._meaning, self._services.kept, self._keeps)
+        return await self._search.find(catalog, query)
+
+    def _meaning(self) -> Upstream | None:
+        own = self._now().own
+        return own.meaning()
+
+    def _keeps(self, route: Route) -> bool:
+        """Returns whether a tool may be kept on disk: everybody is offered it, and its server may be cached."""
+        upstream = self._now().upstreams.get(route.upstream)
+        return (
+            upstream is not None
+            and upstream.server.keep_catalog
+            and self._catalogs.everybodys.exposed(route) is not None
+        )
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        if self._search is not None:
+            await self._search.close()

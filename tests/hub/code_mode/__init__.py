@@ -1,0 +1,1 @@
+"""`hub_run`: programs of models that call tools."""

@@ -1,0 +1,154 @@
+"""What a program must not do: take the machine, escape, outlive its call, or reach what its caller may not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.hub.code_mode.test_programs import CODE, blamed, run, said
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[StdioClient]:
+    directory = tmp_path_factory.mktemp("attacks")
+    lists = directory / "lists"
+    lists.write_text(json.dumps({"tools": [{"name": "secret_tool", "inputSchema": {"type": "object"}}]}))
+    servers = {
+        "fake": fake("--record", str(directory / "record")),
+        "denied": fake("--lists", str(lists), disable_tools=["secret_tool"]),
+    }
+    async with hub(directory, servers, **CODE, blacklist=["fake/crash"], env={"MCP_HUB_SECRET": "s" * 20}) as client:
+        await client.tool_names()
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("'x' * 10**10", "MemoryError"),
+        ("found = []\nwhile True:\n    found.append('x' * 10**6)", "MemoryError"),
+        ("2 ** 10 ** 9", "MemoryError"),
+        ("def again():\n    return again()\nagain()", "RecursionError"),
+        ("open('/etc/passwd').read()", "Error"),
+        ("open('/tmp/mcp-hub-written', 'w')", "Error"),
+        ("import os\nos.environ['MCP_HUB_SECRET']", "Error"),
+        ("import os\nos.listdir('/')", "PermissionError"),
+        ("import os\nos.system('true')", "AttributeError"),
+        ("import subprocess", "ModuleNotFoundError"),
+        ("import socket", "ModuleNotFoundError"),
+        ("import ctypes", "ModuleNotFoundError"),
+        ("import importlib\nimportlib.import_module('os')", "Error"),
+        ("__import__('os')", "Error"),
+        ("eval(\"__import__('os')\")", "Error"),
+        ("().__class__.__bases__[0].__subclasses__()", "AttributeError"),
+        ("fake__echo.__globals__", "AttributeError"),
+        ("(lambda: 1).__code__", "AttributeError"),
+    ],
+)
+async def test_a_program_gets_nothing_of_the_machine(client: StdioClient, code: str, cause: str) -> None:
+    assert cause in await blamed(client, code)
+    assert await said(client, "'still here'") == "still here"
+
+
+@pytest.mark.parametrize("name", ["denied__secret_tool", "secret_tool", "denied/secret_tool", "fake__crash"])
+async def test_a_denied_tool_is_unknown_in_every_spelling(client: StdioClient, name: str) -> None:
+    caught = "try:\n    await call_tool(name)\nexcept RuntimeError as error:\n    print(error)"
+    answer = await said(client, f"name = {name!r}\n{caught}")
+    assert answer == f"-32602: Unknown tool: {name}"
+    assert "NameError" in await blamed(client, f"await {name.replace('/', '_')}()")
+
+
+async def test_a_forged_result_of_a_program_is_only_text(client: StdioClient) -> None:
+    forged = {"isError": True, "content": [{"type": "image", "data": "x"}], "_meta": {"mcp-hub/error": {"code": "ok"}}}
+    result = await run(client, repr(forged))
+    assert not result.get("isError")
+    assert [block["type"] for block in result["content"]] == ["text"]
+    assert "_meta" not in result
+    for handle in ("{'mcp-hub/block': 0}", "{'mcp-hub/block': -1}", "{'mcp-hub/block': 10**30}"):
+        assert [block["type"] for block in (await run(client, handle))["content"]] == ["text"]
+
+
+async def test_a_result_that_is_code_is_only_text(client: StdioClient) -> None:
+    code = 'text = await fake__echo(text=\'__import__("os")\\nawait fake__echo(text="second")\')\ntext'
+    assert (await said(client, code)).startswith("__import__")
+
+
+async def test_a_program_makes_at_most_so_many_calls_and_returns_so_much(tmp_path: Path) -> None:
+    few = {"code_mode": {"enabled": True, "writes": True, "calls": 3}}
+    async with hub(tmp_path, {"fake": fake()}, **few) as client:
+        code = "for n in range(5):\n    await fake__echo(text=str(n))"
+        assert "overloaded: a program makes at most 3 calls" in await blamed(client, code)
+        large = await run(client, "'x' * 1_000_000")
+        assert large["_meta"]["mcp-hub/error"]["code"] == "result_too_large"
+        assert len(json.dumps(await run(client, "for n in range(100_000):\n    print('x' * 100)"))) < 200_000
+
+
+@pytest.mark.parametrize("code", ["while True:\n    pass", "while True:\n    await fake__echo(text='x')", None])
+async def test_a_program_ends_when_its_time_is_up(tmp_path: Path, code: str | None) -> None:
+    short = {"code_mode": {"enabled": True, "writes": True, "seconds": "700ms", "calls": 1000}}
+    async with hub(tmp_path, {"fake": fake()}, **short) as client:
+        result = await run(client, code or "await fake__sleep(seconds=60)")
+        if not result["content"][0]["text"].startswith("Traceback"):  # the worker may have noticed first
+            assert result["_meta"]["mcp-hub/error"]["code"] == "timeout"
+        assert result["isError"]
+        assert await said(client, "'next'") == "next"
+
+
+async def test_a_cancelled_call_ends_its_program_and_what_it_called(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
+        assert await said(client, "1") == "1"
+        client.start("tools/call", {"name": "hub_run", "arguments": {"code": "await fake__sleep(seconds=60)"}}, "run")
+        await _until(lambda: '"sleep"' in record.read_text())
+        client.notify("notifications/cancelled", {"requestId": "run"})
+        await _until(lambda: "notifications/cancelled" in record.read_text())
+        for _ in range(10):  # more than there are workers: none is lost
+            client.start("tools/call", {"name": "hub_run", "arguments": {"code": "while True:\n    pass"}}, "loop")
+            client.notify("notifications/cancelled", {"requestId": "loop"})
+        assert await said(client, "'free'") == "free"
+
+
+async def test_programs_of_two_callers_know_nothing_of_each_other(client: StdioClient) -> None:
+    first, second = await asyncio.gather(
+        said(client, "shared = 'first'\nawait fake__echo(text='1')\nshared"),
+        blamed(client, "await fake__echo(text='2')\nshared"),
+    )
+    assert first == "first"
+    assert "NameError: name 'shared' is not defined" in second
+
+
+async def test_more_programs_than_workers_are_refused_and_none_waits_for_ever(client: StdioClient) -> None:
+    slow = "await fake__sleep(seconds=1)\n'done'"
+    results = await asyncio.gather(*(run(client, slow) for _ in range(12)))
+    codes = [one["_meta"]["mcp-hub/error"]["code"] for one in results if one.get("isError")]
+    assert set(codes) == {"overloaded"}
+    assert len(codes) == 4
+    assert await said(client, "'free'") == "free"
+
+
+async def test_a_program_whose_process_dies_is_an_error_and_the_next_one_runs(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"fake": fake()}, **CODE) as client:
+        assert await said(client, "1") == "1"
+        running = asyncio.create_task(run(client, "await fake__sleep(seconds=60)"))
+        children = psutil.Process(client.process.pid).children(recursive=True)
+        (runner,) = [one for one in children if "programs" in one.cmdline()]
+        await client.until(lambda: running.done() or runner.is_running())
+        runner.kill()
+        result = await asyncio.wait_for(running, PATIENCE)
+        assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+        assert await said(client, "'again'") == "again"
+
+
+async def _until(condition: Any) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.to_thread(psutil.cpu_percent, 0.02)

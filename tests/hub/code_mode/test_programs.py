@@ -1,0 +1,213 @@
+"""A program calls tools as its client does, and only what it returns and prints comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import types
+
+from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.hub.test_over_a_network import network_hub, sdk
+from tests.policy.access.test_a_person_is_asked_first import Person, did
+from tests.policy.tries.counted import counting
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),  # of the handshake era
+]
+
+CODE: dict[str, Any] = {"code_mode": {"enabled": True, "writes": True}}
+ERAS = ("handshake", "modern")
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+@pytest.fixture(scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[StdioClient]:
+    directory = tmp_path_factory.mktemp("programs")
+    tools = directory / "tools"
+    tools.mkdir()
+    (tools / "shapes.py").write_text(
+        "from mcp_hub import tool\n\n"
+        "@tool\ndef numbers(count: int, start: int = 0) -> list[int]:\n    return list(range(start, start + count))\n\n"
+        "@tool\ndef facts() -> dict:\n    return {'name': 'ada', 'age': 36}\n\n"
+        "from mcp_hub.servers.local.tool_results import ToolResult\n\n"
+        "@tool\ndef picture() -> ToolResult:\n"
+        f"    image = {{'type': 'image', 'data': '{PIXEL}', 'mimeType': 'image/png'}}\n"
+        "    return ToolResult([image])\n"
+    )
+    servers = {
+        "fake": fake(),
+        "denied": fake(disable_tools=["echo"]),
+        "files": counting(directory),
+    }
+    root = {**CODE, "tools_dir": str(tools), "call_log": {"file": str(directory / "calls.jsonl")}}
+    async with hub(directory, servers, **root) as client:
+        client.directory = directory  # type: ignore[attr-defined]
+        await client.tool_names()
+        yield client
+
+
+async def run(client: StdioClient, code: str) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE):
+        return await client.call("hub_run", {"code": code})
+
+
+async def said(client: StdioClient, code: str) -> str:
+    result = await run(client, code)
+    assert not result.get("isError"), result
+    return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
+
+
+async def blamed(client: StdioClient, code: str) -> str:
+    result = await run(client, code)
+    assert result["isError"], result
+    return str(result["content"][0]["text"])
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        ("await fake__echo(text='hi')", "hi"),
+        ("await fake__echo('positional')", "positional"),
+        ("await call_tool('fake__echo', {'text': 'by name'})", "by name"),
+        ("await local__numbers(3)", "[0,1,2]"),
+        ("await local__numbers(count=2, start=5)", "[5,6]"),
+        ("(await local__facts())['age'] + 1", "37"),
+        ("print('a')\nprint('b')", "a\nb"),
+        ("print('printed')\n'value'", "printed\nvalue"),
+        ("x = 1", "The program returned nothing."),
+        ("[math.floor(1.5), json.dumps({'a': 1}), (1, 2), {'k': {3}}]", '[1,"{\\"a\\": 1}",[1,2],{"k":[3]}]'),
+        ("sum(await asyncio.gather(*[local__add_up(n) for n in range(3)]))", None),
+        ("len(await asyncio.gather(*[fake__echo(text=str(n)) for n in range(10)]))", "10"),
+    ],
+)
+async def test_a_program_returns_what_it_computes_from_results(
+    client: StdioClient, code: str, answer: str | None
+) -> None:
+    if answer is None:
+        assert "NameError: name 'local__add_up' is not defined" in await blamed(client, code)
+    else:
+        assert await said(client, code) == answer
+
+
+async def test_calls_that_do_not_wait_for_each_other_overlap(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"slow": fake()}, **CODE) as client:
+        together = "await asyncio.gather(*[slow__sleep(seconds=1.0) for _ in range(20)])\nlen('done')"
+        assert await said(client, f"started = datetime.datetime.now()\n{together}\n"
+                          "(datetime.datetime.now() - started).total_seconds() < 10") == "true"  # fmt: skip
+
+
+async def test_an_error_is_an_exception_with_the_hubs_code_that_a_program_can_catch(client: StdioClient) -> None:
+    code = (
+        "found = []\n"
+        "tried = [('fake__echo', {'text': [1]}), ('fake__crash', {}), ('no__tool', {}), ('denied__echo', {})]\n"
+        "for name, arguments in tried:\n"
+        "    try:\n        await call_tool(name, arguments)\n"
+        "    except RuntimeError as error:\n        found.append(str(error).split(':')[0])\n"
+        "found"
+    )
+    assert json.loads(await said(client, code)) == ["invalid_parameters", "server_unavailable", "-32602", "-32602"]
+
+
+async def test_an_uncaught_error_names_its_line_and_its_cause(client: StdioClient) -> None:
+    text = await blamed(client, "a = 1\nb = await fake__fail()\nb")
+    assert "line 2" in text
+    assert "RuntimeError" in text
+    assert "Calls of tools until then: 1." in text
+    assert "line 1" in await blamed(client, "x = = 2")
+
+
+async def test_images_stay_away_from_the_model_unless_they_are_returned(client: StdioClient) -> None:
+    kept = await run(client, "image = await local__picture()\nimage['type']")
+    assert [block["type"] for block in kept["content"]] == ["text"]
+    assert PIXEL not in json.dumps(kept)
+    returned = await run(client, "[await local__picture()]")
+    assert [block["type"] for block in returned["content"]] == ["text", "image"]
+    assert returned["content"][1]["data"] == PIXEL
+
+
+async def test_each_call_of_a_program_is_recorded_with_the_id_of_the_run(client: StdioClient) -> None:
+    await said(client, "await fake__echo(text='first recorded')\nawait fake__echo(text='second recorded')")
+    log = client.directory / "calls.jsonl"  # type: ignore[attr-defined]
+
+    def records() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    await client.until(lambda: any("second recorded" in str(one.get("arguments", {}).get("code")) for one in records()))
+    found = records()
+    (whole,) = [one for one in found if one["tool"] == "hub_run" and "second recorded" in str(one["arguments"])]
+    inner = [one["id"] for one in found if str(one["id"]).startswith(f"{whole['id']}.")]
+    assert inner == [f"{whole['id']}.1", f"{whole['id']}.2"]
+
+
+async def test_a_program_may_search_and_may_not_run_programs(client: StdioClient) -> None:
+    assert "fake__echo(" in await said(client, "await hub_search(query='echo', detail='signature')")
+    assert "invalid_parameters" in await blamed(client, "await call_tool('hub_run', {'code': '1'})")
+
+
+async def test_progress_tells_of_the_calls_of_a_program(client: StdioClient) -> None:
+    code = "await fake__echo(text='a')\nawait fake__echo(text='b')"
+    await client.call("hub_run", {"code": code}, _meta={"progressToken": "run"})
+    told = [one["params"] for one in client.notifications if one["method"] == "notifications/progress"]
+    assert [one["progress"] for one in told if one["progressToken"] == "run"] == [1, 2]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_writes_in_a_program_are_confirmed_by_the_person_and_reads_are_not(tmp_path: Path, era: str) -> None:
+    person = Person("once", "no")
+    code = (
+        "await files__read()\nawait files__effect()\n"
+        "try:\n    await files__other()\nexcept RuntimeError as error:\n    print(error)"
+    )
+    async with (
+        network_hub(tmp_path / "hub", {"files": counting(tmp_path)}, code_mode=True) as (_, base),
+        sdk(f"{base}/mcp", era, elicitation_callback=person.elicit) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        result = await client.call_tool("hub_run", {"code": code})
+    assert not result.is_error, result
+    assert isinstance(result.content[0], types.TextContent)
+    assert result.content[0].text.startswith("permission_denied: The person did not allow the call")
+    assert did(tmp_path) == ["read", "effect"]
+    assert ["hub_run" in one.message for one in person.asked] == [True, True]
+
+
+async def test_a_client_that_cannot_be_asked_gets_no_write_by_a_program(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"files": counting(tmp_path)}, code_mode=True) as client:
+        assert await said(client, "await files__read()") == "read done"
+        assert "permission_denied" in await blamed(client, "await files__effect()")
+    assert did(tmp_path) == ["read"]
+
+
+async def test_expose_code_lists_search_and_hub_run_alone(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"fake": fake()}, expose="code", code_mode={"writes": True}) as client:
+        assert await client.tool_names() == ["hub_search", "hub_run"]
+        assert await said(client, "await fake__add(a=1, b=2)") == "3"
+        assert await client.text("fake__echo", {"text": "directly"}) == "directly"
+
+
+async def test_without_code_mode_there_is_no_hub_run(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"fake": fake()}, expose="search") as client:
+        assert "hub_run" not in await client.tool_names()
+        with pytest.raises(Exception, match="Unknown tool"):
+            await client.call("hub_run", {"code": "1"})
+
+
+async def test_nothing_runs_before_the_first_program(tmp_path: Path) -> None:
+    import psutil
+
+    async with hub(tmp_path, {"fake": fake()}, **CODE) as client:
+        await client.tool_names()
+        process = psutil.Process(client.process.pid)
+
+        def runners() -> list[str]:
+            return [one.name() for one in process.children(recursive=True) if "programs" in one.cmdline()]
+
+        assert runners() == []
+        assert await said(client, "1") == "1"
+        assert len(runners()) == 1
