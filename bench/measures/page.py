@@ -26,7 +26,9 @@ RATE = 200
 """Calls a second."""
 WATCHED, SMALL_WATCHED = 60.0, 3.0
 """Seconds."""
-UNWATCHED = 10.0
+UNWATCHED = 20.0
+SETTLE = 10.0
+"""Seconds in which the hub does what it does once for new tools, such as screening them."""
 SERVERS, TOOLS = 10, 500
 LONG_TASK = 50.0
 """Milliseconds from which a browser calls a task long."""
@@ -117,6 +119,7 @@ def measure(cast: Cast) -> None:
         try:
             actor = Actor(running, running.converse())
             request = echo(cast.era, actor.tool("echo"))
+            time.sleep(min(SETTLE, watched))
             _paced(cast, actor, request, " before", min(UNWATCHED, watched))
             pace = Pace(actor.conversation, request)
             before = processes.processor_seconds(running.pids())
