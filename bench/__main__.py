@@ -67,6 +67,7 @@ def options(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--peer", type=_peer, action="append", default=[], metavar="NAME=COMMAND", help=peers)
     parser.add_argument("--repeat", type=int, help="repetitions, of which the median counts")
     parser.add_argument("--seconds", type=float, help="the length of one timed stretch")
+    parser.add_argument("--data", type=Path, help="the directory of the sets that `retrieval` and `context` read")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the directory that is written to")
     parser.add_argument("--name", type=_name, default="latest", help="the name of the files that are written")
     chosen = parser.parse_args(argv)
@@ -83,7 +84,7 @@ def options(argv: list[str] | None = None) -> argparse.Namespace:
 
 def plan(chosen: argparse.Namespace) -> Plan:
     repeat, seconds = (1, 0.1) if chosen.short else (6, 0.8) if chosen.long else (3, 0.4)
-    return Plan(chosen.rows, chosen.repeat or repeat, chosen.seconds or seconds, small=chosen.short)
+    return Plan(chosen.rows, chosen.repeat or repeat, chosen.seconds or seconds, small=chosen.short, data=chosen.data)
 
 
 def scenes(chosen: argparse.Namespace) -> list[Scene]:

@@ -20,7 +20,7 @@ import psutil
 
 from mcp_hub.transport.http1.listening_sockets import connections_possible
 from tests.fakes.client import fake
-from tests.hub.test_over_a_network import network_hub
+from tests.fakes.network import network_hub
 from tests.load.clients import Client, Era, Tally, calling, closed, opened
 from tests.load.slow import slow_clients
 

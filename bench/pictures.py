@@ -1,4 +1,4 @@
-"""The pictures of the documents: commands run in a terminal, drawn as SVG by `scripts/pictures`."""
+"""The pictures of the documents, by `scripts/pictures`: commands in a terminal, drawn as SVG, and the live page."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from pathlib import Path
 from struct import pack
 from termios import TIOCSWINSZ
 from typing import Final
+
+from bench import page_pictures
 
 ROOT: Final = Path(__file__).parents[1]
 PICTURES: Final = ROOT / "docs" / "pictures"
@@ -203,11 +205,17 @@ def draw(scene: Scene, said: str) -> str:
 def main(names: Sequence[str]) -> int:
     """Draws the scenes of these names, without one all of them."""
     known = {scene.name: scene for scene in SCENES}
-    if unknown := [name for name in names if name not in known]:
-        print(f"no such picture: {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
+    of_page = {scene.name: scene for scene in page_pictures.SCENES}
+    if unknown := [name for name in names if name not in known | of_page]:
+        print(f"no such picture: {', '.join(unknown)}; there are {', '.join([*known, *of_page])}", file=sys.stderr)
         return 2
     PICTURES.mkdir(exist_ok=True)
+    wanted = [of_page[name] for name in names or of_page if name in of_page]
+    if wanted:
+        page_pictures.take(wanted, PICTURES)
     for name in names or known:
+        if name not in known:
+            continue
         scene = known[name]
         with home_of(scene) as home:
             for command in scene.before:

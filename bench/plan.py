@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench.client.connection import Lost
 from bench.client.conversation import Conversation
@@ -27,6 +28,8 @@ class Plan:
     repeat: int
     seconds: float
     small: bool = False
+    data: Path | None = None
+    """The directory of what a measure reads."""
 
 
 class Actor:

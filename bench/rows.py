@@ -27,7 +27,8 @@ class Row:
         """The command for a client's transport: `stdio`, `http` or `sse`."""
         if self.name == HUB:
             where = [] if transport == "stdio" else [f"--{transport}", "--port", str(port)]
-            return [*self.command, "serve", "--config", str(config), *where]
+            # The other rows list everything, so the hub does.
+            return [*self.command, "serve", "--config", str(config), "--expose", "all", *where]
         said = {"{config}": str(config), "{transport}": transport, "{port}": str(port), "{era}": era}
         argv = []
         for word in self.command:

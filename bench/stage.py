@@ -85,6 +85,12 @@ class Stage:
         """Where a row keeps what it keeps from one start to the next."""
         return self.directory / row.name
 
+    def environ(self, row: Row) -> dict[str, str]:
+        """The environment of a row, and of commands that are to find it."""
+        kept = self.kept(row)
+        own = {f"XDG_{name}_HOME": str(kept / name.lower()) for name in ("CACHE", "STATE", "CONFIG", "DATA")}
+        return {**os.environ, **own, "NO_COLOR": "1"}
+
     def start(self, row: Row) -> Running:
         """Start a row. Raises Lost when it cannot be reached."""
         return Running(self, row)
@@ -106,13 +112,11 @@ class Running:
             self._spawn(_upstream("stdio", stage.era, stage.tools * stage.upstreams))
 
     def _spawn(self, argv: Sequence[str]) -> None:
-        kept = self.stage.kept(self.row)
-        own = {f"XDG_{name}_HOME": str(kept / name.lower()) for name in ("CACHE", "STATE", "CONFIG", "DATA")}
         with (self.stage.directory / f"{self.row.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
                 argv, stdin=PIPE if self.stage.cell.client == "stdio" else subprocess.DEVNULL,
                 stdout=PIPE if self.stage.cell.client == "stdio" else log, stderr=log, cwd=ROOT,
-                env={**os.environ, **own, "NO_COLOR": "1"}, start_new_session=True,
+                env=self.stage.environ(self.row), start_new_session=True,
             )  # fmt: skip
 
     def converse(self) -> Conversation:

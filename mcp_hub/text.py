@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
@@ -31,6 +32,15 @@ def json_escaped(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else json.dumps(char)[1:-1] for char in text)
+
+
+def new_lines(before: Sequence[str], now: Sequence[str]) -> Sequence[str]:
+    """Returns the lines of `now` that came after those of `before`; both are the last few lines of one text."""
+    for skipped in range(len(before) + 1):
+        kept = before[skipped:]
+        if tuple(now[: len(kept)]) == tuple(kept):
+            return now[len(kept) :]
+    return now
 
 
 CONTROL: Final = "control-characters"

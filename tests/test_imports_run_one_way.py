@@ -25,6 +25,7 @@ ROOMS = [
     "upstream",
     "servers",
     "schema",
+    "search",
     "catalog",
     "oauth",
     "observability",
@@ -55,6 +56,7 @@ PURE = (
     "mcp_hub.protocol",
     "mcp_hub.schema.lenient_schema",
     "mcp_hub.schema.schema_edits",
+    "mcp_hub.search",
     "mcp_hub.security",
     "mcp_hub.text",
     "mcp_hub.version",
@@ -65,6 +67,7 @@ PURE_INITS = ("mcp_hub.transport.http1",)
 ALLOWED = {
     "mcp_hub.protocol.frames": {"asyncio", "time"},
     "mcp_hub.protocol.questions": {"asyncio"},
+    "mcp_hub.search.embedding": {"pathlib"},
     "mcp_hub.security.private_files": {"asyncio", "os", "pathlib"},
 }
 """What these use all the same: files, a task for each answer of a server, the time and memory of large frames."""

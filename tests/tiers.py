@@ -6,6 +6,7 @@ a browser; `soak` takes long by its nature. `scripts/test fast` runs the first, 
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Final, Literal, get_args
 Tier = Literal["fast", "process", "peer", "browser", "soak"]
 TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
 
+EVERY_CELL: Final = os.environ.get("MCP_HUB_EVERY_CELL") == "1"
+"""Whether each combination of transports, eras and revisions is run, where otherwise every pair of them is in one."""
 ROOT: Final = Path(__file__).parent
 OF_FOLDERS: Final[dict[str, Tier]] = {
     **dict.fromkeys(("browser", "scrape"), "browser"),
@@ -22,7 +25,8 @@ OF_FOLDERS: Final[dict[str, Tier]] = {
 }
 _STARTS: Final = re.compile(
     r"\bsubprocess\b|\bcreate_subprocess|\bPopen\b|\bspawned\(|\bspawn\(|\bHUB\b|\bhub\(|\bfake\(|\bnetwork_hub\b"
-    r"|\bopen_stdio\b|\bStdioLink\(|\bChildren\(|\bsys\.executable\b|\blogin\(|\btests\.(peers|load)\b"
+    r"|\bopen_stdio\b|\bStdioLink\(|\bChildren\(|\bsys\.executable\b|\bpython_with_sdk\b|\blogin\("
+    r"|\btests\.(peers|load|library\.tool_managers)\b|\bscripted_model\b"
 )
 """What starts a program in a test, or says which one to start."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.measures import calls, clients, first, line, lists, memory, results, start
+from bench.measures import calls, clients, context, first, line, lists, memory, page, results, retrieval, start
 from bench.plan import Cast
 from bench.table import Table
 
@@ -26,6 +26,9 @@ MEASURES = {
     "clients": Measure(clients.TABLE, clients.measure),
     "line": Measure(line.TABLE, line.measure),
     "first": Measure(first.TABLE, first.measure),
+    "context": Measure(context.TABLE, context.measure),
+    "retrieval": Measure(retrieval.TABLE, retrieval.measure),
+    "page": Measure(page.TABLE, page.measure),
 }
 USUAL = [name for name, measure in MEASURES.items() if not measure.table.by_name]
 """Those that are measured unless others are named."""

@@ -52,6 +52,8 @@ class Catalog:
         """The route that each name of this generation was last given to."""
         self.upstreams: frozenset[str] = frozenset()
         """The ids of the upstreams that have an item here."""
+        self.about: Callable[[str], str] = _nothing
+        """Returns what an upstream says of itself; "" if that is nothing, or must not be passed on."""
         self._patterns: list[tuple[UriPattern, CatalogEntry]] = []
         """Templates, those with the most literal characters first, so that `{+any}` takes nothing from others."""
         self._templated = 0
@@ -63,6 +65,10 @@ class Catalog:
         self._pages: dict[tuple[str, bool, int], Raw] = {}
         self._starts: dict[Kind, tuple[int, ...]] = {}
         """The offsets at which the later pages of each list begin."""
+        self.tool_count = self.tool_bytes = 0
+        """How many tools are listed, and the bytes of their definitions."""
+        self.listings: dict[Any, Catalog] = {}
+        """Catalogs that `listing` has made of it, which are kept as long as it."""
 
     @classmethod
     def build(cls, sources: Sequence[CatalogSource], on_conflict: OnConflict = "keep_first", **more: Any) -> Catalog:
@@ -157,7 +163,7 @@ class Catalog:
         what is listed.
         """
         made = copy(self)
-        made._pages, made._cache_scope = {}, "private"
+        made._pages, made._cache_scope, made.listings = {}, "private", {}
         there: list[CatalogEntry] = []
         for entry in self._entries[TOOLS]:
             yield
@@ -175,6 +181,29 @@ class Catalog:
         yield from made._survey(TOOLS)
         return made
 
+    def listing(self, tools: Sequence[CatalogEntry]) -> Catalog:
+        """Returns a catalog that lists only these tools, in this order. All names lead where they did."""
+        made = copy(self)
+        made._pages, made._cache_scope, made.listings = {}, "private", {}
+        made._entries = {**self._entries, TOOLS: tuple(tools)}
+        made.__dict__.pop("fingerprint", None)
+        made._fingerprints, made._starts = dict(self._fingerprints), dict(self._starts)
+        _all(made._survey(TOOLS))
+        return made
+
+    @property
+    def is_public(self) -> bool:
+        """Whether lists of it may be cached for other clients too."""
+        return self._cache_scope == "public"
+
+    def entries(self, kind: Kind) -> tuple[CatalogEntry, ...]:
+        """Returns the listed items of one kind, in their order."""
+        return self._entries[kind]
+
+    def found(self, kind: Kind, exposed: str) -> CatalogEntry | None:
+        """Returns the item of a name, which may be unlisted; None if there is none."""
+        return self._index[kind].get(exposed)
+
     def __len__(self) -> int:
         return sum(len(entries) for entries in self._entries.values())
 
@@ -184,6 +213,10 @@ class Catalog:
     def names(self, kind: Kind) -> tuple[str, ...]:
         """Returns the listed names of one kind, in their order."""
         return tuple(entry.exposed for entry in self._entries[kind])
+
+    def listed(self, kind: Kind) -> tuple[CatalogEntry, ...]:
+        """Returns the listed items of one kind, in their order."""
+        return self._entries[kind]
 
     def entry(self, kind: Kind, exposed: str) -> Json | None:
         """Returns one item as it is listed; it must not be mutated."""
@@ -269,7 +302,7 @@ class Catalog:
         """Computes the fingerprint of a list and the offsets of its pages."""
         digest = hashlib.sha256(kind.name.encode())
         starts: list[int] = []
-        size, room = 0, 0
+        size, room, total = 0, 0, 0
         for number, entry in enumerate(self._entries[kind]):
             yield
             digest.update(encode([entry.exposed, entry.route.upstream, entry.route.name]) + entry.data + b"\n")
@@ -277,6 +310,9 @@ class Catalog:
                 starts.append(number)
                 size, room = 0, number + PAGE_SIZE
             size += len(entry.data)
+            total += len(entry.data)
+        if kind is TOOLS:
+            self.tool_count, self.tool_bytes = len(self._entries[TOOLS]), total
         self._fingerprints[kind], self._starts[kind] = digest.hexdigest(), tuple(starts)
 
     def changed(self, other: Catalog) -> frozenset[Kind]:
@@ -334,3 +370,7 @@ def _all(steps: Generator[None, None, T]) -> T:
     except StopIteration as end:
         value: T = end.value
         return value
+
+
+def _nothing(_: str) -> str:
+    return ""

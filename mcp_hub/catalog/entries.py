@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import msgspec
@@ -60,7 +61,7 @@ class CatalogFinding(msgspec.Struct, frozen=True):
     """The item that has the name, if this one is left out because of it."""
 
 
-class CatalogEntry(msgspec.Struct, frozen=True):
+class CatalogEntry(msgspec.Struct, frozen=True, dict=True):
     """One item under its exposed name. `wire` must not be mutated."""
 
     exposed: str
@@ -77,6 +78,13 @@ class CatalogEntry(msgspec.Struct, frozen=True):
     def for_handshake(self) -> bytes:
         """The item as handshake clients accept it, serialised."""
         return self.data if self.handshake is None else self.handshake
+
+    @cached_property
+    def tokens(self) -> int:
+        """About how many tokens a listed tool costs in a model's context; 0 for what is no tool. Computed once."""
+        from mcp_hub.catalog.token_estimate import estimate_tool_tokens
+
+        return estimate_tool_tokens(self.wire) if self.route.kind is TOOLS else 0
 
 
 def made_entry(exposed: str, item: Item, wire: Json, data: bytes, *, same: bool) -> CatalogEntry:

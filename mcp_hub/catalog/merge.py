@@ -75,7 +75,7 @@ class _Claim(msgspec.Struct):
 
 
 class Merged(NamedTuple):
-    """The result of a merge."""
+    """The lists of all servers merged into one, and what a person should know of its items."""
 
     entries: dict[Kind, tuple[CatalogEntry, ...]]
     findings: tuple[CatalogFinding, ...]

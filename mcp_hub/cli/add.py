@@ -53,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "an input of the server: an argument, a variable or a header (repeated for several)"
     parser.add_argument("--set", metavar="NAME=VALUE", dest="values", action="append", default=[], help=text)
     parser.add_argument("--off", action="store_true", help="add it switched off, and start nothing")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
     text = "the command that starts the server, with all of its words; nothing else can follow"

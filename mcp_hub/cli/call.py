@@ -31,10 +31,11 @@ from mcp_hub.errors import ConfigError, HubError, UnknownName, to_wire
 from mcp_hub.hub import Engine
 from mcp_hub.policy import Call, unknown_name
 from mcp_hub.policy.call_record import outcome
+from mcp_hub.policy.explanation import explain, how_it_ended
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.text import printable
+from mcp_hub.text import new_lines, printable
 from mcp_hub.version import VERSION
 
 _ENVELOPE: Final = Envelope(client_info={"name": "mcp-hub call", "version": VERSION})
@@ -178,7 +179,7 @@ async def _call(config: Config, selection: Selection, options: argparse.Namespac
             facts = _explained(hub, call, failure, answer.get("result"), time.monotonic() - started)
             if options.explain and upstream is not None:
                 await asyncio.sleep(STDERR_WAIT)  # the lines come by another pipe than the answer
-                facts["stderr"] = _new_lines(before, upstream.last_words)
+                facts["stderr"] = [printable(line) for line in new_lines(before, upstream.last_words)]
     failed = "error" in answer or answer["result"].get("isError") is True
     if options.json:
         print(json_text({**facts, **answer} if options.explain else answer.get("result", answer)))
@@ -290,9 +291,10 @@ def _explained(hub: Engine, call: Call, error: BaseException | None, result: Any
     upstream = hub.upstreams.get(call.route.upstream)
     agreement = upstream.agreement if upstream is not None else None
     verdict, decided, code, reason = outcome(call, error, result)
-    end = None
+    chain = hub.rules.chain
+    names, end = [policy.name for policy in chain.policies], None
     if error is not None:
-        end = f"{'refused' if verdict == 'refused' else 'ended the call'}: {reason or type(error).__name__}"
+        end = how_it_ended(verdict, reason or type(error).__name__)
     facts: dict[str, Any] = {
         "route": {
             "name": call.exposed,
@@ -302,36 +304,13 @@ def _explained(hub: Engine, call: Call, error: BaseException | None, result: Any
             "revision": agreement.version if agreement is not None else None,
             "tool": call.route.name,
         },
-        "policies": _policies(hub, call, decided, end) if upstream is not None else [],
+        "policies": explain(names, call.notes, decided, end) if upstream is not None else [],
         "attempts": call.attempts,
         "fallback": call.fallback,
         "duration_ms": round(seconds * 1000, 1),
         "verdict": verdict,
     }
     return facts if code is None else {**facts, "code": code}
-
-
-def _new_lines(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """Returns the lines of a server's stderr that were added to the last ones it had `before`."""
-    kept = next((n for n in range(len(before), -1, -1) if tuple(before[len(before) - n :]) == tuple(after[:n])), 0)
-    return [printable(line) for line in after[kept:]]
-
-
-def _policies(hub: Engine, call: Call, decided: str | None, end: str | None) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    reached = True
-    notes = list(call.notes)
-    rules = hub.rules
-    watching, chain = (rules.trace, rules.spans), rules.chain
-    for name in (policy.name for policy in chain.policies if policy not in watching):
-        own = [note for note in notes if note.startswith(f"{name}:")]
-        notes = [note for note in notes if note not in own]
-        did = [note.partition(":")[2].strip() for note in own]
-        if name == decided and end is not None:
-            did.append(end)
-        found.append({"policy": name, "did": did or ["passed" if reached else "not reached"]})
-        reached = reached and not (name == decided and end is not None and end.startswith("refused"))
-    return found + ([{"policy": "other", "did": notes}] if notes else [])
 
 
 def _explanation_text(facts: dict[str, Any]) -> str:

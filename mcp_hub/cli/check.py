@@ -64,6 +64,8 @@ async def _check(loaded: LoadedConfig, *, as_json: bool, strict: bool) -> int:
         if report.meant:
             plural = "s" if report.meant != 1 else ""
             print(f"{report.working} of {report.meant} server{plural} work{'' if plural else 's'}")
+        if report.working:
+            print(_listed_text(report.listed_to))
     return FAILED if report.is_bad(strict=strict) else OK
 
 
@@ -76,7 +78,15 @@ def _as_json(report: ServerReport) -> dict[str, Any]:
         "working": report.working,
         "of": report.meant,
         "left_out": report.left_out,
+        "listed_to": report.listed_to,
+        "tokens": report.tokens,
     }
+
+
+def _listed_text(rows: list[dict[str, Any]]) -> str:
+    """Returns what clients would be listed and why, in one line."""
+    parts = (f"{' and '.join(one['clients'])} {one['listed']} of {one['of']} tools ({one['why']})" for one in rows)
+    return f"listed to clients: {'; '.join(parts)}"
 
 
 def _print_findings(findings: list[FindingRow]) -> None:

@@ -71,8 +71,9 @@ class Plan(msgspec.Struct, frozen=True):
         return {**self.facts, "edits": edits, "commands": commands, "notes": list(self.notes), "token": self.token}
 
 
-def add_confirmation_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds `--yes` and `--confirm TOKEN`."""
+def add_confirmation_arguments(parser: argparse.ArgumentParser, json: str = "print JSON") -> None:
+    """Adds `--json`, whose help is `json`, and `--yes` and `--confirm TOKEN`: what `confirm` reads."""
+    parser.add_argument("--json", action="store_true", help=json)
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--yes", action="store_true", help="do it without asking")
     text = "do exactly what the preview that printed this token showed; exit 4 if anything has changed"

@@ -43,8 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub doctor [--config F] [--fix [--yes | --confirm T]] [--json]`."""
     add_config_arguments(parser)
     parser.add_argument("--fix", action="store_true", help="repair what can be undone: rights of files, leftovers")
-    add_confirmation_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+    add_confirmation_arguments(parser, "the same facts as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -33,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub import [CLIENT|FILE|DIRECTORY ...] [--json] [--config F]`."""
     text = f"clients ({', '.join(BY_ID)}), files of servers, or directories of projects (default: all clients)"
     parser.add_argument("sources", metavar="WHAT", nargs="*", help=text)
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
 

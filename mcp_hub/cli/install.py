@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("client", metavar="CLIENT", help=f"one of {', '.join(BY_ID)}")
     text = "also switch off, in this client, the servers that the hub serves (where it cannot, take them out)"
     parser.add_argument("--switch-off", action="store_true", help=text)
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
 

@@ -6,39 +6,30 @@ import argparse
 import asyncio
 import contextlib
 import os
-import secrets
 import sys
 import webbrowser
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from mcp_hub import codes
 from mcp_hub.cli import OK
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
-from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import parse_duration
 from mcp_hub.config.models import Config, Server
-from mcp_hub.errors import ConfigError, HubError, UpstreamAnswered
-from mcp_hub.oauth import UpstreamTokens, with_sign_in
+from mcp_hub.errors import HubError
+from mcp_hub.oauth import UpstreamTokens
 from mcp_hub.oauth.token_store import SignIn, SignInError, TokenStore, token_store_for
-from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
-from mcp_hub.transport import Challenge, LinkError
-from mcp_hub.transport.children import Children
-from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
-from mcp_hub.upstream.error_messages import ErrorMessages
-from mcp_hub.upstream.link_dialer import LinkDialer
-from mcp_hub.upstream.negotiation import NoAgreement, no_capabilities
-from mcp_hub.upstream.session_opener import HubSide, open_session
-from mcp_hub.version import VERSION
-
-USER_WAIT = 300.0
-"""Seconds that a user has to sign in."""
-CONNECT = 60.0
-"""Further seconds for the requests to the servers."""
-
+from mcp_hub.upstream.sign_in import (
+    CONNECT,
+    MAX_QUERY,
+    SIGNED_IN,
+    STRANGE,
+    USER_WAIT,
+    BrowserReturn,
+    find_oauth_server,
+    sign_in,
+)
 
 EXAMPLES = """examples:
   mcp-hub login sentry
@@ -69,35 +60,12 @@ def run(options: argparse.Namespace) -> int:
     return OK
 
 
-def find_oauth_server(config: Config, id: str) -> Server:
-    """Returns the server of an id. An entry with a url alone has the usual sign-in.
-
-    Raises:
-        ConfigError: there is no such server, it is switched off, or it cannot be signed in to.
-    """
-    server = next((server for server in config.servers if server.id == id), None)
-    shown = printable(id, 100)
-    file = printable(str(config.path or Path("the configuration")))
-    if server is None:
-        raise ConfigError(f"{file}: there is no server {shown!r}", codes.NAME_UNKNOWN)
-    if not server.enabled and server.disabled_reason is not None:
-        raise ConfigError(f"{file}: servers.{shown} is switched off: {server.disabled_reason}")
-    if server.oauth is not None:
-        return server
-    if (implied := with_sign_in(server)) is None:
-        why = "has no sign-in: it needs a url with https:// and no Authorization of its own"
-        raise ConfigError(f"{file}: servers.{shown} {why}")
-    if (lacking := missing("oauth")) is not None:
-        raise ConfigError(f"signing in to {shown}: {lacking}")
-    return implied
-
-
 async def _login(config: Config, server: Server, wait: float, *, browser: bool) -> None:
     assert server.oauth is not None
     store, allow = token_store_for(config), config.web.allow_addresses
     try:
         if server.oauth.grant == "client_credentials":
-            await _sign_in(server, UpstreamTokens(server, store, allow))
+            await sign_in(server, UpstreamTokens(server, store, allow))
             return
 
         def show(url: str) -> None:
@@ -107,7 +75,7 @@ async def _login(config: Config, server: Server, wait: float, *, browser: bool) 
 
         opening: list[asyncio.Future[bool]] = []
         async with redirect_listener(_ports(server, store), show, wait) as user, asyncio.timeout(wait + CONNECT):
-            await _sign_in(server, UpstreamTokens(server, store, allow, user))
+            await sign_in(server, UpstreamTokens(server, store, allow, user))
     except SignInError as error:
         raise HubError(f"{printable(server.id, 100)}: {error}") from None
     except TimeoutError:
@@ -131,79 +99,27 @@ def _registered(before: SignIn | None) -> list[int]:
         return []
 
 
-async def _sign_in(server: Server, tokens: UpstreamTokens) -> None:
-    """Connects as the hub would. The first refusal starts the sign-in, and the answers show that it works."""
-    said = await tokens.last_challenge()
-    try:
-        if said is not None and said.status == 403 and tokens.signed_in:
-            await tokens.sign_in(said)
-        await _open_session(server, tokens)
-        if not tokens.has_new:
-            await tokens.sign_in(said or Challenge(401))  # only later requests need the sign-in
-            await _open_session(server, tokens)
-    except (LinkError, UpstreamAnswered, NoAgreement) as error:
-        raise HubError(f"{printable(server.id, 100)}: {ErrorMessages(server).explain(error)}") from None
-
-
-async def _open_session(server: Server, tokens: UpstreamTokens) -> None:
-    children, clients = Children(), ClientRegistry(expected=False)
-    causes = CallAttribution(server, None, clients, shared=True)
-    info = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
-    side = HubSide(info, lambda method, params, cause: None, causes, no_capabilities, clients.sole_era)
-    session = await open_session(server, LinkDialer(children, sign_ins=lambda _: tokens), side)
-    try:
-        with contextlib.suppress(UpstreamAnswered):
-            await session.request(TOOLS.list_method, {})  # some servers let everybody connect and list nothing
-    finally:
-        await session.close()
-        await children.close()
-
-
 if TYPE_CHECKING:
     from aiohttp import web
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"
-MAX_QUERY: Final = 16 * 1024
-"""Characters of a query; some servers' codes are tokens of several thousand."""
-_DONE: Final = "Signed in. This window can be closed."
 _REFUSED: Final = "The sign-in was refused; the terminal says more. This window can be closed."
-_STRANGE: Final = "This is not the answer to the sign-in that is waited for."
 _WITH_SCREEN: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables of which one is set on POSIX where a browser can open a window."""
 
 
-class RedirectListener:
-    """A SignInUser that shows a URL and waits until the browser returns. `show(url)` is called once."""
-
-    def __init__(self, port: int, show: Callable[[str], None], wait: float) -> None:
-        self.redirect_uri = f"http://{HOST}:{port}{PATH}"
-        self._show = show
-        self._wait = wait
-        self._state: str | None = None
-        self._given: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
-
-    async def comes_back(self, url: str, state: str) -> dict[str, str]:
-        """Shows the URL and waits for the browser (SignInUser)."""
-        self._state = state
-        self._show(url)
-        try:
-            async with asyncio.timeout(self._wait):
-                return await asyncio.shield(self._given)
-        except TimeoutError:
-            raise SignInError(f"nobody has signed in within {self._wait:g} s") from None
+class RedirectListener(BrowserReturn):
+    """The return of the browser to a listener of this command."""
 
     async def answer(self, request: web.Request) -> web.Response:
         """Answers the browser's request. Only one with the right state counts."""
         from aiohttp import web
 
-        given = {name: value for name, value in request.query.items() if len(value) <= MAX_QUERY}
-        state = given.get("state", "")
-        if self._state is None or not secrets.compare_digest(state.encode(), self._state.encode()):
-            return web.Response(status=400, text=_STRANGE)
-        if not self._given.done():
-            self._given.set_result(given)
-        return web.Response(text=_DONE if "code" in given else _REFUSED, headers={"Cache-Control": "no-store"})
+        given = dict(request.query)
+        if not self.take(given):
+            return web.Response(status=400, text=STRANGE)
+        return web.Response(text=SIGNED_IN if "code" in given else _REFUSED, headers={"Cache-Control": "no-store"})
 
 
 @contextlib.asynccontextmanager
@@ -231,7 +147,7 @@ async def redirect_listener(
                 continue
         else:
             raise SignInError(f"the port {ports[-1]} on {HOST} is taken; set another auth.redirect_port")
-        redirects.append(RedirectListener(runner.addresses[0][1], show, wait))
+        redirects.append(RedirectListener(f"http://{HOST}:{runner.addresses[0][1]}{PATH}", show, wait))
         yield redirects[0]
     finally:
         await runner.cleanup()

@@ -6,11 +6,11 @@ import argparse
 import asyncio
 
 from mcp_hub.cli import OK
-from mcp_hub.cli.login import find_oauth_server
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config, Server
 from mcp_hub.oauth.token_store import SignIn, SignInError, TokenStoreError, TokenUnavailable, token_store_for
 from mcp_hub.text import printable
+from mcp_hub.upstream.sign_in import find_oauth_server
 
 REVOKE_WAIT = 15.0
 """Seconds for the revocation. The tokens are deleted in any case."""

@@ -75,6 +75,8 @@ def _clients() -> list[Json]:
 def _next_steps(facts: Json) -> Iterator[tuple[str, str]]:
     """Yields commands and what they do, the most useful first."""
     configuration = facts["configuration"]
+    if any(hub["problem"] is None for hub in facts["running"]):
+        yield "mcp-hub open", "shows the hub that is running in the browser"
     if configuration["path"] is None:
         yield "mcp-hub setup", "finds the servers of your clients, or begins with a first file; shows it and asks"
     else:

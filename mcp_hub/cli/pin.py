@@ -20,9 +20,19 @@ from mcp_hub.diagnosis.servers import FindingRow, screen_findings
 from mcp_hub.editing.edit import Edit
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
-from mcp_hub.policy.pins import PINS_OF_SERVER, PinsByServer, pin_mode, pins_file, pins_text, read_pins, write_pins
+from mcp_hub.policy.pins import (
+    PINS_OF_SERVER,
+    PinsByServer,
+    listed_parts,
+    listed_record,
+    pin_mode,
+    pins_file,
+    pins_text,
+    read_pins,
+    write_pins,
+)
 from mcp_hub.protocol.kinds import Kind
-from mcp_hub.security.pinning import PARTS, PinRecord, differences, fingerprint, instructions_difference, record_of
+from mcp_hub.security.pinning import PARTS, PinRecord, differences, fingerprint, instructions_difference
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 
@@ -48,8 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--show", action="store_true", help="only print what is pinned; no server is asked")
     what.add_argument("--diff", action="store_true", help="only print what differs from what is pinned; 1 if it does")
-    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
-    add_confirmation_arguments(parser)
+    add_confirmation_arguments(parser, "the same facts as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -152,9 +161,9 @@ def _compared(upstream: Upstream, before: PinRecord | None) -> Facts:
         reason = upstream.error or "it is switched off in the configuration"
         return {**facts, "problem": printable(reason, 2000), "record": None}
     text = upstream.agreement.instructions if upstream.agreement is not None else None
-    now = record_of(_items(upstream), text)
+    now = listed_record(upstream)
     if before is not None:
-        differing = list(differences(before, _items(upstream)))
+        differing = list(differences(before, listed_parts(upstream)))
         said = instructions_difference(before, text)
         for one in differing if said is None else [*differing, said]:
             lines = list(_diff(_of(before, one.kind, one.name), _of(now, one.kind, one.name)))[:MAX_DIFF]
@@ -210,10 +219,6 @@ def _lines(value: Any) -> list[str]:
     # A long text is one line of JSON. Broken at its line ends it can be compared.
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=True) if value is not None else ""
     return text.replace("\\n", "\\n\n").splitlines()
-
-
-def _items(upstream: Upstream) -> Iterable[tuple[Kind, Any]]:
-    return [(kind, wire) for kind in PARTS for wire in upstream.lists.items.get(kind, ())]
 
 
 def _count_items(one: PinRecord) -> str:

@@ -7,13 +7,16 @@ import contextlib
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.config_files import FileStamp, folder_files, python_files, stamp_of, tool_files
 from mcp_hub.config.models import Config, Listen
+from mcp_hub.downstream.page_access import ConfigurationFacts, Reload
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
@@ -144,6 +147,8 @@ WATCH_DELAY: Final = 1.0
 RESTART_KEYS: Final = ("cache_dir", "watch", "state_file")
 """Keys of the file whose change needs a restart, besides those of policies that say so themselves."""
 MAX_LINE: Final = 4000
+MAX_RELOADS: Final = 20
+"""Reloads that are remembered."""
 
 
 class Reloader:
@@ -174,6 +179,15 @@ class Reloader:
         """When the active configuration was loaded, in seconds since 1970."""
         self.refused: str | None = None
         """Why the current file is not active; None if it is."""
+        self._history: deque[Reload] = deque(maxlen=MAX_RELOADS)
+
+    def facts(self) -> ConfigurationFacts:
+        """Returns what is known of the files: those in force, and the last reloads."""
+        return ConfigurationFacts(self._loaded, tuple(self._history), self.refused)
+
+    def _note(self, changed: tuple[str, ...], problem: str | None = None) -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        self._history.appendleft(Reload(now, self._hub.generation.number, changed, problem))
 
     @contextlib.asynccontextmanager
     async def running(self, again: asyncio.Event) -> AsyncIterator[None]:
@@ -251,12 +265,17 @@ class Reloader:
             ("started anew", [id for id in new if id in old and old[id] is not new[id]]),
             ("stopped", [id for id in old if id not in new]),
         ]
-        said = "; ".join(f"{what} {', '.join(ids)}" for what, ids in parts if ids) or "every server keeps its process"
+        sentences = [f"{what} {', '.join(ids)}" for what, ids in parts if ids] or ["every server keeps its process"]
+        said = "; ".join(sentences)
+        self._note(
+            (*sentences, *(f"a change of {name} takes effect when the hub is started again" for name in changed))
+        )
         self._say(log_line("info", f"loaded {_names(loaded.config)} again: {printable(said, MAX_LINE)}"))
         return True
 
     def _refuse(self, error: ConfigError) -> None:
         self.refused = str(error)
+        self._note((), self.refused)
         name = _names(self._loaded.config)
         self._say(log_line("error", f"{name} was not loaded again, what was in force stays:"))
         for line in self.refused.splitlines():

@@ -21,7 +21,6 @@ EXAMPLES: Final = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub remove SERVER [--yes | --confirm TOKEN] [--json] [--config F]`."""
     parser.add_argument("server", help="name of its entry")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
 

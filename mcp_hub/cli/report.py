@@ -114,7 +114,8 @@ def terminal_text(config: Config) -> str:
             f"  Claude Code:             claude mcp add hub -- {shlex.join(['mcp-hub', *words])}",
             f'  Claude Desktop, Cursor:  {json.dumps(entry)}   (under "mcpServers")',
             "",
-            "Over a network: mcp-hub serve --http. To call a tool: mcp-hub call NAME. Ctrl-C ends this.",
+            "Over a network: mcp-hub serve --http. To call a tool: mcp-hub call NAME. To see it at work: mcp-hub open.",
+            "Ctrl-C ends this.",
         ]
     )
 

@@ -7,8 +7,10 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -30,7 +32,9 @@ from mcp_hub.config import LoadedConfig
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.models import Config, Listen
+from mcp_hub.config.settings import Exposed
 from mcp_hub.downstream.dispatcher import Dispatcher
+from mcp_hub.downstream.page_access import PageAccess, PageSources
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
 from mcp_hub.hub.hub_status import Status
@@ -117,6 +121,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")
+    text = "list every client all tools, or a few and a search for the others (default: the file's 'expose', else auto)"
+    parser.add_argument("--expose", choices=get_args(Exposed), help=text)
     over = parser.add_mutually_exclusive_group()
     over.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")
     over.add_argument("--http", action="store_true", help="over a network: /mcp alone")
@@ -173,6 +179,11 @@ def _public_hosts(names: list[str]) -> tuple[str, ...]:
         raise ConfigError(f"--public-host: {error}", codes.VALUE_WRONG) from None
 
 
+def _hub(options: argparse.Namespace, config: Config, records: RecordWriter, *, one_client: bool = False) -> Engine:
+    selection, groups = read_selection(options, config), options.group
+    return make_hub(config, selection, records, groups=groups, one_client=one_client, expose=options.expose)
+
+
 async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, stdout: int) -> int:
     from mcp_hub.downstream.stdio import serve_stdio
 
@@ -185,12 +196,13 @@ async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, 
             from mcp_hub.cli.report import terminal_text
 
             records.line(terminal_text(config))
-        async with (
-            make_hub(config, read_selection(options, config), records, groups=options.group, one_client=True) as hub,
-            _required(hub, signals.stop, records) as missing,
-            _supervised(options, loaded, hub, signals, records),
-        ):
-            await serve_stdio(Dispatcher(hub), stdin, stdout, signals.stop)
+        async with _hub(options, config, records, one_client=True) as hub:
+            dispatcher = Dispatcher(hub)
+            async with (
+                _required(hub, signals.stop, records) as missing,
+                _supervised(options, loaded, dispatcher, signals, records),
+            ):
+                await serve_stdio(dispatcher, stdin, stdout, signals.stop)
     return FAILED if missing else OK
 
 
@@ -211,26 +223,29 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
     announcements: set[asyncio.Task[None]] = set()
     with recording(config, on_stderr=True) as records:
         signals = Signals(records.line)
-        async with (
-            make_hub(config, read_selection(options, config), records, groups=options.group) as hub,
-            _required(hub, signals.stop, records) as missing,
-            _supervised(options, loaded, hub, signals, records) as (status, reloader),
-        ):
+        async with _hub(options, config, records) as hub:
             quotas = Quotas(listen)
-            app = App(Dispatcher(hub, quotas), listen, sse=options.sse, verifier=verifier, quotas=quotas)
-            status.refusals = app.refusals.facts
-            reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
+            dispatcher = Dispatcher(hub, quotas)
+            async with (
+                _required(hub, signals.stop, records) as missing,
+                _supervised(options, loaded, dispatcher, signals, records) as running,
+            ):
+                app = App(dispatcher, listen, sse=options.sse, verifier=verifier, quotas=quotas)
+                app.page = running.page
+                running.status.refusals = app.refusals.facts
+                running.reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
 
-            def ready(bases: list[str]) -> None:
-                status.serving = bases
-                announcing = _announce(hub, bases, listen, records, sse=options.sse)
-                announcements.add(asyncio.get_running_loop().create_task(announcing))
+                def ready(bases: list[str]) -> None:
+                    running.status.serving = bases
+                    running.page.base = partial(app.page_base, bases)
+                    announcing = _announce(hub, bases, listen, records, running.page, sse=options.sse)
+                    announcements.add(asyncio.get_running_loop().create_task(announcing))
 
-            try:
-                await serve_network(app, listen, stop=signals.stop, ready=ready)
-            finally:
-                if verifier is not None:
-                    await verifier.close()
+                try:
+                    await serve_network(app, listen, stop=signals.stop, ready=ready)
+                finally:
+                    if verifier is not None:
+                        await verifier.close()
     return FAILED if missing else OK
 
 
@@ -246,24 +261,44 @@ async def _verifier(config: Config) -> Verifier | None:
     return await asyncio.to_thread(Verifier, verify, profiles)
 
 
+def _cure(code: str) -> str | None:
+    from mcp_hub.diagnosis import remedies
+
+    found = remedies().get(code)
+    return found.cure if found is not None else None
+
+
+class Supervision(msgspec.Struct, frozen=True):
+    """What looks after a running hub."""
+
+    status: Status
+    reloader: Reloader
+    page: PageAccess
+
+
 @contextlib.asynccontextmanager
 async def _supervised(
-    options: argparse.Namespace, loaded: LoadedConfig, hub: Engine, signals: Signals, records: RecordWriter
-) -> AsyncIterator[tuple[Status, Reloader]]:
+    options: argparse.Namespace, loaded: LoadedConfig, dispatcher: Dispatcher, signals: Signals, records: RecordWriter
+) -> AsyncIterator[Supervision]:
     """Reloads the configuration and serves `mcp-hub status` while the block runs."""
     from mcp_hub.hub.hub_status import status_server
 
+    hub = dispatcher.hub
     status, stalls = Status(hub), StallMonitor()
     signals.calls = lambda: int(status.facts()["calls"])
     reloader = Reloader(hub, loaded, lambda config: read_selection(options, config), records.line, hide_secrets_of)
+    page = PageAccess(PageSources(dispatcher, status, reloader.facts, _cure))
 
     def facts() -> dict[str, Any]:
         stalled = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}
         status.more = {"loaded_at": reloader.loaded_at, "refused": reloader.refused, **stalled}
         return status.facts()
 
-    async with reloader.running(signals.again), status_server(facts), stalls.watched():
-        yield status, reloader
+    async with reloader.running(signals.again), status_server(facts, page.answer), stalls.watched():
+        try:
+            yield Supervision(status, reloader, page)
+        finally:
+            await page.close()
 
 
 @contextlib.asynccontextmanager
@@ -286,9 +321,15 @@ async def _required(hub: Engine, stop: asyncio.Event, records: RecordWriter) -> 
         watching.cancel()
 
 
-async def _announce(hub: Engine, bases: list[str], listen: Listen, records: RecordWriter, *, sse: bool) -> None:
+async def _announce(
+    hub: Engine, bases: list[str], listen: Listen, records: RecordWriter, page: PageAccess, *, sse: bool
+) -> None:
     from mcp_hub.cli.report import addresses_text, catalog_text
 
     records.line(addresses_text(bases, listen.public_host, sse=sse, with_token=listen.authenticates))
     await hub.settled_catalog()
     records.line(catalog_text(hub))
+    if page.base() is not None and sys.stderr is not None and sys.stderr.isatty():
+        # For the person at the terminal alone: a file or a service manager would keep the link.
+        records.line(f"\nSee it at work, by a link that works once and for 60 s:\n  {await page.link()}")
+        records.line("`mcp-hub open` makes another one.")

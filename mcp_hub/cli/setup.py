@@ -52,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", metavar="WHAT", nargs="*", help=text)
     text = "also switch off, in the clients, the servers that the hub serves (where it cannot, take them out)"
     parser.add_argument("--switch-off", action="store_true", help=text)
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
 

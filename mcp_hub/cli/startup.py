@@ -18,9 +18,10 @@ from mcp_hub.config import LoadedConfig, default_path, user_directory
 from mcp_hub.config.dialect import FILE_NAMES
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.config.settings import Exposed
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
-from mcp_hub.hub.composition import read_config
+from mcp_hub.hub.composition import EngineOptions, read_config
 from mcp_hub.observability.records import RecordWriter, log_line
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
 from mcp_hub.policy.trace import CALL_LOG
@@ -268,14 +269,16 @@ def make_hub(
     *,
     groups: Iterable[str] = (),
     one_client: bool = False,
+    expose: Exposed | None = None,
 ) -> Engine:
     """Makes a hub with the catalog cache of the configuration, which records its calls in `records`.
 
-    `groups` are switched on.
+    `groups` are switched on. `expose` is the mode that holds for every client.
     """
     kept = CatalogCache(config.cache_dir or default_directory())
     record = records.write if records is not None and CALL_LOG.of(config).enabled else None
-    return Engine(config, kept=kept, selection=selection, record=record, groups=groups, one_client=one_client)
+    options: EngineOptions = {"kept": kept, "record": record, "one_client": one_client, "expose": expose}
+    return Engine(config, selection=selection, groups=groups, **options)
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:

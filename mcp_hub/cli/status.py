@@ -60,6 +60,8 @@ def _print_hub(facts: Json) -> None:
     files = [facts["config"], *facts.get("overlays", ())]
     print(f"  configuration {', '.join(printable(str(file)) for file in files)}{again}")
     print(f"  serving {', '.join(map(printable, facts['serving']))}; {facts['calls']} calls running")
+    for one in facts.get("listed_to", ()):
+        print(f"  {_listed_text(one)}")
     counted = facts.get("metrics", {}).get("calls", [])
     if total := sum(one["count"] for one in counted):
         print(f"  {total} calls ended, {sum(one['count'] for one in counted if one['code'] != 'ok')} of them not ok")
@@ -79,6 +81,13 @@ def _print_hub(facts: Json) -> None:
                 print(f"{printable(server['server'])}: {printable(text, 2000)}")
         for line in server["stderr"]:
             print(f"{printable(server['server'])} stderr: {printable(line)}")
+
+
+def _listed_text(one: Json) -> str:
+    """Returns what of its tools a client was listed, and why."""
+    who = "every client" if one["client"] is None else printable(str(one["client"])) or "a client without a name"
+    principal = f" ({printable(str(one['principal']))})" if one["principal"] else ""
+    return f"{who}{principal} is listed {one['listed']} of {one['of']} tools: {one['why']}"
 
 
 def _print_table(servers: list[Json]) -> None:

@@ -21,7 +21,6 @@ EXAMPLES: Final = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub undo [--list]`."""
     parser.add_argument("--list", action="store_true", help="only print what could be undone, newest first")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
 
 

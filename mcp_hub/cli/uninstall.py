@@ -21,7 +21,6 @@ EXAMPLES: Final = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub uninstall CLIENT [--json]`."""
     parser.add_argument("client", metavar="CLIENT", help=f"one of {', '.join(BY_ID)}")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     add_confirmation_arguments(parser)
 
 

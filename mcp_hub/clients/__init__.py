@@ -45,6 +45,12 @@ class Client(msgspec.Struct, frozen=True):
     """The command of a client that is run at a terminal."""
     start_limit: float | None = None
     """Seconds that it gives a server to start, as far as its documentation says."""
+    calls_itself: tuple[str, ...] = ()
+    """The names that it gives in its `clientInfo`, in lower case."""
+    defers: bool = False
+    """Whether it shows its model a few of many tools itself, so that it wants the whole list."""
+    tool_limit: int | None = None
+    """The number of tools beyond which it cuts the list or fails, where that is known."""
     instead: str | None = None
     """The client's own command to add a server, for where its file cannot be edited."""
 

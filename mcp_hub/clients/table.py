@@ -19,41 +19,54 @@ CLIENTS: Final = (
         ("windows:{local}/Packages/Claude_*/LocalCache/Roaming/Claude/claude_desktop_config.json",
          "{data}/Claude/claude_desktop_config.json", "linux:{config}/claude/claude_desktop_config.json"),
         ("windows:{local}/Packages/Claude_*", "{data}/Claude", "linux:{config}/claude/claude_desktop_config.json"),
-        start_limit=60,
+        start_limit=60, calls_itself=("claude-ai",),
     ),
     Client(
         "claude-code", "Claude Code", ("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json"),
         ("{CLAUDE_CONFIG_DIR}", "{home}/.claude"), form="stdio", project_files=(".mcp.json",), program="claude",
-        start_limit=30, instead="claude mcp add --scope user",
+        start_limit=30, instead="claude mcp add --scope user", calls_itself=("claude-code",), defers=True,
     ),
     Client(
         "vscode", "VS Code", (f"{_CODE}/mcp.json",), (_CODE,), ("servers",), form="stdio",
-        project_files=(".vscode/mcp.json",),
+        project_files=(".vscode/mcp.json",), tool_limit=128,
+        calls_itself=("visual studio code", "visual studio code - insiders", "visual-studio-code"),
     ),
     Client(
         "cursor", "Cursor", ("{home}/.cursor/mcp.json",), ("{home}/.cursor", "{data}/Cursor"),
-        project_files=(".cursor/mcp.json",),
+        project_files=(".cursor/mcp.json",), calls_itself=("cursor-vscode", "cursor"), tool_limit=40,
     ),
     Client(
         "codex", "Codex", ("{CODEX_HOME}/config.toml", "{home}/.codex/config.toml"),
         ("{CODEX_HOME}", "{home}/.codex"), ("mcp_servers",), "toml", off=("enabled", False),
         project_files=(".codex/config.toml",), program="codex", start_limit=10,
+        calls_itself=("codex-mcp-client", "codex"), defers=True,
     ),
     Client(
+<<<<<<< HEAD
         "gemini", "Gemini CLI", ("{GEMINI_CLI_HOME}/.gemini/settings.json", "{home}/.gemini/settings.json"),
         ("{GEMINI_CLI_HOME}/.gemini", "{home}/.gemini"), project_files=(".gemini/settings.json",), program="gemini",
         start_limit=600,
+=======
+        "gemini", "Gemini CLI", ("{home}/.gemini/settings.json",), ("{home}/.gemini",),
+        project_files=(".gemini/settings.json",), program="gemini", calls_itself=("gemini-cli-mcp-client",),
+>>>>>>> main
     ),
     Client(
         "windsurf", "Windsurf", ("{home}/.codeium/windsurf/mcp_config.json",), ("{home}/.codeium/windsurf",),
-        off=("disabled", True),
+        off=("disabled", True), calls_itself=("windsurf-client", "windsurf"), tool_limit=100,
     ),
     Client(
         "zed", "Zed",
+<<<<<<< HEAD
         ("windows:{data}/Zed/settings.json", "linux:{FLATPAK_XDG_CONFIG_HOME}/zed/settings.json",
          "linux:{config}/zed/settings.json", "macos:{home}/.config/zed/settings.json"),
         ("windows:{data}/Zed", "linux:{FLATPAK_XDG_CONFIG_HOME}/zed", "linux:{config}/zed", "macos:{home}/.config/zed"),
         ("context_servers",), off=("enabled", False), project_files=(".zed/settings.json",), start_limit=60,
+=======
+        ("windows:{data}/Zed/settings.json", "linux:{config}/zed/settings.json", "macos:{config}/zed/settings.json"),
+        ("windows:{data}/Zed", "linux:{config}/zed", "macos:{config}/zed"), ("context_servers",),
+        off=("enabled", False), project_files=(".zed/settings.json",), calls_itself=("zed",),
+>>>>>>> main
     ),
     Client(
         "lm-studio", "LM Studio", ("{home}/.lmstudio/mcp.json", "{home}/.cache/lm-studio/mcp.json"),
@@ -61,6 +74,7 @@ CLIENTS: Final = (
     ),
     Client(
         "goose", "Goose",
+<<<<<<< HEAD
         ("{GOOSE_PATH_ROOT}/config/config.yaml", "windows:{data}/Block/goose/config/config.yaml",
          "linux:{config}/goose/config.yaml", "macos:{config}/goose/config.yaml"),
         ("{GOOSE_PATH_ROOT}/config", "windows:{data}/Block/goose", "linux:{config}/goose", "macos:{config}/goose"),
@@ -73,15 +87,32 @@ CLIENTS: Final = (
          f"{{home}}/.cline/data{_CLINE}", f"{_CODE}/globalStorage/saoudrizwan.claude-dev{_CLINE}"),
         ("{CLINE_DATA_DIR}", "{CLINE_DIR}", "{home}/.cline", f"{_CODE}/globalStorage/saoudrizwan.claude-dev"),
         off=("disabled", True), start_limit=3,
+=======
+        ("windows:{data}/Block/goose/config/config.yaml", "linux:{config}/goose/config.yaml",
+         "macos:{config}/goose/config.yaml"),
+        ("windows:{data}/Block/goose", "linux:{config}/goose", "macos:{config}/goose"), ("extensions",), "yaml",
+        "goose", off=("enabled", False), program="goose", start_limit=300, calls_itself=("goose",),
+    ),
+    Client(
+        "cline", "Cline", (f"{_CODE}/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",),
+        (f"{_CODE}/globalStorage/saoudrizwan.claude-dev",), off=("disabled", True),
+        calls_itself=("cline",),
+>>>>>>> main
     ),
     Client(
         "opencode", "opencode", ("{config}/opencode/opencode.jsonc", "{config}/opencode/opencode.json"),
         ("{config}/opencode",), ("mcp",), form="opencode", off=("enabled", False),
         project_files=("opencode.jsonc", "opencode.json"), program="opencode", start_limit=30,
+        calls_itself=("opencode",),
     ),
     Client(
+<<<<<<< HEAD
         "continue", "Continue", ("{CONTINUE_GLOBAL_DIR}/config.yaml", "{home}/.continue/config.yaml"),
         ("{CONTINUE_GLOBAL_DIR}", "{home}/.continue"), syntax="yaml", listed=True, start_limit=20,
+=======
+        "continue", "Continue", ("{home}/.continue/config.yaml",), ("{home}/.continue",), syntax="yaml", listed=True,
+        calls_itself=("continue-cli-client",),
+>>>>>>> main
     ),
     Client(
         "kiro", "Kiro", ("{home}/.kiro/settings/mcp.json",), ("{home}/.kiro",), off=("disabled", True),
@@ -90,12 +121,23 @@ CLIENTS: Final = (
     Client(
         "copilot", "Copilot CLI", ("{COPILOT_HOME}/mcp-config.json", "{home}/.copilot/mcp-config.json"),
         ("{COPILOT_HOME}", "{home}/.copilot"), form="local", program="copilot",
+        calls_itself=("github-copilot-developer",),
     ),
     Client(
         "amp", "Amp", ("{config}/amp/settings.json",), ("{config}/amp",), ("amp.mcpServers",), program="amp",
+        calls_itself=("amp-mcp-client",),
     ),
 )  # fmt: skip
 BY_ID: Final = {client.id: client for client in CLIENTS}
+_BY_OWN_NAME: Final = {name: client for client in CLIENTS for name in client.calls_itself}
+
+
+def client_calling_itself(name: str) -> Client | None:
+    """Returns the client that gives this name in its `clientInfo`, also through a proxy; None if none is known to.
+
+    A proxy such as mcp-remote appends itself: `claude-ai (via mcp-remote 0.1.37)`.
+    """
+    return _BY_OWN_NAME.get(name.partition(" (via ")[0].strip().casefold())
 
 
 def client_named(name: str) -> Client:

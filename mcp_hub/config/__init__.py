@@ -299,6 +299,8 @@ def _expanded_root(layer: Layer, findings: Findings) -> dict[str, FieldValue]:
         if key in ("tools_dir", "skills"):
             listed = [str(layer.scope.path(one)) if isinstance(one, str) and one else one for one in _as_list(expanded)]
             expanded = listed if isinstance(expanded, list) else listed[0] if listed else expanded
+        if key == "search" and isinstance(expanded, dict) and isinstance(model := expanded.get("model"), str) and model:
+            expanded = {**expanded, "model": str(layer.scope.path(model))}
         given[key] = FieldValue(expanded, (key,))
     return given
 

@@ -49,7 +49,7 @@ ALIASES: Final = {
     "policy": "policy", "roots": "roots", "allow_over_network": "allow_over_network",
     "tags": "tags",
     "preset": "preset", "presets": "preset", "preset_kwargs": "preset", "preset_kwargs_mapping": "preset",
-    "toolDescriptionOverrides": "descriptions",
+    "toolDescriptionOverrides": "description_overrides",
     "validate_arguments": "validate_arguments",
     "max_result_bytes": "max_result_bytes",
     "postprocess": "postprocess", "postprocess_func": "postprocess",
@@ -164,7 +164,8 @@ ROOT_KEYS: Final = frozenset({
     "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "token_store", "token_dir", "listen", "unread",
     "defaults", "serverDefaults",
     "web", "scrape", "tool_sets", "profiles", "skills", "groups", "group_scope", "meta_tools", "state_file",
-    "tracing", "output_strategy", "max_hub_depth",
+    "tracing", "output_strategy", "search", "max_hub_depth",
+    "expose", "expose_budget", "expose_always", "always", "expose_recent",
 })  # fmt: skip
 """Keys of the root that belong to no policy."""
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})

@@ -10,12 +10,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from mcp_hub.config.field_types import After, Duration, OptionalDuration, Size
+from mcp_hub.config.field_types import After, DescriptionLimit, Duration, OptionalDuration, Size
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, read_model
 
 Validation = Literal["strict", "lenient", "off"]
+SchemaForm = Literal["full", "compact"]
+TokenLimit = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class PostProcessStep(Frozen):
@@ -58,10 +60,15 @@ class ToolRules(Frozen):
     """Additional arguments: `properties`, `required` and `$defs` of a JSON Schema."""
     strip_titles: bool = False
     """Whether titles are removed from the input schema."""
+    descriptions: DescriptionLimit = None
+    """How much of its description and of those of its arguments is listed."""
+    schemas: SchemaForm | None = None
+    """`compact`: the input schema is listed without what costs tokens and changes nothing."""
     timeout: Duration | None = None
     idle_timeout: Duration | None = None
     validate_arguments: Validation | None = None
     max_result_bytes: Size | None = None
+    max_result_tokens: TokenLimit | None = None
     postprocess: tuple[PostProcessStep, ...] = ()
     retry: bool | None = None
     """Whether a call that may have been executed can be retried; None: as the tool's annotations say."""
@@ -211,7 +218,7 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
         place = tools.at if tools is not None else at
         plain = {name: given.value for name, given in (presets or {}).items()}
         values["tools"], off = read_tools(written, plain, place, findings)
-    descriptions = fields.mapping("descriptions") or {}
+    descriptions = fields.mapping("description_overrides") or {}
     for name in descriptions:
         rule = values.setdefault("tools", {}).get(name, ToolRules())
         text = fields.inner(descriptions).text(name)

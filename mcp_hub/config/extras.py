@@ -13,7 +13,7 @@ from mcp_hub.codes import CodedText
 T = TypeVar("T")
 
 DISTRIBUTION: Final = "mcp-hub-gateway"
-Extra = Literal["web", "browser", "oauth", "verify", "keyring", "otel"]
+Extra = Literal["web", "browser", "oauth", "verify", "keyring", "otel", "search"]
 _PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = {
     "web": ("aiohttp", "markitdown"),
     "browser": ("playwright",),
@@ -22,6 +22,7 @@ _PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = {
     "verify": ("fastmcp", "httpx2"),
     "keyring": ("keyring",),
     "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),
+    "search": ("numpy", "safetensors", "tokenizers"),
 }
 """Extra -> the packages of it that are imported."""
 OF_BUILTINS: Final[Mapping[str, Extra]] = {"web": "web", "native": "web", "browser": "browser"}
@@ -34,6 +35,11 @@ def missing(extra: Extra) -> CodedText | None:
         return None
     text = f"it needs the extra '{extra}', which is not installed; run: pip install '{DISTRIBUTION}[{extra}]'"
     return CodedText(text, codes.EXTRA_MISSING)
+
+
+def default_model_there() -> bool:
+    """Returns whether the package is installed that ships the model of search; it has no files for every platform."""
+    return _is_there("wordllama")
 
 
 def _is_there(package: str) -> bool:

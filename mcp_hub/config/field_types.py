@@ -318,6 +318,29 @@ def parse_optional_duration(value: Any) -> float | None:
     return None if value is None or value is False or value == "off" else parse_duration(value)
 
 
+DescriptionLength = Literal["full", "first_sentence"] | int
+"""How much of a description is shown; a number is the most tokens."""
+
+
+def parse_description_length(value: Any) -> DescriptionLength:
+    """Returns `full`, `first_sentence` or a number of tokens. Raises ValueError for others."""
+    if value in ("full", "first_sentence"):
+        length: DescriptionLength = value
+        return length
+    try:
+        tokens = 0 if isinstance(value, bool) else _whole(value)
+    except ValidationError:
+        tokens = 0
+    if tokens < 1:
+        raise ValueError("must be full, first_sentence, or a number of tokens")
+    return tokens
+
+
+def _optional_length(value: Any) -> DescriptionLength | None:
+    return None if value is None else parse_description_length(value)
+
+
 Duration = Annotated[float, Before(parse_duration)]
 OptionalDuration = Annotated[float | None, Before(parse_optional_duration)]
 Size = Annotated[int, Before(parse_size)]
+DescriptionLimit = Annotated[Any, Before(_optional_length)]

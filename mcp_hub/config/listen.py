@@ -18,7 +18,7 @@ from msgspec import Meta
 from mcp_hub.config.field_types import After, Before, Duration, SecretStr, Size, parse_size
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, only_known
-from mcp_hub.config.settings import Frozen, read_model
+from mcp_hub.config.settings import Exposed, Frozen, read_model
 
 TOKEN_HOLDER = "token"
 """The principal of callers with `listen.token`."""
@@ -100,8 +100,12 @@ class NamedPrincipal(Frozen):
     token: SecretStr
     profile: str | None = None
     """The profile that it is bound to; None: it sees all that is served."""
+    expose: Exposed | None = None
+    """What of its tools it is listed; None: as its profile or the root says."""
     limits: CallerLimits | None = None
     """In place of `listen.limits`."""
+    admin: bool = False
+    """Whether it sees everything on the live page, and may use its actions."""
 
 
 class Jwt(Frozen):
@@ -211,6 +215,18 @@ class Listen(Frozen):
     max_body: Size = 4 * 1024 * 1024
     limits: CallerLimits = CallerLimits()
     """The limits of each principal without its own."""
+    ui: bool | None = None
+    """Whether the live page is served; None: only where nobody but this machine can reach the listener."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this machine can reach the listener."""
+        return is_loopback(self.host) and not self.public_host
+
+    @property
+    def serves_page(self) -> bool:
+        """Whether the live page is served."""
+        return self.is_private if self.ui is None else self.ui
 
     @property
     def authenticates(self) -> bool:
@@ -258,6 +274,7 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
         "allowed_origins": inner.texts("allowed_origins"),
         "trusted_proxies": inner.texts("trusted_proxies"),
         "max_body": inner.parsed("max_body", parse_size),
+        "ui": inner.flag("ui"),
     }
     for name, model in (("verify", TokenVerification), ("limits", CallerLimits)):
         if known.get(name) is not None:

@@ -26,8 +26,10 @@ from mcp_hub.config.entry_rules import (
 from mcp_hub.config.field_types import After, Duration, SecretStr, Size
 from mcp_hub.config.listen import Listen, UnreadLimits
 from mcp_hub.config.root_rules import (
+    ExposeSettings,
     OutputStrategy,
     ProfileSettings,
+    SearchSettings,
     ToolGroupSettings,
     ToolSetSettings,
     TracingSettings,
@@ -269,11 +271,13 @@ class Config(Frozen):
     web: WebSettings = WebSettings()
     tracing: TracingSettings = TracingSettings(enabled=False)
     output_strategy: OutputStrategy = OutputStrategy()
+    search: SearchSettings = SearchSettings()
     tool_sets: tuple[ToolSetSettings, ...] = ()
     profiles: tuple[ProfileSettings, ...] = ()
     groups: tuple[ToolGroupSettings, ...] = ()
     group_scope: GroupScope = "session"
     """Whether a client that switches a group does so for itself or for everybody."""
+    expose: ExposeSettings = ExposeSettings()
     meta_tools: bool = False
     """Whether there are tools to search all tools and to call them by name, for clients that list only once."""
     state_file: Path | None = None

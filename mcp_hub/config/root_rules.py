@@ -12,13 +12,14 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
+from msgspec import Meta
 
 from mcp_hub.config.extras import Extra, missing
-from mcp_hub.config.field_types import After, Duration, SecretStr, Size
+from mcp_hub.config.field_types import After, Duration, SecretStr, Size, ValidationError
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.listen import UnreadLimits
-from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
+from mcp_hub.config.settings import Exposed, Frozen, KeyReading, RootKey, as_list, read_model
 from mcp_hub.security.address_rules import problem_of_entries
 
 SCRAPE_TOOLS = ("scrape", "scrape_website")
@@ -91,6 +92,13 @@ class TracingSettings(Frozen):
         return urlunsplit(parts._replace(path="/v1/traces")) if parts.path in ("", "/") else self.endpoint
 
 
+class SearchSettings(Frozen):
+    """What `hub_search` compares meanings with."""
+
+    model: str | None = None
+    """The directory of a model of static vectors: one `.safetensors` and one `tokenizer.json`; None: wordllama's."""
+
+
 class ToolSetSettings(Frozen):
     """A named list of tools: `server/tool` patterns, exposed names or original names."""
 
@@ -119,6 +127,25 @@ class ProfileSettings(Frozen):
     tool_sets: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    confirm: tuple[str, ...] = ()
+    """Tools that its users are asked about before each call."""
+    expose: Exposed | None = None
+    """What of its tools its users are listed; None: as the root says."""
+
+
+MAX_RECENT: Final = 50
+
+
+class ExposeSettings(Frozen):
+    """What of the tools that a client may call it is listed. What is not listed can be called all the same."""
+
+    mode: Exposed = "auto"
+    budget: Annotated[int, Meta(ge=1)] = 8000
+    """Estimated tokens up to which `auto` lists everything to a client that does not defer tools itself."""
+    always: tuple[str, ...] = ()
+    """The tools that every client is listed: `server/tool` patterns, exposed or original names."""
+    recent: Annotated[int, Meta(ge=0, le=MAX_RECENT)] = 0
+    """How many of the tools that a principal used last are listed to it too."""
 
 
 N = TypeVar("N", bound=Frozen)
@@ -160,14 +187,39 @@ def read_root_rules(
         ("web", WebSettings, _web_value(given)),
         ("tracing", TracingSettings, tracing),
         ("output_strategy", OutputStrategy, given.get("output_strategy")),
+        ("search", SearchSettings, given.get("search")),
     ):
         if item is not None and item.value is not None:
             found[name] = read_model(model, item.value, item.at, findings)
+    found["expose"] = _read_expose(given, findings)
     _check_profiles(found, given, findings)
     _check_groups(found["groups"] or (), ids, findings)
     if (tracing_rules := found.get("tracing")) is not None and tracing_rules.enabled:
         warn_if_missing("otel", ("tracing",), findings)
+    if found.get("search") is not None:
+        warn_if_missing("search", ("search",), findings)
     return {name: value for name, value in found.items() if value is not None}
+
+
+EXPOSE_KEYS: Final = {
+    "expose": "mode",
+    "expose_budget": "budget",
+    "always": "always",
+    "expose_always": "always",
+    "expose_recent": "recent",
+}
+"""Keys of the root -> fields of ExposeSettings."""
+
+
+def _read_expose(given: Mapping[str, FieldValue], findings: Findings) -> ExposeSettings | None:
+    written = {field: given[key] for key, field in EXPOSE_KEYS.items() if key in given and given[key].value is not None}
+    values = {field: as_list(ExposeSettings, field, item.value) for field, item in written.items()}
+    try:
+        return ExposeSettings.model_validate(values) if values else None
+    except ValidationError as error:
+        for (field, *inner), text in error.errors:
+            findings.error((*written[str(field)].at, *inner), text)
+        return None
 
 
 def read_policy_keys(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from mcp_hub.config.fields import FieldValue
     from mcp_hub.config.models import Config, Server
     from mcp_hub.config.variables import VariableScope
+
+
+Exposed = Literal["auto", "all", "search"]
+"""What of its tools a client is listed: `all`, a few and a `search` for the others, or `auto`, by client and size."""
 
 
 class FrozenMeta(msgspec.StructMeta):
@@ -151,15 +155,15 @@ def read_model(model: type[M], value: Any, at: KeyPath, findings: Findings) -> M
         return None
     known = only_known(value, model.model_fields, at, findings)
     try:
-        return model.model_validate({key: _as_list(model, key, one) for key, one in known.items() if one is not None})
+        return model.model_validate({key: as_list(model, key, one) for key, one in known.items() if one is not None})
     except ValidationError as error:
         for inner, text in error.errors:
             findings.error((*at, *inner), text)
         return None
 
 
-def _as_list(model: type[Frozen], key: str, value: Any) -> Any:
-    """Returns a list of one text where the field is a list and one text was written."""
+def as_list(model: type[Frozen], key: str, value: Any) -> Any:
+    """Returns a list of one text where the field is a list and one text was given."""
     return [value] if isinstance(value, str) and is_list(model.model_fields[key].type) else value
 
 
@@ -264,6 +268,19 @@ def model_key(model: type[M]) -> ReadKey[M]:
 def mode_key(model: type[M]) -> ReadKey[M]:
     """Returns the reader of a key whose value is a model with a `mode`, which a single word stands for."""
     return lambda given, reading: read_model(model, by_mode(given.value), given.at, reading.findings)
+
+
+def parsed_key(parse: Callable[[Any], T]) -> ReadKey[T]:
+    """Returns the reader of a key whose value `parse` reads; the text of its ValueError is the error."""
+
+    def read(given: FieldValue, reading: KeyReading) -> T | None:
+        try:
+            return parse(given.value)
+        except ValueError as error:
+            reading.findings.error(given.at, str(error))
+            return None
+
+    return read
 
 
 def by_mode(value: Any) -> Any:

@@ -14,7 +14,9 @@ from mcp_hub.config.commands import CommandNotFound
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
+from mcp_hub.diagnosis.token_costs import count_calls, token_costs
 from mcp_hub.hub import Engine
+from mcp_hub.hub.exposure import listed_to
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
@@ -41,6 +43,10 @@ class ServerReport(msgspec.Struct, frozen=True):
     """Place in the configuration -> members of a set, profile or group that no server lists."""
     left_out: list[str]
     """The errors of files that were left out."""
+    listed_to: list[Json]
+    """What clients would be listed, and why: the keys clients, listed, of and why."""
+    tokens: Json
+    """What the tools cost: the value of `token_costs`."""
     broken: bool
     """Whether a file of tools was left out."""
 
@@ -92,13 +98,16 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
         local = {id for id, upstream in hub.upstreams.items() if upstream.server.tools_dir is not None}
         broken = any(fact["incomplete"] for fact in facts if fact["server"] in local)
         left_out = [printable(line, MAX_PROBLEM) for line in loaded.left_out]
-        return ServerReport(facts, items, _strangers(config, hub), left_out, broken or bool(left_out))
+        listed = listed_to(hub.catalogs, preview=True)
+        tokens = token_costs(hub, count_calls(config))
+        return ServerReport(facts, items, _strangers(config, hub), left_out, listed, tokens, broken or bool(left_out))
 
 
 def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:
     named = {f"tool_sets.{one.name}": one.tools for one in config.tool_sets}
     named |= {f"profiles.{one.name}": one.tools for one in config.profiles}
     named |= {f"groups.{one.name}": one.tools for one in config.groups}
+    named["expose_always"] = config.expose.always
     return {where: found for where, members in named.items() if (found := hub.generation.unmatched_members(members))}
 
 

@@ -38,6 +38,14 @@ class Caller:
     request in the handshake era, and does nothing in the modern era.
     """
 
+    transport = "http"
+    """How it is connected: `http`, `sse` or `stdio`."""
+    joined = 0.0
+    """When it began to get notifications, in seconds since 1970; 0: it gets none."""
+
+    end: Callable[[], None] | None = None
+    """Ends its session; None: it has none, or it ends with the client alone."""
+
     def __init__(self, principal: str, notify: Send) -> None:
         self.principal = principal if isinstance(principal, Principal) else Principal(principal)
         self.profile = self.principal.profile

@@ -1,4 +1,4 @@
-"""Who may use the listener: checks `Host`, `Origin` and the bearer token, and records who was refused.
+"""Who may use the listener: checks `Host`, `Origin` and the bearer token.
 
 A web page that a person visits can reach a listener on the same machine (DNS rebinding, forged requests), so these
 checks hold on loopback too. They use the raw bytes of the headers, never a URL built from what the client sent.
@@ -6,14 +6,11 @@ checks hold on loopback too. They use the raw bytes of the headers, never a URL 
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import re
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -21,9 +18,7 @@ from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.listen import TOKEN_HOLDER, Listen, is_loopback
 from mcp_hub.downstream.verifier import ProtectedResource, Reason, Verifier, has_resource
-from mcp_hub.policy.limits import TokenBucket
 from mcp_hub.security import ANONYMOUS, Principal
-from mcp_hub.transport.http1.listener import RefusalSink
 
 Headers = Iterable[tuple[bytes, bytes]]
 """Header lines: names in lower case, values as they came."""
@@ -52,7 +47,7 @@ class Refusal(msgspec.Struct, frozen=True):
     status: int
     text: str
     cause: str
-    """One of CAUSES."""
+    """One of `CAUSES` (refusal_log.py)."""
     challenge: bytes | None = None
     """The value of `WWW-Authenticate`."""
     retry_after: int | None = None
@@ -135,7 +130,10 @@ class Gate:
         self._own_names = frozenset(own)
         self._hosts = self._own_names | {host.lower().removesuffix(":*").encode() for host in named}
         pages = [f"{scheme}://{host}" for host in listen.public_host for scheme in ("https", "http")]
-        self._origins = frozenset(origin.lower().rstrip("/").encode() for origin in (*listen.allowed_origins, *pages))
+        self._pages = frozenset(page.lower().encode() for page in pages)
+        """The origins of the hub's own pages behind a reverse proxy."""
+        self._origins = self._pages | {origin.lower().rstrip("/").encode() for origin in listen.allowed_origins}
+        self._admins = frozenset(name for name, one in listen.principals.items() if one.admin)
 
     def refusal(self, headers: Headers, port: int | None, authority: frozenset[bytes] | None = None) -> Refusal | None:
         """Returns why a request is refused before its sender is authenticated; None if it is not.
@@ -197,12 +195,20 @@ class Gate:
 
     def allows_origin(self, origin: bytes, port: int | None) -> bool:
         """Returns whether pages of `origin` may send requests: configured ones, and those of the listener itself."""
+        return origin.lower() in self._origins or self.is_own_origin(origin, port)
+
+    def is_own_origin(self, origin: bytes, port: int | None) -> bool:
+        """Returns whether `origin` is that of the hub's own pages: of the listener, or of a `public_host`."""
         origin = origin.lower()
-        if origin in self._origins:
+        if origin in self._pages:
             return True
         default = 443 if self._scheme == b"https" else 80
         ends = {b"", b":%d" % port} if port == default else {b":%d" % port} if port is not None else set()
         return any(origin == self._scheme + b"://" + name + end for name in self._own_names for end in ends)
+
+    def is_admin(self, principal: Principal) -> bool:
+        """Returns whether a principal, let in by its token of the configuration, sees and does everything."""
+        return principal in self._admins
 
     def trusts(self, peer: str) -> bool:
         """Returns whether `peer` is a trusted proxy, whose forwarding headers count."""
@@ -327,66 +333,3 @@ class Admission:
         if error is None:
             return Refusal(status, text, cause, retry_after=COME_BACK)
         return Refusal(status, text, cause, self._resource.challenge(port, error))
-
-
-RATE: Final = 10.0
-"""Records a second: enough to see who was refused and why, too few to fill a disk or to hide the calls."""
-BURST: Final = 50
-SUMMED_AFTER: Final = 1.0
-"""Seconds until the refusals without a record of their own are summed up in one."""
-
-CAUSES: Final = (
-    *("no_token", "bad_token", "scope", "profile", "verifier"),
-    *("host", "target", "forwarded", "origin", "cross_site", "path"),
-    *("bad_request", "transfer_encoding", "head_too_large", "head_too_slow", "tls"),
-    *("crowded", "full"),
-)
-"""All causes that are counted. None of them is a text of a client's."""
-
-Write = Callable[[dict[str, Any]], None]
-
-
-class RefusalLog(RefusalSink):
-    """Counts refusals by cause, and records them within RATE. `write` takes the facts of a record; None: only counts.
-
-    The facts never contain a token, nor a header that may have one: only a Host or an Origin, if that is the cause and
-    it is well-formed.
-    """
-
-    def __init__(self, write: Write | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.counts: Counter[str] = Counter()
-        self._write = write
-        self._clock = clock
-        self._bucket = TokenBucket.full(RATE, clock(), BURST)
-        self._unwritten: Counter[str] = Counter()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def note(self, cause: str, peer: str, status: int | None = None, said: str | None = None) -> None:
-        """Counts one refusal. `said`: the Host or Origin, if that is the cause. Never blocks."""
-        self.counts[cause] += 1
-        if self._write is None:
-            return
-        if self._unwritten or self._bucket.wait(self._clock()) > 0:
-            self._unwritten[cause] += 1
-            if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(SUMMED_AFTER, self._sum_up)
-            return
-        facts = {"peer": peer, "cause": cause, "status": status}
-        self._write(facts if said is None else {**facts, "said": said})
-
-    def _sum_up(self) -> None:
-        """Records the number of refusals that got no record of their own."""
-        self._timer = None
-        unwritten, self._unwritten = self._unwritten, Counter()
-        if unwritten and self._write is not None:
-            self._write({"not_written": unwritten.total(), "causes": dict(sorted(unwritten.items()))})
-
-    def close(self) -> None:
-        """Writes the last record; the listener has ended."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._sum_up()
-
-    def facts(self) -> dict[str, int]:
-        """Returns the counts by cause; causes without a refusal are missing."""
-        return dict(sorted(self.counts.items()))

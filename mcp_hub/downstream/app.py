@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream import error_response
-from mcp_hub.downstream.admission import Admission, Gate, Refusal, RefusalLog, check_listener
+from mcp_hub.downstream.admission import Admission, Gate, Refusal, check_listener
 from mcp_hub.downstream.metrics_page import metrics_page
+from mcp_hub.downstream.page_access import UI, PageAccess, comes_back
 from mcp_hub.downstream.quotas import Quotas
+from mcp_hub.downstream.refusal_log import RefusalLog
 from mcp_hub.downstream.responses import BROKEN
 from mcp_hub.downstream.sse import MESSAGES, SseEndpoint
 from mcp_hub.downstream.streamable import StreamableEndpoint
@@ -92,6 +94,10 @@ class App:
         if self._resource is not None:
             self._open |= {WELL_KNOWN: self._metadata, WELL_KNOWN + MCP: self._metadata}
         self._draining = False
+        self.page: PageAccess | None = None
+        """The way to the live page, which is served where the listener's settings say so."""
+        self._serves_page = listen.serves_page
+        self._public_host = next(iter(listen.public_host), None)
         self.refusals = RefusalLog(dispatcher.hub.record_stranger)
 
     def trusts(self, peer: str) -> bool:
@@ -131,7 +137,10 @@ class App:
         if head.passed is not self._gate:
             head.peer = self._gate.peer(request.peer, request.headers)
             refusal = self._gate.refusal(request.headers, request.port, head.authority)
-            if refusal is not None:
+            returns = (
+                refusal is not None and refusal.cause == "cross_site" and self._serves_page and comes_back(request)
+            )
+            if refusal is not None and not returns:
                 await self._turn_away(request, reply, refusal)
                 return
             head.passed = self._gate
@@ -139,7 +148,9 @@ class App:
                 request.let_in()
         PEER.set(head.peer)
         path = request.path.removesuffix("/")
-        if path not in self._open and path not in self._routes:
+        if self._serves_page and self.page is not None and (path == UI or path.startswith(f"{UI}/")):
+            await self._live_page(request, reply, self.page)
+        elif path not in self._open and path not in self._routes:
             self._note(request, "path", 404)
             await reply.text(404, "Not Found")
         elif self._is_preflight(request, reply):
@@ -159,6 +170,27 @@ class App:
                 await _stopping(reply)
             else:
                 await self._routes[path](request, reply, principal)
+
+    def page_base(self, bases: list[str]) -> str | None:
+        """Returns the URL under which a browser of this machine reaches the live page; None if it is not served.
+
+        `bases`: the URLs of the listener.
+        """
+        if not self._serves_page or self.page is None:
+            return None
+        if self._public_host is not None:
+            return f"https://{self._public_host}"
+        port = int(bases[0].rpartition(":")[2])
+        # A listener on all addresses does not know by which names it is reached, so its page could not sign in.
+        return bases[0] if self._gate.is_own_origin(bases[0].encode(), port) else None
+
+    async def _live_page(self, request: HttpRequest, reply: HttpReply, access: PageAccess) -> None:
+        if self._draining:
+            await _stopping(reply)
+            return
+        from mcp_hub.downstream.page import PageFront
+
+        await access.page.serve(request, reply, lambda: PageFront(self._gate, self._admission, self._note))
 
     def _note(self, request: HttpRequest, cause: str, status: int, said: str | None = None) -> None:
         """Counts and records a request that is refused before its sender was let in."""
@@ -185,8 +217,16 @@ class App:
 
     async def _welcome(self, request: HttpRequest, reply: HttpReply) -> None:
         """Tells a person with a web browser what this is. It names no server and no version."""
-        if await _is_read(request, reply):
-            await reply.text(200, welcome_text([path for path in ("/mcp", "/sse") if path in self._routes]))
+        if not await _is_read(request, reply):
+            return
+        text = welcome_text([path for path in ("/mcp", "/sse") if path in self._routes])
+        if not self._serves_page or self.page is None:
+            await reply.text(200, text)
+        elif any("text/html" in value for value in request.values(b"accept")):
+            body = _WELCOME_PAGE.replace("TEXT", text.replace("<", "&lt;"))
+            await reply.send(200, body.encode(), HTML + b"; charset=utf-8", [(b"content-security-policy", _NOTHING)])
+        else:
+            await reply.text(200, f"{text}\n{_LEADS_TO_PAGE}")
 
     async def _health(self, request: HttpRequest, reply: HttpReply) -> None:
         if not await _is_read(request, reply):
@@ -208,6 +248,9 @@ class App:
     def take(self, listen: Listen) -> None:
         """Goes over to other tokens, principals, names and limits; ends the sessions of principals that are gone."""
         before, self._gate = self._gate.principals, Gate(listen)
+        self._serves_page = listen.serves_page
+        if self.page is not None and not self._serves_page:
+            self.page.sign_out()
         if self._resource is not None and listen.verify is not None:
             self._resource = ProtectedResource(listen, listen.verify)
         self._admission = Admission(self._gate, self._verifier, self._resource)
@@ -224,6 +267,8 @@ class App:
         """Accepts no new requests, waits at most `grace` seconds for the others, then ends every stream and session."""
         self._draining = True
         self._dispatcher.close()
+        if self.page is not None:
+            self.page.end_sessions()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self.streamable.drained()
@@ -242,6 +287,15 @@ def welcome_text(paths: list[str]) -> str:
         f"  claude mcp add --transport http hub http://HOST:PORT{paths[0]}\n"
         "with the host and the port that you see in your browser. `mcp-hub status` shows the servers behind it."
     )
+
+
+HTML: Final = b"text/html"
+_LEADS_TO_PAGE: Final = "The path /ui of this address shows it at work; `mcp-hub open` prints a link that opens it."
+_WELCOME_PAGE: Final = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>mcp-hub</title><h1>mcp-hub</h1><pre>TEXT</pre>'
+    '<p><a href="/ui">The live page</a> shows it at work. <code>mcp-hub open</code> prints a link that opens it.</p>'
+)
+_NOTHING: Final = b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
 async def _stopping(reply: HttpReply) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any
@@ -60,6 +61,7 @@ class Dispatcher:
     def join(self, caller: Caller) -> None:
         """Adds a caller; from now on it gets notifications."""
         self.callers.add(caller)
+        caller.joined = time.time()
 
     def leave(self, caller: Caller) -> None:
         """Removes a caller and cancels its running requests."""

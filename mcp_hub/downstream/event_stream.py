@@ -46,7 +46,7 @@ class Outbox:
 
     @property
     def unread(self) -> int:
-        """Bytes that wait (ByteQueue)."""
+        """Returns the number of bytes that wait to be written (ByteQueue)."""
         return self._bytes
 
     def drop_unread(self) -> bool:
@@ -130,7 +130,7 @@ class EventLog(Outbox):
 
     @property
     def unread(self) -> int:
-        """Bytes that wait (ByteQueue), plus the kept copy of an answer that is being written."""
+        """Returns the number of bytes that wait, and of the kept copy of an answer being written (ByteQueue)."""
         again = sum(len(data) for _, data in self._again)
         return self._bytes + again + (self._written_bytes if self.done and self.grown is None else 0)
 

@@ -294,6 +294,7 @@ class SessionStore:
     def admit(self, session: HandshakeSession) -> None:
         """Adds a session, after a successful `initialize`."""
         self._sessions[session.id] = session
+        session.caller.end = partial(self.close, session)
         self._dispatcher.join(session.caller)
         self._schedule()
 

@@ -123,6 +123,14 @@ class Methods:
         if cursor is not None and not isinstance(cursor, str):
             raise ProtocolError(INVALID_PARAMS, "cursor must be a text.")
         catalog = await self._catalogs.settled_for(exchange.key)
+        exposure = self._catalogs.exposure
+        # What `concerns` returns, without its frame on the way of every list.
+        large = exposure is not None and (
+            catalog.tool_bytes > exposure.large_bytes or catalog.tool_count > exposure.large_count
+        )
+        if kind is TOOLS and exposure is not None and large:
+            who = (catalog, exchange.key, exchange.envelope)
+            catalog = exposure.given(*who) or await exposure.listed(*who)
         place = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else None
         return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place)
 
@@ -153,6 +161,9 @@ class Methods:
         if exchange.era == "modern" and isinstance(state, str) and self._parked_calls.owns(state):
             answers = exchange.params.get("inputResponses")
             return await self._parked_calls.resume(state, key, answers, _progress_relay(exchange), _log_relay(exchange))
+        exposure = self._catalogs.exposure
+        if exposure is not None and exposure.recent is not None:
+            exposure.recent.used(exchange.caller.principal, route)
         params = eras.end_to_end(exchange.params)
         params[kind.name_key] = route.name
         handshake = exchange.era == "handshake"
@@ -171,10 +182,11 @@ class Methods:
         )
         if held is not None:
             call.notes.append("called by its name through hub_call")
+            call.within = "hub_call"
         if (
             exchange.era == "modern"
             and requestable_capabilities(exchange.envelope.capabilities)
-            and self._hub.may_ask(route)
+            and self._hub.may_ask(call)
         ):
             self._hub.clients.introduce(key, UnreachableRespondent(exchange.envelope.capabilities), "modern")
             return await self._parked_calls.begin(call, call.on_progress)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from mcp_hub.catalog import Route
-from mcp_hub.downstream.admission import CAUSES
+from mcp_hub.downstream.refusal_log import CAUSES
 from mcp_hub.observability.call_metrics import MetricFamily, bucket_bound, write_openmetrics
 from mcp_hub.policy.breaker import CircuitState as Breaker
 from mcp_hub.protocol.kinds import TOOLS

@@ -150,10 +150,10 @@ class UnreachableRespondent(msgspec.Struct, frozen=True):
 
     @property
     def parked(self) -> None:
-        """None: there is no call."""
+        """Always None: outside of its calls, a client has no call that could be parked."""
 
     async def turn(self) -> None:
-        """Returns at once: there is no call."""
+        """Returns at once: there is no call whose turn to wait for."""
 
     async def ask(self, method: str, params: Json) -> Json:
         """Refuses the question. Raises ProtocolError."""

@@ -123,7 +123,7 @@ class ByteQueue(Protocol):
 
     @property
     def unread(self) -> int:
-        """Bytes that it holds now."""
+        """Returns the number of bytes that it holds now."""
 
     def drop_unread(self) -> bool:
         """Drops the bytes together with their connection; returns False if it cannot."""
@@ -138,7 +138,7 @@ class QueuedAnswer:
         self.unread = unread
 
     def drop_unread(self) -> bool:
-        """Returns False: it is dropped with its connection."""
+        """Returns False: the answer is dropped with its connection only."""
         return False
 
 

@@ -33,8 +33,10 @@ class _Connection:
         self.share = dispatcher.backlog.share()
         self.outbox = Outbox(self.share)
         self.duplex = Duplex(dispatcher, self.outbox.put, self.share, principal)
+        self.duplex.caller.transport = "sse"
         # Unsolicited notifications go to the same stream as answers, but repeat nothing that still waits.
         self.duplex.caller.notify = self.outbox.put_once
+        self.duplex.caller.end = self.end
         self.ended = False
 
     def end(self) -> None:

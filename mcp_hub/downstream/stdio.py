@@ -63,7 +63,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
         pause.hold("unread", False)
 
     duplex = Duplex(dispatcher, write, share)
-    duplex.caller.sole = True
+    duplex.caller.sole, duplex.caller.transport = True, "stdio"
 
     def take(line: Line | Oversized) -> None:
         if isinstance(line, Oversized):

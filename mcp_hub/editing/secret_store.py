@@ -37,7 +37,7 @@ class KeptSecret(msgspec.Struct, frozen=True):
 
 
 class SecretStore:
-    """Finds places for secrets."""
+    """Finds a place for each secret of an entry: in the keyring of the user, or in a private file."""
 
     def __init__(self, directory: Path, *, in_keyring: bool) -> None:
         self._directory = directory

@@ -116,7 +116,7 @@ class ServerFile:
         self._editor.put(word.at, text)
 
     def edit(self) -> Edit:
-        """Returns the change of the file."""
+        """Returns all replacements so far as one change of the file."""
         return self._editor.edit()
 
     def _written(self, entry: RawEntry) -> Mapping[str, Any]:

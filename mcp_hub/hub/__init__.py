@@ -13,8 +13,9 @@ from mcp_hub.config.models import Config
 from mcp_hub.errors import INVALID_PARAMS, Overloaded, UnknownName
 from mcp_hub.hub.catalogs import BUILT_WITHIN
 from mcp_hub.hub.composition import EngineOptions, compose
+from mcp_hub.hub.exposure import expose, own_route
 from mcp_hub.hub.generations import Generation
-from mcp_hub.hub.self_description import instructions_of_skills, merge_instructions
+from mcp_hub.hub.self_description import ServerPurposes, instructions_of_skills, merge_instructions
 from mcp_hub.policy import Call, Json, NowListed, unknown_name
 from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.selection import EVERYTHING, Selection
@@ -29,6 +30,7 @@ from mcp_hub.upstream.link_dialer import LinkDialer
 
 if TYPE_CHECKING:
     from mcp_hub.hub.groups import Groups
+    from mcp_hub.hub.groups.tool_search import ToolSearch
 
 REFRESH_AFTER: Final = 5.0
 """Seconds after the start until upstreams that are served from a cached catalog are started to refresh it."""
@@ -58,7 +60,8 @@ class Engine:
         self._services = services = parts.services
         self.info, self.children, self.metrics = services.info, services.children, services.metrics
         self.catalogs, self.uris, self.clients = services.catalogs, services.uris, services.clients
-        self.place = parts.place
+        self.tap, self.labels, self.times = services.tap, services.labels, services.times
+        self.place, self.switch = parts.place, parts.switch
         self._generations = parts.generations
         self._screening = parts.screening
         ancestry = services.ancestry
@@ -67,7 +70,10 @@ class Engine:
         refused."""
         self._refresh: asyncio.TimerHandle | None = None
         self._groups: Groups | None = None
+        self._search: ToolSearch | None = None
+        """Made with the first search."""
         self._switched_on = tuple(groups)
+        self._exposed = options.get("expose")
         self._show()
 
     # --- generations -------------------------------------------------------------------------------------------
@@ -100,11 +106,6 @@ class Engine:
         return self.generation.rules
 
     @property
-    def selection(self) -> Selection:
-        """What of the configuration in force is served."""
-        return self.generation.selection
-
-    @property
     def dialer(self) -> LinkDialer:
         """Makes links to the upstreams of the configuration in force."""
         return self.generation.dialer
@@ -126,7 +127,7 @@ class Engine:
             self._groups = Groups(
                 self.catalogs,
                 self.config,
-                everything=self.selection is EVERYTHING,
+                everything=self.generation.selection is EVERYTHING,
                 ruled=lambda rule: self.rules.chain.insert(rule, after=self.rules.access),
                 switched_on=self._switched_on,
             )
@@ -137,8 +138,11 @@ class Engine:
         access = now.rules.access
         if self._groups is not None:
             self._groups.renew(now.config, everything=now.selection is EVERYTHING)
-        grouped = self._groups is not None or now.config.groups or now.config.meta_tools or self._switched_on
+        configured = now.config.groups or now.config.meta_tools or self._switched_on
+        grouped = configured or (self._groups is not None and self._groups.in_use)
         equipped = self.groups.now if grouped else None
+        expose(self.catalogs, now.config, now.selection, self._exposed, self._services.kept)
+        self.catalogs.about = ServerPurposes(now.upstreams, now.rules.instructions)
         self.catalogs.show(
             now.upstreams,
             now.rules.shape,
@@ -179,11 +183,15 @@ class Engine:
         self._screening.close()
         if self._refresh is not None:
             self._refresh.cancel()
+        if self._search is not None:
+            await self._search.close()
         await self._generations.close()
         if self._groups is not None:
             await self._groups.close()
         if (kept := self._services.kept) is not None:
             await kept.close()
+        if self.catalogs.exposure is not None:
+            await self.catalogs.exposure.close()
         await self.children.close()
 
     def _wake_all(self) -> None:
@@ -228,8 +236,11 @@ class Engine:
         self.uris.forget(caller)
         self.place.forget(caller)
         self._services.used.forget(caller)
+        self._services.approvals.forget(caller)
         if self._groups is not None:
             self._groups.forget(caller)
+        if self.catalogs.exposure is not None:
+            self.catalogs.exposure.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
 
@@ -289,7 +300,8 @@ class Engine:
             await self._wait_for_owners(exposed)
             route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is None:
-            route = (await self.settled_catalog(caller)).resolve(kind, exposed)
+            catalog = await self.settled_catalog(caller)
+            route = catalog.resolve(kind, exposed) or own_route(self.catalogs.exposure, catalog, kind, exposed)
         self.catalogs.seen = True
         if route is None or (kind.extension is not None and not self.generation.offers(route)):
             raise unknown_name(kind, exposed, era)
@@ -332,9 +344,11 @@ class Engine:
         """Sets the log level of all connected servers."""
         await asyncio.gather(*(upstream.log_from(level) for upstream in self.upstreams.values()))
 
-    def may_ask(self, route: Route) -> bool:
-        """Returns whether a call may be parked while its caller answers a question of the server."""
-        upstream = self.upstreams.get(route.upstream)
+    def may_ask(self, call: Call) -> bool:
+        """Returns whether a call may be parked while its caller answers a question of the server, or of the hub."""
+        if self.rules.confirm.asks_about(call):
+            return True
+        upstream = self.upstreams.get(call.route.upstream)
         return upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake")
 
     def one_by_one(self, call: Call) -> bool:
@@ -383,15 +397,33 @@ class Engine:
         return await rules.introduced(call, connect, is_connected=upstream.state in CONNECTED_STATES)
 
     async def _call_own(self, call: Call) -> Json:
-        if call.method == TOOLS.act_method and self._groups is not None:
+        if call.method == TOOLS.act_method:
             from mcp_hub.hub.groups.meta_tools import call_meta_tool
 
-            return await call_meta_tool(self._groups, call)
+            await self.catalogs.settled_for(call.caller)  # the first thing a client does may be a search
+            return await call_meta_tool(self.groups, call, self._find)
         reading = call.method == RESOURCES.act_method
         page = self._services.long_results.read(call.exposed, call.caller) if reading else None
         if page is None:
             raise unknown_name(call.kind, call.exposed, call.era)
         return page
+
+    async def _find(self, catalog: Catalog, query: str) -> list[str]:
+        """Returns the names of the tools of a catalog that fit a query, the best first."""
+        if self._search is None:
+            from mcp_hub.hub.groups.tool_search import ToolSearch
+
+            self._search = ToolSearch(self._meaning, self._services.kept, self._keeps)
+        return await self._search.find(catalog, query)
+
+    def _meaning(self) -> Upstream | None:
+        own = self.generation.own
+        return own.meaning()
+
+    def _keeps(self, route: Route) -> bool:
+        """Returns whether a tool may be kept on disk: everybody is offered it, and its server may be cached."""
+        upstream = self.upstreams.get(route.upstream)
+        return upstream is not None and upstream.server.keep_catalog and self.catalog.exposed(route) is not None
 
     async def forget_watcher(self, who: Hashable) -> None:
         """Ends the subscriptions of a subscriber that is gone."""

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from mcp_hub.catalog import Catalog, CatalogSource, OnConflict, Route
+from mcp_hub.hub.exposure import OWN_NAMES, Exposure
 from mcp_hub.hub.shaped_items import Shape, ShapedItems, as_they_are, shape_items
 from mcp_hub.observability.stalls import drop, in_slices, run_for
 from mcp_hub.protocol.kinds import TOOLS, Kind
@@ -64,6 +65,10 @@ class Catalogs:
         self._viewed: CallerViews | None = None
         """The view at the time callers were last notified."""
         self._reserved: frozenset[str] = frozenset()
+        self.exposure: Exposure | None = None
+        """Decides what of its tools a client is listed; None: everybody is listed all."""
+        self.about: Callable[[str], str] = lambda upstream: ""
+        """What catalogs that are built from now on say of an upstream."""
         self._renewed = False
         """Whether the next build is the first of its generation: a name may lead elsewhere then."""
         self._catalog = Catalog.build((), server_info=info)
@@ -368,17 +373,17 @@ class Catalogs:
             lists = one.upstream.caller_lists
             source = yield from one.source(shown, *(lists.of(each) for each in caller))
             sources.append(source)
-        return (
-            yield from Catalog.building(
-                sources,
-                self._on_conflict,
-                previous=previous,
-                like=like,
-                server_info=self._info,
-                away=away,
-                reserved=self._reserved,
-            )
+        merged = yield from Catalog.building(
+            sources,
+            self._on_conflict,
+            previous=previous,
+            like=like,
+            server_info=self._info,
+            away=away,
+            reserved=self._reserved if self.exposure is None else self._reserved | OWN_NAMES,
         )
+        merged.about = self.about
+        return merged
 
     def tell(self, changed: frozenset[Kind], whom: CallerFilter) -> None:
         """Notifies these callers that the lists of these kinds have changed."""

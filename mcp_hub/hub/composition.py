@@ -17,19 +17,23 @@ from mcp_hub.config import ConfigReader
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.config_files import stamp_of, syntax_error_in, tool_files
 from mcp_hub.config.models import Config, Server
+from mcp_hub.config.settings import Exposed
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
 from mcp_hub.hub.generations import Generation, Generations, SharedServices
 from mcp_hub.hub.internal_servers import InternalServers, built_in_settings
 from mcp_hub.hub.relay import Relay
 from mcp_hub.hub.self_description import NestedHubs
+from mcp_hub.hub.server_switch import ServerSwitch
 from mcp_hub.oauth import TokenRegistry
 from mcp_hub.oauth.token_store import TokenStoreError
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
 from mcp_hub.policy import Call, Json, PolicyParts
-from mcp_hub.policy.call_record import RecordLabels
+from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import KEYS, make_rules
+from mcp_hub.policy.confirm import Approvals
 from mcp_hub.policy.data_flow import UsedLabels
+from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, pin_mode, pins_file, read_pins
 from mcp_hub.policy.screen import BackgroundScreening
@@ -68,6 +72,7 @@ class Parts(msgspec.Struct, frozen=True):
     generations: Generations
     place: NestedHubs
     screening: BackgroundScreening
+    switch: ServerSwitch
 
 
 class EngineOptions(TypedDict, total=False):
@@ -85,6 +90,8 @@ class EngineOptions(TypedDict, total=False):
     """Receive the metrics of every call."""
     tracer_provider: Any
     """OpenTelemetry's, in place of the configured exporter."""
+    expose: Exposed | None
+    """What of its tools every client is listed; None: as the configuration says."""
     functions: Functions | None
     """Makes links to functions of the program that the hub runs in."""
 
@@ -98,7 +105,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
     one_client = options.get("one_client", False)
     info: dict[str, Any] = {"name": HUB_NAME, "title": HUB_NAME, "version": VERSION}
     catalogs = Catalogs(info)
-    uris = UriMap(catalogs.of)
+    uris, labels = UriMap(catalogs.of), RecordLabels()
 
     def sees(caller: Hashable | None, upstream: str) -> bool:
         return profile_of(caller) is None or upstream in catalogs.of(caller).upstreams
@@ -122,8 +129,11 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
             config.files, os.environ if environ is None else environ, config.max_hub_depth, identity_key
         ),
         starts=StartLimiter(),
-        labels=RecordLabels(),
+        labels=labels,
+        tap=RecordTap(),
         used=UsedLabels(),
+        approvals=Approvals(),
+        times=StepTimes(labels),
         token_writes=PendingWrites(TokenStoreError),
         tracer_provider=options.get("tracer_provider"),
         functions=functions,
@@ -135,7 +145,8 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         lambda caller: catalogs.of(caller).upstreams,
         lambda callers: catalogs.tell(frozenset({TOOLS}), callers.__contains__),
     )
-    return Parts(services, generations, place, BackgroundScreening(generations.screen))
+    switch = ServerSwitch(generations, partial(_anew, services), catalogs.changed)
+    return Parts(services, generations, place, BackgroundScreening(generations.screen), switch)
 
 
 def _task_ids(kept: CatalogCache | None) -> Callable[[], TaskIds]:
@@ -183,13 +194,16 @@ def build_generation(
         record=services.record,
         labels=services.labels,
         used=services.used,
+        approvals=services.approvals,
         listed=generation.listed_tool,
         scrape=internal.scrape,
         run_function=internal.run_function,
         long_results=services.long_results,
         pinned=pinned,
         measure=services.metrics.record,
+        tap=services.tap,
         in_program=services.functions is not None,
+        times=services.times,
     )
     generation.rules = make_rules(
         parts,
@@ -209,17 +223,27 @@ def _upstreams(
         if known is not None and not known.left_out and _is_kept(known, made_from):
             found[server.id] = known
             continue
-        found[server.id] = Upstream(
-            server,
-            dialer,
-            services.info,
-            services.clients,
-            services.starts,
-            services.kept,
-            services.catalogs.changed,
-            made_from,
-        )
+        found[server.id] = _upstream(services, dialer, server, made_from)
     return found
+
+
+def _upstream(services: SharedServices, dialer: LinkDialer, server: Server, made_from: tuple[Any, ...]) -> Upstream:
+    return Upstream(
+        server,
+        dialer,
+        services.info,
+        services.clients,
+        services.starts,
+        services.kept,
+        services.catalogs.changed,
+        made_from,
+    )
+
+
+def _anew(services: SharedServices, generation: Generation, server: Server) -> Upstream:
+    """Returns another upstream for an entry of a generation in force."""
+    made_from = _made_from(server, generation.config, services.environ)
+    return _upstream(services, generation.dialer, server, made_from)
 
 
 def _is_kept(known: Upstream, made_from: tuple[Any, ...]) -> bool:

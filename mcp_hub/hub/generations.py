@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -21,9 +21,11 @@ from mcp_hub.hub.internal_servers import InternalServers
 from mcp_hub.observability.call_metrics import CallMetrics
 from mcp_hub.observability.tracing import SpanTracing
 from mcp_hub.policy import Json
-from mcp_hub.policy.call_record import RecordLabels
+from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import Rules
+from mcp_hub.policy.confirm import Approvals
 from mcp_hub.policy.data_flow import UsedLabels
+from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher
 from mcp_hub.policy.screen import ScreenReview
@@ -38,9 +40,6 @@ from mcp_hub.upstream.catalog_cache import CatalogCache
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, ReferenceCount, StartLimiter
 from mcp_hub.upstream.link_dialer import Functions, LinkDialer
 
-if TYPE_CHECKING:
-    pass
-
 log = logging.getLogger("mcp_hub")
 
 MAX_RETIRING: Final = 32
@@ -54,21 +53,25 @@ MAX_COMPARED_NAMES: Final = 5_000
 
 
 class Generation:
-    """One loaded configuration at work: its upstreams and rules. Immutable once in use; `number` counts from 1."""
+    """One loaded configuration at work: its upstreams and rules. `number` counts from 1.
+
+    Once in use only `exchange` changes it.
+    """
 
     def __init__(
         self,
         number: int,
         config: Config,
         selection: Selection,
-        upstreams: Mapping[str, Upstream],
+        upstreams: dict[str, Upstream],
         own: InternalServers,
         dialer: LinkDialer,
     ) -> None:
         self.number = number
         self.config = config
         self.selection = selection
-        self.upstreams = upstreams
+        self.upstreams: Mapping[str, Upstream] = upstreams
+        self._upstreams = upstreams
         self.own = own
         self.dialer = dialer
         self.pin_watch: PinFileWatcher | None = None
@@ -79,6 +82,12 @@ class Generation:
         """Generations with the same settings share it; None: calls are not traced."""
         self.calls = ReferenceCount()
         self._reported_unmatched = False
+
+    def exchange(self, coming: Upstream) -> Upstream:
+        """Puts an upstream in the place of that of its id, and returns the former one."""
+        former = self._upstreams[coming.server.id]
+        self._upstreams[coming.server.id] = coming
+        return former
 
     def listed_tool(self, route: Route) -> Json | None:
         """Returns a tool as its server lists it; None for anything else, the hub's own tools included."""
@@ -172,10 +181,15 @@ class RetiringResources:
         self._tasks[waiting] = stop
         waiting.add_done_callback(lambda task: self._tasks.pop(task, None))
 
-    def _stop(self, stop: Callable[[], Any]) -> None:
-        ending = asyncio.get_running_loop().create_task(stop())
+    async def stopped(self, upstream: Upstream) -> None:
+        """Stops an upstream now; its calls fail."""
+        await asyncio.wait({self._stop(upstream.stop)})
+
+    def _stop(self, stop: Callable[[], Any]) -> asyncio.Task[None]:
+        ending: asyncio.Task[None] = asyncio.get_running_loop().create_task(stop())
         self._tasks[ending] = stop
         ending.add_done_callback(lambda task: self._tasks.pop(task, None))
+        return ending
 
     async def close(self) -> None:
         """Stops everything now. Never raises."""
@@ -216,8 +230,13 @@ class SharedServices(msgspec.Struct, frozen=True):
     ancestry: Ancestry
     starts: StartLimiter
     labels: RecordLabels
+    tap: RecordTap
+    """Passes the records on while somebody watches."""
     used: UsedLabels
     """Data-flow labels that each session has used so far."""
+    approvals: Approvals
+    times: StepTimes
+    """How long each policy took, while somebody watches."""
     token_writes: PendingWrites
     tracer_provider: Any = None
     """OpenTelemetry's, to be used in place of the configured exporter."""
@@ -308,6 +327,27 @@ class Generations:
             self._retiring.generation(former, coming)
             return coming
 
+    async def exchange(self, made: Callable[[Generation], Upstream]) -> Upstream:
+        """Replaces one upstream of the generation in force by `made(generation)`, of the same id.
+
+        The former one is stopped first, so that a server never runs twice; calls that come meanwhile wait.
+
+        Raises ConfigError if the server must not be served over the network, and what `made` raises; nothing has
+        changed then.
+        """
+        async with self._renewing:
+            coming = made(self.now)
+            if self._over_network:
+                refuse_over_network(self.now.config.model_copy(update={"servers": (coming.server,)}))
+            former = self.now.exchange(coming)
+            await self._retiring.stopped(former)
+            coming.succeed(former)
+            coming.starts = former.starts
+            if self._started:  # else the hub is closing
+                coming.start()
+                coming.wake()
+            return coming
+
     def _retire_secrets(self, former: Config, config: Config) -> None:
         """Keeps redacting secrets that have left the configuration, as servers that know them may still send them."""
         now = frozenset(secrets_of(config))
@@ -318,6 +358,7 @@ class Generations:
 
     async def close(self) -> None:
         """Stops every upstream, those of former generations included, at the same time. Never raises."""
+        self._started = False
         if self._watching_pins is not None:
             self._watching_pins.cancel()
         stopping = (upstream.stop() for upstream in self.now.upstreams.values())

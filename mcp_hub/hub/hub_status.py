@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.codes import code_of
+from mcp_hub.errors import HubError
+from mcp_hub.hub.exposure import listed_to
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.text import printable
@@ -41,6 +43,7 @@ class Status:
     def __init__(self, hub: Engine) -> None:
         self._hub = hub
         self._began = time.monotonic()
+        self.began_at = time.time()
         self.serving: list[str] = ["stdio"]
         self.more: Json = {}
         self.refusals: Callable[[], dict[str, int]] = dict
@@ -60,6 +63,7 @@ class Status:
             "serving": self.serving,
             **self.more,
             "exposed": {kind.name: len(hub.catalog.names(kind)) for kind in KINDS},
+            "listed_to": listed_to(hub.catalogs),
             "calls": calls.count,
             "reaper": {"pid": hub.children.reaper, "problem": hub.children.problem},
             "metrics": hub.metrics.facts(),
@@ -104,6 +108,8 @@ AT_ONCE: Final = 8
 WRITE_WAIT: Final = 5.0
 """Seconds that a client has to read the answer."""
 READ_WAIT: Final = 5.0
+SILENT: Final = 0.5
+"""Seconds that a command has to say what it asks; commands of former versions say nothing, and mean the status."""
 MAX_SIZE: Final = 16 * 1024 * 1024
 MAX_PATH: Final = 100
 """Bytes of the path of a socket; the systems allow 104 to 108."""
@@ -125,9 +131,13 @@ def runtime_directory() -> Path:
     return path
 
 
+Answer = Callable[[Json], AsyncIterator[Json]]
+"""Yields the answers to one request of a command."""
+
+
 @contextlib.asynccontextmanager
-async def status_server(facts: Callable[[], Json]) -> AsyncIterator[None]:
-    """Answers status requests on a local socket while the block runs.
+async def status_server(facts: Callable[[], Json], answer: Answer | None = None) -> AsyncIterator[None]:
+    """Answers status requests, and with `answer` those of other commands, on a local socket while the block runs.
 
     If the socket cannot be opened, a warning is logged and it is tried again.
     """
@@ -136,7 +146,7 @@ async def status_server(facts: Callable[[], Json]) -> AsyncIterator[None]:
     async def open_socket() -> None:
         path = _private(runtime_directory()) / f"{os.getpid()}.sock"
         path.unlink(missing_ok=True)
-        server = await asyncio.start_unix_server(_StatusResponder(facts).told, path, backlog=AT_ONCE)
+        server = await asyncio.start_unix_server(_StatusResponder(facts, answer).told, path, backlog=AT_ONCE)
         opened.append((path, server))
         path.chmod(0o600)
 
@@ -166,19 +176,30 @@ def _private(runtime_directory: Path) -> Path:
 
 
 class _StatusResponder:
-    def __init__(self, facts: Callable[[], Json]) -> None:
+    """Answers the requests on the socket: one line of JSON each, `{"ask": "status"}` unless it says something else."""
+
+    def __init__(self, facts: Callable[[], Json], answer: Answer | None) -> None:
         self._facts = facts
+        self._answer = answer
         self._open = 0
+        self._streaming = 0
+        """Requests whose answers go on; they take no place of others."""
 
     async def told(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:
             if self._open <= AT_ONCE:
-                writer.write(json.dumps(self._facts()).encode())
+                asked = await _request(reader)
+                if self._answer is None or asked.get("ask", "status") == "status":
+                    writer.write(json.dumps(self._facts()).encode())
+                else:
+                    await self._stream(self._answer(asked), reader, writer)
                 async with asyncio.timeout(WRITE_WAIT):
                     await writer.drain()
                     writer.write_eof()
                     await reader.read(1)
+        except HubError as error:
+            writer.write(json.dumps({"problem": str(error), "cure": "the log of the hub may say more"}).encode())
         except (OSError, TimeoutError):
             pass
         except Exception:
@@ -186,6 +207,66 @@ class _StatusResponder:
         finally:
             self._open -= 1
             writer.close()
+
+    async def _stream(
+        self, answers: AsyncIterator[Json], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Writes answers, a line each, until there are no more or the command has gone."""
+        if self._streaming >= AT_ONCE:
+            raise HubError(f"{AT_ONCE} commands read from it already")
+        self._streaming += 1
+        self._open -= 1
+        writing = asyncio.ensure_future(_write_all(answers, writer))
+        gone = asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait({writing, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if writing.done():
+                writing.result()
+        finally:
+            for task in (writing, gone):
+                task.cancel()
+            await asyncio.gather(writing, gone, return_exceptions=True)
+            self._streaming -= 1
+            self._open += 1
+
+
+async def _write_all(answers: AsyncIterator[Json], writer: asyncio.StreamWriter) -> None:
+    async for one in answers:
+        writer.write(json.dumps(one).encode() + b"\n")
+        async with asyncio.timeout(WRITE_WAIT):
+            await writer.drain()
+
+
+async def _request(reader: asyncio.StreamReader) -> Json:
+    """Returns what a command asks; {} if it asks nothing, as commands of former versions do."""
+    try:
+        async with asyncio.timeout(SILENT):
+            asked = json.loads(await reader.readline())
+    except (TimeoutError, ValueError):
+        return {}
+    return asked if isinstance(asked, dict) else {}
+
+
+def ask_hub(pid: int, asked: Json, *, patience: float | None = READ_WAIT) -> Iterator[Json]:
+    """Yields what a running hub of this user answers to a request, as it comes.
+
+    `patience`: seconds for each answer; None: as long as the hub runs. Raises HubError if it cannot be asked.
+    """
+    path = runtime_directory() / f"{pid}.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(READ_WAIT)
+        try:
+            asking.connect(str(path))
+            asking.sendall(json.dumps(asked).encode() + b"\n")
+            asking.settimeout(patience)
+            with asking.makefile("rb") as lines:
+                while line := lines.readline(MAX_SIZE):
+                    found = json.loads(line)
+                    if isinstance(found, dict):
+                        yield found
+        except (OSError, ValueError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or "it does not answer"
+            raise HubError(f"hub {pid} cannot be asked: {reason}") from None
 
 
 def running_hubs(*, left_over: Callable[[Path], None] = Path.unlink) -> Iterator[Json]:
@@ -209,6 +290,7 @@ def _facts_at(path: Path, left_over: Callable[[Path], None]) -> Json | None:
         asking.settimeout(READ_WAIT)
         try:
             asking.connect(str(path))
+            asking.sendall(b'{"ask": "status"}\n')
             data = bytearray()
             while len(data) < MAX_SIZE and (chunk := asking.recv(65536)):
                 data += chunk

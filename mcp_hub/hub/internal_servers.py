@@ -1,4 +1,4 @@
-"""Internal servers that no client sees: one fetches pages for the fallback, one runs the user's post-processors."""
+"""Internal servers that no client sees: for the pages of the fallback, the user's post-processors, and search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mcp_hub.config.extras import missing
+from mcp_hub.config.extras import default_model_there, missing
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ServerUnavailable, ToolFailed
 from mcp_hub.policy.guard import GuardBlocked
@@ -23,6 +23,7 @@ Json = dict[str, Any]
 
 WEB: Final = "mcp-hub web"
 FUNCTIONS: Final = "mcp-hub functions"
+SEARCH: Final = "mcp-hub search"
 SCRAPE: Final = "scrape_website"
 MAX_ARGUMENTS: Final = 63 * 1024 * 1024
 """Bytes of arguments of a function; its process reads lines of at most 64 MiB."""
@@ -65,14 +66,18 @@ class InternalServers:
     ) -> None:
         self._config = config
         self._connect = connect
+        self._upstreams = upstreams
         self._running: dict[str, Upstream] = {}
-        listed = (u for u in upstreams.values() if u.server.builtin == "web" and u.server.enabled)
-        if (web := next(listed, None)) is not None:
-            self._running[WEB] = web
+        """Those that were started here."""
+
+    def _listed_web(self) -> Upstream | None:
+        """Returns the server of the configuration that fetches pages; None: there is none, or it is switched off."""
+        listed = (u for u in self._upstreams.values() if u.server.builtin == "web" and u.server.enabled)
+        return next(listed, None)
 
     async def scrape(self, url: str, seconds: float) -> Json:
         """Returns a page as the result of `scrape_website`. Raises CallError, and TimeoutError after `seconds`."""
-        if WEB not in self._running and (lacking := missing("web")) is not None:
+        if self._listed_web() is None and (lacking := missing("web")) is not None:
             raise ServerUnavailable(lacking)
         server = Server(id=WEB, transport="stdio", builtin="web", namespace="", keep_catalog=False)
         async with asyncio.timeout(seconds):
@@ -100,6 +105,19 @@ class InternalServers:
             raise ToolFailed("its process did not answer with a result")
         return replaced
 
+    def meaning(self) -> Upstream | None:
+        """Returns the process that compares what texts mean, started with the first use; None without its packages."""
+        if SEARCH not in self._running:
+            model = self._config.search.model
+            if missing("search") is not None or (model is None and not default_model_there()):
+                return None
+            args = ["-P", "-m", "mcp_hub.servers", "search", *([f"--model={model}"] if model is not None else [])]
+            server = Server(
+                id=SEARCH, transport="stdio", command=sys.executable, args=tuple(args), namespace="", keep_catalog=False
+            )
+            self._started(server)
+        return self._running[SEARCH]
+
     def _functions(self) -> Server:
         servers = self._config.servers
         steps = [step for server in servers for step in server.postprocess]
@@ -113,17 +131,19 @@ class InternalServers:
         )
 
     async def _ask(self, server: Server, tool: str, arguments: Json) -> Json:
-        upstream = self._running.get(server.id)
-        if upstream is None:
-            upstream = self._running[server.id] = self._connect(server)
-            upstream.start()
+        listed = self._listed_web() if server.id == WEB else None
+        upstream = listed or self._running.get(server.id) or self._started(server)
         answered = await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
         return eras.result_for("handshake", answered.era, TOOLS.act_method, answered.result)
 
+    def _started(self, server: Server) -> Upstream:
+        upstream = self._running[server.id] = self._connect(server)
+        upstream.start()
+        return upstream
+
     async def close(self) -> None:
         """Stops the servers that were started here; a listed one belongs to the hub."""
-        hidden = [upstream for id, upstream in self._running.items() if upstream.server.id == id]
-        await asyncio.gather(*(upstream.stop() for upstream in hidden), return_exceptions=True)
+        await asyncio.gather(*(upstream.stop() for upstream in self._running.values()), return_exceptions=True)
 
 
 def _said(result: Json) -> tuple[str, str, str]:

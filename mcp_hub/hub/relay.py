@@ -100,7 +100,7 @@ class Relay:
         spoken: list[Era] = []
         result = await ask({})
         if "resultType" in result and wants_input(result):
-            if call.era == "handshake":
+            if call.era == "handshake" or call.confirmed:  # to come back as a new call would ask the person again
                 result = await resolve_input_requests(result, rules, call.asker, questions, ask)
             else:
                 result = pass_on(result, rules, call.envelope.capabilities, questions)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from mcp_hub.config.ancestry import HUB_KEY, Ancestry
 from mcp_hub.config.models import Server
 from mcp_hub.errors import ProtocolError
+from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 
 log = logging.getLogger("mcp_hub")
@@ -68,6 +69,29 @@ def instructions_of_skills(
                 return exposed(id, uri)
 
             yield server.id, skill_server.skill_notes(server.skills, exposed_here)
+
+
+MAX_PURPOSE: Final = 500
+"""Characters of what a server is for."""
+
+
+class ServerPurposes:
+    """What each server is for: the first paragraph of its instructions, on one line.
+
+    `passed(server, instructions)` returns the instructions if they may be passed on.
+    """
+
+    def __init__(self, upstreams: Mapping[str, Upstream], passed: Callable[[str, str | None], str | None]) -> None:
+        self._upstreams = upstreams
+        self._passed = passed
+
+    def __call__(self, server: str) -> str:
+        """Returns what a server is for, "" if it does not say."""
+        upstream = self._upstreams.get(server)
+        agreement = upstream.agreement if upstream is not None else None
+        text = self._passed(server, agreement.instructions if agreement is not None else None)
+        paragraph = (text or "").strip()[: 4 * MAX_PURPOSE].split("\n\n", 1)[0]
+        return printable(" ".join(paragraph.split()), MAX_PURPOSE)
 
 
 MAX_TOLD: Final = 1000

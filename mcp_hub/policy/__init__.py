@@ -23,8 +23,10 @@ from mcp_hub.protocol.server_requests import Asker
 from mcp_hub.security.redaction import Redactor
 
 if TYPE_CHECKING:
-    from mcp_hub.policy.call_record import RecordLabels
+    from mcp_hub.policy.call_record import RecordLabels, RecordTap
+    from mcp_hub.policy.confirm import Approvals
     from mcp_hub.policy.data_flow import UsedLabels
+    from mcp_hub.policy.explanation import StepTimes
     from mcp_hub.policy.fallback import Scrape
     from mcp_hub.policy.long_results import LongResults
     from mcp_hub.policy.selection import Selection
@@ -91,6 +93,10 @@ class Call(msgspec.Struct, eq=False):
     """Whether its arguments stand for Python objects, which only the function that is called can check."""
     nested: bool = False
     """Whether a running call of the same upstream waits for it."""
+    within: str | None = None
+    """The tool of the hub's own that makes the call (`hub_call`); None: the client makes it."""
+    confirmed: bool = False
+    """Whether a person was asked and allowed it."""
     preset: Mapping[str, Any] | None = None
     """Arguments preset by the program that registered the tool; None: the call does not come from such a program."""
 
@@ -133,7 +139,10 @@ class Policy(Protocol):
 
 
 class Selective(Policy, Protocol):
-    """A policy that does not concern most routes."""
+    """A policy that does not concern most routes.
+
+    With an attribute `always_within` that is true, it concerns every call that is made by a tool of the hub's own.
+    """
 
     def concerns(self, route: Route) -> bool:
         """Returns whether the policy may affect calls of this route.
@@ -174,6 +183,8 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
     """Names calls and callers in records."""
     used: UsedLabels
     """The data-flow labels that sessions have used."""
+    approvals: Approvals
+    """The tools that callers have allowed for their sessions."""
     listed: Callable[[Route], Json | None]
     """Returns a tool as its server lists it."""
     scrape: Scrape
@@ -185,8 +196,12 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
     """The pins, by id of the server."""
     measure: Measure | None = None
     """Gets the metrics of every call."""
+    tap: RecordTap | None = None
+    """Gets the record of every call while somebody watches."""
     in_program: bool = False
     """Whether the hub runs in a program, whose calls may bring presets."""
+    times: StepTimes | None = None
+    """Times the policies while somebody watches; None: nobody can."""
     made: dict[type, Any] = msgspec.field(default_factory=dict)
     """The policies that `find` has made, by their class."""
 
@@ -208,6 +223,10 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
         return found
 
 
+Wrap = Callable[[Sequence[Policy], Next], tuple[Sequence[Policy], Next]]
+"""Returns what is called in place of policies and of what is behind the innermost of them."""
+
+
 class Chain:
     """Policies from the outermost to the innermost. A call passes those that concern its route."""
 
@@ -215,33 +234,56 @@ class Chain:
         self.policies = tuple(policies)
         self._innermost = innermost
         self._composed: dict[Route, Next] = {}
+        self._composed_within: dict[Route, Next] = {}
+        """The same for calls that a tool of the hub's own makes."""
+        self._wrap: Wrap | None = None
 
     def run(self, call: Call) -> Awaitable[Json]:
         """Starts one call through the chain and returns an awaitable of its result."""
-        run = self._composed.get(call.route)
-        return (run or self._compose(call.route))(call)
+        within = call.within is not None
+        run = (self._composed_within if within else self._composed).get(call.route)
+        return (run or self._compose(call.route, within=within))(call)
 
-    def _compose(self, route: Route) -> Next:
-        if len(self._composed) >= MAX_COMPOSED:
-            self._composed.clear()
-        self._composed[route] = run = compose(self._concerned(route, self.policies), self._innermost)
+    def _compose(self, route: Route, *, within: bool) -> Next:
+        composed = self._composed_within if within else self._composed
+        if len(composed) >= MAX_COMPOSED:
+            composed.clear()
+        policies: Sequence[Policy] = self._concerned(route, self.policies, within=within)
+        innermost = self._innermost
+        if self._wrap is not None:
+            policies, innermost = self._wrap(policies, innermost)
+        composed[route] = run = compose(policies, innermost)
         return run
 
-    @staticmethod
-    def _concerned(route: Route, policies: Sequence[Policy | Selective]) -> list[Policy]:
-        return [one for one in policies if not hasattr(one, "concerns") or one.concerns(route)]
+    @property
+    def wrap(self) -> Wrap | None:
+        """What the policies that concern a route are replaced by, to watch them; None: nothing."""
+        return self._wrap
 
-    def behind(self, policy: Policy, route: Route, innermost: Next | None = None) -> Next:
-        """Returns the policies behind another one that concern a route as one callable, around another innermost."""
+    @wrap.setter
+    def wrap(self, wrap: Wrap | None) -> None:
+        if wrap != self._wrap:
+            self._wrap, self._composed, self._composed_within = wrap, {}, {}
+
+    @staticmethod
+    def _concerned(route: Route, policies: Sequence[Policy | Selective], *, within: bool) -> list[Policy]:
+        def concerns(one: Policy | Selective) -> bool:
+            return not hasattr(one, "concerns") or one.concerns(route) or (within and hasattr(one, "always_within"))
+
+        return [one for one in policies if concerns(one)]
+
+    def behind(self, policy: Policy, call: Call, innermost: Next | None = None) -> Next:
+        """Returns the policies behind another one that concern a call as one callable, around another innermost."""
         place = self.policies.index(policy) + 1
-        return compose(self._concerned(route, self.policies[place:]), innermost or self._innermost)
+        concerned = self._concerned(call.route, self.policies[place:], within=call.within is not None)
+        return compose(concerned, innermost or self._innermost)
 
     def insert(self, policy: Policy, after: Policy) -> None:
         """Inserts a policy behind another one; calls that are running are not affected."""
         if policy not in self.policies:
             place = self.policies.index(after) + 1
             self.policies = (*self.policies[:place], policy, *self.policies[place:])
-            self._composed = {}
+            self._composed, self._composed_within = {}, {}
 
     def shape(self, items: Sequence[Item]) -> tuple[Item, ...]:
         """Applies `shape` of every policy to the items, innermost first."""

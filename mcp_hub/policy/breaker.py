@@ -121,6 +121,13 @@ class CircuitBreaker:
         circuit = self._circuits.get(upstream)
         return circuit.state if circuit is not None else CircuitState.CLOSED
 
+    def reset(self, upstream: str) -> None:
+        """Closes an upstream's circuit, as the server was started anew."""
+        circuit = self._circuits.get(upstream)
+        if circuit is not None:
+            circuit.failures = 0
+            circuit.move(CircuitEvent.SUCCEEDED, self._clock())
+
     def concerns(self, route: Route) -> bool:
         """Returns whether the upstream has a breaker."""
         return route.upstream in self._circuits

@@ -47,6 +47,11 @@ class RecordLabels:
         self._callers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._numbers = count(1)
 
+    @property
+    def run(self) -> str:
+        """What the ids of this run of the hub begin with."""
+        return self._run
+
     def next_call(self) -> str:
         """Returns a new id for a call."""
         return f"{self._run}-{next(self._calls)}"
@@ -66,6 +71,16 @@ class RecordLabels:
         except TypeError:
             return "other"
         return label
+
+
+class RecordTap:
+    """Passes each record on while somebody watches the hub. A call costs one look at `told` otherwise."""
+
+    __slots__ = ("told",)
+
+    def __init__(self) -> None:
+        self.told: Callable[[Json, Hashable | None], None] | None = None
+        """Takes a record and the key of its caller; None: nobody watches. Must be quick, and not raise."""
 
 
 class RecordBuilder:
@@ -125,6 +140,13 @@ class RecordBuilder:
         """Returns the record of a call that was refused before it had a route; `facts` say why."""
         head = self._head(self._labels.next_call(), method, exposed, era, caller, envelope)
         return {**head, "verdict": "refused", **facts, "reason": self.text(facts["reason"])}
+
+    def of_action(self, caller: Hashable | None, facts: Json) -> Json:
+        """Returns the record of what an administrator did to the hub; `facts` have its `name` and `verdict`."""
+        clean = {key: self.text(value) if isinstance(value, str) else value for key, value in facts.items()}
+        head = {"event": "action", "time": self._time(), "id": self._labels.next_call()}
+        peer = {"peer": PEER.get()} if PEER.get() is not None else {}
+        return {**head, "caller": self._name(self._labels.caller(caller)), "method": "action", **clean, **peer}
 
     def of_rejected_connection(self, facts: Json) -> Json:
         """Returns the record of a request that a listener rejected before it knew the caller."""

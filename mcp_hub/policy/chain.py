@@ -12,8 +12,10 @@ from mcp_hub.config.settings import KeyTable
 from mcp_hub.policy import Call, Chain, ConfiguredPolicy, Json, Next, NowListed, Policy, PolicyParts, compose
 from mcp_hub.policy.access import Access
 from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
+from mcp_hub.policy.confirm import Confirm
 from mcp_hub.policy.data_flow import FlowPolicy
 from mcp_hub.policy.deadline import DeadlinePolicy
+from mcp_hub.policy.explanation import StepTimes, explain_listing, explain_record
 from mcp_hub.policy.fallback import FallbackPolicy
 from mcp_hub.policy.guard import FilterResults, UrlGuard
 from mcp_hub.policy.limits import LimitsPolicy
@@ -34,6 +36,7 @@ AT_ONCE: Final = 32
 POLICIES: Final[tuple[type[ConfiguredPolicy], ...]] = (
     Trace,
     Access,
+    Confirm,
     FlowPolicy,
     DeadlinePolicy,
     ShapeResult,
@@ -59,6 +62,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     chain: Chain
     access: Access
+    confirm: Confirm
     guard: UrlGuard
     deadline: DeadlinePolicy
     trace: Trace
@@ -85,10 +89,10 @@ class Rules(msgspec.Struct, frozen=True):
             known = is_connected or self.access.why(call.route) is not None
             before = call.params
             try:
-                return await (connect if known else self.chain.behind(self.trace, call.route, connect))(call)
+                return await (connect if known else self.chain.behind(self.trace, call, connect))(call)
             except NowListed:
                 call.params = before
-            return await self.chain.behind(self.trace, call.route)(call)
+            return await self.chain.behind(self.trace, call)(call)
 
         return await self.watched(call, lambda call: self.deadline(call, both))
 
@@ -128,6 +132,15 @@ class Rules(msgspec.Struct, frozen=True):
         """Returns the rule that hides a route from callers of a profile, None if they may reach it."""
         return self.access.why(route, profile)
 
+    def steps(self, record: Json, times: StepTimes) -> list[Json]:
+        """Returns what every policy did with a call, from its record (`explain_record`)."""
+        names = [policy.name for policy in self.chain.policies]
+        return explain_record(names, record, times.of(str(record.get("id"))))
+
+    def listing(self, item: Item, profile: str | None) -> list[Json]:
+        """Returns what every policy makes of a listed item for callers of a profile (`explain_listing`)."""
+        return explain_listing(self.chain.policies, item, lambda: self.access.why(item.route, profile))
+
     def breaker_state(self, upstream: str) -> CircuitState:
         """Returns the state of an upstream's circuit breaker."""
         return self.breaker.state(upstream)
@@ -152,9 +165,13 @@ def make_rules(parts: PolicyParts, innermost: Next, tracer: MakesTracer | None =
 
         spans = Spans.of(parts, tracer)
         policies.insert(0, spans)
+    chain = Chain(policies, innermost)
+    if parts.times is not None:
+        parts.times.follow(chain)
     return Rules(
-        chain=Chain(policies, innermost),
+        chain=chain,
         access=parts.find(Access),
+        confirm=parts.find(Confirm),
         guard=parts.find(UrlGuard),
         deadline=parts.find(DeadlinePolicy),
         trace=parts.find(Trace),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from itertools import accumulate
 from secrets import token_hex
 from sys import getsizeof
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -190,7 +190,8 @@ def _json_size(text: str) -> int:
 
 
 LEAST_TEXT: Final = 64
-"""Bytes below which a part of a text says nothing."""
+LEAST_TOKENS: Final = 8
+"""Bytes and tokens below which a part of a text says nothing."""
 _MAX_DEPTH: Final = 50
 _MAX_VALUES: Final = 100_000
 """Values looked at in one pass, some 0.1 s."""
@@ -198,23 +199,45 @@ _SHARES: Final = (2, 8, 32, 128)
 """The longest text and list inside of a value, as a share of the room for all of it; tried in this order."""
 
 
-def shortened_content(content: Any, room: int) -> tuple[list[Any], int]:
-    """Returns (the content blocks that fit into `room` bytes, their size in bytes).
+Head = Callable[[str, int], str]
+"""`head(text, room)` returns the longest beginning of a text that fits into the room, in bytes or in tokens."""
 
-    The first text that is too long is cut, at a line or a word where one is near; later texts are left out. Any other
+
+class Measure(NamedTuple):
+    """How large blocks of content are, in bytes or in tokens."""
+
+    of_block: Callable[[Any], int]
+    head: Head
+    least: int
+    """The room below which a part of a text says nothing."""
+
+
+class ShortContent(NamedTuple):
+    """Content that fits into a room."""
+
+    blocks: list[Any]
+    shown: int
+    """Its size."""
+    of: str = ""
+    """What is shown of the text that was cut, such as `20 of 1,000 items`."""
+
+
+def shortened_content(content: Any, room: int, measure: Measure | None = None) -> ShortContent:
+    """Returns the content blocks that fit into `room`, in bytes unless another measure is given.
+
+    The first text that is too long is cut so that it stays readable (`cut_text`); later texts are left out. Any other
     block is kept whole, or replaced by a short text that says what it was.
     """
+    measure = measure or BYTES
     blocks = content if isinstance(content, list) else []
-    sizes = [len(encode(block)) + 1 for block in blocks]  # and a comma
+    sizes = [measure.of_block(block) for block in blocks]
     if sum(sizes) <= room:
-        return list(blocks), sum(sizes)
-    notes = [
-        None if _text(block) is not None else _note(block, size) for block, size in zip(blocks, sizes, strict=True)
-    ]
-    least = [0 if note is None else min(size, _size(note)) for note, size in zip(notes, sizes, strict=True)]
+        return ShortContent(list(blocks), sum(sizes))
+    notes = [None if _text(block) is not None else _note(block) for block in blocks]
+    least = [0 if note is None else min(size, measure.of_block(note)) for note, size in zip(notes, sizes, strict=True)]
     after = [*reversed([*accumulate(reversed(least), initial=0)])][1:]  # what the notes behind each block need
     kept: list[Any] = []
-    shown = 0
+    shown, of = 0, ""
     cut = False
     for block, size, note, needed in zip(blocks, sizes, notes, after, strict=True):
         free = room - shown - min(needed, room // 4)
@@ -222,13 +245,38 @@ def shortened_content(content: Any, room: int) -> tuple[list[Any], int]:
         if size > free or (note is None and cut):
             part = note
             if note is None and not cut:
-                part, cut = _cut(block, free), True
-            if part is not None and _size(part) > room - shown:
+                (part, of), cut = _cut(block, free, measure), True
+            if part is not None and measure.of_block(part) > room - shown:
                 part = None
         if part is not None:
             kept.append(part)
-            shown += size if part is block else _size(part)
-    return kept, shown
+            shown += size if part is block else measure.of_block(part)
+    return ShortContent(kept, shown, of)
+
+
+def content_tokens(content: Any) -> int:
+    """Returns about how many tokens a model reads of the content of a result. Images and sounds count nothing."""
+    return sum(map(_tokens_of, content)) if isinstance(content, list) else 0
+
+
+def in_tokens() -> Measure:
+    """Returns the measure in tokens, by the estimate."""
+    from mcp_hub.catalog.token_estimate import cut_to_tokens
+
+    return Measure(_tokens_of, cut_to_tokens, LEAST_TOKENS)
+
+
+def _tokens_of(block: Any) -> int:
+    from mcp_hub.catalog.token_estimate import estimate_tokens
+
+    fields = block if isinstance(block, dict) else {}
+    inner = fields.get("resource")
+    if isinstance(fields.get("data"), str) or (isinstance(inner, dict) and isinstance(inner.get("blob"), str)):
+        return 0
+    for text in (fields.get("text"), inner.get("text") if isinstance(inner, dict) else None):
+        if isinstance(text, str):
+            return estimate_tokens(text)
+    return estimate_tokens(encode(block).decode("utf-8", "replace"))
 
 
 def shortened_values(value: Any, room: int) -> Iterator[Any]:
@@ -290,31 +338,27 @@ def _text(block: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _note(block: Any, size: int) -> Any:
+def _note(block: Any) -> Any:
     fields = block if isinstance(block, dict) else {}
     inner = fields.get("resource")
     mime_type = fields.get("mimeType", inner.get("mimeType", "") if isinstance(inner, dict) else "")
     what = f"{str(fields.get('type', 'block'))[:50]} {str(mime_type)[:50]}".strip()
-    return {"type": "text", "text": f"({what} of {size - 1:,} bytes left out)"}
+    return {"type": "text", "text": f"({what} of {_size(block) - 1:,} bytes left out)"}
 
 
 def _size(block: Any) -> int:
-    return len(encode(block)) + 1
+    return len(encode(block)) + 1  # and a comma
 
 
-def _cut(block: Any, room: int) -> Any:
-    """Returns a text block cut to at most `room` bytes, or None if too little would be left."""
-    text = block["text"]
-    left = room - _size({**block, "text": ""})
-    return {**block, "text": _at_a_border(head(text, left), text)} if left >= LEAST_TEXT else None
+def _cut(block: Any, room: int, measure: Measure) -> tuple[Any, str]:
+    """Returns (a text block cut to the room, or None if too little would be left; what is shown of its text)."""
+    from mcp_hub.policy.result_texts import cut_text  # few results are too long, and its patterns take time to compile
+
+    left = room - measure.of_block({**block, "text": ""})
+    if left < measure.least:
+        return None, ""
+    part = cut_text(block["text"], left, measure.head)
+    return ({**block, "text": part.text}, part.of) if part.text else (None, "")
 
 
-def _at_a_border(part: str, text: str) -> str:
-    """Cuts a part of a text at its last line or word, if that is not far from its end."""
-    if len(part) == len(text):
-        return part
-    for border in ("\n", " "):
-        at = part.rfind(border)
-        if at > len(part) * 0.9:
-            return part[:at]
-    return part
+BYTES: Final = Measure(_size, head, LEAST_TEXT)

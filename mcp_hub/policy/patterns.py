@@ -298,7 +298,7 @@ class _Query:
     def read(cls, rule: str) -> _Query | None:
         """Returns the query of a rule, or None if its `?` is a wildcard.
 
-        It is one unless `=` or a single `*` follows.
+        A `?` begins a query if `=` follows somewhere, or nothing but a `*`; any other one is a wildcard.
         """
         plain = names.EXPRESSION.sub("", rule).partition("#")[0].replace("[?]", "?")
         end = plain.find("=")

@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 from mcp_hub import codes
 from mcp_hub.catalog import Item, Route
@@ -19,9 +19,20 @@ from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, by_mode, read_model
 from mcp_hub.errors import ConfigError
 from mcp_hub.policy import PolicyParts
-from mcp_hub.security.pinning import PARTS, Difference, PinRecord, differences_in_steps, instructions_difference
+from mcp_hub.protocol.kinds import Kind
+from mcp_hub.security.pinning import (
+    PARTS,
+    Difference,
+    PinRecord,
+    differences_in_steps,
+    instructions_difference,
+    record_of,
+)
 from mcp_hub.security.private_files import refuse_foreign
 from mcp_hub.text import printable
+
+if TYPE_CHECKING:
+    from mcp_hub.upstream import Upstream
 
 log = logging.getLogger("mcp_hub.policy")
 
@@ -107,6 +118,17 @@ def pins_text(pins: Mapping[str, PinRecord]) -> str:
     """Returns the content of a pins file. Invisible characters are escapes, so that a review of the file shows them."""
     value = {"format": FORMAT, "servers": {id: _json_of(one) for id, one in pins.items()}}
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
+
+
+def listed_record(upstream: Upstream) -> PinRecord:
+    """Returns what a server lists and says of itself now, as it would be pinned."""
+    text = upstream.agreement.instructions if upstream.agreement is not None else None
+    return record_of(listed_parts(upstream), text)
+
+
+def listed_parts(upstream: Upstream) -> list[tuple[Kind, Any]]:
+    """Returns the items of a server that are pinned."""
+    return [(kind, wire) for kind in PARTS for wire in upstream.lists.items.get(kind, ())]
 
 
 def write_pins(path: Path, pins: Mapping[str, PinRecord]) -> None:

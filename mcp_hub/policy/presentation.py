@@ -9,7 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.catalog import Item, Route
+from mcp_hub.config.entry_rules import SchemaForm
+from mcp_hub.config.field_types import DescriptionLength, check_of, parse_description_length
 from mcp_hub.config.models import Server
+from mcp_hub.config.settings import EntryKey, parsed_key
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
@@ -18,7 +21,6 @@ from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.schema.schema_edits import (
     Path,
     drop_argument,
-    drop_titles,
     extend_schema,
     parse_path,
     set_argument,
@@ -121,18 +123,25 @@ MAX_CHANGED: Final = 1000
 SOURCE_KEY: Final = "mcp-hub/source"
 """In a tool's `_meta`: `native` or `builtin`."""
 
+DESCRIPTIONS: Final[EntryKey[DescriptionLength]] = EntryKey(
+    "descriptions", parsed_key(parse_description_length), "full", in_defaults=True
+)
+SCHEMAS: Final[EntryKey[SchemaForm]] = EntryKey("schemas", parsed_key(check_of(SchemaForm)), "full", in_defaults=True)
+
 
 class Presentation:
     """Replaces names, titles and descriptions of tools by those of the configuration.
 
-    Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`). Only tools of the hub's own
-    processes are marked as such in their `_meta`.
+    Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`). Both get smaller where
+    `descriptions` and `schemas` say so. Only tools of the hub's own processes are marked as such in their `_meta`.
     """
 
     name = "presentation"
+    keys = (DESCRIPTIONS, SCHEMAS)
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
         self._rules = ToolRulesTable(servers)
+        self._sizes = {id: (DESCRIPTIONS.of(server), SCHEMAS.of(server)) for id, server in servers.items()}
         self._origins = {id: server.origin for id, server in servers.items() if server.origin != "mcp"}
         self._changed: dict[Route, tuple[Json, Json]] = {}
 
@@ -146,9 +155,9 @@ class Presentation:
         return [self._shown(item) for item in items]
 
     def _shown(self, item: Item) -> Item:
-        rules = self._rules[item.route]
         if item.route.kind is not TOOLS or not isinstance(item.wire, dict):
             return item
+        rules = self._rules[item.route]
         words: Json = {key: text for key in ("title", "description") if (text := getattr(rules, key)) is not None}
         if (origin := self._origins.get(item.route.upstream)) is not None:
             meta = item.wire.get("_meta")
@@ -157,6 +166,16 @@ class Presentation:
         schema = self.schema(item.route, listed) if isinstance(listed, dict) else listed
         if rules.input_schema is not None:
             schema = rules.input_schema
+        length, form = self._sizes[item.route.upstream]
+        length, form = rules.descriptions or length, rules.schemas or form
+        if length != "full" or form != "full":
+            from mcp_hub.schema.compact_schema import change_schemas, compact_schema
+        if length != "full":
+            # What the configuration says of the tool itself is as long as its user wants it.
+            words = {**_shortened(item.wire, length), **words}
+            schema = change_schemas(schema, lambda one: {**one, **_shortened(one, length)})
+        if form == "compact" and isinstance(schema, dict):
+            schema = compact_schema(schema)
         if rules.name is None and not words and schema is listed:
             return item
         wire = {**item.wire, **words} if schema is listed else {**item.wire, **words, "inputSchema": schema}
@@ -170,7 +189,11 @@ class Presentation:
         known = self._changed.get(route)
         if known is not None and known[0] is listed:
             return known[1]
-        changed: Json = drop_titles(listed) if rules.strip_titles else listed
+        changed: Json = listed
+        if rules.strip_titles:
+            from mcp_hub.schema.compact_schema import drop_titles
+
+            changed = drop_titles(listed)
         if rules.extend_schema is not None:
             try:
                 changed = extend_schema(changed, rules.extend_schema, route.name)
@@ -189,3 +212,12 @@ class Presentation:
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call unchanged, as the catalog maps names back."""
         return await call_next(call)
+
+
+def _shortened(described: Json, length: DescriptionLength) -> Json:
+    """Returns the shorter description of a tool or schema as a member of it; nothing if it is short enough."""
+    from mcp_hub.catalog.descriptions import shortened_description  # few configurations need its patterns
+
+    text = described.get("description")
+    short = shortened_description(text, length) if isinstance(text, str) else text
+    return {} if short is text else {"description": short}

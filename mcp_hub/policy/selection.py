@@ -11,6 +11,7 @@ import msgspec
 from mcp_hub import codes
 from mcp_hub.catalog import Route, names
 from mcp_hub.config.models import Config, Server
+from mcp_hub.config.settings import Exposed
 from mcp_hub.errors import ConfigError
 from mcp_hub.policy.patterns import Patterns, UriRules
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
@@ -26,6 +27,8 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
     members: tuple[str, ...] | None = None
     member_tags: frozenset[str] = frozenset()
     tags: frozenset[str] | None = None
+    expose: Exposed | None = None
+    """What of its tools a client is listed, by the profile; None: as the configuration says."""
 
     def has(self, server: Server, route: Route, tags: Collection[str]) -> bool:
         """Returns whether an item of a server is selected."""
@@ -92,8 +95,8 @@ def select(
     members: list[str] = []
     member_tags: list[str] = []
     chosen = list(tool_sets)
+    profiles = {one.name: one for one in config.profiles}
     if profile is not None:
-        profiles = {one.name: one for one in config.profiles}
         if profile not in profiles:
             text = f"there is no profile {profile!r}; {_there_are('profiles', profiles)}"
             raise ConfigError(text, codes.NAME_UNKNOWN)
@@ -112,6 +115,7 @@ def select(
         members=tuple(dict.fromkeys(members)) if limited else None,
         member_tags=frozenset(member_tags),
         tags=frozenset(tags) if tags else None,
+        expose=profiles[profile].expose if profile is not None else None,
     )
 
 

@@ -9,8 +9,10 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from mcp_hub.catalog import Item, Route
-from mcp_hub.config.entry_rules import PostProcessStep
+from mcp_hub.config.entry_rules import PostProcessStep, TokenLimit
+from mcp_hub.config.field_types import check_of
 from mcp_hub.config.models import Server
+from mcp_hub.config.settings import EntryKey, parsed_key
 from mcp_hub.errors import CallError, ProtocolError, ResultTooLarge, ToolFailed, UpstreamAnswered
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
@@ -18,6 +20,8 @@ from mcp_hub.policy.long_results import (
     META_KEY,
     LongResults,
     ResultPages,
+    content_tokens,
+    in_tokens,
     new_uri,
     pages_of,
     shortened_content,
@@ -43,6 +47,13 @@ WHOLE: Final = 4
 _KEY: Final = len('"structuredContent":,')
 
 
+_BYTES_OF_TOKEN: Final = 4
+"""Bytes of a token in most texts: what a page of a result has for each token of the limit."""
+MAX_RESULT_TOKENS: Final[EntryKey[int | None]] = EntryKey(
+    "max_result_tokens", parsed_key(check_of(TokenLimit)), None, in_defaults=True
+)
+
+
 class InProgram(Protocol):
     """The functions that a program has registered for a tool which its hub serves to clients."""
 
@@ -53,6 +64,24 @@ class InProgram(Protocol):
     async def process(self, call: Json, result: Json) -> Json:
         """Returns the processed result. Raises ToolFailed, whose message does not quote the result."""
         ...
+
+
+class _Limits(NamedTuple):
+    """How long a result may be; None: as long as it is."""
+
+    bytes: int | None
+    tokens: int | None
+
+    def __bool__(self) -> bool:
+        return self.bytes is not None or self.tokens is not None
+
+
+class _Size(NamedTuple):
+    """How long a result is. Of its tokens, content and structured content count apart: a model reads one of them."""
+
+    bytes: int
+    content: int = 0
+    structured: int = 0
 
 
 class _Bounded(NamedTuple):
@@ -76,12 +105,15 @@ def text_in(content: Sequence[Json]) -> str:
 
 
 class ShapeResult:
-    """Runs the configured steps on results, then shortens those above `max_result_bytes`; pages have the rest.
+    """Runs the configured steps on results, then shortens those above their limits; pages have the rest.
+
+    `max_result_bytes` counts all of a result, `max_result_tokens` what a model reads of it.
 
     Errors go through the steps as error results, and keep their code.
     """
 
     name = "shape-result"
+    keys = (MAX_RESULT_TOKENS,)
 
     def __init__(
         self,
@@ -115,8 +147,11 @@ class ShapeResult:
     def _steps(self, route: Route) -> tuple[PostProcessStep, ...]:
         return (*self._servers[route.upstream].postprocess, *self._rules[route].postprocess)
 
-    def _limit(self, route: Route) -> int | None:
-        return self._rules[route].max_result_bytes or self._servers[route.upstream].max_result_bytes
+    def _limits(self, route: Route) -> _Limits:
+        rules, server = self._rules[route], self._servers[route.upstream]
+        return _Limits(
+            rules.max_result_bytes or server.max_result_bytes, rules.max_result_tokens or MAX_RESULT_TOKENS.of(server)
+        )
 
     def _changes(self, route: Route) -> bool:
         program = self._rules[route].in_program is not None
@@ -126,7 +161,7 @@ class ShapeResult:
         """Returns whether it is a tool with steps or a size limit."""
         if route.kind is not TOOLS:
             return False
-        return bool(self._steps(route)) or self._limit(route) is not None or self._rules[route].in_program is not None
+        return bool(self._steps(route) or self._limits(route)) or self._rules[route].in_program is not None
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call and processes its result.
@@ -145,14 +180,14 @@ class ShapeResult:
         if result.get("resultType", "complete") != "complete":
             return result  # a request of the server to the caller passes unchanged
         result = await self._through(call, program, result)
-        limit = self._limit(call.route)
-        if limit is None:
+        limits = self._limits(call.route)
+        if not limits:
             return result
         large, uri = weighs_more(result), new_uri()
         if large:
-            found = await in_thread(self._bounded, call, result, limit, uri)
+            found = await in_thread(self._bounded, call, result, limits, uri)
         else:
-            found = self._bounded(call, result, limit, uri)
+            found = self._bounded(call, result, limits, uri)
         if found is None:
             return result
         self._store.put(uri, found.pages, call.caller)
@@ -214,46 +249,61 @@ class ShapeResult:
             return await in_thread(work, result, step.arguments) if large else work(result, step.arguments)
         return await self._run_function(step.step, _facts(call), result, step.arguments)
 
-    def _bounded(self, call: Call, result: Json, limit: int, uri: str) -> _Bounded | None:
+    def _bounded(self, call: Call, result: Json, limits: _Limits, uri: str) -> _Bounded | None:
         """Returns what replaces a result that is too long, or None if it is short enough. It may run in a thread."""
-        size = len(encode(result))
-        if size <= limit:
+        size = _measured(result, limits)
+        tokens = limits.tokens if limits.tokens is not None and max(size[1:]) > limits.tokens else None
+        if tokens is None and size.bytes <= (limits.bytes or size.bytes):
             return None
+        limit = limits.bytes or size.bytes
         said = {key: one for key, one in result.items() if key == "resultType" or (key == "isError" and one is True)}
         parts: Json = {key: result[key] for key in ("content", "structuredContent") if key in result}
         others = {key: one for key, one in result.items() if key not in said and key not in parts}
         room = limit - len(encode(others))
         if room < limit // 2:
             parts, others, room = parts | others, {}, limit
-        kept = pages_of(parts, limit)
-        pages = len(kept.all)
-        shown = 0
+        kept = pages_of(parts, min(limit, tokens * _BYTES_OF_TOKEN if tokens is not None else limit))
         try:
-            structured = self._structured(call.route, result, room, limit, uri)
+            structured = self._structured(call.route, result, room, _Limits(limit, tokens), size, uri)
         except ResultTooLarge as error:
             return _Bounded(error, kept)
+        shown = 0
         if structured is not None:
             others["structuredContent"] = structured
             shown = len(encode(structured)) + _KEY
-        content, shown_of_content = shortened_content(result.get("content"), max(room - shown, 0))
-        shown += shown_of_content
-        text = f"({shown:,} of {size:,} bytes shown; the rest: {uri}/1, page 1 of {pages}, by resources/read)"
+        blocks, of = result.get("content"), ""
+        if tokens is not None:
+            blocks, shown_tokens, of = shortened_content(blocks, tokens, in_tokens())
+        content, shown_bytes, of_bytes = shortened_content(blocks, max(room - shown, 0))
+        facts: Json = {"uri": uri, "bytes": size.bytes, "pages": len(kept.all), "next": f"{uri}/1"}
+        if tokens is None:
+            amount = f"{shown + shown_bytes:,} of {size.bytes:,} bytes"
+            call.notes.append(f"max_result_bytes: {size.bytes:,} bytes shortened to {limit:,}")
+        else:
+            facts["tokens"] = max(size[1:])
+            amount = f"about {shown_tokens:,} of {max(size[1:]):,} tokens"
+            call.notes.append(f"max_result_tokens: about {max(size[1:]):,} tokens shortened to {tokens:,}")
+        of = f", {of_bytes or of}" if of_bytes or of else ""
+        text = f"({amount}{of} shown; the rest: {uri}/1, page 1 of {len(kept.all)}, by resources/read)"
         content.append({"type": "text", "text": text})
         if knows_resource_links(call.envelope.version):
             content.append({"type": "resource_link", "uri": f"{uri}/1", "name": "the whole result"})
-        facts = {"uri": uri, "bytes": size, "pages": pages, "next": f"{uri}/1"}
-        call.notes.append(f"max_result_bytes: {size:,} bytes shortened to {limit:,}")
         meta = others.get("_meta")
         others["_meta"] = {**(meta if isinstance(meta, dict) else {}), META_KEY: facts}
         return _Bounded(without_lone_surrogates({**said, "content": content, **others}), kept)
 
-    def _structured(self, route: Route, result: Json, room: int, limit: int, uri: str) -> Any:
+    def _structured(self, route: Route, result: Json, room: int, limits: _Limits, size_of_all: _Size, uri: str) -> Any:
         """Returns the structured content to pass on: whole, shortened within the tool's schema, or None.
 
         Raises ResultTooLarge if the schema requires some and none is short enough.
         """
         value = result.get("structuredContent")
         size = len(encode(value)) + _KEY
+        limit, key = limits.bytes or size, "max_result_bytes"
+        if limits.tokens is not None and size_of_all.structured > limits.tokens:
+            in_bytes = size * limits.tokens // size_of_all.structured
+            if in_bytes < limit:
+                room, limit, key = min(room, in_bytes), in_bytes, "max_result_tokens"
         if value is None or size <= room:
             return value
         tool = None if self._changes(route) or result.get("isError") else self._listed(route)
@@ -267,9 +317,21 @@ class ShapeResult:
             return value
         text = (
             f"The structured result of {route.name!r} has {size:,} bytes and cannot be shortened to {limit:,} "
-            f"(setting: servers.{route.upstream}.max_result_bytes); all of it: {uri}/1, by resources/read"
+            f"(setting: servers.{route.upstream}.{key}); all of it: {uri}/1, by resources/read"
         )
         raise ResultTooLarge(text, server=route.upstream)
+
+
+def _measured(result: Json, limits: _Limits) -> _Size:
+    """Returns how long a result is; its tokens are counted only where they could be too many."""
+    data = encode(result)
+    if limits.tokens is None or len(data) <= limits.tokens:  # no token is shorter than a byte
+        return _Size(len(data))
+    from mcp_hub.catalog.token_estimate import estimate_tokens
+
+    structured = result.get("structuredContent")
+    text = encode(structured).decode("utf-8", "replace") if structured is not None else ""
+    return _Size(len(data), content_tokens(result.get("content")), estimate_tokens(text))
 
 
 def _facts(call: Call) -> Json:

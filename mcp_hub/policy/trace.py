@@ -26,7 +26,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
-from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Outcome, RecordBuilder, RecordLabels, Shown, outcome
+from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Outcome, RecordBuilder, RecordLabels, RecordTap, Shown, outcome
 from mcp_hub.policy.presentation import Preset
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.frames import weighs_more
@@ -78,6 +78,7 @@ class Trace:
     Args:
         write: Takes the record of each call; None: no records.
         measure: Takes the metrics of each call; None: no metrics.
+        tap: Gets the records too while somebody watches.
     """
 
     name = "trace"
@@ -91,6 +92,7 @@ class Trace:
         arguments: bool = True,
         labels: RecordLabels | None = None,
         measure: Measure | None = None,
+        tap: RecordTap | None = None,
         shown: Shown = lambda call, arguments: arguments,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -104,6 +106,7 @@ class Trace:
         self._recording: set[asyncio.Task[None]] = set()
         """The records of calls with large arguments, which are made in threads."""
         self._measure = measure or _unmeasured
+        self._tap = tap or RecordTap()
 
     @classmethod
     def of(cls, parts: PolicyParts) -> Trace:
@@ -114,6 +117,7 @@ class Trace:
             arguments=CALL_LOG.of(parts.config).arguments,
             labels=parts.labels,
             measure=parts.measure,
+            tap=parts.tap,
             shown=parts.find(Preset).shown,
         )
 
@@ -181,21 +185,30 @@ class Trace:
 
     def refused_stranger(self, facts: Json) -> None:
         """Records a request that a listener refused before it knew the caller."""
-        if self._write is None:
+        if self._write is None and self._tap.told is None:
             return
         try:
-            self._write(self._records.of_rejected_connection(facts))
+            self._pass_on(self._records.of_rejected_connection(facts), None)
         except Exception:
             log.exception("a refusal could not be recorded")
+
+    def acted(self, caller: Hashable | None, facts: Json) -> None:
+        """Records what an administrator did to the hub (`RecordBuilder.of_action`)."""
+        if self._write is None and self._tap.told is None:
+            return
+        try:
+            self._pass_on(self._records.of_action(caller, facts), caller)
+        except Exception:
+            log.exception("an action could not be recorded")
 
     def _refused(
         self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
     ) -> None:
         self._measure("", method, "", "refused", "overloaded" if facts["policy"] == "quota" else "unknown", 0.0)
-        if self._write is None:
+        if self._write is None and self._tap.told is None:
             return
         try:
-            self._write(self._records.of_refusal(method, exposed, era, caller, envelope, facts))
+            self._pass_on(self._records.of_refusal(method, exposed, era, caller, envelope, facts), caller)
         except Exception:
             log.exception("a call could not be recorded")
 
@@ -228,7 +241,7 @@ class Trace:
             found = outcome(call, error, result)
             tool = call.route.name if call.route.kind is TOOLS else ""
             self._measure(call.route.upstream, call.method, tool, found[0], found[2], duration)
-            if self._write is None:
+            if self._write is None and self._tap.told is None:
                 return
             arguments = sent.get("arguments")
             if weighs_more(arguments, LARGE_ARGUMENTS):
@@ -238,7 +251,11 @@ class Trace:
                 self._recording.add(task)
                 task.add_done_callback(self._recording.discard)
             else:
-                self._write(self._records.of_call(call, self._shown(call, arguments), duration, found, result))
+                record = self._records.of_call(call, self._shown(call, arguments), duration, found, result)
+                if self._write is not None:
+                    self._write(record)
+                if self._tap.told is not None:
+                    self._tap.told(record, call.caller)
         except Exception:
             log.exception("a call could not be recorded")
 
@@ -247,10 +264,15 @@ class Trace:
     ) -> None:
         try:
             shown = await in_thread(self._shown, call, arguments)
-            if self._write is not None:
-                self._write(self._records.of_call(call, shown, duration, found, result))
+            self._pass_on(self._records.of_call(call, shown, duration, found, result), call.caller)
         except Exception:
             log.exception("a call could not be recorded")
+
+    def _pass_on(self, record: Json, caller: Hashable | None) -> None:
+        if self._write is not None:
+            self._write(record)
+        if self._tap.told is not None:
+            self._tap.told(record, caller)
 
     async def close(self) -> None:
         """Waits until all calls are recorded, for a bounded time. Never raises."""

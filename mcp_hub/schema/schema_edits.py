@@ -221,25 +221,3 @@ def _object(value: Any) -> Json:
 
 def _list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
-
-
-_VALUES: Final = frozenset({"default", "const", "enum", "examples"})
-"""Keywords that hold data, which is left as it is."""
-_OF_NAMES: Final = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
-"""Keywords whose members are named by the user."""
-
-
-def drop_titles(schema: Any, *, names: bool = False) -> Any:
-    """Returns a copy of a schema without the keyword `title` at any depth; a property called `title` stays.
-
-    `names` says that the members of this mapping are named by the user.
-    """
-    if isinstance(schema, list):
-        return [drop_titles(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: value if not names and key in _VALUES else drop_titles(value, names=not names and key in _OF_NAMES)
-        for key, value in schema.items()
-        if names or key != "title" or not isinstance(value, str)
-    }

@@ -2,7 +2,8 @@
 
 `NAME` is a built-in server. `local DIRECTORY [--tell-presets]` serves the user's functions in a directory; with
 `--tell-presets`, which the hub passes, the first message lists the values preset for them, so that the hub can redact
-them. `steps [--path=DIRECTORY]... MODULE:FUNCTION...` serves functions of the user's that change results.
+them. `steps [--path=DIRECTORY]... MODULE:FUNCTION...` serves functions of the user's that change results. `search
+[--model=DIRECTORY]` compares what texts mean.
 """
 
 from __future__ import annotations
@@ -42,10 +43,12 @@ def main() -> None:
         _serve_directory(Path(words[0]), words[1:], stdin, stdout)
     elif name == "steps":
         _serve_steps(words, stdin, stdout)
+    elif name == "search":
+        _serve_search(words, stdin, stdout)
     elif name in BUILTIN and not words:
         _serve_builtin(name, stdin, stdout)
     else:
-        sys.exit(f"usage: python -m mcp_hub.servers {'|'.join(BUILTIN)}|local DIRECTORY|steps FUNCTION...")
+        sys.exit(f"usage: python -m mcp_hub.servers {'|'.join(BUILTIN)}|local DIRECTORY|steps FUNCTION...|search")
     sys.stderr.flush()
     os._exit(0)  # a thread that never returns must not keep the process
 
@@ -122,6 +125,20 @@ def _serve_steps(words: Sequence[str], stdin: int, stdout: int) -> None:
     threads = ThreadRunner()
     tools = {name: LocalTool(make_step_tool(name, threads), Mark(name=name)) for name in names}
     LocalServer(tools, [], stdin, stdout, name="mcp-hub functions").serve()
+
+
+def _serve_search(words: Sequence[str], stdin: int, stdout: int) -> None:
+    from mcp_hub.search.embedding import UnusableModel, search_tools
+    from mcp_hub.servers.local import Mark
+    from mcp_hub.servers.local.local_server import LocalServer
+    from mcp_hub.servers.local.local_tool import LocalTool
+
+    try:
+        functions = search_tools(words)
+    except UnusableModel as error:
+        sys.exit(f"search: {error}")
+    tools = {name: LocalTool(function, Mark(name=name)) for name, function in functions.items()}
+    LocalServer(tools, [], stdin, stdout, name="mcp-hub search").serve()
 
 
 if __name__ == "__main__":

@@ -238,7 +238,7 @@ class Upstream:
             self._connect_failed(error)
             return None
         self.connect_seconds = time.monotonic() - began
-        self.error = None
+        self.error, self.wants_sign_in = None, False
         self.session = session
         self._move(UpstreamEvent.CONNECTED)
         self._attempt.succeeded(session)

@@ -232,6 +232,8 @@ class CallAttribution:
 
     def joined(self, key: Hashable | None) -> None:
         """Notes that the session works for this client from now on."""
+        if key != self._key:
+            self._shared = True  # a person at the live page, beside the only client over stdio
         if self._shared:
             self._only = key if self._only in (_NOBODY, key) else _SEVERAL
 
@@ -303,7 +305,7 @@ class CallAttribution:
 
     def _asker(self, method: str, cause: object) -> tuple[Hashable | None, Asker]:
         """The key of the client to ask, and the way to ask it. Raises ProtocolError if that is not certain."""
-        standing = self._clients.of(self._key)
+        standing = self._clients.of(self._key) if self._only is not _SEVERAL else None
         unknown = ProtocolError(INVALID_REQUEST, f"No client certainly caused this {method}: nobody is asked.")
         if self._shared and cause is not None:
             raise unknown

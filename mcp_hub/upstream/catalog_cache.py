@@ -117,6 +117,11 @@ class CatalogCache:
         except (OSError, ValueError) as error:
             log.debug("the cached catalog of %s cannot be deleted: %s", server.id, error)
 
+    @property
+    def directory(self) -> Path:
+        """The directory of the files."""
+        return self._files.directory
+
     def secret(self, purpose: str) -> bytes | None:
         """Derives a secret of this user for another purpose; None if the cache directory cannot be used."""
         try:

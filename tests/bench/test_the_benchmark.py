@@ -56,6 +56,13 @@ def test_every_proxy_is_measured_and_one_named_on_the_command_line_too(tmp_path:
     assert measured == {"direct", "hub", "fastmcp", "other"}
 
 
+def test_the_page_is_measured_in_a_browser(tmp_path: Path) -> None:
+    found = bench("--rows", "hub", "--measures", "page", "--out", str(tmp_path), "--name", "page")
+    assert found.returncode == 0, found.stdout + found.stderr
+    measured = {figure["figure"] for figure in raw(tmp_path, "page")}
+    assert {"paint", "bytes", "task", "task cpu", "rate", "p50", "p50 before"} <= measured
+
+
 def test_a_benchmark_row_that_fails_is_noted_and_the_others_run(tmp_path: Path) -> None:
     found = bench(
         "--rows", "direct,broken", "--peer", "broken=false", "--measures", "calls,start",

@@ -40,7 +40,7 @@ def prefixed(one: dict[str, Any]) -> dict[str, Any]:
         ("prefix", {URI: "a", PREFIX + URI: "b"}, "warning"),
     ],
 )
-def test_of_two_equal_skills_those_are_served_that_on_conflict_says(
+def test_on_conflict_decides_which_of_two_equal_skills_is_served(
     strategy: Any, served: dict[str, str], severity: str
 ) -> None:
     catalog = Catalog.build([source("a", entry(NOTES)), source("b", entry("skill://pdf/own.md"))], strategy)

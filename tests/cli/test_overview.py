@@ -79,6 +79,8 @@ def test_a_file_that_cannot_be_used_is_named_with_its_first_problem(
 async def test_a_running_hub_is_named_with_its_file_and_tools(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with hub(home, {"a": fake()}) as client:
         await client.tool_names()
-        (running,) = facts(capsys)["running"]
+        found = facts(capsys)
+    (running,) = found["running"]
+    assert found["next"][0]["command"] == "mcp-hub open"
     assert running["configuration"] == str(home / "servers.json")
     assert running["tools"] == 15

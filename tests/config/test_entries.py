@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mcp_hub.policy.presentation import DESCRIPTIONS, SCHEMAS
 from tests.config.written import only, plain, read, refused, servers
 
 
@@ -266,7 +267,7 @@ def test_a_directory_named_tools_alone_has_no_effect(tmp_path: Path) -> None:
         (
             "listen: 7",
             "listen: must be a mapping with host, port, token, principals, verify, tls, public_host, allowed_hosts, "
-            "allowed_origins, trusted_proxies, max_body, limits",
+            "allowed_origins, trusted_proxies, max_body, limits, ui",
         ),
         (
             "listen: {public_host: 'https://hub.example'}",
@@ -299,3 +300,25 @@ def test_extend_schema_must_be_properties(tmp_path: Path) -> None:
     ):
         (line,) = refused(tmp_path, tool + wrong + "}}}}")
         assert line.startswith("servers.yaml:1: servers.a.tools.t.extend_schema")
+
+
+@pytest.mark.parametrize(("written", "meant"), [("first_sentence", "first_sentence"), ("40", 40), ("full", "full")])
+def test_lists_can_be_made_smaller_for_an_entry_and_for_a_tool(tmp_path: Path, written: str, meant: str | int) -> None:
+    server = only(
+        tmp_path,
+        f"servers: {{a: {{command: x, descriptions: {written}, schemas: compact, "
+        f"tools: {{t: {{descriptions: {written}, schemas: full}}}}}}}}",
+    )
+    assert (DESCRIPTIONS.of(server), SCHEMAS.of(server)) == (meant, "compact")
+    assert (server.tools["t"].descriptions, server.tools["t"].schemas) == (meant, "full")
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("descriptions: short", "a number of tokens"), ("descriptions: 0", "a number"), ("schemas: x", "'compact'")],
+)
+def test_a_wrong_size_of_lists_is_an_error_that_says_what_to_write(tmp_path: Path, key: str, text: str) -> None:
+    for entry in (f"{{command: x, {key}}}", f"{{command: x, tools: {{t: {{{key}}}}}}}"):
+        (line,) = refused(tmp_path, f"servers: {{a: {entry}}}")
+        assert key.partition(":")[0] in line
+        assert text in line

@@ -43,7 +43,7 @@ extensions:
 """
 
 
-def test_goose(tmp_path: Path) -> None:
+def test_the_file_of_goose_is_read(tmp_path: Path) -> None:
     loaded = read(tmp_path, GOOSE, "config.yaml", {"FETCH_KEY": "k", "REMOTE_TOKEN": "t"})
     fetch, remote, old = loaded.config.servers
     assert (fetch.id, fetch.transport, fetch.command, fetch.args) == ("fetch", "stdio", "uvx", ("mcp-server-fetch",))
@@ -83,7 +83,7 @@ def amp(directory: Path, **more: Any) -> LoadedConfig:
     return read(directory, json.dumps({**AMP, **more}, indent=1), ".config/amp/settings.json", environ)
 
 
-def test_amp(tmp_path: Path) -> None:
+def test_the_settings_of_amp_are_read(tmp_path: Path) -> None:
     loaded = amp(tmp_path)
     playwright, graph, chosen = loaded.config.servers
     assert (playwright.command, plain(playwright.env), playwright.enabled) == ("npx", {"A": "b"}, True)
@@ -210,7 +210,7 @@ mcpServers:
 """
 
 
-def test_continue(tmp_path: Path) -> None:
+def test_the_file_of_continue_is_read_with_its_secrets(tmp_path: Path) -> None:
     folder = tmp_path / ".continue"
     folder.mkdir()
     (folder / ".env").write_text("LOCAL_KEY='from file'\n")
@@ -227,7 +227,7 @@ def test_continue(tmp_path: Path) -> None:
     assert "the secret SEARCH_TOKEN is neither a variable nor in" in (unset.disabled_reason or "")
 
 
-def test_copilot_cli(tmp_path: Path) -> None:
+def test_the_file_of_copilot_cli_is_read(tmp_path: Path) -> None:
     text = """\
     {"mcpServers": {
       "local": {"type": "local", "command": "uvx", "args": ["x==1.0"], "tools": ["*"], "env": {"K": "${K}"}},
@@ -244,7 +244,7 @@ def test_copilot_cli(tmp_path: Path) -> None:
     assert found["none"].filters["tools"].allow == ()
 
 
-def test_kiro(tmp_path: Path) -> None:
+def test_the_file_of_kiro_is_read(tmp_path: Path) -> None:
     text = """\
     {"mcpServers": {
       "local": {"command": "npx", "args": ["x@1.0.0"], "env": {"KEY": "${KEY}"}, "disabled": false,

@@ -11,7 +11,9 @@ from typing import Any, Final
 import yaml
 
 from tests.fakes.client import HUB as MCP_HUB
-from tests.peers.catalogue import free_port, network_server
+from tests.fakes.client import free_port
+from tests.fakes.forks import python_with_sdk
+from tests.peers.programs import network_server
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FIXTURE: Final = [sys.executable, "-m", "tests.conformance.fixture"]
@@ -43,7 +45,7 @@ async def hub(tmp: Path, servers: dict[str, Json], **settings: Any) -> AsyncIter
 async def entry(tmp: Path, transport: str, **keys: Any) -> AsyncIterator[Json]:
     """The fixture server as an entry of a configuration, running where it is not started by the hub."""
     if transport == "stdio":
-        yield {"command": FIXTURE[0], "args": [*FIXTURE[1:], "stdio"], "cwd": str(ROOT), **keys}
+        yield {"command": python_with_sdk(), "args": [*FIXTURE[1:], "stdio"], "cwd": str(ROOT), **keys}
         return
     async with fixture(tmp, transport) as url:
         yield {"url": url, "transport": transport, **keys}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.peers.catalogue import NODE, PEERS, installed
+from tests.peers.programs import NODE, PEERS, installed
 
 _MODULES: Final = PEERS / "node" / "node_modules"
 SUITE: Final = _MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"

@@ -11,7 +11,7 @@ import pytest
 from tests.config.discovery.test_skills import skill
 from tests.conformance.fronts import hub
 from tests.conformance.suite import SUITE, run
-from tests.peers.catalogue import HERE
+from tests.peers.programs import HERE
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from mcp_hub.version import VERSION
 from tests.dependencies.environments import PLAIN, ROOT, UV, WHEELS
 from tests.dependencies.index import indexing
 from tests.fakes.client import PATIENCE, fake, spawned, write_config
-from tests.peers.catalogue import NODE, NPM, installed
+from tests.peers.programs import NODE, NPM, installed
 
 pytestmark = pytest.mark.anyio
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -15,7 +16,7 @@ import pytest
 from tests.dependencies.environments import PLAIN, ROOT, Environment, Maker
 from tests.downstream.network.issuer import AUDIENCE, issuing
 from tests.downstream.network.visitor import visiting
-from tests.fakes.client import StdioClient, fake, spawned, write_config
+from tests.fakes.client import PATIENCE, StdioClient, fake, spawned, write_config
 from tests.oauth.authority import CLIENT, SECRET, authority
 from tests.oauth.file_keyring import BACKEND
 from tests.observability.spans.collector import collecting
@@ -25,9 +26,19 @@ pytestmark = pytest.mark.anyio
 
 MOST = 80_000_000
 """Bytes that the base may take on a disk."""
-OPTIONAL = ("mcp", "fastmcp", "markitdown", "playwright", "keyring", "aiohttp", "httpx2", "opentelemetry.sdk")
+OPTIONAL = (
+    "mcp",
+    "fastmcp",
+    "markitdown",
+    "playwright",
+    "keyring",
+    "aiohttp",
+    "httpx2",
+    "opentelemetry.sdk",
+    "wordllama",
+)
 CHARTER = ("mcp", "fastmcp", "anyio", "pydantic", "markitdown", "playwright", "pytest")
-EXTRAS = ("web", "browser", "oauth", "verify", "keyring", "otel")
+EXTRAS = ("web", "browser", "oauth", "verify", "keyring", "otel", "search")
 NATIVE = {"name": "rest", "api_url": "http://127.0.0.1:1/x", "description": "One request."}
 OAUTH = {"url": "http://127.0.0.1:1/mcp", "auth": "oauth"}
 
@@ -87,6 +98,14 @@ async def test_the_base_serves_and_calls_without_mentioning_extras(base: Environ
     await assert_it_serves(base, tmp_path)
 
 
+async def test_without_its_extra_search_goes_by_words(base: Environment, tmp_path: Path) -> None:
+    async with serves(base, write_config(tmp_path, {"up": fake()}, meta_tools=True)) as client:
+        for _ in range(3):
+            assert "- up__add(" in await client.text("hub_search", {"query": "add"})
+            assert "No tool was found" in await client.text("hub_search", {"query": "take a nap"})
+        assert b"pip install" not in client.stderr
+
+
 def test_both_commands_are_installed_as_uvx_and_pipx_run_the_distribution_name(base: Environment) -> None:
     for command in ("mcp-hub", "mcp-hub-gateway"):
         assert base.run(command, "--version").stdout.startswith("mcp-hub "), command
@@ -101,6 +120,7 @@ NEEDING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "token_store": ("keyring", {}, {"token_store": "keyring"}),
     "tracing": ("otel", {}, {"tracing": {"enabled": True}}),
     "fallback": ("web", {}, {"fallback": {"tools": ["scrape_website"]}}),
+    "search": ("search", {}, {"search": {"model": "model"}}),
 }
 
 
@@ -258,6 +278,13 @@ async def uses_otel(environment: Environment, directory: Path) -> None:
         assert "execute_tool up__echo" in {span.name for span in collector.wait(1)}
 
 
+async def uses_search(environment: Environment, directory: Path) -> None:
+    async with serves(environment, write_config(directory, {"up": fake()}, meta_tools=True)) as client:
+        async with asyncio.timeout(PATIENCE):
+            while "- up__sleep(" not in await client.text("hub_search", {"query": "take a nap"}):
+                pass
+
+
 USES: dict[str, Callable[[Environment, Path], Any]] = {
     "web": uses_web,
     "browser": uses_browser,
@@ -265,13 +292,13 @@ USES: dict[str, Callable[[Environment, Path], Any]] = {
     "verify": uses_verify,
     "keyring": uses_keyring,
     "otel": uses_otel,
+    "search": uses_search,
 }
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
 async def test_with_an_extra_installed_its_feature_works(maker: Maker, tmp_path: Path, extra: str) -> None:
     environment = maker.with_extras(extra)
-    await assert_it_serves(environment, tmp_path)
     await USES[extra](environment, tmp_path)
 
 

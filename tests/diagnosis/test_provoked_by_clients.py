@@ -55,30 +55,30 @@ def test_a_client_that_starts_this_hub_is_in_order(tmp_path: Path, home: Path) -
     assert again == 2 * started, "the doctor itself connects to servers, the hub of the client does not"
 
 
-def test_a_file_of_a_client_that_is_broken(tmp_path: Path, home: Path) -> None:
+def test_a_file_of_a_client_that_is_broken_is_diagnosed(tmp_path: Path, home: Path) -> None:
     (home / ".cursor" / "mcp.json").write_text('{"mcpServers": {')
     assert codes.CLIENT_FILE_BROKEN in found(configured(tmp_path, {}))
 
 
-def test_clients_of_which_none_starts_the_hub(tmp_path: Path, home: Path) -> None:
+def test_clients_of_which_none_starts_the_hub_are_diagnosed(tmp_path: Path, home: Path) -> None:
     cursor(home, other={"command": "true"})
     assert "Cursor" in told(configured(tmp_path, {}), codes.CLIENT_WITHOUT_HUB)
 
 
 @pytest.mark.parametrize("command", ["/no/such/venv/bin/mcp-hub", "mcp-hub"])
-def test_a_hub_that_the_client_cannot_find(tmp_path: Path, home: Path, command: str) -> None:
+def test_a_hub_that_the_client_cannot_find_is_diagnosed(tmp_path: Path, home: Path, command: str) -> None:
     config = configured(tmp_path, {})
     cursor(home, hub=entry(config, command))
     assert HUB in told(config, codes.CLIENT_COMMAND_MISSING)
 
 
 @pytest.mark.parametrize("args", [["serve", "--config", "/no/such/servers.yaml"], ["serve"]])
-def test_a_configuration_that_does_not_exist(tmp_path: Path, home: Path, args: list[str]) -> None:
+def test_a_configuration_that_does_not_exist_is_diagnosed(tmp_path: Path, home: Path, args: list[str]) -> None:
     cursor(home, hub={"command": HUB, "args": args})
     assert codes.CLIENT_CONFIGURATION in found(configured(tmp_path, {}))
 
 
-def test_a_hub_that_is_switched_off_in_its_client(tmp_path: Path, home: Path) -> None:
+def test_a_hub_that_is_switched_off_in_its_client_is_diagnosed(tmp_path: Path, home: Path) -> None:
     config = configured(tmp_path, {})
     (home / ".codex").mkdir()
     toml = f"[mcp_servers.hub]\ncommand = {json.dumps(HUB)}\nargs = ['serve', '--config', {json.dumps(str(config))}]\n"
@@ -86,13 +86,13 @@ def test_a_hub_that_is_switched_off_in_its_client(tmp_path: Path, home: Path) ->
     assert codes.CLIENT_HUB_OFF in found(config)
 
 
-def test_a_hub_that_does_not_start(tmp_path: Path, home: Path) -> None:
+def test_a_hub_that_does_not_start_is_diagnosed(tmp_path: Path, home: Path) -> None:
     config = configured(tmp_path, {})
     cursor(home, hub=entry(config, script(tmp_path, "mcp-hub", "#!/bin/sh\necho no module >&2\nexit 1\n")))
     assert "no module" in told(config, codes.CLIENT_START_FAILED)
 
 
-def test_a_hub_that_starts_too_slowly(tmp_path: Path, home: Path) -> None:
+def test_a_hub_that_starts_too_slowly_is_diagnosed(tmp_path: Path, home: Path) -> None:
     """Codex waits ten seconds."""
     config = configured(tmp_path, {})
     (home / ".codex").mkdir()
@@ -102,7 +102,7 @@ def test_a_hub_that_starts_too_slowly(tmp_path: Path, home: Path) -> None:
     assert codes.CLIENT_START_SLOW in found(config)
 
 
-def test_a_server_that_a_client_starts_beside_the_hub(tmp_path: Path, home: Path) -> None:
+def test_a_server_that_a_client_starts_beside_the_hub_is_diagnosed(tmp_path: Path, home: Path) -> None:
     config = configured(tmp_path, {"up": fake()})
     cursor(home, hub=entry(config), direct=fake())
     assert "direct" in told(config, codes.CLIENT_DUPLICATES)

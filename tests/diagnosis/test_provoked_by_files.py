@@ -15,7 +15,7 @@ from tests.fakes.client import fake
 TRUE = {"command": "true"}
 
 
-def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_absence_of_any_configuration_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MCP_HUB_CONFIG", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -24,12 +24,12 @@ def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert codes.NO_CONFIGURATION in found(None)
 
 
-def test_a_configuration_that_is_missing(tmp_path: Path) -> None:
+def test_a_configuration_that_is_missing_is_diagnosed(tmp_path: Path) -> None:
     done = said("serve", "--config", str(tmp_path / "other.yaml"))
     assert (done.code, done.codes) == (2, {codes.FILE_MISSING})
 
 
-def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_configuration_that_cannot_be_read_is_diagnosed(tmp_path: Path) -> None:
     assert said("serve", "--config", str(tmp_path)).codes == {codes.FILE_UNREADABLE}
 
 
@@ -48,7 +48,9 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
         ("servers: {a: {command: x, lazy: perhaps}}", "servers.yaml", codes.VALUE_WRONG),
     ],
 )  # fmt: skip
-def test_a_file_that_is_refused(tmp_path: Path, content: str | bytes, name: str, code: str) -> None:
+def test_a_file_that_is_refused_exits_2_with_one_code(
+    tmp_path: Path, content: str | bytes, name: str, code: str
+) -> None:
     path = written(tmp_path, content, name)
     done = said("check", "--config", str(path))
     assert (done.code, done.out, done.codes) == (2, "", {code})
@@ -76,7 +78,7 @@ def test_rights_of_others_are_told_and_repaired(tmp_path: Path) -> None:
     assert codes.OPEN_TO_OTHERS not in found(path)
 
 
-def test_a_file_of_another_user(tmp_path: Path) -> None:
+def test_a_file_of_another_user_is_diagnosed(tmp_path: Path) -> None:
     if os.getuid() == 0:
         path = configured(tmp_path, {"a": TRUE})
         os.chown(path, 12345, -1)
@@ -104,7 +106,7 @@ def test_a_file_of_another_user(tmp_path: Path) -> None:
         ({"command": "npx", "args": ["-y", "some-server"], "env": {"PATH": "/nowhere"}}, codes.PACKAGE_UNPINNED),
     ],
 )
-def test_an_entry_that_needs_a_look(
+def test_an_entry_that_needs_a_look_is_diagnosed(
     tmp_path: Path, entry: dict[str, Any], code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MCP_HUB_TEST_UNSET", raising=False)
@@ -120,7 +122,9 @@ def test_an_entry_that_needs_a_look(
         ("keyring.backends.null.Keyring", codes.KEYRING_ENTRY_MISSING),
     ],
 )
-def test_a_keyring_without_the_secret(tmp_path: Path, backend: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keyring_without_the_secret_is_diagnosed(
+    tmp_path: Path, backend: str, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import keyring.core
 
     monkeypatch.setattr(keyring.core, "_keyring_backend", None)
@@ -128,7 +132,7 @@ def test_a_keyring_without_the_secret(tmp_path: Path, backend: str, code: str, m
     assert code in checked(configured(tmp_path, {"a": {**TRUE, "env": {"KEY": "${keyring:service/user}"}}}))
 
 
-def test_an_extra_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_that_is_not_installed_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "playwright", None)
@@ -136,12 +140,12 @@ def test_an_extra_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("options", [["--profile", "nobody"], ["--tool-set", "nothing"], ["--group", "none"]])
-def test_an_option_that_names_nothing_of_the_configuration(tmp_path: Path, options: list[str]) -> None:
+def test_an_option_that_names_nothing_of_the_configuration_is_diagnosed(tmp_path: Path, options: list[str]) -> None:
     done = said("tools", "--config", str(configured(tmp_path, {"a": TRUE})), *options)
     assert (done.code, done.codes) == (2, {codes.NAME_UNKNOWN})
 
 
-def test_a_file_beside_the_configuration_with_an_error(tmp_path: Path) -> None:
+def test_a_file_beside_the_configuration_with_an_error_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"a": fake()})
     (tmp_path / "configs" / "tool_sets").mkdir(parents=True)
     written(tmp_path / "configs" / "tool_sets", "tools: 5", "some.yaml")
@@ -151,7 +155,7 @@ def test_a_file_beside_the_configuration_with_an_error(tmp_path: Path) -> None:
     assert codes.FILE_LEFT_OUT in found(path)
 
 
-def test_a_file_of_local_tools_that_does_not_import(tmp_path: Path) -> None:
+def test_a_file_of_local_tools_that_does_not_import_is_diagnosed(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "broken.py").write_text("import no_such_module_anywhere\n")
     path = configured(tmp_path, {"local": {"tools_dir": "own"}})
@@ -159,36 +163,36 @@ def test_a_file_of_local_tools_that_does_not_import(tmp_path: Path) -> None:
     assert codes.LOCAL_TOOLS_BROKEN in found(path)
 
 
-def test_a_member_of_a_group_that_no_server_has(tmp_path: Path) -> None:
+def test_a_member_of_a_group_that_no_server_has_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"up": fake()}, groups={"writing": {"tools": ["up__nothing"]}})
     assert codes.MEMBER_UNKNOWN in checked(path)
     assert codes.MEMBER_UNKNOWN in found(path)
 
 
-def test_a_record_of_pins_that_is_damaged(tmp_path: Path) -> None:
+def test_a_record_of_pins_that_is_damaged_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"up": fake()}, pins="warn")
     (tmp_path / "servers.pins.json").write_text("{")
     assert said("check", "--config", str(path)).codes == {codes.PINS_UNREADABLE}
 
 
-def test_a_hub_that_serves_itself(tmp_path: Path) -> None:
+def test_a_hub_that_serves_itself_is_diagnosed(tmp_path: Path) -> None:
     path = tmp_path / "servers.json"
     configured(tmp_path, {"hub": {"command": "mcp-hub", "args": ["serve", "--config", str(path)]}})
     assert codes.SERVES_ITSELF in checked(path)
 
 
-def test_too_many_hubs_in_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_hubs_in_a_row_are_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_HUB_ABOVE", f"{'0' * 32}:{','.join(['1' * 16, '2' * 16, '3' * 16, '4' * 16])}")
     assert said("check", "--config", str(configured(tmp_path, {"a": TRUE}))).codes == {codes.TOO_MANY_HUBS}
 
 
-def test_a_server_of_this_machine_over_a_network(tmp_path: Path) -> None:
+def test_a_server_of_this_machine_over_a_network_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"sh": {"builtin": "shell"}}, listen={"port": 0})
     assert said("serve", "--http", "--config", str(path)).codes == {codes.MACHINE_OVER_NETWORK}
     assert codes.MACHINE_OVER_NETWORK in found(path)
 
 
-def test_a_name_that_two_files_have(tmp_path: Path) -> None:
+def test_a_name_that_two_files_have_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"a": fake()}, tool_sets={"same": ["a__echo"]})
     (tmp_path / "configs" / "tool_sets").mkdir(parents=True)
     written(tmp_path / "configs" / "tool_sets", "tools: [a__echo]", "same.yaml")
@@ -196,7 +200,7 @@ def test_a_name_that_two_files_have(tmp_path: Path) -> None:
     assert codes.DUPLICATE in found(path)
 
 
-def test_a_file_that_is_laid_over_another(tmp_path: Path) -> None:
+def test_a_file_that_is_laid_over_another_is_diagnosed(tmp_path: Path) -> None:
     path, other = configured(tmp_path, {"a": TRUE}), written(tmp_path, "servers: {a: {command: other}}", "over.yaml")
     assert codes.FILE_OVERLAID in checked(path, "--config", str(other))
     assert codes.FILE_OVERLAID in found(path, "--config", str(other))

@@ -46,7 +46,7 @@ def refused(
           "jwks_uri": "https://i.test/keys"}}}, codes.RESOURCE_MISSING),
     ],
 )  # fmt: skip
-def test_a_listener_that_lets_anybody_in(
+def test_a_listener_that_lets_anybody_in_is_diagnosed(
     tmp_path: Path, listen: dict[str, Any], code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MCP_HUB_TOKEN", raising=False)
@@ -54,7 +54,7 @@ def test_a_listener_that_lets_anybody_in(
     assert code in found(configured(tmp_path, {}, listen=listen))
 
 
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_diagnosed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert refused(tmp_path, "--http", "--port", str(port)) == (1, {codes.PORT_TAKEN})
@@ -65,7 +65,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "no-such-host.invalid"])
-def test_an_address_of_another_machine(tmp_path: Path, host: str) -> None:
+def test_an_address_of_another_machine_is_diagnosed(tmp_path: Path, host: str) -> None:
     code, told = refused(tmp_path, "--http", listen={"host": host, "token": STRONG})
     assert (code, told) == (1, {codes.ADDRESS_FOREIGN})
 
@@ -86,19 +86,19 @@ def with_few_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
 
 
-def test_a_port_of_the_system(tmp_path: Path) -> None:
+def test_a_port_of_the_system_is_diagnosed(tmp_path: Path) -> None:
     config = configured(tmp_path, {}, listen={"port": 1})
     assert limited("serve --http", config, as_a_user) == {codes.PORT_FORBIDDEN}
     assert codes.PORT_FORBIDDEN in limited("doctor", config, as_a_user)
 
 
-def test_few_descriptors(tmp_path: Path) -> None:
+def test_few_descriptors_are_diagnosed(tmp_path: Path) -> None:
     assert codes.FEW_DESCRIPTORS in limited(
         "doctor", configured(tmp_path, {}, listen={"port": 0}), with_few_descriptors
     )
 
 
-def test_options_of_a_network_without_one(tmp_path: Path) -> None:
+def test_options_of_a_network_without_one_are_diagnosed(tmp_path: Path) -> None:
     assert refused(tmp_path, "--port", "9000") == (2, {codes.HTTP_OPTION_MISSING})
 
 
@@ -111,7 +111,9 @@ def test_options_of_a_network_without_one(tmp_path: Path) -> None:
         (lambda tls: {**tls, "key": tls["locked"]}, codes.TLS_KEY_ENCRYPTED),
     ],
 )
-def test_certificates_that_cannot_be_used(tmp_path: Path, change: Callable[[dict[str, str]], Any], code: str) -> None:
+def test_certificates_that_cannot_be_used_are_diagnosed(
+    tmp_path: Path, change: Callable[[dict[str, str]], Any], code: str
+) -> None:
     other = certificate(tmp_path, "other")["key"]
     locked = certificate(tmp_path, "locked", b"password")["key"]
     tls = change({**certificate(tmp_path), "other": other, "locked": locked})
@@ -152,14 +154,14 @@ def dated(directory: Path, *, begins: int, ends: int) -> dict[str, str]:
         (-30, 60, "ok", "valid for 60 days"),
     ],
 )
-def test_when_a_certificate_ends(tmp_path: Path, begins: int, ends: int, level: str, text: str) -> None:
+def test_the_end_of_a_certificate_is_told(tmp_path: Path, begins: int, ends: int, level: str, text: str) -> None:
     tls = dated(tmp_path, begins=begins, ends=ends)
     told = [one for one in findings(configured(tmp_path, {}, listen={"port": 0, "tls": tls})) if text in one["text"]]
     assert [one["level"] for one in told] == [level]
     assert (told[0]["code"] == codes.TLS_EXPIRED) is (level != "ok")
 
 
-def test_a_required_server_that_is_not_there(tmp_path: Path) -> None:
+def test_a_required_server_that_is_not_there_is_diagnosed(tmp_path: Path) -> None:
     dead = {"dead": {"command": "no-such-command", "required": True}, "good": fake()}
     code, told = refused(tmp_path, "--http", "--port", "0", servers=dead)
     assert (code, told) == (1, {codes.REQUIRED_FAILED})

@@ -13,7 +13,7 @@ from tests.fakes.client import fake
 from tests.policy.screen.test_the_screen_in_the_hub import entry
 
 
-def test_a_tool_that_differs_from_its_pin(tmp_path: Path) -> None:
+def test_a_tool_that_differs_from_its_pin_is_diagnosed(tmp_path: Path) -> None:
     late = tmp_path / "late"
     config = configured(tmp_path, {"up": fake("--more-if", str(late))}, pins="warn")
     assert said("pin", "--config", str(config)).code == 0
@@ -23,20 +23,20 @@ def test_a_tool_that_differs_from_its_pin(tmp_path: Path) -> None:
     assert codes.PIN_DIFFERS in found(config)
 
 
-def test_a_description_that_is_suspicious(tmp_path: Path) -> None:
+def test_a_description_that_is_suspicious_is_diagnosed(tmp_path: Path) -> None:
     config = configured(tmp_path, {"a": entry(tmp_path)})
     assert codes.SCREEN_FLAGGED in checked(config)
     assert codes.SCREEN_FLAGGED in found(config)
 
 
-def test_a_tool_that_is_not_valid(tmp_path: Path) -> None:
+def test_a_tool_that_is_not_valid_is_diagnosed(tmp_path: Path) -> None:
     config = configured(tmp_path, {"up": fake("--bad-tool")})
     assert codes.ITEM_LEFT_OUT in checked(config)
     assert codes.ITEM_LEFT_OUT in found(config)
 
 
 @pytest.mark.parametrize(("on_conflict", "level"), [("keep_first", "warn"), ("raise", "fail")])
-def test_a_name_that_two_servers_have(tmp_path: Path, on_conflict: str, level: str) -> None:
+def test_a_name_that_two_servers_have_is_diagnosed(tmp_path: Path, on_conflict: str, level: str) -> None:
     config = configured(tmp_path, {"a": fake(namespace=""), "b": fake(namespace="")}, on_conflict=on_conflict)
     assert codes.NAME_TAKEN in checked(config)
     facts = json.loads(said("doctor", "--json", "--config", str(config)).out)
@@ -44,5 +44,5 @@ def test_a_name_that_two_servers_have(tmp_path: Path, on_conflict: str, level: s
     assert level in {one["level"] for one in found}
 
 
-def test_names_that_are_easily_confused(tmp_path: Path) -> None:
+def test_names_that_are_easily_confused_are_diagnosed(tmp_path: Path) -> None:
     assert codes.NAME_CONFUSABLE in checked(configured(tmp_path, {"a": fake(), "A": fake()}))

@@ -23,7 +23,7 @@ from tests.fakes.client import HUB, PATIENCE, fake, spawned
 pytestmark = pytest.mark.anyio
 
 
-def test_a_cache_that_is_open_to_others(tmp_path: Path) -> None:
+def test_a_cache_that_is_open_to_others_is_diagnosed(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir(mode=0o755)
     (tmp_path / "cache").chmod(0o755)
     config = configured(tmp_path, {}, cache_dir="cache")
@@ -34,7 +34,7 @@ def test_a_cache_that_is_open_to_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("root", [{"cache_dir": "file/cache"}, {"state_file": "file/state"}, {"token_dir": "file"}])
-def test_a_place_that_cannot_be_written(tmp_path: Path, root: dict[str, Any]) -> None:
+def test_a_place_that_cannot_be_written_is_diagnosed(tmp_path: Path, root: dict[str, Any]) -> None:
     (tmp_path / "file").write_text("")
     assert codes.STATE_NOT_WRITABLE in found(configured(tmp_path, {}, **root))
 
@@ -61,13 +61,13 @@ def posing(path: Path, answer: bytes) -> socket.socket:
     return listening
 
 
-def test_a_hub_that_does_not_answer(tmp_path: Path, run_dir: Path) -> None:
+def test_a_hub_that_does_not_answer_is_diagnosed(tmp_path: Path, run_dir: Path) -> None:
     with posing(run_dir / "4711.sock", b""):
         told = findings(configured(tmp_path, {}))
     assert [one["about"] for one in told if one["code"] == codes.HUB_SILENT] == ["hub 4711"]
 
 
-def test_a_hub_of_another_version(tmp_path: Path, run_dir: Path) -> None:
+def test_a_hub_of_another_version_is_diagnosed(tmp_path: Path, run_dir: Path) -> None:
     facts = {"pid": 4711, "version": "0.0.1", "config": "/x", "serving": ["stdio"], "servers": []}
     with posing(run_dir / "4711.sock", json.dumps(facts).encode()):
         assert codes.HUB_OUTDATED in found(configured(tmp_path, {}))
@@ -79,7 +79,7 @@ async def until_found(config: Path, code: str) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_hub_that_does_not_use_the_file_as_it_is(tmp_path: Path, run_dir: Path) -> None:
+async def test_a_hub_that_does_not_use_the_file_as_it_is_is_diagnosed(tmp_path: Path, run_dir: Path) -> None:
     config = configured(tmp_path, {"up": fake()})
     async with spawned([*HUB, "serve", "--config", str(config)]) as client:
         await client.initialize()
@@ -87,7 +87,7 @@ async def test_a_hub_that_does_not_use_the_file_as_it_is(tmp_path: Path, run_dir
         await until_found(config, codes.FILE_NOT_IN_FORCE)
 
 
-async def test_a_server_of_a_running_hub_that_does_not_answer_pings(tmp_path: Path, run_dir: Path) -> None:
+async def test_a_server_of_a_running_hub_that_does_not_answer_pings_is_diagnosed(tmp_path: Path, run_dir: Path) -> None:
     switch = tmp_path / "hang"
     config = configured(tmp_path, {"up": fake("--hang-if", str(switch), health={"ping": "1s"})})
     other = configured(tmp_path / "run", {})
@@ -98,7 +98,7 @@ async def test_a_server_of_a_running_hub_that_does_not_answer_pings(tmp_path: Pa
         await until_found(other, codes.PING_UNANSWERED)
 
 
-async def test_a_socket_of_a_hub_that_was_killed(tmp_path: Path, run_dir: Path) -> None:
+async def test_a_socket_of_a_hub_that_was_killed_is_diagnosed(tmp_path: Path, run_dir: Path) -> None:
     config = configured(tmp_path, {})
     async with spawned([*HUB, "serve", "--config", str(config)]) as client:
         await client.initialize()
@@ -114,7 +114,7 @@ async def test_a_socket_of_a_hub_that_was_killed(tmp_path: Path, run_dir: Path) 
     assert not left.exists()
 
 
-def test_a_command_that_is_not_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_is_not_on_path_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = configured(tmp_path, {})
     monkeypatch.setenv("PATH", str(tmp_path))
     assert codes.NOT_ON_PATH in found(config)
@@ -127,11 +127,11 @@ def test_a_command_that_is_not_on_path(tmp_path: Path, monkeypatch: pytest.Monke
     assert not {codes.NOT_ON_PATH, codes.OTHER_ON_PATH} & found(config)
 
 
-def test_a_browser_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_browser_that_is_missing_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_HUB_CHROMIUM", str(tmp_path / "no-such-browser"))
     assert codes.BROWSER_MISSING in found(configured(tmp_path, {"web": {"builtin": "browser"}}))
 
 
-def test_a_browser_without_its_sandbox(tmp_path: Path) -> None:
+def test_a_browser_without_its_sandbox_is_diagnosed(tmp_path: Path) -> None:
     told = codes.BROWSER_UNBOXED in found(configured(tmp_path, {"web": {"builtin": "browser"}}))
     assert told is (os.getuid() == 0)

@@ -31,7 +31,7 @@ from tests.downstream.network.test_tls import certificate
         (http("403 Forbidden"), codes.ACCESS_REFUSED),
     ],
 )
-def test_a_server_that_answers_something_else(tmp_path: Path, answer: bytes, code: str) -> None:
+def test_a_server_that_answers_something_else_is_diagnosed(tmp_path: Path, answer: bytes, code: str) -> None:
     with answering(answer) as url:
         path = configured(tmp_path, {"a": {"url": url, "transport": "http"}})
         assert code in checked(path)
@@ -39,12 +39,12 @@ def test_a_server_that_answers_something_else(tmp_path: Path, answer: bytes, cod
 
 
 @pytest.mark.parametrize("answer", [http("200 OK", b"{}", Content_Type="text/plain"), http("404 Not Found")])
-def test_an_event_stream_that_is_none(tmp_path: Path, answer: bytes) -> None:
+def test_an_event_stream_that_is_none_is_diagnosed(tmp_path: Path, answer: bytes) -> None:
     with answering(answer) as url:
         assert codes.NO_MCP_HERE in checked(configured(tmp_path, {"a": {"url": url, "transport": "sse"}}))
 
 
-def test_a_key_that_is_not_accepted(tmp_path: Path) -> None:
+def test_a_key_that_is_not_accepted_is_diagnosed(tmp_path: Path) -> None:
     with answering(http("401 Unauthorized", WWW_Authenticate="Bearer")) as url:
         entry = {"url": url, "transport": "http", "headers": {"Authorization": "Bearer ${KEY:-expired}"}}
         assert codes.CREDENTIALS_REFUSED in checked(configured(tmp_path, {"a": entry}))
@@ -57,7 +57,9 @@ def test_a_key_that_is_not_accepted(tmp_path: Path) -> None:
         ("http://127.0.0.1:PORT/mcp", codes.CONNECTION_REFUSED),
     ],
 )
-def test_a_server_that_is_not_there(tmp_path: Path, url: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_there_is_diagnosed(
+    tmp_path: Path, url: str, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = configured(tmp_path, {"a": {"url": url.replace("PORT", str(unused_port()))}})
     assert code in checked(path)
     assert codes.PROXY_UNUSED not in found(path)
@@ -67,7 +69,7 @@ def test_a_server_that_is_not_there(tmp_path: Path, url: str, code: str, monkeyp
     assert "secret" not in str(with_proxy)
 
 
-def test_an_address_that_takes_no_connection(tmp_path: Path) -> None:
+def test_an_address_that_takes_no_connection_is_diagnosed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, socket.socket() as first:
         first.connect(listening.getsockname())  # takes the only place in the queue
         waiting = [socket.socket() for _ in range(3)]
@@ -81,18 +83,18 @@ def test_an_address_that_takes_no_connection(tmp_path: Path) -> None:
             one.close()
 
 
-def test_a_certificate_that_nobody_knows(tmp_path: Path) -> None:
+def test_a_certificate_that_nobody_knows_is_diagnosed(tmp_path: Path) -> None:
     with answering(http("404 Not Found"), certificate(tmp_path)) as url:
         assert codes.CERTIFICATE_REFUSED in checked(configured(tmp_path, {"a": {"url": url}}))
 
 
-def test_a_port_that_does_not_speak_tls(tmp_path: Path) -> None:
+def test_a_port_that_does_not_speak_tls_is_diagnosed(tmp_path: Path) -> None:
     with answering(http("400 Bad Request")) as url:
         path = configured(tmp_path, {"a": {"url": url.replace("http:", "https:")}})
         assert codes.TLS_UNKNOWN in checked(path)
 
 
 @pytest.mark.parametrize(("offset", "wrong"), [(7200, True), (-7200, True), (0, False)])
-def test_a_clock_that_differs_from_that_of_servers(tmp_path: Path, offset: int, wrong: bool) -> None:
+def test_a_clock_that_differs_from_that_of_servers_is_diagnosed(tmp_path: Path, offset: int, wrong: bool) -> None:
     with answering(http("404 Not Found", Date=formatdate(time() + offset, usegmt=True))) as url:
         assert (codes.CLOCK_WRONG in found(configured(tmp_path, {"a": {"url": url}}))) is wrong

@@ -51,7 +51,7 @@ SHORT = {"deadlines": {"connect": "1s", "list": "500ms"}}
         (fake("--cursor-loop"), codes.LISTS_INCOMPLETE),
     ],
 )
-def test_a_server_that_does_not_work(tmp_path: Path, entry: dict[str, Any], code: str) -> None:
+def test_a_server_that_does_not_work_is_diagnosed(tmp_path: Path, entry: dict[str, Any], code: str) -> None:
     path = configured(tmp_path, {"a": entry})
     facts = json.loads(said("check", "--json", "--config", str(path)).out)["servers"][0]
     assert code in checked(path)
@@ -59,13 +59,13 @@ def test_a_server_that_does_not_work(tmp_path: Path, entry: dict[str, Any], code
     assert facts["code"] == (None if code == codes.LISTS_INCOMPLETE else code)
 
 
-def test_a_file_that_is_not_executable(tmp_path: Path) -> None:
+def test_a_file_that_is_not_executable_is_diagnosed(tmp_path: Path) -> None:
     (tmp_path / "server").write_text("#!/bin/sh\n")
     path = configured(tmp_path, {"a": {"command": str(tmp_path / "server")}})
     assert codes.PROGRAM_NOT_EXECUTABLE in checked(path)
 
 
-def test_a_program_whose_interpreter_is_missing(tmp_path: Path) -> None:
+def test_a_program_whose_interpreter_is_missing_is_diagnosed(tmp_path: Path) -> None:
     command = script(tmp_path, "server", "#!/no/such/interpreter\n")
     assert codes.PROGRAM_NOT_STARTED in checked(configured(tmp_path, {"a": {"command": command}}))
 
@@ -82,7 +82,7 @@ def npx(package: str, registry: int, directory: Path) -> dict[str, Any]:
     return {"command": "npx", "args": ["-y", package], "env": env}
 
 
-def test_a_package_of_npm_that_does_not_exist(tmp_path: Path) -> None:
+def test_a_package_of_npm_that_does_not_exist_is_diagnosed(tmp_path: Path) -> None:
     from tests.diagnosis.looking import answering, http
 
     with answering(http("404 Not Found", b"{}", Content_Type="application/json")) as url:
@@ -91,12 +91,12 @@ def test_a_package_of_npm_that_does_not_exist(tmp_path: Path) -> None:
         assert codes.PACKAGE_UNKNOWN in checked(path)
 
 
-def test_a_registry_of_npm_that_does_not_answer(tmp_path: Path) -> None:
+def test_a_registry_of_npm_that_does_not_answer_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"a": npx("no-such-package-of-the-hub@1.0.0", unused_port(), tmp_path)})
     assert codes.PACKAGES_UNREACHABLE in checked(path)
 
 
-def test_a_package_that_wants_another_node(tmp_path: Path) -> None:
+def test_a_package_that_wants_another_node_is_diagnosed(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     manifest = {"name": "wants", "version": "1.0.0", "bin": "server.js", "engines": {"node": ">=999"}}
     (tmp_path / "package" / "package.json").write_text(json.dumps(manifest))
@@ -105,7 +105,7 @@ def test_a_package_that_wants_another_node(tmp_path: Path) -> None:
     assert codes.NODE_TOO_OLD in checked(path)
 
 
-def test_docker_without_its_daemon(tmp_path: Path) -> None:
+def test_docker_without_its_daemon_is_diagnosed(tmp_path: Path) -> None:
     """The client of Docker says so itself; where it is not installed, a script says the same."""
     import shutil
 
@@ -118,7 +118,7 @@ def test_docker_without_its_daemon(tmp_path: Path) -> None:
     assert codes.DOCKER_AWAY in found(path)
 
 
-def test_a_program_that_only_a_terminal_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_only_a_terminal_finds_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     script(tmp_path / "bin", "some-server-of-mine", "#!/bin/sh\nexit 1\n")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ import pytest
 
 from tests.differential.spellings import calls
 from tests.fakes.client import HUB, RpcError, StdioClient, spawned, write_config
+from tests.fakes.network import network_hub
 from tests.peers.argument_servers import ARGUMENT_SERVERS, ArgumentServer
 from tests.peers.catalogue import Place, real_servers
 
@@ -57,36 +60,49 @@ def generated(server: ArgumentServer, tools: list[Json], place: Place) -> list[t
 
 
 async def wrongly_refused(
-    server: ArgumentServer, hub: StdioClient, tools: list[Json], place: Place
+    server: ArgumentServer, checked: StdioClient, unchecked: StdioClient, tools: list[Json], place: Place
 ) -> tuple[list[str], int]:
     """The calls that the hub refused and the server takes, and the number of those that the server did."""
     prefix = f"{server.name}__"
     own = [tool for tool in tools if tool["name"].startswith(prefix)]
     listed = [{**tool, "name": tool["name"].removeprefix(prefix)} for tool in own]
-    done, doubtful = 0, []
+    done, taken = 0, []
     for tool, arguments in generated(server, listed, place):
-        result = await answered(hub, prefix + tool, arguments)
+        result = await answered(checked, prefix + tool, arguments)
         done += result is not None and not result.get("isError")
         if refused(result):
-            doubtful.append((tool, arguments))
-    entry = server.entry(place)
-    command, env = [entry["command"], *entry["args"]], entry["env"]
-    async with spawned(["env", f"--chdir={place.tmp}", *command], env=env) as direct:
-        await direct.initialize()
-        results = [(one, await answered(direct, *one)) for one in doubtful]
-    taken = [one for one, result in results if result is not None and not result.get("isError")]
-    return [f"{server.name}: {tool} {json.dumps(arguments)}" for tool, arguments in taken], done
+            result = await answered(unchecked, prefix + tool, arguments)
+            assert not refused(result), "a hub without validation has refused arguments"
+            if result is not None and not result.get("isError"):
+                taken.append(f"{prefix}{tool} {json.dumps(arguments)}")
+    return taken, done
+
+
+@contextlib.asynccontextmanager
+async def front(directory: Path, base: str, **rules: Any) -> AsyncIterator[StdioClient]:
+    """A client of a hub with these rules, which has all tools of the hub at this address under the same names."""
+    directory.mkdir()
+    config = write_config(directory, {"all": {"url": f"{base}/mcp", "namespace": ""}}, **rules)
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        await client.initialize()
+        yield client
 
 
 async def test_no_call_that_a_real_server_answers_is_refused_by_default(tmp_path: Path) -> None:
+    """The servers are started once, behind a hub that refuses nothing; what is tried are hubs in front of it."""
     assert len(ARGUMENT_SERVERS) >= 20
     async with real_servers(tmp_path, ()) as place:
-        config = write_config(
-            tmp_path, {one.name: one.entry(place) for one in ARGUMENT_SERVERS}, list_wait=60, call_log=False
-        )
-        async with spawned([*HUB, "serve", "--config", str(config)]) as hub:
-            await hub.initialize()
-            tools = (await hub.request("tools/list"))["tools"]
-            outcomes = await asyncio.gather(*(wrongly_refused(one, hub, tools, place) for one in ARGUMENT_SERVERS))
+        servers = {one.name: one.entry(place) for one in ARGUMENT_SERVERS}
+        plain = {"list_wait": 60, "call_log": False, "expose": "all"}
+        unchecking = {**plain, "defaults": {"validate_arguments": "off"}}
+        async with (
+            network_hub(tmp_path, servers, **unchecking) as (_, base),
+            front(tmp_path / "checked", base, **plain) as checked,
+            front(tmp_path / "unchecked", base, **unchecking) as unchecked,
+        ):
+            tools = (await checked.request("tools/list"))["tools"]
+            await unchecked.request("tools/list")
+            tried = (wrongly_refused(one, checked, unchecked, tools, place) for one in ARGUMENT_SERVERS)
+            outcomes = await asyncio.gather(*tried)
     assert [call for found, _ in outcomes for call in found] == []
     assert {one.name for one, (_, done) in zip(ARGUMENT_SERVERS, outcomes, strict=True) if done < DONE} == set()

@@ -19,8 +19,8 @@ from tests.conformance.fronts import ROOT
 from tests.differential.clients import Talk, over_http, over_stdio
 from tests.differential.traffic import LISTS, requests
 from tests.fakes.client import HUB as MCP_HUB
-from tests.fakes.client import write_config
-from tests.peers.catalogue import free_port, network_server
+from tests.fakes.client import free_port, write_config
+from tests.peers.programs import network_server
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ async def both_ways(
             await stack.enter_async_context(network_server(command, port, log=tmp / "mirror.log"))
             entry = {"url": f"http://127.0.0.1:{port}/mcp", "transport": "http"}
         entry |= {"namespace": "", "era": "modern" if modern else "handshake"}
-        config = write_config(tmp, {"mirror": entry}, list_wait=20, **rules)
+        config = write_config(tmp, {"mirror": entry}, list_wait=20, expose="all", **rules)
         if transport == "stdio":
             direct = await stack.enter_async_context(over_stdio([*mirror(seed), "stdio"], modern))
             hub = await stack.enter_async_context(over_stdio([*HUB, "--config", str(config)], modern))

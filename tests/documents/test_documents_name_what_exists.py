@@ -280,7 +280,7 @@ def test_a_key_that_does_not_exist_is_found_at_any_depth(text: str) -> None:
         ("servers.NAME.breaker.cooldown", True),
         ("servers.NAME.breaker.cooldwn", False),
         ("listen.principals.NAME.limits.rate", True),
-        ("listen.ui", False),
+        ("listen.gui", False),
         ("groups.NAME.active", True),
     ],
 )
@@ -292,7 +292,7 @@ def test_a_path_names_a_key_or_does_not(path: str, exists: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "check"),
     [
-        ("Set `listen.ui`.", test_every_key_of_a_configuration_that_a_document_names_exists),
+        ("Set `listen.gui`.", test_every_key_of_a_configuration_that_a_document_names_exists),
         ("Write `sesion: client`.", test_every_key_of_a_configuration_that_a_document_names_exists),
         ("```yaml\nservers: {a: {prest: {}}}\n```", test_every_key_of_a_configuration_that_a_document_shows_exists),
         ("| key | default |\n|---|---|\n| `cooldwn` | 1 |\n", test_every_key_in_a_table_of_keys_exists),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.peers.catalogue import HERE, PEERS, RealClient, Transport, installed, run
+from tests.peers.catalogue import Transport
+from tests.peers.programs import HERE, PEERS, installed, run
+from tests.peers.real_clients import RealClient
 
 ROOT = Path(__file__).parents[2]
 MADE = 60.0

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.peers.catalogue import free_port, network_server, run
+from tests.fakes.client import free_port
+from tests.peers.programs import network_server, run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,18 @@ import pytest
 
 from tests.doors.packages import python_beside, python_of
 from tests.doors.programs import EXAMPLES, SERVER, as_it_was, changed_lines, output
+from tests.fakes.forks import python_with_sdk
 from tests.fakes.json_api import Answer, json_api
 from tests.policy.tries.counted import counting_http
 
 pytestmark = pytest.mark.anyio
 
-DEMO = (sys.executable, str(SERVER))
+
+def demo() -> tuple[str, str]:
+    """The words that start the server of the examples."""
+    return python_with_sdk(), str(SERVER)
+
+
 KEY = "a-key-of-the-search-engine"
 ORIGINALS = {"agently_tools.py": "agently", "agentscope_toolkit.py": "agentscope1"}
 """Program -> the environment of the package it was written for."""
@@ -28,9 +33,9 @@ ORIGINALS = {"agently_tools.py": "agently", "agentscope_toolkit.py": "agentscope
 async def test_a_program_prints_the_same_on_the_original_and_on_the_hub(tmp_path: Path, program: str) -> None:
     original = tmp_path / program
     original.write_text(as_it_was(program), encoding="utf-8")
-    before = await output(original, *DEMO, python=python_of(ORIGINALS[program]))
+    before = await output(original, *demo(), python=python_of(ORIGINALS[program]))
     assert len(before) > 10
-    assert await output(EXAMPLES / program, *DEMO) == before
+    assert await output(EXAMPLES / program, *demo()) == before
 
 
 @pytest.mark.parametrize("program", ORIGINALS)
@@ -49,9 +54,9 @@ async def test_agentscopes_own_agent_does_the_same_with_the_hubs_toolkit(tmp_pat
     original.write_text(as_it_was(program.name), encoding="utf-8")
     assert len(changed_lines(program.name)) == 1
     python = await python_beside("agentscope1", tmp_path / "beside")
-    before = await output(original, *DEMO, python=python)
+    before = await output(original, *demo(), python=python)
     assert len(before) > 20
-    assert await output(program, *DEMO, python=python) == before
+    assert await output(program, *demo(), python=python) == before
 
 
 def expected(name: str) -> list[str]:
@@ -59,12 +64,12 @@ def expected(name: str) -> list[str]:
 
 
 async def test_the_toolkit_does_what_its_operating_procedure_says() -> None:
-    assert await output(EXAMPLES / "agentscope_sop.py", *DEMO) == expected("agentscope_sop")
+    assert await output(EXAMPLES / "agentscope_sop.py", *demo()) == expected("agentscope_sop")
 
 
 async def test_the_orchestrator_of_miroflow_runs_unchanged(tmp_path: Path) -> None:
     """Two `asyncio.run`, calls by position and by keyword, the beginnings of errors it looks for."""
-    assert await output(EXAMPLES / "miroflow_manager.py", *DEMO, "--scrape") == expected("miroflow_manager")
+    assert await output(EXAMPLES / "miroflow_manager.py", *demo(), "--scrape") == expected("miroflow_manager")
 
 
 @pytest.fixture
@@ -87,8 +92,8 @@ def search_engine() -> Iterator[str]:
 async def test_the_tool_system_has_what_its_requirements_ask_for(tmp_path: Path, search_engine: str) -> None:
     async with counting_http(tmp_path, token=KEY) as url:
         env = {
-            "DEMO_PYTHON": sys.executable, "DEMO_SERVER": str(SERVER), "SEARCH_URL": search_engine, "SEARCH_KEY": KEY,
-            "REMOTE_URL": url, "REMOTE_KEY": KEY,
+            "DEMO_PYTHON": python_with_sdk(), "DEMO_SERVER": str(SERVER), "SEARCH_URL": search_engine,
+            "SEARCH_KEY": KEY, "REMOTE_URL": url, "REMOTE_KEY": KEY,
         }  # fmt: skip
         assert await output(EXAMPLES / "tool_system" / "program.py", env=env) == expected("tool_system")
 

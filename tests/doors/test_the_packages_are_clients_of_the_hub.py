@@ -11,14 +11,10 @@ import pytest
 
 from tests.doors.packages import PACKAGES
 from tests.fakes.client import HUB as MCP_HUB
-from tests.peers.catalogue import (
-    Transport,
-    free_port,
-    hub_config,
-    network_server,
-    real_servers,
-    run_client,
-)
+from tests.fakes.client import free_port
+from tests.peers.catalogue import Transport, hub_config, real_servers
+from tests.peers.programs import network_server
+from tests.peers.real_clients import run_client
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import pytest
 from mcp_hub.hub.composition import read_config
 from tests.doors.packages import python_of
 from tests.doors.programs import EXAMPLES, PAGES, SERVER, blocks, output, promised, search_engine
-from tests.peers.catalogue import NPM, installed
+from tests.fakes.forks import python_with_sdk
+from tests.peers.programs import NPM, installed
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ async def test_the_code_of_a_page_runs_and_prints_what_the_page_says(tmp_path: P
     program.write_text(code, encoding="utf-8")
     (tmp_path / "examples").symlink_to(EXAMPLES)
     (tmp_path / "node_modules").symlink_to(installed(NPM))
-    env = {"DEMO_PYTHON": sys.executable, "DEMO_SERVER": str(SERVER)}
+    env = {"DEMO_PYTHON": python_with_sdk(), "DEMO_SERVER": str(SERVER)}
     async with search_engine(tmp_path) if "SEARCH_URL" in code else nullcontext("") as url:
         env["SEARCH_URL"] = url
         printed = await output(Path(__file__).with_name(PYTHON), str(program), cwd=tmp_path, env=env)

@@ -24,7 +24,7 @@ from tests.downstream.scripted import (
     serving,
 )
 from tests.fakes.client import PATIENCE, fake
-from tests.hub.test_over_a_network import network_hub, sdk
+from tests.fakes.network import network_hub, sdk
 
 pytestmark = pytest.mark.anyio
 

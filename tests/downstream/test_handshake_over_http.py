@@ -209,7 +209,7 @@ async def test_accept_must_allow_json(accept: str | None, status: int) -> None:
         assert (await fetch(served, "POST", "/mcp", lines, call("echo"))).status == status
 
 
-async def test_other_methods_are_not_allowed() -> None:
+async def test_methods_but_get_post_and_delete_are_not_allowed() -> None:
     async with serving() as served:
         for method in ("PUT", "PATCH", "OPTIONS"):
             answer = await fetch(served, method, "/mcp", BOTH)

@@ -33,7 +33,7 @@ def tool(name: str, arguments: dict[str, Any] | None = None, request_id: Any = 1
     return modern("tools/call", {"name": name, "arguments": arguments or {}}, request_id)
 
 
-async def test_a_request_stands_alone() -> None:
+async def test_a_modern_request_is_answered_without_a_session() -> None:
     async with serving() as served:
         answer = await fetch(served, "POST", "/mcp", *tool("echo", {"text": "hi"}))
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream.admission import RefusalLog
+from mcp_hub.downstream.refusal_log import RefusalLog
 from mcp_hub.transport.http1 import listening_sockets, server_connection
 from mcp_hub.transport.http1.listener import NEWCOMER, SHARE, ConnectionSlots
 from tests.downstream.network.test_tls import certificate

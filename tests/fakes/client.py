@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -28,6 +29,13 @@ ENVELOPE = {
     "io.modelcontextprotocol/clientCapabilities": {},
     "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
 }
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class RpcError(Exception):

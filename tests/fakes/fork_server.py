@@ -1,17 +1,20 @@
-"""A warm interpreter that forks a program of the tests: `python fork_server.py SOCKET MODULE...`.
+"""A warm interpreter that forks a program of the tests: `python fork_server.py SOCKET LISTENING MODULE...`.
 
 It imports the modules (and calls `function` for `module:function`), then forks once for each request on its socket. The
 new process is what `python PROGRAM ...` would be, with the arguments, streams, environment, directory and session that
-were asked for; only its imports are done already. Its parent is the process that asked (`forks.py`).
+were asked for; only its imports are done already. Its parent is the process that asked on SOCKET (`forks.py`). On
+LISTENING the programs ask that `forked.py` stands for: a process of theirs ends with the connection.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -32,9 +35,23 @@ def exactly(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def serve(asked: socket.socket) -> dict[str, Any]:
+def serve(asked: socket.socket, listening: socket.socket) -> dict[str, Any]:
     """Forks for every request until the socket ends. Returns only in a child, with its request."""
+    relays: set[int] = set()
     while True:
+        ready, _, _ = select.select([asked, listening], [], [])
+        relays -= {pid for pid in relays if os.waitpid(pid, os.WNOHANG)[0] == pid}
+        if listening in ready:
+            connection, _ = listening.accept()
+            relay = os.fork()
+            if relay == 0:
+                for inherited in (asked, listening):
+                    inherited.close()
+                return stand_behind(connection)
+            relays.add(relay)
+            connection.close()
+        if asked not in ready:
+            continue
         head, fds, _, _ = socket.recv_fds(asked, 4, 3)
         if not head:
             sys.exit(0)
@@ -48,15 +65,48 @@ def serve(asked: socket.socket) -> dict[str, Any]:
                 os._exit(0)
             os.close(gone)
             os.read(go, 1)
-            for stream, fd in enumerate(fds):
-                os.dup2(fd, stream)
-            os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)  # noqa: PTH208 - no directory, but a list of numbers
             asked.detach()
+            listening.detach()
+            take_streams(fds)
             return request
         os.waitpid(between, 0)
         for fd in (go, gone, *fds):
             os.close(fd)
         asked.sendall(b"\0")
+
+
+def stand_behind(connection: socket.socket) -> dict[str, Any]:
+    """Forks for the program at the other end: passes its signals on, tells it how the process ended, and ends with it.
+
+    Returns only in the child, with its request.
+    """
+    head, fds, _, _ = socket.recv_fds(connection, 4, 3)
+    request = json.loads(exactly(connection, int.from_bytes(head, "little")))
+    child = os.fork()
+    if child == 0:
+        connection.detach()
+        take_streams(fds)
+        return request  # type: ignore[no-any-return]
+    for fd in fds:
+        os.close(fd)
+    ended = os.pidfd_open(child)
+    while ended not in select.select([connection, ended], [], [])[0]:
+        signals = connection.recv(16)
+        for number in signals or (signal.SIGKILL,):
+            os.kill(child, number)
+        if not signals:
+            break
+    _, status = os.waitpid(child, 0)
+    with contextlib.suppress(OSError):
+        connection.sendall(status.to_bytes(4, "little"))
+    os._exit(0)
+
+
+def take_streams(fds: list[int]) -> None:
+    """Makes these the standard streams of this process, and closes all other descriptors."""
+    for stream, fd in enumerate(fds):
+        os.dup2(fd, stream)
+    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)  # noqa: PTH208 - no directory, but a list of numbers
 
 
 def become(request: dict[str, Any]) -> None:
@@ -82,15 +132,15 @@ def main() -> None:
     sys.path[0] = ROOT
     from tests.fakes import watched  # what it wraps is wrapped where the modules name it first
 
-    for named in sys.argv[2:]:
+    for named in sys.argv[3:]:
         module, _, function = named.partition(":")
         found = importlib.import_module(module)
         if function:
             getattr(found, function)()
     gc.collect()
     gc.freeze()  # what is here already is copied by no collection of a child
-    asked = socket.socket(fileno=int(sys.argv[1]))
-    request = serve(asked)
+    asked, listening = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    request = serve(asked, listening)
     become(request)
     program, *arguments = request["words"]
     if program == WATCHED:

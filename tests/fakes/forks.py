@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,8 +36,9 @@ VERIFYING: Final = (
     "fastmcp.server.auth.providers.jwt", "fastmcp.utilities.auth",
 )  # fmt: skip
 SDK: Final = (
-    "mcp.client.sse", "mcp.server.mcpserver", "mcp.server.sse", "mcp.server.stdio", "fastmcp", "uvicorn",
-    "starlette.applications", "starlette.routing",
+    "mcp.client.sse", "mcp.server.mcpserver", "mcp.server.sse", "mcp.server.stdio", "fastmcp",
+    "fastmcp.server.providers.skills", "fastmcp.skills.extension", "uvicorn", "starlette.applications",
+    "starlette.routing",
 )  # fmt: skip
 TESTS: Final = Path(__file__).resolve().parents[1]
 WITH_SDK: Final = {
@@ -47,11 +49,14 @@ WITH_SDK: Final = {
 """Programs and modules on the SDK or on fastmcp."""
 
 SERVER: Final = str(Path(__file__).with_name("fork_server.py"))
+FORKED: Final = str(Path(__file__).with_name("forked.py"))
 WATCHED: Final = str(Path(__file__).with_name("watched.py"))
 PR_SET_CHILD_SUBREAPER: Final = 36
 OF_THE_INTERPRETER: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "COVERAGE_")
+READ_LATER: Final = "PYTHON_KEYRING_BACKEND"
 OF_LIBRARIES: Final = ("FASTMCP_",)
-"""Beginnings of the names of variables that are read when an interpreter starts, and when a library is imported."""
+"""Beginnings of the names of variables that are read when an interpreter starts, and when a library is imported; one
+that begins like them is read by no module that is imported beforehand."""
 
 _execute: Final = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 _SIGNATURE: Final = inspect.signature(_execute)
@@ -68,14 +73,25 @@ class ForkServer:
     def __init__(self, modules: Sequence[str], env: Mapping[str, str]) -> None:
         ours, its = socket.socketpair()
         self._socket = ours
-        with its:
-            argv = [sys.executable, SERVER, str(its.fileno()), *modules]
-            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=[its.fileno()], env=env)
+        self._directory = tempfile.TemporaryDirectory(prefix="forks-")
+        address, python = (Path(self._directory.name) / name for name in ("socket", "python"))
+        body = Path(FORKED).read_text().replace('ADDRESS = ""', f"ADDRESS = {str(address)!r}")
+        python.write_text(f"#!{sys.executable} -IS\n{body}")
+        python.chmod(0o700)
+        self.python = str(python)
+        """A program that is as the interpreter for who starts it: what it is told to run is forked here."""
+        with its, socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(address))
+            listening.listen()
+            fds = [its.fileno(), listening.fileno()]
+            argv = [sys.executable, SERVER, *map(str, fds), *modules]
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=fds, env=env)
         atexit.register(self.close)
 
     def close(self) -> None:
         self._socket.close()
         self._process.wait()
+        self._directory.cleanup()
 
     def start(
         self, words: Sequence[str], env: Mapping[str, str], cwd: str, fds: Sequence[int], *, session: bool
@@ -103,7 +119,7 @@ _servers: Final[dict[tuple[tuple[str, ...], str], ForkServer]] = {}
 
 
 def _only(env: Mapping[str, str], beginnings: tuple[str, ...]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name.startswith(beginnings)}
+    return {name: value for name, value in env.items() if name.startswith(beginnings) and name != READ_LATER}
 
 
 def _adopt_orphans(wanted: bool) -> None:
@@ -132,6 +148,21 @@ def _configuration(words: Sequence[str]) -> str:
         return ""
 
 
+def _server(modules: tuple[str, ...], env: Mapping[str, str]) -> ForkServer:
+    key = (modules, json.dumps(_only(env, OF_THE_INTERPRETER + OF_LIBRARIES), sort_keys=True))
+    if key not in _servers:
+        _servers[key] = ForkServer(modules, env)
+    return _servers[key]
+
+
+def python_with_sdk() -> str:
+    """What to name in place of `sys.executable` for a program on the SDK that somebody else than the tests starts."""
+    if sys.platform != "linux":
+        return sys.executable
+    with _lock:
+        return _server(SDK, os.environ).python
+
+
 def _execute_child(process: subprocess.Popen[Any], *args: Any, **more: Any) -> None:
     wanted = _SIGNATURE.bind(process, *args, **more).arguments
     words = wanted["args"]
@@ -143,11 +174,8 @@ def _execute_child(process: subprocess.Popen[Any], *args: Any, **more: Any) -> N
     if modules is None or not (plain and same) or wanted.get("executable") not in (None, words[0]):
         _execute(process, *args, **more)
         return
-    key = (modules, json.dumps(_only(env, OF_THE_INTERPRETER + OF_LIBRARIES), sort_keys=True))
     with _lock:
-        if key not in _servers:
-            _servers[key] = ForkServer(modules, env)
-        server = _servers[key]
+        server = _server(modules, env)
         fds = [number if wanted[name] == -1 else wanted[name] for number, name in enumerate(_ENDS)]
         cwd = os.fspath(wanted["cwd"] or Path.cwd())
         process.pid = server.start(list(map(os.fspath, words[1:])), env, cwd, fds, session=wanted["start_new_session"])

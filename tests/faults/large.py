@@ -274,7 +274,7 @@ async def measured(case: Large) -> list[Outcome]:
         listed.write_text(json.dumps(case.lists))
         patient = {"deadlines": {"connect": PATIENCE, "list": PATIENCE}}
         servers = {f"a{n}": fake("--lists", str(listed), **patient, **case.entry) for n in range(case.servers)}
-        config = write_config(directory, servers, list_wait=PATIENCE, **case.root)
+        config = write_config(directory, servers, **{"list_wait": PATIENCE, "expose": "all", **case.root})
         lines: list[str] = []
         for _ in range(1 + case.again):
             stalls.unlink(missing_ok=True)

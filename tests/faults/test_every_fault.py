@@ -19,11 +19,16 @@ from tests.faults.table import EVERY, OK, Fault
 pytestmark = pytest.mark.anyio
 
 
+PACE = 0.01
+"""Seconds between two calls, and between two looks at the hub, of which no event tells."""
+
+
 async def neighbour(one: Front, over: asyncio.Event) -> int:
     """Call the good server all the time; how often it answered. Every answer is its own call's."""
     for number in itertools.count():
         if over.is_set():
             return number
+        await asyncio.sleep(PACE)
         assert await one.client.text("good__echo", {"text": f"n{number}"}) == f"n{number}"
     raise AssertionError
 
@@ -36,6 +41,7 @@ async def settled(one: Front, before: dict[str, Any]) -> None:
         async with asyncio.timeout(PATIENCE):
             while not now or any(now[what] > before[what] for what in needs):
                 now = await one.facts()
+                await asyncio.sleep(PACE)
     assert {what: now[what] - before[what] for what in needs if now[what] > before[what]} == {}
 
 
@@ -44,6 +50,7 @@ async def recovered(one: Front) -> None:
         for number in itertools.count():
             if (await one.outcome(f"after{number}", "bad__echo"))[0] == OK:
                 return
+            await asyncio.sleep(PACE)
 
 
 @pytest.mark.parametrize("fault", EVERY, ids=lambda fault: f"{fault.name}-{fault.era}")

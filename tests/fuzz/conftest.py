@@ -6,8 +6,8 @@ import pytest
 
 from tests.downstream.scripted import initialized
 from tests.fakes.client import fake
+from tests.fakes.network import network_hub
 from tests.fuzz.listening import Front, call
-from tests.hub.test_over_a_network import network_hub
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ async def test_a_second_spelling_of_an_envelope_key_is_refused(front: Front, spe
 
 
 @pytest.mark.parametrize("again", [f'"name":"{SHUT}",', f'"n\\u0061me":"{SHUT}",', f'"\\u006eame":"{SHUT}",'])
-async def test_of_duplicate_members_the_last_counts_for_the_check_and_for_the_call(front: Front, again: str) -> None:
+async def test_the_last_of_duplicate_members_counts_for_the_check_and_for_the_call(front: Front, again: str) -> None:
     last = [call(again), call(again, META)]
     answers = await both(front, *last)
     assert [answer.code for answer in answers] == [INVALID_PARAMS, HEADER_MISMATCH]

@@ -15,8 +15,8 @@ import pytest
 
 from tests.downstream.scripted import initialized
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.fakes.network import network_hub
 from tests.fuzz.listening import Front
-from tests.hub.test_over_a_network import network_hub
 
 pytestmark = pytest.mark.anyio
 
@@ -92,10 +92,12 @@ async def test_a_call_with_too_many_urls_is_refused_while_others_are_served(tmp_
         assert "isError" not in allowed
 
 
-async def test_ten_thousand_tools_are_listed_and_changed_while_others_are_served(tmp_path: Path) -> None:
+@pytest.mark.parametrize("expose", ["all", "auto"])
+async def test_ten_thousand_tools_are_listed_and_changed_while_others_are_served(tmp_path: Path, expose: str) -> None:
     many = [tool(f"tool_{n}", description=f"Does {n}.") for n in range(9_990)]
     servers = {"bad": listing(tmp_path, tools=[tool("changed"), *many]), "good": fake()}
-    async with hub(tmp_path, servers, list_wait=PATIENCE) as client:
+    root = {"list_wait": PATIENCE, "expose": expose, "expose_always": ["bad/*new*", "tool_77"]}
+    async with hub(tmp_path, servers, **root) as client:
         await client.tool_names()
         (tmp_path / "lists.json").write_text(json.dumps({"tools": [tool("changed"), tool("new"), *many]}))
         await client.call("bad__changed")

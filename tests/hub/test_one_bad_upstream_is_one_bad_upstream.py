@@ -224,7 +224,7 @@ async def test_a_hub_whose_required_server_is_missing_answers_at_once_then_says_
         assert b"no licence" in client.stderr
 
 
-async def test_of_equal_names_the_first_in_the_file_wins_although_it_comes_last(tmp_path: Path) -> None:
+async def test_the_first_server_of_the_file_keeps_an_equal_name_although_it_starts_last(tmp_path: Path) -> None:
     servers = {"late": fake("--name", "late", "--start-delay", "1", namespace=""), "soon": fake(namespace="")}
     async with hub(tmp_path, servers, list_wait=30) as client:
         tools = (await client.request("tools/list"))["tools"]

@@ -14,7 +14,7 @@ import pytest
 from mcp_hub import HttpStatefulClient, HttpStatelessClient, Hub, StdIOStatefulClient, Toolkit, ToolResponse
 from mcp_hub.errors import CallError, ConfigError
 from tests.fakes.client import fake
-from tests.hub.test_over_a_network import network_hub
+from tests.fakes.network import network_hub
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +11,26 @@ import pytest
 import mcp_hub
 from mcp_hub import Toolkit
 from mcp_hub.security.file_access import RAW_TEXT_VARIABLE
+from tests.fakes.forks import python_with_sdk
 from tests.library.toolkits import add, block, chunks, names, parameters, text
 
 pytestmark = pytest.mark.anyio
 
 SERVER = Path(__file__).parents[2] / "examples" / "demo_server.py"
-DEMO = {
-    "command": sys.executable,
-    "args": [str(SERVER)],
-    "disable_tools": ["divide"],
-    "preset": {"search": {"limit": 1}},
-}
+
+
+def demo() -> dict[str, Any]:
+    """The entry of the server of the examples."""
+    rules = {"disable_tools": ["divide"], "preset": {"search": {"limit": 1}}}
+    return {"command": python_with_sdk(), "args": [str(SERVER)], **rules}
+
+
 TEXT_FILE_TOOLS = ("view_text_file", "write_text_file", "insert_text_file")
 
 
 async def test_a_toolkit_of_a_configuration_lists_and_calls_its_servers() -> None:
     config: dict[str, Any] = {
-        "servers": {"code": {"builtin": "code"}, "demo": DEMO, "dead": {"command": "no-such-command"}},
+        "servers": {"code": {"builtin": "code"}, "demo": demo(), "dead": {"command": "no-such-command"}},
         "groups": {"talk": {"description": "Talking.", "tools": ["demo/say"]}},
     }
     async with Toolkit(config=config) as toolkit:
@@ -59,7 +61,7 @@ async def test_a_toolkit_of_a_configuration_lists_and_calls_its_servers() -> Non
 
 
 async def test_a_tool_of_a_configuration_is_found_before_it_was_listed() -> None:
-    async with Toolkit(config={"servers": {"demo": DEMO}}) as toolkit:
+    async with Toolkit(config={"servers": {"demo": demo()}}) as toolkit:
         assert await text(toolkit, "demo__multiply", a=21) == "42"
 
 

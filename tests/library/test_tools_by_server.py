@@ -3,57 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from mcp.client.stdio import StdioServerParameters
 
 from mcp_hub import PlaywrightSession, ToolManager, ToolManagerProtocol, with_timeout
-from mcp_hub.errors import CallError, ConfigError, StateLost
+from mcp_hub.errors import ConfigError
 from tests.fakes.client import PATIENCE, fake, write_config
-from tests.hub.test_over_a_network import free_port, network_hub
-from tests.policy.tries.counted import counting
-from tests.policy.tries.test_fallback import ALLOWED, site
-
-Json = dict[str, Any]
-HF = "https://huggingface.co/datasets/x/y"
-HF_SENTENCE = (
-    "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
-)
-
-
-def params(*options: str, **more: Any) -> StdioServerParameters:
-    entry = fake(*options)
-    return StdioServerParameters(command=entry["command"], args=entry["args"], **more)
-
-
-def named(name: str, *options: str) -> Json:
-    return {"name": name, "params": params(*options)}
-
-
-def result(*content: Json, **more: Any) -> str:
-    return json.dumps({"content": list(content), **more})
-
+from tests.fakes.network import network_hub
+from tests.library.tool_managers import HF, HF_SENTENCE, Json, TaskLog, call, named, result
 
 IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 TEXTS = [{"type": "text", "text": "one"}, IMAGE, {"type": "text", "text": "two"}]
-
-
-class TaskLog:
-    def __init__(self) -> None:
-        self.steps: list[tuple[str, str, str, Any]] = []
-
-    def log_step(self, info_level: str, step_name: str, message: str, metadata: Any = None) -> None:
-        self.steps.append((info_level, step_name, message, metadata))
-
-    def names(self) -> list[str]:
-        return [step[1].removeprefix("ToolManager | ") for step in self.steps]
 
 
 class Broken:
@@ -76,16 +41,11 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolManager]:
             named("failing", "--result", result({"type": "text", "text": "Unknown tool: q"}, isError=True)),
             named("scraper", "--lists", str(scraping)),
             {"name": "timed", "params": fake(deadlines={"call": 0.5})},
-            named("playwright"),
         ],
         tool_blacklist=[["alive", "add"], ("many", "t*")],
     )
     yield manager
     manager.close()
-
-
-def call(manager: ToolManager, server: str, tool: str, arguments: Json | None = None) -> Json:
-    return asyncio.run(manager.execute_tool_call(server, tool, arguments or {}))
 
 
 def test_a_tool_manager_satisfies_the_protocol_of_orchestrators(manager: ToolManager) -> None:
@@ -248,19 +208,6 @@ def test_a_guarded_url_is_answered_with_the_sentence_as_the_result(manager: Tool
     manager.task_log = None
 
 
-def test_a_page_that_leads_to_a_guarded_url_is_told_as_blocked(tmp_path: Path) -> None:
-    async def scraped() -> tuple[Json, list[str]]:
-        log = TaskLog()
-        config = {"servers": {"s": counting(tmp_path, *["die-after"] * 2)}, **ALLOWED}
-        async with site() as (base, _), ToolManager(config=config) as manager:
-            manager.task_log = log
-            return await manager.execute_tool_call("s", "scrape", {"url": f"{base}/to-dataset"}), log.names()
-
-    answer, steps = asyncio.run(scraped())
-    assert answer["result"] == HF_SENTENCE
-    assert steps == ["Tool Call Start", "Fallback Attempt", "Fallback Failed", "Tool Call Blocked"]
-
-
 def test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call(manager: ToolManager) -> None:
     log = TaskLog()
     manager.set_task_log(log)
@@ -290,123 +237,6 @@ def test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call(manager: To
     manager.set_task_log(Broken())
     assert call(manager, "alive", "echo", {"text": "x"})["result"] == "x"
     manager.task_log = None
-
-
-def test_the_fallback_is_told_step_by_step(tmp_path: Path) -> None:
-    async def scraped() -> tuple[Json, Json, list[str]]:
-        log = TaskLog()
-        config = {"servers": {"s": counting(tmp_path, *["die-after"] * 4)}, **ALLOWED}
-        async with site() as (base, _), ToolManager(config=config) as manager:
-            manager.set_task_log(log)
-            page = await manager.execute_tool_call("s", "scrape", {"url": f"{base}/page"})
-            none = await manager.execute_tool_call("s", "scrape", {"url": f"{base}/missing"})
-        return page, none, [name for name in log.names() if name.startswith("Fallback")]
-
-    page, none, steps = asyncio.run(scraped())
-    assert page["result"].startswith("# Title")
-    assert "MarkItDown" not in page["result"]
-    assert "error" in none
-    assert steps == ["Fallback Attempt", "Fallback Success", "Fallback Attempt", "Fallback Failed"]
-
-
-def test_playwright_is_one_session_that_is_made_when_it_is_first_used(manager: ToolManager) -> None:
-    manager.browser_session = None
-    first = call(manager, "playwright", "pid")["result"]
-    session = manager.browser_session
-    assert isinstance(session, PlaywrightSession)
-    assert asyncio.run(session.call_tool("pid")) == call(manager, "playwright", "pid")["result"] == first
-    assert manager.browser_session is session
-
-
-def test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice() -> None:
-    async def use() -> list[str]:
-        session = PlaywrightSession(params())
-        pids = [await session.call_tool("pid", {}), await session.call_tool(tool_name="pid")]
-        await session.connect()
-        await session.connect()
-        await session.close()
-        await session.close()
-        return pids
-
-    first, second = asyncio.run(use())
-    assert first == second
-    assert not psutil.pid_exists(int(first))
-
-
-def test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_loop(tmp_path: Path) -> None:
-    """Limit 5: nothing half-open is used again, and whoever closes it need not be the task that opened it."""
-    missing = tmp_path / "missing"
-    missing.touch()
-    session = PlaywrightSession(params("--die-if", str(missing)))
-    for _ in range(2):
-        with pytest.raises(CallError):
-            asyncio.run(session.connect())
-    missing.unlink()
-    first = int(asyncio.run(session.call_tool("pid")))
-    psutil.Process(first).kill()
-    psutil.wait_procs([psutil.Process(first)] if psutil.pid_exists(first) else [], PATIENCE)
-    with pytest.raises(StateLost):  # told once: the pages of before are gone
-        asyncio.run(session.call_tool("pid"))
-    second = int(asyncio.run(session.call_tool("pid")))
-    assert second != first
-    asyncio.run(session.close())
-    assert not psutil.pid_exists(second)
-
-
-def test_a_closed_session_is_begun_anew_by_the_next_call() -> None:
-    def ended(pid: str) -> bool:
-        try:
-            psutil.Process(int(pid)).wait(PATIENCE)
-        except psutil.NoSuchProcess:
-            return True
-        return True
-
-    async def alone() -> list[str]:
-        session = PlaywrightSession(params())
-        pids = [await session.call_tool("pid")]
-        await session.close()
-        pids.append(await session.call_tool("pid"))
-        await session.close()
-        return pids
-
-    async def managed() -> list[str]:
-        async with ToolManager([named("playwright"), named("other")]) as manager:
-            pids = [(await manager.execute_tool_call("playwright", "pid"))["result"]]
-            session = manager.browser_session
-            assert session is not None
-            await session.close()
-            await session.close()
-            assert await asyncio.to_thread(ended, pids[0])
-            pids.append((await manager.execute_tool_call("playwright", "pid"))["result"])
-            await session.close()
-            listed = await manager.get_all_tool_definitions()
-            assert [(one["name"], one["tools"][0]["name"]) for one in listed] == [
-                ("playwright", "echo"),
-                ("other", "echo"),
-            ]
-            pids.append(await session.call_tool("pid"))
-        await session.close()
-        return pids
-
-    for pids in (asyncio.run(alone()), asyncio.run(managed())):
-        assert len(set(pids)) == len(pids)
-        assert [pid for pid in pids if psutil.pid_exists(int(pid))] == []
-
-
-def test_check_29_closing_leaves_no_child_and_may_be_repeated() -> None:
-    async def use() -> int:
-        async with ToolManager([named("one")]) as manager:
-            pid = int((await manager.execute_tool_call("one", "pid", {}))["result"])
-            await manager.close()
-            await manager.close()
-        return pid
-
-    assert not psutil.pid_exists(asyncio.run(use()))
-    manager = ToolManager([named("one")])
-    pid = int(call(manager, "one", "pid")["result"])
-    manager.close()
-    manager.close()
-    assert not psutil.pid_exists(pid)
 
 
 def test_duplicate_names_and_invalid_arguments_are_refused() -> None:
@@ -458,109 +288,6 @@ def test_with_timeout_passes_results_and_raises_at_the_end() -> None:
     assert asyncio.run(slow(0)) == "done"
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(slow(PATIENCE))
-
-
-def recorded(caplog: pytest.LogCaptureFixture) -> list[Json]:
-    return [json.loads(record.getMessage()) for record in caplog.records if record.name == "mcp_hub.calls"]
-
-
-def test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """MiroFlow's document, 3.6: the attempt to connect is inside of what the fallback covers."""
-    caplog.set_level("INFO", logger="mcp_hub.calls")
-    log = TaskLog()
-
-    async def ask() -> dict[str, Json]:
-        gone = {"command": "/there/is/no/such/program", "retry": "off"}
-        config = {"servers": {"gone": gone, "hidden": {**gone, "disable_tools": ["scrape"]}}, **ALLOWED}
-        async with site() as (base, _), ToolManager(config=config, tool_blacklist=["gone/scrape_website"]) as manager:
-            manager.set_task_log(log)
-            page = {"url": f"{base}/page"}
-            return {
-                "page": await manager.execute_tool_call("gone", "scrape", page),
-                "guarded": await manager.execute_tool_call("gone", "scrape", {"url": HF}),
-                "missing": await manager.execute_tool_call("gone", "scrape", {"url": f"{base}/missing"}),
-                "other": await manager.execute_tool_call("gone", "echo", page),
-                "blacklisted": await manager.execute_tool_call("gone", "scrape_website", page),
-                "hidden": await manager.execute_tool_call("hidden", "scrape", page),
-            }
-
-    answers = asyncio.run(ask())
-    assert answers["page"]["result"].startswith("# Title")
-    assert answers["guarded"]["result"] == HF_SENTENCE
-    for name in ("missing", "other", "hidden"):
-        assert answers[name]["error"].startswith("Tool call failed: "), name
-    assert "blacklisted" in answers["blacklisted"]["error"]
-    records = recorded(caplog)
-    assert [(one["name"], one["verdict"], one["policy"]) for one in records] == [
-        ("gone__scrape", "ok", "fallback"),
-        ("gone__scrape", "refused", "guard"),
-        ("gone__scrape", "error", None),
-        ("gone__echo", "error", None),
-        ("hidden__scrape", "error", None),
-    ]
-    assert [name for name in log.names() if name.startswith("Fallback")] == [
-        "Fallback Attempt",
-        "Fallback Success",
-        "Fallback Attempt",
-        "Fallback Failed",
-    ]
-
-
-@pytest.mark.parametrize("path", ["sse", "mcp"])
-def test_the_fallback_runs_for_a_url_that_refuses_connections(path: str) -> None:
-    """MiroFlow's document, limit 3: newer SDKs word this failure otherwise, and the original's fallback never runs."""
-
-    async def ask() -> Json:
-        url = f"http://127.0.0.1:{free_port()}/{path}"
-        config = {"servers": {"far": {"url": url, "retry": "off"}}, **ALLOWED}
-        async with site() as (base, _), ToolManager(config=config) as manager:
-            return await manager.execute_tool_call("far", "scrape_website", {"url": f"{base}/page"})
-
-    assert asyncio.run(ask())["result"].startswith("# Title")
-
-
-def test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback(tmp_path: Path) -> None:
-    """MiroFlow's document, 1: it wraps the whole of the call. By default it is 1200 s."""
-
-    async def ask() -> list[str]:
-        held: set[asyncio.StreamWriter] = set()
-
-        async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            held.add(writer)
-            while await reader.read(65536):
-                pass
-
-        deaf = await asyncio.start_server(never, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/page"
-        retrying = {"command": "/there/is/no/such/program", "retry": {"attempts": 9, "backoff": 60, "max_backoff": 60}}
-        servers = {
-            "silent": fake("--silent"),
-            "retrying": retrying,
-            "scraping": {"command": "/there/is/no/such/program", "retry": "off"},
-            "recorded": fake("--record", str(tmp_path / "record")),
-        }
-        raised = []
-        async with ToolManager(config={"servers": servers, **ALLOWED}, timeout=1.5) as manager:
-            calls = (("silent", "echo", {}), ("retrying", "echo", {}), ("scraping", "scrape", {"url": url}))
-            for server, tool, arguments in (*calls, ("recorded", "sleep", {"seconds": 60})):
-                with pytest.raises(asyncio.TimeoutError):
-                    await manager.execute_tool_call(server, tool, arguments)
-                raised.append(server)
-            assert (await manager.execute_tool_call("recorded", "echo", {"text": "next"}))["result"] == "next"
-        deaf.close()
-        for writer in held:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await asyncio.wait_for(writer.wait_closed(), PATIENCE)
-        return raised
-
-    assert asyncio.run(ask()) == ["silent", "retrying", "scraping", "recorded"]
-    assert "notifications/cancelled" in (tmp_path / "record").read_text()
-    with ToolManager([named("one")]) as manager:
-        (server,) = manager.hub.config.servers
-        assert server.deadlines.call == 1200
 
 
 def test_arguments_are_checked_at_the_first_call_of_a_server_that_starts_with_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from mcp_hub.transport.http1.listening_sockets import connections_possible
 from tests.fakes.client import fake
-from tests.hub.test_over_a_network import network_hub
+from tests.fakes.network import network_hub
 from tests.load.clients import PATIENCE, Era, calling, closed, opened
 from tests.load.slow import slow_clients
 

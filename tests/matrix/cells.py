@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from mcp import StdioServerParameters, types
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
@@ -16,8 +17,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.conformance.fronts import FIXTURE, ROOT, fixture
 from tests.fakes.client import HUB as MCP_HUB
-from tests.fakes.client import PATIENCE, write_config
-from tests.peers.catalogue import free_port, network_server
+from tests.fakes.client import PATIENCE, free_port, write_config
+from tests.fakes.forks import python_with_sdk
+from tests.peers.programs import network_server
 
 TRANSPORTS: Final = ("stdio", "http", "sse")
 ERAS: Final = ("handshake", "modern")
@@ -36,13 +38,14 @@ async def configured(tmp: Path) -> AsyncIterator[Path]:
         for transport, era in SERVERS:
             name = f"{transport}_{era}"
             if transport == "stdio":
-                entry: Json = {"command": FIXTURE[0], "args": [*FIXTURE[1:], "stdio"], "cwd": str(ROOT)}
+                entry: Json = {"command": python_with_sdk(), "args": [*FIXTURE[1:], "stdio"], "cwd": str(ROOT)}
                 entry["env"] = {"NAME": name}
             else:
                 url = await stack.enter_async_context(fixture(tmp, transport, {"NAME": name}))
                 entry = {"url": url, "transport": transport}
             servers[name] = {**entry, "era": era, "allow": ALLOWED}
-        yield write_config(tmp, servers, list_wait=PATIENCE)
+        # Lists are compared with those of the servers.
+        yield write_config(tmp, servers, list_wait=PATIENCE, expose="all")
 
 
 @contextlib.asynccontextmanager
@@ -200,12 +203,38 @@ class Cell:
             yield updated
 
     @contextlib.asynccontextmanager
-    async def hearing(self, method: str) -> AsyncIterator[None]:
-        """While this is open, the client is told of changed lists."""
+    async def hearing(self, method: str, since: int | None = None) -> AsyncIterator[None]:
+        """While this is open, the client is told of changed lists; `since` is what it had heard of when that began."""
         if self.era == "modern":
             async with self.client.listen(tools_list_changed=True, prompts_list_changed=True):
                 yield
             return
-        before = len(self.room.heard)
+        before = len(self.room.heard) if since is None else since
         yield
         await self.until(lambda: method in self.room.heard[before:])
+
+
+@pytest.fixture(scope="module")
+async def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Path, Path]]:
+    """A directory, and in it the configuration of all servers for the clients over TRANSPORT of a module."""
+    tmp = tmp_path_factory.mktemp(request.module.TRANSPORT)
+    async with configured(tmp) as config:
+        yield tmp, config
+
+
+@pytest.fixture(scope="module", params=ERAS)
+async def client(request: pytest.FixtureRequest, place: tuple[Path, Path]) -> AsyncIterator[Cell]:
+    """The only client that calls anything on its hub: with several, log messages of some servers are nobody's."""
+    transport = request.module.TRANSPORT
+    async with contextlib.AsyncExitStack() as stack:
+        urls = {} if transport == "stdio" else await stack.enter_async_context(listening(*place))
+        client, room = await stack.enter_async_context(connected(transport, request.param, urls, place[1]))
+        yield Cell(client, room, request.param, "")
+
+
+@pytest.fixture(params=["_".join(server) for server in SERVERS])
+def cell(request: pytest.FixtureRequest, client: Cell) -> Cell:
+    """One cell of the matrix: the client before one of the servers."""
+    return Cell(client.client, client.room, client.era, request.param)

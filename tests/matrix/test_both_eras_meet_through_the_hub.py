@@ -15,19 +15,19 @@ from mcp import Client, StdioServerParameters
 from mcp.client.sse import sse_client
 
 from tests.fakes.client import HUB as MCP_HUB
+from tests.fakes.client import free_port
 from tests.peers.catalogue import (
-    ANSWERED,
     ONE_ERA_SERVERS,
     REVISION,
     TRANSPORTS,
     Era,
     RealServer,
     Transport,
-    free_port,
     hub_config,
-    network_server,
     real_servers,
 )
+from tests.peers.programs import network_server
+from tests.peers.real_clients import ANSWERED
 
 pytestmark = pytest.mark.anyio
 

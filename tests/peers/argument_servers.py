@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.peers.catalogue import HERE, MCP1, NODE, NPM, PEERS, REAL_SERVERS, SERVERS, Entry, Place, installed
+from tests.fakes.forks import python_with_sdk
+from tests.peers.catalogue import REAL_SERVERS, Entry, Place
+from tests.peers.programs import HERE, MCP1, NODE, NPM, PEERS, SERVERS, installed
 
 SERVERS1 = PEERS / "servers1" / "bin"
 TYPED = HERE / "servers" / "typed_server.py"
@@ -29,9 +30,14 @@ def _of_catalogue(name: str, values: Callable[[Place], Mapping[str, Any]], *avoi
     return ArgumentServer(name, REAL_SERVERS[name].entry, values, frozenset(avoid))
 
 
-def _run(name: str, *command: str | Path, values: Mapping[str, Any] | None = None, **env: str) -> ArgumentServer:
+Word = str | Path | Callable[[], str]
+"""Of a command: as it is, the path of what is installed, or what makes the word when it is needed."""
+
+
+def _run(name: str, *command: Word, values: Mapping[str, Any] | None = None, **env: str) -> ArgumentServer:
     def entry(place: Place) -> Entry:
-        words = [installed(word) if isinstance(word, Path) else word.replace("TMP", str(place.tmp)) for word in command]
+        told = (word() if callable(word) else word for word in command)
+        words = [installed(word) if isinstance(word, Path) else word.replace("TMP", str(place.tmp)) for word in told]
         variables = {key: value.replace("TMP", str(place.tmp)) for key, value in env.items()}
         return {"command": words[0], "args": words[1:], "env": variables, "cwd": str(place.tmp)}
 
@@ -65,9 +71,9 @@ ARGUMENT_SERVERS: tuple[ArgumentServer, ...] = (
     _run("word", SERVERS1 / "word_mcp_server", values=_TEXTS),
     _run("excel", SERVERS / "excel-mcp-server", "stdio", values=_CELLS, EXCEL_FILES_PATH="TMP"),
     _run("sdk1", MCP1, str(TYPED), "sdk", values=_TYPED),
-    _run("sdk2", sys.executable, str(TYPED), "sdk", values=_TYPED),
+    _run("sdk2", python_with_sdk, str(TYPED), "sdk", values=_TYPED),
     _run("fastmcp3", SERVERS1 / "python", str(TYPED), "fastmcp", values=_TYPED),
-    _run("fastmcp4", sys.executable, str(TYPED), "fastmcp", values=_TYPED),
+    _run("fastmcp4", python_with_sdk, str(TYPED), "fastmcp", values=_TYPED),
     _run("zod3", NODE, str(TYPED_NODE), "sdk1-zod3", values=_TYPED, NPM=str(NPM)),
     _run("zod4", NODE, str(TYPED_NODE), "sdk1", values=_TYPED, NPM=str(NPM)),
     _run("typescript2", NODE, str(TYPED_NODE), "server2", values=_TYPED, NPM=str(NPM)),

@@ -1,4 +1,4 @@
-"""The real servers and clients the tests talk to, and how to start them. `scripts/peers` installs them.
+"""The real servers the tests talk to, and how to start them. `scripts/peers` installs them.
 
 Whatever is missing fails the test that needs it, with a message naming `scripts/peers`; nothing is skipped.
 """
@@ -8,9 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import signal
-import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -18,6 +15,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
+
+from tests.fakes.client import free_port
+from tests.fakes.forks import python_with_sdk
+from tests.peers.programs import ENDED, HERE, MCP1, NODE, NPM, SERVERS, installed, network_server, run
 
 Transport = Literal["stdio", "http", "sse"]
 Era = Literal["handshake", "modern"]
@@ -27,42 +28,13 @@ HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
 """The newest revision of each era: what real peers agree on today."""
 REVISION: Mapping[Era, str] = {"handshake": HANDSHAKE, "modern": MODERN}
 
-HERE = Path(__file__).resolve().parent
-PEERS = HERE.parent.parent / ".peers"
-NODE = PEERS / "bin" / "node"
-NPM = PEERS / "node" / "node_modules"
-SERVERS = PEERS / "servers" / "bin"
-MCP1 = PEERS / "mcp1" / "bin" / "python"
 FASTMCP_SERVER = HERE / "servers" / "fastmcp_server.py"
 ONE_ERA_SERVER = HERE / "servers" / "one_era_server.py"
 LOOPBACK_ONLY = HERE / "servers" / "loopback_only.cjs"
 
-STARTED = 60.0
-"""A server accepts connections within this, on a slow machine too."""
-ANSWERED = 120.0
-"""A client has listed and called within this, a hub it starts itself included."""
-ENDED = 5.0
 
 PAGE = "a page on loopback"
 """What the page says that mcp-server-fetch is told to read."""
-
-
-class PeerMissing(Exception):
-    """A real peer is not installed."""
-
-
-class PeerFailed(Exception):
-    """A real peer did not start, did not answer in time, or ended with an error."""
-
-
-def installed(path: Path) -> str:
-    """The path, if there is something there. Raises PeerMissing."""
-    if not path.exists():
-        raise PeerMissing(f"{path.name} is not installed ({path} is missing): run scripts/peers")
-    return str(path)
-
-
-# -- servers -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -153,7 +125,7 @@ def _fastmcp(transport: Transport) -> RealServer:
         tool="echo",
         arguments=lambda _: {"text": name},
         expected=f"fastmcp heard {name}",
-        entry=_spawned(lambda _: [sys.executable, str(FASTMCP_SERVER), "stdio"])
+        entry=_spawned(lambda _: [python_with_sdk(), str(FASTMCP_SERVER), "stdio"])
         if transport == "stdio"
         else lambda place: {"url": place.urls[name], "transport": transport},
         start=None
@@ -166,7 +138,7 @@ def _one_era(era: Era, transport: Transport) -> RealServer:
     name = f"{era}_only_{transport}"
 
     def command() -> list[str]:
-        return [installed(MCP1) if era == "handshake" else sys.executable, str(ONE_ERA_SERVER), transport]
+        return [installed(MCP1) if era == "handshake" else python_with_sdk(), str(ONE_ERA_SERVER), transport]
 
     # The specification has SSE in the handshake era alone; the hub speaks the other over it only where it is told to.
     pinned = {"era": "modern"} if (era, transport) == ("modern", "sse") else {}
@@ -272,14 +244,19 @@ async def real_servers(tmp: Path, names: Sequence[str] = tuple(REAL_SERVERS)) ->
         yield place
 
 
-def hub_config(place: Place, names: Sequence[str] = tuple(REAL_SERVERS)) -> Path:
-    """A configuration file of the hub with the named servers, catalogs kept in a directory of its own."""
+def hub_config(place: Place, names: Sequence[str] = tuple(REAL_SERVERS), expose: str = "all", **root: Any) -> Path:
+    """A configuration file of the hub with the named servers, catalogs kept in a directory of its own.
+
+    What clients are listed is compared with what the servers list, so it is all of it unless `expose` says otherwise.
+    """
     config = {
         "servers": {name: SERVERS_BY_NAME[name].entry(place) for name in names},
         "cache_dir": str(place.tmp / "cache"),
         "list_wait": 60,
+        "expose": expose,
+        **root,
     }
-    path = place.tmp / "hub.json"
+    path = place.tmp / f"hub_{expose}.json"
     path.touch(mode=0o600)
     path.write_text(json.dumps(config), encoding="utf-8")
     return path
@@ -315,189 +292,3 @@ async def _make_repository(path: Path) -> None:
     author = ["-c", "user.name=tests", "-c", "user.email=tests@example.invalid", "-c", "commit.gpgsign=false"]
     await run(["git", "init", "--quiet", str(path)], ENDED * 4)
     await run(["git", "-C", str(path), *author, "commit", "--quiet", "--allow-empty", "-m", "the first commit"], 20)
-
-
-# -- clients -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RealClient:
-    """A client people run, behind the contract of clients/contract.py."""
-
-    name: str
-    command: Callable[[], list[str]]
-    versions: Mapping[Transport, str | None]
-    """What it agrees on with a server of both eras, per transport it has; None: it does not tell."""
-    mode: str | None = None
-
-
-def _python(driver: str, environment: Path | None = None) -> Callable[[], list[str]]:
-    python = environment and environment / "bin" / "python"
-    return lambda: [installed(python) if python else sys.executable, str(HERE / "clients" / driver)]
-
-
-def _node(driver: str) -> Callable[[], list[str]]:
-    def command() -> list[str]:
-        installed(NPM)
-        return [installed(NODE), str(HERE / "clients" / driver)]
-
-    return command
-
-
-def _inspector() -> list[str]:
-    installed(NODE)
-    installed(NPM / ".bin" / "mcp-inspector")
-    return [sys.executable, str(HERE / "clients" / "inspector.py")]
-
-
-def _everywhere(version: str | None) -> dict[Transport, str | None]:
-    return dict.fromkeys(TRANSPORTS, version)
-
-
-_CLIENTS = (
-    RealClient("python_mcp1", _python("python_mcp1.py", PEERS / "mcp1"), _everywhere(HANDSHAKE)),
-    RealClient("python_mcp2_auto", _python("python_mcp2.py"), _everywhere(MODERN), "auto"),
-    RealClient("python_mcp2_legacy", _python("python_mcp2.py"), _everywhere(HANDSHAKE), "legacy"),
-    RealClient("typescript_sdk1", _node("typescript_sdk1.cjs"), _everywhere(HANDSHAKE)),
-    RealClient("typescript_client2", _node("typescript_client2.cjs"), _everywhere(HANDSHAKE)),
-    RealClient("typescript_client2_auto", _node("typescript_client2.cjs"), _everywhere(MODERN), "auto"),
-    RealClient("inspector", _inspector, _everywhere(None)),
-    # Over SSE the client of fastmcp always shakes hands.
-    RealClient("python_fastmcp", _python("python_fastmcp.py"), {"stdio": MODERN, "http": MODERN, "sse": HANDSHAKE}),
-)
-REAL_CLIENTS: Mapping[str, RealClient] = {client.name: client for client in _CLIENTS}
-
-
-async def run_client(
-    client: RealClient | str,
-    transport: Transport,
-    url: str | None = None,
-    command: Sequence[str] | None = None,
-    tool: str | None = None,
-    args: Mapping[str, Any] | None = None,
-    calls: Sequence[tuple[str, Mapping[str, Any]]] = (),
-    deadline: float = ANSWERED,
-) -> dict[str, Any]:
-    """Let a client list the tools of a server and call one, or several on the same connection.
-
-    What it saw: {"client", "protocolVersion", "tools", "result": of the first call, "results": of all}.
-    Raises PeerFailed with what the client wrote on stderr.
-    """
-    if isinstance(client, str):
-        client = REAL_CLIENTS[client]
-    words = [*client.command(), "--transport", transport]
-    words += ["--mode", client.mode] if client.mode else []
-    words += ["--url", url] if url else []
-    for name, arguments in [*([(tool, args or {})] if tool else []), *calls]:
-        words += ["--tool", name, "--args", json.dumps(arguments)]
-    words += ["--", *command] if command else []
-    printed = await run(words, deadline)
-    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return answer
-
-
-async def run_client_on(
-    client: RealClient | str, entry: Entry, tool: str | None = None, args: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Let a client talk to a server directly, without the hub; `entry` is what the hub would be told."""
-    if "url" in entry:
-        return await run_client(client, entry["transport"], entry["url"], None, tool, args)
-    variables = [f"{name}={value}" for name, value in entry["env"].items()]
-    command = [*(["env", *variables] if variables else []), entry["command"], *entry["args"]]
-    return await run_client(client, "stdio", None, command, tool, args)
-
-
-def text_of(result: Mapping[str, Any]) -> str:
-    """All text of a tool's result."""
-    return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
-
-
-# -- processes ---------------------------------------------------------------------------------------------------------
-
-
-def _environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    return {**os.environ, "FASTMCP_CHECK_FOR_UPDATES": "off", **(more or {})}
-
-
-async def run(
-    command: Sequence[str], deadline: float, *, cwd: Path | None = None, env: Mapping[str, str] | None = None
-) -> str:
-    """What a command prints. Raises PeerFailed when it fails or takes longer; its process group is ended either way."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=cwd,
-        env=_environment(env),
-        start_new_session=True,
-    )
-    talking = asyncio.ensure_future(process.communicate())
-    try:
-        done, _ = await asyncio.wait({talking}, timeout=deadline)
-    finally:
-        _signal_group(process.pid, signal.SIGKILL)
-        printed, complaints = await talking
-    told = f"{' '.join(command)}\n{complaints.decode(errors='replace')[-8000:]}"
-    if not done:
-        raise PeerFailed(f"no answer within {deadline:.0f} s: {told}")
-    if process.returncode != 0:
-        raise PeerFailed(f"ended with {process.returncode}: {told}")
-    return printed.decode()
-
-
-def free_port() -> int:
-    """A port of this machine nobody listens on."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
-
-
-@contextlib.asynccontextmanager
-async def network_server(
-    command: Sequence[str], port: int, env: Mapping[str, str] | None = None, *, log: Path
-) -> AsyncIterator[None]:
-    """A server that accepts connections on a port; its process group is gone afterwards."""
-    with log.open("wb") as stderr:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=stderr,
-            stderr=stderr,
-            env=_environment(env),
-            start_new_session=True,
-        )
-    ended = asyncio.ensure_future(process.wait())
-    try:
-        try:
-            async with asyncio.timeout(STARTED):
-                while not await _accepts(port):
-                    if ended.done():
-                        raise TimeoutError
-                    await asyncio.wait({ended}, timeout=0.05)
-        except TimeoutError:
-            state = f"ended with {process.returncode}" if ended.done() else f"does not listen after {STARTED:.0f} s"
-            raise PeerFailed(f"{' '.join(command)} {state}:\n{log.read_text(errors='replace')[-8000:]}") from None
-        yield
-    finally:
-        _signal_group(process.pid, signal.SIGTERM)
-        await asyncio.wait({ended}, timeout=ENDED)
-        _signal_group(process.pid, signal.SIGKILL)
-        await ended
-
-
-async def _accepts(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-    return True
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, number)

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from tests.fakes.client import PATIENCE, StdioClient, hub
-from tests.peers.catalogue import NODE, NPM, installed
+from tests.peers.programs import NODE, NPM, installed
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
-from tests.hub.test_over_a_network import network_hub, sdk
+from tests.fakes.network import network_hub, sdk
 from tests.transport.scripted_http import Reply, Request, scripted
 from tests.upstream.asking.test_servers_ask_handshake_clients import asking
 

@@ -100,7 +100,7 @@ def test_a_package_comes_before_an_address_and_its_inputs_are_known() -> None:
     assert "leaves the host" in read(remotes=[remote]).refused[0]
 
 
-def test_a_header_with_a_token_needs_it() -> None:
+def test_a_token_within_a_header_is_a_missing_input_and_a_secret() -> None:
     header = {
         "name": "Authorization",
         "value": "Bearer {token}",
@@ -151,14 +151,14 @@ def test_a_listing_may_add_the_sdk_that_its_server_was_written_for() -> None:
         "a@latest",
     ],
 )
-def test_an_identifier_that_is_no_packages_is_refused(identifier: str) -> None:
+def test_an_identifier_that_no_package_can_have_is_refused(identifier: str) -> None:
     for kind in ("npm", "pypi", "oci", "nuget"):
         if not (kind == "oci" and identifier == "a@latest"):
             assert refusal(package(kind, identifier))
 
 
 @pytest.mark.parametrize("version", ["latest", "^1.0.0", "~1.2", ">=1", "1.x", "1.*", "", "1;id", "1 || 2", "-1", None])
-def test_a_version_that_is_not_one_is_refused(version: str | None) -> None:
+def test_a_version_that_does_not_name_one_release_is_refused(version: str | None) -> None:
     assert refusal(package("npm", "some-server", version))
     assert refusal(package("oci", "o/s", version))
 

@@ -8,6 +8,9 @@ from typing import Final
 _ACCESS = "policy/access/test_rules_of_a_file.py"
 _BY_NAME = "library/test_tools_by_name.py"
 _BY_SERVER = "library/test_tools_by_server.py"
+_MANAGER_FALLBACK = "library/test_tool_manager_fallback.py"
+_PLAYWRIGHT_SESSION = "library/test_playwright_session.py"
+_SERVERS_BY_NAME = "library/test_servers_by_name.py"
 _CLIENTS = "library/test_clients.py"
 _CODE = "servers/builtins/test_code_and_shell.py"
 _EXAMPLES = "doors/test_the_examples.py"
@@ -15,6 +18,7 @@ _EXECUTOR = "library/test_executor.py"
 _DEFAULTS = "config/discovery/test_defaults_reach_everything.py"
 _LANGCHAIN = "doors/test_langchain.py::test_tools_are_those_of_langchain_in_both_directions"
 _TOOL_CLASSES = "servers/local/test_tool_classes.py"
+_TOOL_SETS = "library/test_tool_sets.py"
 _TOOL_SYSTEM = "library/test_tool_system.py"
 _FALLBACK = "policy/tries/test_fallback.py"
 _FILES = "servers/builtins/test_files.py"
@@ -51,7 +55,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     # -- 000 -------------------------------------------------------------------------------------------------
     "A000-1": (
         f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
-        f"{_BY_NAME}::test_the_tools_of_a_script_and_their_results",
+        f"{_SERVERS_BY_NAME}::test_tools_of_a_script_have_their_own_names_and_values_as_results",
     ),
     "A000-2": (
         f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
@@ -97,29 +101,29 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         _ON_BOTH,
     ),
     "A000-12": (
-        f"{_BY_NAME}::test_every_transport_of_the_document_is_a_server",
-        f"{_BY_NAME}::test_a_second_use_of_one_server_replaces_the_first",
-        f"{_BY_NAME}::test_one_bad_server_of_several_leaves_none",
-        f"{_BY_NAME}::test_the_tools_of_a_script_and_their_results",
-        f"{_BY_NAME}::test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools",
-        f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
+        f"{_SERVERS_BY_NAME}::test_every_transport_of_the_document_is_a_server",
+        f"{_SERVERS_BY_NAME}::test_a_second_use_of_one_server_replaces_the_first",
+        f"{_SERVERS_BY_NAME}::test_one_bad_server_of_several_leaves_none",
+        f"{_SERVERS_BY_NAME}::test_tools_of_a_script_have_their_own_names_and_values_as_results",
+        f"{_SERVERS_BY_NAME}::test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools",
+        f"{_SERVERS_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
     ),
     "A000-13": (
-        f"{_BY_NAME}::test_the_tools_of_a_script_and_their_results",
+        f"{_SERVERS_BY_NAME}::test_tools_of_a_script_have_their_own_names_and_values_as_results",
         _ON_BOTH,
     ),
     "A000-14": (f"{_BY_NAME}::test_a_schema_is_converted_to_kwargs_without_being_changed",),
     "A000-15": (
         f"{_ACCESS}::test_tags_listed_by_a_server_filter_tools_under_every_key_libraries_use",
-        f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
+        f"{_SERVERS_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
     ),
     "A000-16": (
-        f"{_BY_NAME}::test_blocks_that_are_no_text_have_all_keys_of_a_dumped_model",
-        f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
-        f"{_BY_NAME}::test_the_tools_of_a_script_and_their_results",
+        f"{_SERVERS_BY_NAME}::test_blocks_that_are_no_text_have_all_keys_of_a_dumped_model",
+        f"{_SERVERS_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
+        f"{_SERVERS_BY_NAME}::test_tools_of_a_script_have_their_own_names_and_values_as_results",
         _ON_BOTH,
     ),
-    "A000-17": (f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",),
+    "A000-17": (f"{_SERVERS_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",),
     "A000-18": (
         f"{_BY_SERVER}::test_a_server_may_have_a_process_for_each_call",
         "hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",
@@ -301,14 +305,14 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-7": (
         f"{_FOLDERS}::test_tool_sets_of_the_file_come_first_and_profiles_may_use_those_of_the_folder",
-        f"{_TOOL_SYSTEM}::test_a_tool_set_keeps_its_order_and_says_what_is_missing",
+        f"{_TOOL_SETS}::test_a_tool_set_keeps_its_order_and_says_what_is_missing",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
         f"{_SERVED}::test_a_member_that_no_server_lists_fails_check_and_is_a_warning_in_serve",
         f"{_EXAMPLES}::test_the_files_of_the_tool_system_are_those_of_its_document",
     ),
     "A002-8": (
-        f"{_TOOL_SYSTEM}::test_a_profile_is_its_tool_sets_and_then_its_tools_each_once",
-        f"{_TOOL_SYSTEM}::test_a_profile_includes_tools_by_their_tags",
+        f"{_TOOL_SETS}::test_a_profile_is_its_tool_sets_and_then_its_tools_each_once",
+        f"{_TOOL_SETS}::test_a_profile_includes_tools_by_their_tags",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
         "downstream/network/test_profiles_of_principals.py::test_a_principals_lists_are_those_of_a_hub_that_serves_only_its_profile",
     ),
@@ -366,7 +370,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         _REQUIREMENTS,
     ),
     "A002-20": (
-        f"{_TOOL_SYSTEM}::test_every_interface_of_a_neighbouring_module_is_used",
+        f"{_TOOL_SETS}::test_every_interface_of_a_neighbouring_module_is_used",
         "library/formats/test_formats.py::test_a_model_client_that_raises_counts_as_without_function_calling",
     ),
     "A002-21": (
@@ -389,7 +393,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A003-5": (f"{_BY_SERVER}::test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call",),
     "A003-6": (
         f"{_BY_SERVER}::test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call",
-        f"{_BY_SERVER}::test_the_fallback_is_told_step_by_step",
+        f"{_MANAGER_FALLBACK}::test_the_fallback_is_told_step_by_step",
         f"{_EXAMPLES}::test_the_orchestrator_of_miroflow_runs_unchanged",
     ),
     "A003-7": (
@@ -424,20 +428,20 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A003-15": (
         f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
-        f"{_BY_SERVER}::test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up",
+        f"{_MANAGER_FALLBACK}::test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up",
     ),
     "A003-16": (
         "peers/test_playwright_mcp_keeps_its_session.py::test_the_second_call_sees_what_the_first_has_done",
         "config/test_entries.py::test_a_browser_has_a_session_for_each_client",
-        f"{_BY_SERVER}::test_playwright_is_one_session_that_is_made_when_it_is_first_used",
+        f"{_PLAYWRIGHT_SESSION}::test_playwright_is_one_session_that_is_made_when_it_is_first_used",
         f"{_BY_SERVER}::test_a_url_is_a_server_and_the_blacklist_holds_there_too",
     ),
     "A003-17": (
-        f"{_BY_SERVER}::test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice",
-        f"{_BY_SERVER}::test_a_closed_session_is_begun_anew_by_the_next_call",
+        f"{_PLAYWRIGHT_SESSION}::test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice",
+        f"{_PLAYWRIGHT_SESSION}::test_a_closed_session_is_begun_anew_by_the_next_call",
     ),
     "A003-18": (
-        f"{_BY_SERVER}::test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_loop",
+        f"{_PLAYWRIGHT_SESSION}::test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_loop",
         "hub/test_one_bad_upstream_is_one_bad_upstream.py::test_a_killed_upstream_is_replaced_before_its_next_call",
         "peers/test_playwright_mcp_keeps_its_session.py"
         "::test_a_browser_crash_between_calls_is_reported_once_and_a_new_browser_serves",
@@ -451,7 +455,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",
     ),
     "A003-20": (
-        f"{_BY_SERVER}::test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback",
+        f"{_MANAGER_FALLBACK}::test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback",
         f"{_BY_SERVER}::test_the_timeout_of_a_program_counts_for_the_servers_of_a_file_too",
         f"{_BY_SERVER}::test_check_17_a_timeout_is_raised_and_the_next_call_is_answered",
         f"{_BY_SERVER}::test_a_timeout_is_returned_where_that_is_wanted",
@@ -484,7 +488,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A003-26": (
         f"{_GUARD}::test_scraping_a_dataset_is_refused_with_the_message_and_reaches_no_server",
         f"{_BY_SERVER}::test_a_guarded_url_is_answered_with_the_sentence_as_the_result",
-        f"{_BY_SERVER}::test_a_page_that_leads_to_a_guarded_url_is_told_as_blocked",
+        f"{_MANAGER_FALLBACK}::test_a_page_that_leads_to_a_guarded_url_is_told_as_blocked",
     ),
     "A003-27": (
         f"{_GUARD}::test_guarded_tools_describe_the_rule_and_guarded_resources_are_hidden",
@@ -492,8 +496,8 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_GUARD}::test_guarded_links_are_dropped_from_search_results",
     ),
     "A003-28": (
-        f"{_BY_SERVER}::test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up",
-        f"{_BY_SERVER}::test_the_fallback_runs_for_a_url_that_refuses_connections",
+        f"{_MANAGER_FALLBACK}::test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up",
+        f"{_MANAGER_FALLBACK}::test_the_fallback_runs_for_a_url_that_refuses_connections",
         f"{_FALLBACK}::test_other_tools_and_calls_without_a_url_have_no_fallback",
         f"{_FALLBACK}::test_the_hub_fetches_a_page_whose_server_dies_and_says_so",
         f"{_FALLBACK}::test_where_the_page_cannot_be_fetched_either_the_first_error_is_reported",
@@ -516,7 +520,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "policy/tries/test_breaker.py::test_errors_a_server_answers_with_never_open_the_breaker",
     ),
     "A003-32": (
-        f"{_BY_SERVER}::test_check_29_closing_leaves_no_child_and_may_be_repeated",
+        f"{_PLAYWRIGHT_SESSION}::test_check_29_closing_leaves_no_child_and_may_be_repeated",
         "hub/test_nothing_outlives_the_hub.py::test_nothing_is_left_after_the_end_of_a_hub_over_stdio",
         "hub/test_nothing_outlives_the_hub.py::test_nothing_is_left_after_the_end_of_a_hub_on_a_network",
     ),

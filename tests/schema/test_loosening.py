@@ -7,17 +7,15 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
 from mcp_hub.schema.lenient_schema import MAX_DEPTH, make_exact, make_lenient
+from tests.schema.generated_schemas import DRAFT_4, DRAFT_7, POOL, SCHEMAS, VALUES, compiled
 
 
 def accepts(schema: Any, value: Any) -> bool:
     return jsonschema_rs.is_valid(make_lenient(schema), value)
 
 
-DRAFT_4 = "http://json-schema.org/draft-04/schema#"
-DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 PASSED = [
     ({"properties": {"a": {"type": "boolean"}}}, {"a": None}),
     ({"properties": {"a": {"enum": ["x"]}, "b": {"type": "string"}}, "required": ["b"]}, {"a": None, "b": "x"}),
@@ -126,118 +124,6 @@ def test_a_value_that_a_conversion_makes_valid_is_passed(schema: Any, value: Any
 @pytest.mark.parametrize(("schema", "value"), REFUSED)
 def test_a_value_that_no_conversion_makes_valid_is_refused(schema: Any, value: Any) -> None:
     assert not accepts(schema, value)
-
-
-NAMES = st.sampled_from(["a", "b", "type", "enum", "pattern", "properties", "required", "$ref"])
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from([0.5, "a", "b", "3", "true", "[1]", ""]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
-    max_leaves=8,
-)
-
-
-REFERENCES = st.sampled_from([
-    "#", "#/$defs/a", "#/definitions/a", "#/properties/a", "#/properties/b/not", "#/oneOf/0", "#/allOf/0",
-    "#/components/a", "#/patternProperties/^a", "#/items", "#/additionalProperties", "#/properties/type",
-])  # fmt: skip
-
-
-def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.fixed_dictionaries(
-        {"properties": st.dictionaries(NAMES, inner, max_size=3)},
-        optional={
-            "type": st.just("object"),
-            "required": st.lists(NAMES, max_size=2, unique=True),
-            "additionalProperties": st.booleans() | inner,
-            "patternProperties": st.dictionaries(st.sampled_from(["^a", "."]), inner, max_size=2),
-            "propertyNames": inner,
-            "unevaluatedProperties": inner,
-            "dependentRequired": st.just({"a": ["b"]}),
-            "dependentSchemas": st.dictionaries(NAMES, inner, max_size=1),
-            "maxProperties": st.integers(0, 2),
-        },
-    )
-
-
-def _lists(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.fixed_dictionaries(
-        {"type": st.just("array")},
-        optional={
-            "items": inner | st.lists(inner, max_size=2),
-            "prefixItems": st.lists(inner, min_size=1, max_size=2),
-            "additionalItems": inner,
-            "unevaluatedItems": inner,
-            "contains": inner,
-            "minItems": st.integers(0, 2),
-            "uniqueItems": st.booleans(),
-        },
-    )
-
-
-PARTS = st.recursive(
-    st.booleans()
-    | st.fixed_dictionaries(
-        {},
-        optional={
-            "type": st.sampled_from(["string", "integer", "number", "boolean", "array", "object", "null"])
-            | st.just(["string", "null"]),
-            "enum": st.lists(VALUES, min_size=1, max_size=3),
-            "minimum": st.integers(-3, 3),
-            "exclusiveMaximum": st.integers(-3, 3) | st.booleans(),
-            "multipleOf": st.sampled_from([2, 0.5]),
-            "maxLength": st.integers(0, 3),
-            "pattern": st.just("^a"),
-        },
-    )
-    | st.builds(lambda value: {"const": value}, VALUES)
-    | st.builds(lambda reference: {"$ref": reference}, REFERENCES),
-    lambda inner: (
-        _objects(inner)
-        | _lists(inner)
-        | st.fixed_dictionaries(
-            {"patternProperties": st.fixed_dictionaries({"^a": inner}), "additionalProperties": inner}
-        )
-        | st.builds(
-            lambda key, branches: {key: branches},
-            st.sampled_from(["allOf", "anyOf", "oneOf"]),
-            st.lists(inner, min_size=1, max_size=3),
-        )
-        | st.builds(lambda one: {"not": one}, inner)
-        | st.builds(lambda one, two: {"if": one, "then": two}, inner, inner)
-        | st.builds(lambda one, reference: {**one, "$ref": reference}, _objects(inner), REFERENCES)
-    ),
-    max_leaves=6,
-)
-SCHEMAS = PARTS | st.fixed_dictionaries(
-    {"properties": st.dictionaries(NAMES, PARTS, max_size=3)},
-    optional={
-        "$schema": st.sampled_from([DRAFT_4, DRAFT_7]),
-        "$defs": st.fixed_dictionaries({"a": PARTS}),
-        "definitions": st.fixed_dictionaries({"a": PARTS}),
-        "components": st.fixed_dictionaries({"a": PARTS}),
-        "patternProperties": st.fixed_dictionaries({"^a": PARTS}),
-        "oneOf": st.lists(PARTS, min_size=1, max_size=2),
-    },
-)
-
-
-ATOMS: list[Any] = [None, True, False, 0, 1, 2, 3, -1, 2.5, 3.0, "", "a", "ab", "abcd", "b", "3", "true", "[1]", "{}"]
-POOL: list[Any] = [
-    *ATOMS,
-    *([one] for one in ATOMS),
-    *({name: one} for name in ("a", "b", "type") for one in ATOMS),
-    *([1, one] for one in (1, "a", [], {})),
-    *({"a": one, "b": two} for one in (1, "a", []) for two in (2, "b", {})),
-    [], {}, [1, 2, 3], [[1], [1]], {"a": {"a": 1}}, {"a": ["a"], "$ref": "#"}, {"a": [[]], "enum": {"b": []}},
-]  # fmt: skip
-
-
-def compiled(schema: Any) -> Any:
-    """A validator, or None for a schema that means nothing."""
-    try:
-        return jsonschema_rs.validator_for(schema, offline=True)
-    except ValueError:
-        return None
 
 
 @given(schema=SCHEMAS)

@@ -61,3 +61,29 @@ async def test_configured_schema_edits_strip_titles_and_add_properties(tmp_path:
         assert not called.exists()
         arguments = {"title": "t", "reason": "r", "size": 1}
         assert json.loads(await client.text("more", arguments)) == arguments
+
+
+async def test_descriptions_and_schemas_get_smaller_where_the_configuration_says_so(tmp_path: Path) -> None:
+    """Arguments are still checked against the schema of the server, and what the user wrote stays as long as it is."""
+    words = {"type": "string", "title": "Path", "description": "A path. It is relative to the root."}
+    schema = {"type": "object", "title": "A", "properties": {"path": words}, "required": ["path"]}
+    (tmp_path / "schemas.json").write_text(json.dumps(dict.fromkeys(("short", "whole", "own"), schema)))
+    called = tmp_path / "called"
+    tools = {
+        "whole": {"descriptions": "full", "schemas": "full"},
+        "own": {"description": "Mine. It is long."},
+    }
+    args = [SERVER, str(tmp_path / "schemas.json"), str(called)]
+    entry = {"command": sys.executable, "args": args, "namespace": "", "tools": tools}
+    async with hub(tmp_path, {"s": entry}, defaults={"descriptions": "first_sentence", "schemas": "compact"}) as client:
+        listed = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}
+        small = {"type": "string", "description": "A path."}
+        assert listed["whole"]["inputSchema"] == schema
+        assert listed["short"]["inputSchema"] == {
+            "type": "object", "properties": {"path": small}, "required": ["path"],
+        }  # fmt: skip
+        assert listed["own"]["description"] == "Mine. It is long."
+        assert listed["own"]["inputSchema"] == listed["short"]["inputSchema"]
+        refused = await client.call("short", {})
+        assert refused["_meta"]["mcp-hub/error"]["code"] == "invalid_parameters"
+        assert json.loads(await client.text("short", {"path": "a"})) == {"path": "a"}

@@ -91,7 +91,7 @@ async def test_other_events_and_invalid_messages_on_a_stream_are_dropped():
 
 
 @pytest.mark.parametrize("as_stream", [False, True])
-async def test_batches_are_split(as_stream):
+async def test_the_messages_of_a_batched_answer_arrive_one_by_one(as_stream):
     async def script(request: Request, reply: Reply) -> None:
         batch = [NOTE, answer(1, ok=True)]
         if not as_stream:

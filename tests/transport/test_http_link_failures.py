@@ -5,17 +5,13 @@ import contextlib
 import email.utils
 import gzip
 import json
-import socket
 import time
-from typing import Any
 
 import pytest
 
-from mcp_hub.config.models import Deadlines
-from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, SignInNeeded, Unauthorized
+from mcp_hub.transport import FrameTooLarge, LinkError, SignInNeeded, Unauthorized
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.scripted_http import (
-    NOTE,
     PATIENCE,
     TOKEN,
     Reply,
@@ -30,9 +26,6 @@ from tests.transport.scripted_http import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-# --- refusals ------------------------------------------------------------------------------------------------
 
 
 CHALLENGE = 'Bearer realm="x", error="invalid_token", resource_metadata="https://auth/?a=b"'
@@ -72,12 +65,6 @@ async def test_an_address_without_mcp_says_to_check_the_path_and_quotes_no_page(
     error = await one_failure(always(status, page, Content_Type="text/html"))
     assert "(a web page: Not here); no MCP server answers at this address: check the path" in str(error)
     assert "prose" not in str(error)
-
-
-async def test_plain_http_to_a_port_of_tls_says_to_write_https():
-    page = b"<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>"
-    error = await one_failure(always(400, page, Content_Type="text/html"))
-    assert "the port speaks TLS: begin the url with https://" in str(error)
 
 
 @pytest.mark.parametrize(("status", "executed"), [(429, False), (503, True)])
@@ -186,159 +173,6 @@ async def test_a_message_that_json_cannot_express_is_refused_before_it_is_sent()
         assert server.requests == []
 
 
-# --- broken connections --------------------------------------------------------------------------------------
-
-
-async def test_a_request_whose_connection_ends_unanswered_is_not_sent_again():
-    async def script(request: Request, reply: Reply) -> None:
-        await reply.cut()
-
-    error = await one_failure(script)
-    assert type(error) is LinkError
-    assert error.executed is True
-
-
-@pytest.mark.parametrize("kind", ["json", "chunked", "stream", "clean stream", "head", "nonsense"])
-async def test_an_answer_that_breaks_off_fails_its_own_request_only(kind):
-    async def script(request: Request, reply: Reply) -> None:
-        if request.message["id"] == 2:
-            await reply.result(request)
-            return
-        if kind == "json":
-            await reply.head(200, Content_Type="application/json", Content_Length="100")
-            await reply.raw(b'{"jsonrpc"')
-        elif kind == "chunked":
-            await reply.head(200, Content_Type="application/json", Transfer_Encoding="chunked")
-            await reply.chunk(b'{"jsonrpc"')
-        elif kind == "head":
-            await reply.raw(b"HTTP/1.1 200 OK\r\nContent-")
-        elif kind == "nonsense":
-            await reply.raw(b"SSH-2.0-OpenSSH\r\n\r\n")
-        else:
-            await reply.stream()
-            await reply.chunk(b'data: {"jsonrpc"')
-            if kind == "clean stream":
-                await reply.end()
-        await reply.cut()
-
-    async with scripted(script) as server, linked(server.url) as (link, inbox):
-        await ask(link)
-        error = await inbox.failure(1)
-        assert type(error) is LinkError
-        assert error.executed is True
-        await ask(link, call(2))
-        assert await inbox.next() == answer(2)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-async def test_a_refused_connection_was_not_executed_and_the_link_is_lost():
-    url = f"http://user:pass-word@127.0.0.1:{free_port()}/mcp?key=sesame"
-    async with linked(url) as (link, inbox):
-        await ask(link)
-        error = await inbox.failure(1)
-        assert error.executed is False
-        assert error.status is None
-        assert not {"pass-word", "sesame"} & set(str(error).replace("?", " ").split())
-        lost = await inbox.next()
-        assert isinstance(lost, LinkLost)
-        with pytest.raises(LinkLost) as caught:
-            await ask(link, call(2))
-        assert caught.value.executed is False
-
-
-async def test_a_refused_connection_leaves_what_is_in_flight_to_end_by_itself():
-    go = asyncio.Event()
-
-    async def script(request: Request, reply: Reply) -> None:
-        await server.stop_accepting()
-        await go.wait()
-        await reply.result(request, {"late": True})
-
-    async with scripted(script) as server, linked(server.url) as (link, inbox):
-        await ask(link, call(1))
-        async with asyncio.timeout(PATIENCE):
-            while not server.requests:
-                await asyncio.sleep(0)
-        await ask(link, call(2))
-        assert (await inbox.failure(2)).executed is False
-        assert inbox.losses == []
-        go.set()
-        assert await inbox.next() == answer(1, late=True)
-        # The host answered on the old connection; with that gone, the next refusal is the end.
-        assert inbox.losses == []
-
-
-async def test_the_loss_is_reported_after_the_last_request_in_flight():
-    go = asyncio.Event()
-
-    async def script(request: Request, reply: Reply) -> None:
-        await reply.stream()
-        await reply.event(NOTE)
-        await server.stop_accepting()
-        await go.wait()
-        await reply.cut()
-
-    async with scripted(script) as server, linked(server.url) as (link, inbox):
-        await ask(link, call(1))
-        assert await inbox.next() == NOTE
-        await ask(link, call(2))
-        await inbox.failure(2)
-        assert inbox.losses == []
-        go.set()
-        assert (await inbox.failure(1)).executed is True
-        assert isinstance(await inbox.next(), LinkLost)
-
-
-async def test_an_unknown_host_is_reported_without_the_query(monkeypatch):
-    async def unknown(*_: Any, **__: Any) -> Any:
-        raise socket.gaierror(socket.EAI_NONAME, "no such host")
-
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
-    async with linked("http://nowhere.example/mcp?key=sesame") as (link, inbox):
-        await ask(link)
-        error = await inbox.failure(1)
-        assert error.executed is False
-        assert str(error) == "cannot find the host of http://nowhere.example/mcp"
-
-
-async def test_tls_towards_a_plain_server_was_not_executed():
-    async with (
-        scripted(always(200)) as server,
-        linked(server.url.replace("http:", "https:"), deadlines=Deadlines(connect=0.3)) as (link, inbox),
-    ):
-        await ask(link)
-        assert (await inbox.failure(1)).executed is False
-        assert server.requests == []
-
-
-async def test_connecting_ends_at_the_connect_deadline():
-    with socket.socket() as silent:  # its backlog is full, so that a connection hangs
-        silent.bind(("127.0.0.1", 0))
-        silent.listen(0)
-        address = silent.getsockname()
-        with contextlib.ExitStack() as stack:
-            for _ in range(3):
-                filler = stack.enter_context(socket.socket())
-                filler.setblocking(False)
-                with contextlib.suppress(BlockingIOError):
-                    filler.connect(address)
-            url = f"http://127.0.0.1:{address[1]}/mcp"
-            async with linked(url, deadlines=Deadlines(connect=0.2)) as (link, inbox):
-                await ask(link)
-                error = await inbox.failure(1)
-    assert error.executed is False
-    assert "within 0.2 s" in str(error)
-
-
-# --- limits --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["length", "chunks", "gzip", "event", "line"])
 async def test_an_answer_above_the_limit_fails_its_request_and_closes_its_connection(kind):
     text = b'{"jsonrpc":"2.0","id":1,"result":{"x":"' + b"x" * 200_000 + b'"}}'
@@ -374,66 +208,3 @@ async def test_an_answer_above_the_limit_fails_its_request_and_closes_its_connec
         if kind != "length":
             async with asyncio.timeout(PATIENCE):
                 await closed.wait()
-
-
-# --- redirects -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("status", [307, 308])
-async def test_a_redirect_within_the_origin_is_followed_with_the_body(status):
-    async def script(request: Request, reply: Reply) -> None:
-        if request.path == "/mcp":
-            await reply.full(status, Location="/mcp/")
-        else:
-            await reply.result(request)
-
-    async with scripted(script) as server, linked(server.url, headers={"Authorization": TOKEN}) as (link, inbox):
-        await ask(link)
-        assert await inbox.next() == answer(1)
-        assert [request.path for request in server.requests] == ["/mcp", "/mcp/"]
-        assert server.requests[1].message == call()
-        assert server.requests[1].headers["authorization"] == TOKEN
-
-
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
-async def test_a_redirect_to_another_port_is_not_followed(status):
-    async with scripted(always(200)) as other:
-        where = f"http://127.0.0.1:{other.port}/steal?key=sesame"
-        error = await one_failure(always(status, Location=where), headers={"Authorization": TOKEN})
-        assert other.connections == 0
-    assert (error.status, error.executed) == (status, False)
-    assert f":{other.port}/steal" in str(error)
-    assert "sesame" not in str(error)
-
-
-@pytest.mark.parametrize("status", [301, 302, 303])
-async def test_a_redirect_that_would_turn_a_post_into_a_get_is_not_followed(status):
-    error = await one_failure(always(status, Location="/elsewhere"))
-    assert (error.status, error.executed) == (status, False)
-
-
-@pytest.mark.parametrize("location", [None, "http://[", "http://host:99999/", "ftp://127.0.0.1/"])
-async def test_a_redirect_to_nowhere_is_a_failure(location):
-    error = await one_failure(always(307, **({} if location is None else {"Location": location})))
-    assert (error.status, error.executed) == (307, False)
-
-
-async def test_a_circle_of_redirects_ends():
-    async with scripted(always(307, Location="/mcp")) as server, linked(server.url) as (link, inbox):
-        await ask(link)
-        assert (await inbox.failure(1)).executed is False
-        assert len(server.requests) == 4
-
-
-async def test_https_to_a_port_without_tls_says_to_try_http():
-    async def answer_any_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-        writer.close()
-
-    server = await asyncio.start_server(answer_any_bytes, "127.0.0.1", 0)
-    async with server, linked(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp") as (link, inbox):
-        await ask(link)
-        error = await inbox.failure(1)
-    assert "the port does not speak TLS; try http:// in the url" in str(error)
-    assert not error.executed

@@ -143,7 +143,7 @@ def test_data_of_exactly_the_limit_passes():
 
 @pytest.mark.parametrize("size", [1, 3, 64, 10_000])
 @pytest.mark.parametrize("line", [b"data: " + b"x" * 5000, b"data: xxxxxxx\n" * 400 + b":", b"nonsense" * 900])
-def test_a_large_event_is_reported_with_both_ends_and_its_neighbours_arrive(line, size):
+def test_an_event_above_the_limit_is_reported_by_its_beginning_and_end_and_others_arrive(line, size):
     text = b"data: before\n\nid: 9\n" + line + b"\ndata: TAIL\n\ndata: after\n\n"
     parser = SseParser(100)
     events: list[SseEvent] = []

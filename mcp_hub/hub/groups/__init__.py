@@ -125,6 +125,8 @@ class Groups:
         self._found: Any = None
         """What the groups were found by: the groups, removed ones, and servers."""
         self._members = GroupMembers((), (), {})
+        self.in_use = False
+        """Whether there is or was a group or a meta tool, so that callers do not see their whole catalogs."""
         self._take(config, everything)
         for name in self._switched_on:
             if name not in self._groups:
@@ -360,6 +362,7 @@ class Groups:
             everything=self._everything,
             meta_tools=self._config.meta_tools,
         )
+        self.in_use = self.in_use or bool(groups or self._removed or self._config.meta_tools)
         if groups or self._removed:
             self._ruled(self._rule)
 

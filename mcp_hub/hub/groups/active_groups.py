@@ -5,12 +5,13 @@ Lists and calls use the same object.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from mcp_hub.catalog import OWN, Catalog, CatalogEntry, Route
+from mcp_hub.catalog.token_estimate import estimate_tokens
 from mcp_hub.config.models import Server
 from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.observability.stalls import finished
@@ -18,7 +19,10 @@ from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.selection import matches_tool
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.search.signatures import summary
+from mcp_hub.search.words import words_of
 from mcp_hub.security import profile_of
+from mcp_hub.text import printable
 
 Json = dict[str, Any]
 
@@ -26,11 +30,12 @@ RESET: Final = "reset_equipped_tools"
 SEARCH: Final = "hub_search"
 CALL: Final = "hub_call"
 
-FOUND: Final = 10
-"""Tools that `hub_search` returns by default."""
 MAX_FOUND: Final = 50
+"""The most tools in one answer of `hub_search`."""
 MAX_QUERY: Final = 1000
 """Characters."""
+DETAILS: Final = {"brief": 20, "signature": 10, "full": 10}
+"""What `hub_search` shows of each tool -> how many tools, unless the call says otherwise."""
 
 _RESET_TEXT: Final = (
     "Activates and deactivates groups of tools, as your current task needs them.\n"
@@ -42,8 +47,8 @@ _RESET_TEXT: Final = (
     "and the definitions of these tools. You can also call it to read these notes again."
 )
 _SEARCH_TEXT: Final = (
-    "Finds tools by words in their names and descriptions, those of groups that are not active included. It returns "
-    "their definitions; a tool that is not in your own list can be called with hub_call."
+    "Finds tools by what they do, in a few words, or by name; those of groups that are not active included. Call what "
+    "it finds by its name; if your client lets you call only what it listed, by hub_call."
 )
 _CALL_TEXT: Final = (
     "Calls one tool by its name, also one that is not in your own list, and returns what that tool returns. hub_search "
@@ -51,8 +56,11 @@ _CALL_TEXT: Final = (
 )
 
 
-def definitions(groups: Sequence[ToolGroupSettings], meta_tools: bool) -> list[Json]:
-    """Returns the definitions of the meta tools for a caller that may know about these groups."""
+def definitions(groups: Sequence[ToolGroupSettings], meta_tools: bool, catalog: Catalog | None = None) -> list[Json]:
+    """Returns the definitions of the meta tools for a caller that may know about these groups.
+
+    That of `hub_search` says what is in `catalog`, all that the caller may see.
+    """
     found: list[Json] = []
     if groups:
         switches = {
@@ -61,10 +69,16 @@ def definitions(groups: Sequence[ToolGroupSettings], meta_tools: bool) -> list[J
         found.append(_tool(RESET, _RESET_TEXT, switches, idempotent=True))
     if meta_tools:
         query = {
-            "query": {"type": "string", "maxLength": MAX_QUERY, "description": "words; empty for all tools"},
-            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": FOUND},
+            "query": {"type": "string", "maxLength": MAX_QUERY, "description": "what the tool does, or its name"},
+            "server": {"type": "string", "description": "only tools of this server"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND},
+            "detail": {
+                "enum": list(DETAILS),
+                "description": "brief: one line a tool, signatures of the best; signature; full: whole definitions",
+            },
         }
-        found.append(_tool(SEARCH, _SEARCH_TEXT, query, ("query",), reads=True, idempotent=True))
+        text = _SEARCH_TEXT if catalog is None else f"{_SEARCH_TEXT} {contents_of(catalog)}".rstrip()
+        found.append(_tool(SEARCH, text, query, ("query",), reads=True, idempotent=True))
         target = {
             "tool": {"type": "string", "description": "the name of the tool"},
             "arguments": {"type": "object", "description": "its arguments"},
@@ -90,6 +104,48 @@ def _tool(
         own = {"readOnlyHint": reads, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
         wire["annotations"] = own
     return wire
+
+
+MAX_CONTENTS: Final = 250
+"""Tokens of what the description of `hub_search` says is behind it; with the rest of it they are at most 400."""
+MAX_PURPOSE: Final = 60
+"""Characters of what is said of one server there."""
+
+
+def contents_of(catalog: Catalog) -> str:
+    """Returns what tools a catalog has: its servers, how many tools each has, and what for as far as there is room.
+
+    Those with the most tools come first; the names of the servers go before their purposes.
+    """
+    names: dict[str, list[str]] = {}
+    for route in catalog.routes(TOOLS):  # those of servers that are away too: the text is not to change with each
+        names.setdefault(route.upstream, []).append(route.name)
+    if not names:
+        return ""
+    servers = sorted(names, key=lambda server: (-len(names[server]), server))
+    count = sum(map(len, names.values()))
+    head = f"It searches {count} tool{'s' * (count != 1)} of {len(servers)} server{'s' * (len(servers) != 1)}: "
+    shown = [f"{printable(server, 64)} ({len(names[server])})" for server in servers]
+    sizes = [estimate_tokens(one) + 1 for one in shown]
+    left = MAX_CONTENTS - estimate_tokens(head) - 6  # for the number of those left out
+    fit = 0
+    while fit < len(shown) and sizes[fit] <= left:
+        left -= sizes[fit]
+        fit += 1
+    for number, server in enumerate(servers[:fit]):
+        said = summary(catalog.about(server), MAX_PURPOSE).rstrip(".") or _topics(names[server])
+        size = estimate_tokens(f": {said}")
+        if said and size <= left:
+            shown[number] += f": {said}"
+            left -= size
+    more = len(shown) - fit
+    return head + "; ".join([*shown[:fit], *([f"and {more} more"] if more else [])]) + "."
+
+
+def _topics(names: Sequence[str]) -> str:
+    """Returns the words that the most names of a server's tools have in common, without the verb in front."""
+    words = Counter(word for name in names[:MAX_FOUND] for word in dict.fromkeys(words_of(name)[1:]) if len(word) > 2)
+    return ", ".join(word for word, _ in words.most_common(4))
 
 
 class GroupMembers:
@@ -217,7 +273,7 @@ class ActiveGroups:
             return not names or not active.isdisjoint(names)
 
         shown = yield from self._showing(whole, restricted)
-        own = [_entry(wire) for wire in definitions(shown, self._meta_tools)]
+        own = [made_entry(wire) for wire in definitions(shown, self._meta_tools, whole)]
         made = yield from whole.viewing(listed, self.members.gone, own)
         views = self._views.setdefault(whole, OrderedDict())
         views[active, restricted] = made
@@ -229,6 +285,7 @@ class ActiveGroups:
         return not self._everything or profile_of(caller) is not None
 
 
-def _entry(wire: dict[str, object]) -> CatalogEntry:
+def made_entry(wire: dict[str, object]) -> CatalogEntry:
+    """Returns the entry of one of the hub's own tools."""
     name = str(wire["name"])
     return CatalogEntry(name, Route(OWN, TOOLS, name), wire, encode(wire))

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.catalog import OWN, Catalog, Route
 from mcp_hub.errors import InvalidParameters
-from mcp_hub.hub.groups.active_groups import CALL, FOUND, MAX_FOUND, MAX_QUERY, RESET, SEARCH
+from mcp_hub.hub.groups.active_groups import CALL, DETAILS, MAX_FOUND, MAX_QUERY, RESET, SEARCH
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.search.signatures import FoundTool
+from mcp_hub.search.signatures import answer as found_tools
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
     from mcp_hub.hub.groups import Groups
 
 Json = dict[str, Any]
+Find = Callable[[Catalog, str], Awaitable[list[str]]]
+"""Returns the names of the tools of a catalog that fit a query, the best first."""
 
 CALL_ROUTE: Final = Route(OWN, TOOLS, CALL)
 
@@ -26,10 +29,11 @@ MAX_SHOWN: Final = 256 * 1024
 """Bytes of definitions in one answer; the tools that do not fit are named only."""
 MAX_NAMED: Final = 100
 """Tools that are named in place of a definition."""
-MAX_READ: Final = 4096
-"""Characters of a description that are searched."""
+BEST: Final = 3
+"""Tools whose signature is in a brief answer."""
+MAX_TOKENS: Final = 1200
+"""Estimated tokens of an answer of lines and signatures."""
 _SHOWN: Final = ("name", "title", "description", "inputSchema", "annotations")
-_WORD: Final = re.compile(r"\w+")
 
 
 def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
@@ -53,13 +57,13 @@ def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
     return tool, inner
 
 
-async def call_meta_tool(groups: Groups, call: Call) -> Json:
+async def call_meta_tool(groups: Groups, call: Call, find: Find) -> Json:
     """Returns the result of one call of a meta tool. Raises InvalidParameters."""
     arguments = call.params.get("arguments") or {}
     if call.route.name == RESET:
         return _reset(groups, call, arguments)
     if call.route.name == SEARCH:
-        return await _search(groups, call, arguments)
+        return await _search(groups, call, arguments, find)
     raise InvalidParameters(f"{CALL} stands for the call of another tool; call that tool itself.")
 
 
@@ -93,45 +97,70 @@ def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
     return {"content": content}
 
 
-async def _search(groups: Groups, call: Call, arguments: Json) -> Json:
-    query, limit = arguments.get("query"), arguments.get("limit", FOUND)
-    strange = sorted(set(arguments) - {"query", "limit"})
+async def _search(groups: Groups, call: Call, arguments: Json, find: Find) -> Json:
+    query, detail, limit, server = _checked(arguments)
+    whole, now = groups.whole_of(call.caller), groups.now
+    if server is not None and server not in (known := {route.upstream for route in whole.routes(TOOLS)}):
+        there_are = ", ".join(sorted(known)[:MAX_NAMED])
+        raise InvalidParameters(f"{SEARCH}: no server {printable(server, 200)!r}; there are: {printable(there_are)}.")
+    names = await find(whole, query) if query.strip() else list(whole.names(TOOLS))
+    routes = await in_slices(_reached(whole, names, server, now.members.gone))
+    found = list(routes)
+
+    def state(name: str) -> Json:
+        of = now.members.groups(routes[name])
+        return {"groups": list(of), "active": now.inactive(routes[name], call.caller) is None} if of else {}
+
+    if detail == "full":
+        answer = _definitions(whole, found[:limit])
+        for tool in answer["tools"]:
+            tool.update(state(tool["name"]))
+        return {"content": [{"type": "text", "text": encode({**answer, "found": len(found)}).decode()}]}
+    shown = []
+    for name in found[:limit]:
+        facts = state(name)
+        off = f"off; in group {', '.join(facts['groups'])}" if facts and not facts["active"] else ""
+        shown.append(FoundTool(whole.entry(TOOLS, name) or {}, off))
+    signatures = BEST if detail == "brief" else limit
+    text = found_tools(_head(len(shown), len(found)), shown, signatures, MAX_TOKENS)
+    return {"content": [{"type": "text", "text": text}]}
+
+
+def _reached(
+    catalog: Catalog, names: Iterable[str], server: str | None, gone: Callable[[Route], bool]
+) -> Generator[None, None, dict[str, Route]]:
+    """Returns {name: route} of the tools that are not gone, in their order; of one server if it is given."""
+    found: dict[str, Route] = {}
+    for name in names:
+        yield
+        route = catalog.resolve(TOOLS, name)
+        if route is not None and server in (None, route.upstream) and not gone(route):
+            found[name] = route
+    return found
+
+
+def _checked(arguments: Json) -> tuple[str, str, int, str | None]:
+    """Returns (query, detail, limit, server). Raises InvalidParameters."""
+    query, detail, server = arguments.get("query"), arguments.get("detail", "brief"), arguments.get("server")
+    strange = sorted(set(arguments) - {"query", "detail", "limit", "server"})
     if strange:
         raise InvalidParameters(f"{SEARCH} has no argument {printable(strange[0], 200)!r}.")
     if not isinstance(query, str) or len(query) > MAX_QUERY:
         raise InvalidParameters(f"{SEARCH} needs 'query', a text of at most {MAX_QUERY} characters.")
+    if not isinstance(detail, str) or detail not in DETAILS:
+        raise InvalidParameters(f"{SEARCH}: 'detail' must be one of {', '.join(DETAILS)}.")
+    limit = arguments.get("limit", DETAILS[detail])
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_FOUND:
         raise InvalidParameters(f"{SEARCH}: 'limit' must be a whole number from 1 to {MAX_FOUND}.")
-    whole, now = groups.whole_of(call.caller), groups.now
-    names = await in_slices(_ranked(whole, query, lambda name: not now.members.gone(_route(whole, name))))
-    found = _definitions(whole, names[:limit])
-    for tool in found["tools"]:
-        route = _route(whole, tool["name"])
-        of = now.members.groups(route)
-        if of:
-            tool.update(groups=list(of), active=now.inactive(route, call.caller) is None)
-    found["found"] = len(names)
-    return {"content": [{"type": "text", "text": encode(found).decode()}]}
+    if server is not None and not isinstance(server, str):
+        raise InvalidParameters(f"{SEARCH}: 'server' must be the name of a server, a text.")
+    return query, detail, limit, server
 
 
-def _route(catalog: Catalog, name: str) -> Any:
-    return catalog.resolve(TOOLS, name)
-
-
-def _ranked(catalog: Catalog, query: str, there: Any) -> Generator[None, None, list[str]]:
-    """Returns names of tools, the best match first: words in the name count more than in the description."""
-    words = set(_WORD.findall(query.casefold().replace("_", " ")))
-    ranked = []
-    for order, name in enumerate(catalog.names(TOOLS)):
-        yield
-        if not there(name):
-            continue
-        entry = catalog.entry(TOOLS, name) or {}
-        text = f"{entry.get('title') or ''} {str(entry.get('description') or '')[:MAX_READ]}".casefold()
-        points = sum(3 * (word in name.casefold()) + (word in text) for word in words)
-        if points or not words:
-            ranked.append((-points, order, name))
-    return [name for _, _, name in sorted(ranked)]
+def _head(shown: int, found: int) -> str:
+    if not found:
+        return "No tool was found. Say in other words what it should do, or give an empty query for all tools."
+    return f"{shown} of {found} tools found, the best first:" if shown < found else "Tools found, the best first:"
 
 
 def _definitions(catalog: Catalog, names: Iterable[str]) -> Json:

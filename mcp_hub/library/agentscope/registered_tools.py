@@ -16,7 +16,8 @@ from mcp_hub.library import Hub
 from mcp_hub.library.agentscope.mcp_clients import ConfiguredServer, MCPClientBase, McpObject, MCPToolFunction
 from mcp_hub.library.agentscope.tool_groups import BASIC, ToolGroup
 from mcp_hub.library.engine_host import ServerTools
-from mcp_hub.schema.schema_edits import drop_titles, written_path
+from mcp_hub.schema.compact_schema import drop_titles
+from mcp_hub.schema.schema_edits import written_path
 from mcp_hub.security.redaction import preset_texts
 from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import (

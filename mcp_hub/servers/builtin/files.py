@@ -68,7 +68,7 @@ class FileRoot:
 
     @property
     def parts(self) -> Parts:
-        """Returns the names of the virtual path."""
+        """Returns the virtual path as a list of names, the root first."""
         return parts_of(self.at)
 
 

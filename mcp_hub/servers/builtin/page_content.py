@@ -40,7 +40,7 @@ Offset = Annotated[int, Field(ge=0), "Where to go on, in characters, when the an
 
 
 class PageContent:
-    """The tools that read, on the browser of this process."""
+    """The tools that read a page without acting on it, in the browser of this process."""
 
     def __init__(self, browser: CurrentBrowser) -> None:
         self._browser = browser

@@ -83,7 +83,7 @@ class RunningCall:
             self._progress(chunk)
 
     def works(self, work: Future[None]) -> None:
-        """Sets the future that a cancellation cancels."""
+        """Takes the future of the running function: to cancel the call cancels it."""
         self._work = work
         if self.cancelled:
             work.cancel()

@@ -20,7 +20,7 @@ from typing import Any
 import docstring_parser
 from pydantic import BaseModel
 
-from mcp_hub.schema.schema_edits import drop_titles
+from mcp_hub.schema.compact_schema import drop_titles
 from mcp_hub.servers.local import Mark, call_stream
 from mcp_hub.servers.local.signature import (
     FunctionArguments,

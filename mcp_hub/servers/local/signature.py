@@ -19,7 +19,8 @@ from pydantic_core import PydanticSerializationError, to_json
 from typing_extensions import is_typeddict
 
 from mcp_hub.protocol.frames import encode
-from mcp_hub.schema.schema_edits import drop_titles, extend_schema
+from mcp_hub.schema.compact_schema import drop_titles
+from mcp_hub.schema.schema_edits import extend_schema
 from mcp_hub.servers.local.tool_results import ToolResult, is_response_class
 
 _ANY_POSITION: Final = inspect.Parameter.VAR_POSITIONAL

@@ -298,7 +298,7 @@ class HttpReply:
                     written([(b"content-type", kind), (b"x-content-type-options", b"nosniff")]) + b"content-length: "
                 )
             head += b"%b%d\r\n" % (known, len(body))
-        elif status != 204:
+        elif status not in (204, 304):
             head += b"content-length: 0\r\n"
         if headers or self.extra or not self._keep:
             head = self._finished(head, headers)

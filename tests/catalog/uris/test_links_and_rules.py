@@ -10,12 +10,13 @@ import pytest
 
 from tests.conformance.fronts import FIXTURE, ROOT
 from tests.fakes.client import RpcError, StdioClient, hub
+from tests.fakes.forks import python_with_sdk
 
 pytestmark = pytest.mark.anyio
 
 
 def server(name: str, **keys: Any) -> dict[str, Any]:
-    entry = {"command": FIXTURE[0], "args": [*FIXTURE[1:], "stdio"], "cwd": str(ROOT), "env": {"NAME": name}}
+    entry = {"command": python_with_sdk(), "args": [*FIXTURE[1:], "stdio"], "cwd": str(ROOT), "env": {"NAME": name}}
     return {**entry, **keys}
 
 

@@ -12,7 +12,8 @@ import httpx2
 import pytest
 
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream.admission import BURST, CAUSES, RATE, Gate, RefusalLog
+from mcp_hub.downstream.admission import Gate
+from mcp_hub.downstream.refusal_log import BURST, CAUSES, RATE, RefusalLog
 from tests.downstream.network.test_tls import certificate
 from tests.downstream.network.visitor import ERAS, TOKENS, bearer, network_hub, visiting
 from tests.downstream.scripted import BOTH, message

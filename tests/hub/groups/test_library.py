@@ -76,7 +76,7 @@ async def test_a_group_is_made_filled_switched_and_removed_with_its_tools(tmp_pa
         assert [type(policy).__name__ for policy in hub.rules.chain.policies[1:4]] == [
             "Access",
             "GroupPolicy",
-            "FlowPolicy",
+            "Confirm",
         ]
         hub.groups.add("sums", tools=["a/add"], servers=["b"])
         assert told.now() == []

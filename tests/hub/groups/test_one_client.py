@@ -117,7 +117,7 @@ async def test_a_refused_tool_stays_unknown_in_an_inactive_group(tmp_path: Path)
                 )]  # fmt: skip
                 for answer in answers:
                     assert answer["error"] == {"code": -32602, "message": f"Unknown tool: {name}"}
-            found = json.loads(texts(await client.call("hub_search", {"query": "", "limit": 50}))[0])
+            found = json.loads(texts(await client.call("hub_search", {"query": "", "limit": 50, "detail": "full"}))[0])
             assert not {"a__add", "b__crash"} & {tool["name"] for tool in found["tools"]}
 
 
@@ -181,7 +181,7 @@ async def test_groups_survive_another_configuration(tmp_path: Path) -> None:
         assert len([n for n in client.notifications if n["method"] == CHANGED]) == count + 4
 
 
-async def test_a_tool_of_an_inactive_group_needs_no_server(tmp_path: Path) -> None:
+async def test_a_tool_of_an_inactive_group_is_refused_without_starting_its_server(tmp_path: Path) -> None:
     """Lists that were kept are grouped as live ones are."""
     journal = tmp_path / "journal"
     servers = {"a": fake("--journal", str(journal), lazy=True)}

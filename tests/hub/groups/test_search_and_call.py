@@ -15,6 +15,8 @@ from tests.upstream.asking.test_servers_ask_handshake_clients import asking
 
 pytestmark = pytest.mark.anyio
 
+WRITES: dict[str, Any] = {"meta_tools": True, "code_mode": {"writes": True}}
+"""Meta tools that ask nobody before they call a tool that may write."""
 LONG = {"description": "x" * 300_000, "inputSchema": {"type": "object"}}
 
 
@@ -29,7 +31,7 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stdi
         "long": fake("--lists", str(directory / "lists")),
         "asking": asking(),
     }
-    root = {"groups": GROUPS, "meta_tools": True, "call_log": {"file": str(directory / "calls.jsonl")}}
+    root = {**WRITES, "groups": GROUPS, "call_log": {"file": str(directory / "calls.jsonl")}}
     async with hub(directory, servers, **root) as client:
         client.directory = directory  # type: ignore[attr-defined]
         await client.tool_names()
@@ -44,10 +46,15 @@ async def through(client: StdioClient, tool: str, arguments: dict[str, Any] | No
 
 
 async def search(client: StdioClient, query: str, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(await told(client, query, detail="full", **more))
+    return found
+
+
+async def told(client: StdioClient, query: str, **more: Any) -> str:
     result = await client.call("hub_search", {"query": query, **more})
     assert not result.get("isError"), result
-    found: dict[str, Any] = json.loads(result["content"][0]["text"])
-    return found
+    text: str = result["content"][0]["text"]
+    return text
 
 
 @pytest.mark.parametrize(
@@ -104,7 +111,7 @@ async def test_a_malformed_hub_call_is_refused(client: StdioClient, arguments: d
 
 async def test_progress_and_server_requests_of_an_inner_call_reach_the_caller(tmp_path: Path) -> None:
     servers = {"a": fake(), "asking": asking()}
-    async with hub(tmp_path, servers, modern=True, meta_tools=True) as client:
+    async with hub(tmp_path, servers, modern=True, **WRITES) as client:
         await client.tool_names()
         held = {"tool": "a__count", "arguments": {"steps": 2}}
         await client.call("hub_call", held, _meta={"progressToken": "p"})
@@ -153,7 +160,7 @@ async def test_a_search_is_bounded(client: StdioClient) -> None:
 
 async def test_records_of_hub_call_name_the_inner_tool(tmp_path: Path) -> None:
     log = tmp_path / "calls.jsonl"
-    async with hub(tmp_path, {"a": fake()}, meta_tools=True, call_log={"file": str(log)}) as client:
+    async with hub(tmp_path, {"a": fake()}, **WRITES, call_log={"file": str(log)}) as client:
         await through(client, "a__pid")
         await through(client, "hub_call")
         await client.call("hub_search", {"query": ""})

@@ -8,7 +8,6 @@ from mcp_hub.catalog import Catalog, CatalogSource, Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers
-from mcp_hub.hub.groups.meta_tools import _ranked
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import Principal
 
@@ -62,7 +61,3 @@ def test_a_view_lists_no_tools_of_inactive_groups() -> None:
     groups, _ = active_groups(on=False)
     view = groups.view(catalog(), None)
     assert not [name for name in view.names(TOOLS) if name.startswith("a__")]
-
-
-def test_a_search_looks_at_one_tool_in_each_step() -> None:
-    assert sum(1 for _ in _ranked(catalog(), "tool 7", lambda name: True)) == NUMBER

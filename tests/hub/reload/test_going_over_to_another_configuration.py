@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, fake, hub, spawned, write_config
-from tests.hub.test_over_a_network import network_hub, sdk, text
+from tests.fakes.network import network_hub, sdk, text
 from tests.upstream.asking.test_servers_ask_handshake_clients import asking
 
 pytestmark = pytest.mark.anyio

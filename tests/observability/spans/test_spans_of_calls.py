@@ -75,7 +75,8 @@ def errors_of(span: Got) -> str:
 async def test_the_hubs_own_tools_are_spans_and_hub_call_is_the_span_of_what_it_calls(tmp_path: Path) -> None:
     with collecting() as collector:
         groups = {"later": {"description": "for later", "tools": ["up/add"]}}
-        root = {"groups": groups, "meta_tools": True, "tracing": {"endpoint": collector.url}}
+        writes = {"meta_tools": True, "code_mode": {"writes": True}}
+        root = {**writes, "groups": groups, "tracing": {"endpoint": collector.url}}
         async with hub(tmp_path, {"up": fake()}, **root) as client:
             await client.tool_names()
             await client.call("hub_search", {"query": "add"})

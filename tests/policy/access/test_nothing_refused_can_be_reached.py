@@ -50,6 +50,13 @@ class Peers:
 
         return self.runner.run(ask())
 
+    def assert_unknown(self, era: str, method: str, name: str, unknown: str) -> None:
+        """The answer for a name is that for an unknown one, byte for byte."""
+        first = self.answer(era, method, request_of(method, name))
+        second = self.answer(era, method, request_of(method, unknown))
+        assert "error" in second
+        assert json.dumps(first["error"]) == json.dumps(second["error"]).replace(unknown, name)
+
     def reached(self) -> list[tuple[str, str]]:
         """(method, name) of every act the guarded server was asked for."""
         found = []
@@ -78,7 +85,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
         ),
         "open": fake("--name", "open"),
     }  # fmt: skip
-    root = {"blacklist": [["shut", "pid"], ["sh*", "fail"]], "on_conflict": "rename"}
+    root = {"blacklist": [["shut", "pid"], ["sh*", "fail"]], "on_conflict": "rename", "meta_tools": True}
     with asyncio.Runner() as runner:
         stack = contextlib.AsyncExitStack()
         clients = {}
@@ -157,6 +164,25 @@ def test_no_spelling_method_or_era_reaches_a_refused_item(peers: Peers, era: str
     assert forbidden == []
 
 
+@given(
+    era=st.sampled_from(("handshake", "modern")),
+    query=st.sampled_from(NAMES).flatmap(spelled)
+    | st.sampled_from(["add", "numbers", "process id", "", "crash of shut"]),
+    more=st.fixed_dictionaries(
+        {}, optional={"detail": st.sampled_from(("brief", "signature", "full")), "limit": st.just(50)}
+    ),
+    server=st.sampled_from((None, "shut", "open")),
+)
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_no_search_finds_a_refused_tool(
+    peers: Peers, era: str, query: str, more: dict[str, Any], server: str | None
+) -> None:
+    arguments = {"query": query, **more, **({"server": server} if server else {})}
+    found = peers.answer(era, "tools/call", {"name": "hub_search", "arguments": arguments})["result"]
+    assert not found.get("isError"), found
+    assert not [tool for tool in (*TOOLS, "fail", "say") if f"shut__{tool}" in found["content"][0]["text"]]
+
+
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 @pytest.mark.parametrize(
     ("method", "refused", "unknown"),
@@ -177,10 +203,7 @@ def test_no_spelling_method_or_era_reaches_a_refused_item(peers: Peers, era: str
 def test_a_refused_name_answers_byte_for_byte_as_an_unknown_one(
     peers: Peers, era: str, method: str, refused: str, unknown: str
 ) -> None:
-    first = peers.answer(era, method, request_of(method, refused))
-    second = peers.answer(era, method, request_of(method, unknown))
-    assert "error" in second
-    assert json.dumps(first["error"]) == json.dumps(second["error"]).replace(unknown, refused)
+    peers.assert_unknown(era, method, refused, unknown)
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])

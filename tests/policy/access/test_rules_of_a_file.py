@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.client import RpcError, fake, hub
-from tests.hub.test_over_a_network import network_hub
+from tests.fakes.network import network_hub
 
 pytestmark = pytest.mark.anyio
 

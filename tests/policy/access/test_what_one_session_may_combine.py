@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.client import fake, hub, write_config
-from tests.hub.test_over_a_network import network_hub, sdk, text
+from tests.fakes.network import network_hub, sdk, text
 
 pytestmark = pytest.mark.anyio
 

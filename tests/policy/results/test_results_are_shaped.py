@@ -11,7 +11,7 @@ import pytest
 from mcp import MCPError
 
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, fake, hub
-from tests.hub.test_over_a_network import network_hub, sdk
+from tests.fakes.network import network_hub, sdk
 
 pytestmark = pytest.mark.anyio
 

@@ -11,11 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.token_estimate import estimate_tokens
 from mcp_hub.config.entry_rules import PostProcessStep
 from mcp_hub.config.models import Server
 from mcp_hub.errors import ResultTooLarge, ToolFailed
 from mcp_hub.policy import Call
-from mcp_hub.policy.long_results import META_KEY, LongResults, shortened_content, shortened_values
+from mcp_hub.policy.long_results import (
+    META_KEY,
+    LongResults,
+    shortened_content,
+    shortened_values,
+    without_lone_surrogates,
+)
 from mcp_hub.policy.shape_result import NOTE, WHOLE, ShapeResult
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
@@ -64,7 +71,7 @@ async def shaped(result: Json, *, schema: Json | None = None, store: LongResults
 @given(blocks=st.lists(BLOCKS, max_size=5), room=st.integers(1, 6000))
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_only_texts_are_cut_and_the_blocks_stay_in_their_room(blocks: list[Json], room: int) -> None:
-    kept, shown = shortened_content(blocks, room)
+    kept, shown, _ = shortened_content(blocks, room)
     assert shown <= room
     assert len(encode(kept)) <= room + 2
     whole = {json.dumps(block) for block in blocks}
@@ -100,7 +107,7 @@ def test_blocks_left_out_after_a_long_text_are_named_and_small_images_stay() -> 
         {"type": "resource", "resource": {"uri": "x:y", "mimeType": "text/csv", "text": "1,2\n" * 1000}},
         {"type": "image", "mimeType": "image/gif", "data": "AA=="},
     ]
-    kept, _ = shortened_content(blocks, 2000)
+    kept, _, _ = shortened_content(blocks, 2000)
     assert [block["type"] for block in kept] == ["text", "text", "text", "image"]
     assert kept[0]["text"].endswith("word")
     assert "image/png" in kept[1]["text"]
@@ -277,3 +284,60 @@ async def test_truncate_says_how_much_of_all_texts_is_missing(most: int, shown: 
     result = await shaped({"content": [*blocks, image]}, postprocess=(step,))
     assert [block["text"] for block in result["content"][:-1]] == shown
     assert result["content"][-1] == image
+
+
+def tokens_of(result: Json) -> int:
+    """The tokens of what of a result is shown: without the note and the link behind it."""
+    return sum(estimate_tokens(block["text"]) for block in result["content"][:-2] if block["type"] == "text")
+
+
+LIMIT = {"max_result_tokens": 200}
+
+
+@pytest.mark.anyio
+async def test_a_result_above_its_tokens_says_how_much_is_left_out_and_where_it_is() -> None:
+    store = LongResults(lambda: 0.0)
+    records = [{"id": number, "name": f"user {number}"} for number in range(500)]
+    text = json.dumps(records)
+    short = await shaped({"content": [{"type": "text", "text": text}]}, store=store, settings=LIMIT)
+    shown = json.loads(short["content"][0]["text"])
+    assert shown == records[: len(shown)]
+    assert 150 < tokens_of(short) <= 200
+    assert f"{len(shown)} of 500 items" in short["content"][1]["text"]
+    facts = short["_meta"][META_KEY]
+    assert facts["tokens"] == estimate_tokens(text)
+    pages = [store.read(f"{facts['uri']}/{page}", None) for page in range(1, facts["pages"] + 1)]
+    assert "".join(page["contents"][0]["text"] for page in pages if page is not None) == text
+
+
+@pytest.mark.anyio
+async def test_images_count_no_tokens_and_a_short_result_is_untouched() -> None:
+    image: Json = {"type": "image", "mimeType": "image/png", "data": "A" * 50_000}
+    result = {"content": [image, {"type": "text", "text": "word " * 150}]}
+    assert await shaped(result, settings=LIMIT) is result
+    long = {"content": [image, {"type": "text", "text": "word " * 1500}]}
+    short = await shaped(long, settings=LIMIT)
+    assert short["content"][0] is image
+    assert tokens_of(short) <= 200
+
+
+@pytest.mark.anyio
+async def test_both_limits_hold_together_and_structured_content_stays_within_its_schema() -> None:
+    result: Json = {**rows(1000), "content": [{"type": "text", "text": json.dumps(rows(1000))}]}
+    short = await shaped(result, schema=ROWS, settings=LIMIT, max_result_bytes=100_000)
+    assert len(encode(short)) <= 100_000 + NOTE
+    assert tokens_of(short) <= 200
+    assert short["structuredContent"]["total"] == 1000
+    assert estimate_tokens(encode(short["structuredContent"]).decode()) <= 220
+    tight = await shaped(result, schema=ROWS, settings={"max_result_tokens": 10_000}, max_result_bytes=4000)
+    assert len(encode(tight)) <= 4000 + NOTE
+
+
+@given(result=RESULTS, limit=st.integers(1, 400))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_no_result_is_above_its_tokens_and_all_are_valid(result: Json, limit: int) -> None:
+    short = anyio.run(lambda: shaped(result, settings={"max_result_tokens": limit}))
+    assert json.loads(encode(short)) == json.loads(encode(without_lone_surrogates(short)))
+    if short is not result:
+        assert tokens_of(short) <= limit
+        assert short.get("isError", False) == result.get("isError", False)

@@ -19,7 +19,8 @@ from mcp_hub.hub.composition import load_config
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.security.screening import Flag, flags_of_item, flags_of_text, foreign_names, is_distinct
 from mcp_hub.text import printable
-from tests.peers.catalogue import NODE, NPM, SERVERS_BY_NAME, Entry, installed, real_servers
+from tests.peers.catalogue import SERVERS_BY_NAME, Entry, real_servers
+from tests.peers.programs import NODE, NPM, installed
 
 SERVERS = ("everything_stdio", "filesystem", "memory", "time", "fetch", "git", "fastmcp_stdio")
 

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from tests.fakes.client import PATIENCE
-from tests.hub.test_over_a_network import free_port
+from tests.fakes.client import PATIENCE, free_port
 
 COUNTING = str(Path(__file__).parent.parent.parent / "fakes" / "counting.py")
 FAST: dict[str, Any] = {"retry": {"backoff": 0.01, "max_backoff": 1}}

@@ -15,8 +15,7 @@ from mcp_hub.policy.breaker import BreakerSettings as Rules
 from mcp_hub.policy.breaker import CircuitBreaker, CircuitOpen, CircuitState
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
-from tests.fakes.client import PATIENCE, fake, hub
-from tests.hub.test_over_a_network import free_port
+from tests.fakes.client import PATIENCE, fake, free_port, hub
 from tests.policy.tries.counted import counting, counting_http, written
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +93,7 @@ async def test_an_inconclusive_probe_lets_the_next_call_probe(error: BaseExcepti
     assert policy.state("a") is CircuitState.CLOSED
 
 
-async def test_of_many_concurrent_calls_one_is_the_probe() -> None:
+async def test_only_one_of_many_concurrent_calls_is_the_probe() -> None:
     clock = Clock()
     policy = breaker(clock, 1)
     await outcome(policy, LOST)

@@ -17,7 +17,7 @@ from mcp_hub.policy.limits import LimitsPolicy
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import PATIENCE, fake, hub
-from tests.hub.test_over_a_network import network_hub, sdk
+from tests.fakes.network import network_hub, sdk
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.client import PATIENCE, fake, hub
-from tests.hub.test_over_a_network import free_port
+from tests.fakes.client import PATIENCE, fake, free_port, hub
 from tests.policy.tries.counted import FAST, counting, counting_http, written
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +83,7 @@ async def test_a_call_succeeds_after_two_503_responses(tmp_path: Path) -> None:
     assert written(tmp_path, "got read") == 3
 
 
-async def test_errors_a_server_answers_with_are_not_repeated(tmp_path: Path) -> None:
+async def test_a_call_that_was_answered_with_an_error_is_not_sent_again(tmp_path: Path) -> None:
     async with hub(tmp_path, {"c": counting(tmp_path, "error")}) as client:
         assert (await client.call("c__read"))["isError"] is True
     assert written(tmp_path, "got read") == 1

@@ -20,7 +20,8 @@ from mcp.shared.exceptions import MCPError
 
 from tests.config.discovery.test_skills import skill
 from tests.fakes.client import HUB, PATIENCE, RpcError, hub, write_config
-from tests.peers.catalogue import HERE
+from tests.fakes.forks import python_with_sdk
+from tests.peers.programs import HERE
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +31,7 @@ SERVER = HERE / "servers" / "skill_server.py"
 
 def serving(directory: Path, *page: str, **entry: Any) -> dict[str, Any]:
     """A server on fastmcp with the skills of a directory."""
-    return {"command": sys.executable, "args": [str(SERVER), str(directory), *page], **entry}
+    return {"command": python_with_sdk(), "args": [str(SERVER), str(directory), *page], **entry}
 
 
 @contextlib.asynccontextmanager
@@ -70,7 +71,7 @@ def paths(found: list[Skill]) -> list[str]:
 async def test_the_skills_of_a_server_pass_as_it_has_them(tmp_path: Path) -> None:
     skill(tmp_path / "s/pdf", "pdf", "Fill in forms.\nlicense: MIT\nversion: 1.10", references__forms_md="ünïcode\n")
     skill(tmp_path / "s/team/refunds", "refunds", scripts__pay_py="print()")
-    async with client([sys.executable, str(SERVER), str(tmp_path / "s")]) as direct:
+    async with client([python_with_sdk(), str(SERVER), str(tmp_path / "s")]) as direct:
         wanted = await direct.list_skills()
     assert len(wanted) == 2
     async with hub_client(tmp_path, {"a": serving(tmp_path / "s", "1")}) as opened:

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from tests.fakes.client import PATIENCE, hub
-from tests.hub.test_over_a_network import network_hub, sdk, text
+from tests.fakes.network import network_hub, sdk, text
 from tests.servers.browser.browsing import below, chromiums
 from tests.servers.scrape.site import Site, serving
 

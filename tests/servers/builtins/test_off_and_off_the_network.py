@@ -57,7 +57,7 @@ async def test_serve_over_a_network_with_such_a_server_exits_with_the_reason(tmp
     assert "allow_over_network" in said
 
 
-async def test_such_a_server_is_served_over_a_network_if_its_entry_allows_it(tmp_path: Path) -> None:
+async def test_a_server_of_this_machine_is_served_over_a_network_if_its_entry_allows_it(tmp_path: Path) -> None:
     servers = {
         "forced": entry("shell", tmp_path, allow_over_network=True),
         "off": entry("code", tmp_path, enabled=False),
@@ -93,7 +93,7 @@ def shell(**more: Any) -> Server:
     return Server(id="mine", transport="stdio", builtin="shell", namespace="mine", **more)
 
 
-async def test_such_a_server_process_starts_only_from_a_hub() -> None:
+async def test_the_process_of_a_server_of_this_machine_starts_only_from_a_hub() -> None:
     for name in OF_THIS_MACHINE:
         environ = {key: value for key, value in os.environ.items() if key != "MCP_HUB_BUILTIN"}
         process = await asyncio.create_subprocess_exec(

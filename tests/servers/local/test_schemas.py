@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from mcp_hub import tool
 from mcp_hub.library.agentscope.registered_tools import name_for
-from mcp_hub.schema.schema_edits import drop_titles
+from mcp_hub.schema.compact_schema import drop_titles
 from mcp_hub.servers.local import Mark, mark_of
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.signature import InvalidArguments, annotated

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.client import PATIENCE, RpcError, StdioClient
-from tests.hub.test_over_a_network import network_hub, sdk
+from tests.fakes.network import network_hub, sdk
 from tests.upstream.asking.test_servers_ask_handshake_clients import (
     asked,
     asking,

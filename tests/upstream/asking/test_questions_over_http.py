@@ -17,9 +17,9 @@ import pytest
 from mcp import MCPError, types
 from mcp.client.client import Client
 
-from tests.fakes.client import PATIENCE, StdioClient, write_config
-from tests.hub.test_over_a_network import network_hub, sdk
-from tests.peers.catalogue import free_port, network_server
+from tests.fakes.client import PATIENCE, StdioClient, free_port, write_config
+from tests.fakes.network import network_hub, sdk
+from tests.peers.programs import network_server
 
 pytestmark = [
     pytest.mark.anyio,
@@ -191,7 +191,7 @@ async def test_a_question_on_the_stream_of_no_call_needs_to_be_certain(tmp_path:
 
 
 @pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
-async def test_a_caller_that_cannot_be_asked_is_not_and_nobody_is_in_its_place(
+async def test_a_question_that_its_caller_cannot_answer_is_refused_and_no_other_client_is_asked(
     place: Place, era: str, server: str
 ) -> None:
     able, other = Person("Ada"), "modern" if era == "handshake" else "handshake"
@@ -233,7 +233,7 @@ async def test_an_entry_says_how_many_questions_a_call_may_ask(place: Place, era
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_of_too_many_questions_at_once_none_is_asked(place: Place, era: str) -> None:
+async def test_none_of_too_many_questions_at_once_is_asked(place: Place, era: str) -> None:
     person = Person("Ada")
     async with place.client(era, person) as client:
         assert await said(client, "modern__at_once", count=4) == -32600

@@ -16,7 +16,7 @@ from mcp import types
 from mcp.client.client import Client
 
 from tests.fakes.client import HUB, PATIENCE, StdioClient, spawned, write_config
-from tests.hub.test_over_a_network import network_hub, sdk
+from tests.fakes.network import network_hub, sdk
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 from mcp import types
 
 from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, fake, spawned, write_config
-from tests.hub.test_over_a_network import network_hub, sdk
+from tests.fakes.network import network_hub, sdk
 from tests.upstream.asking.test_servers_ask_handshake_clients import ALL, QUESTION, answer, asking, respondent
 
 pytestmark = pytest.mark.anyio

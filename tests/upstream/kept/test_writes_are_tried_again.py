@@ -194,7 +194,7 @@ class Disk:
         return write
 
 
-async def test_of_many_pending_states_only_the_newest_is_written() -> None:
+async def test_only_the_newest_of_many_pending_states_is_written() -> None:
     disk, writes = Disk(), PendingWrites()
     for number in range(1000):
         writes.put("writing x", disk.writing("x", number))

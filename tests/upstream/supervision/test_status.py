@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, spawned, write_config
-from tests.hub.test_over_a_network import network_hub
+from tests.fakes.network import network_hub
 
 pytestmark = pytest.mark.anyio
 

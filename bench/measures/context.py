@@ -1,0 +1,67 @@
+"""What tasks over many tools cost in tokens, by the way in which the hub exposes the tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+
+from bench.cells import STDIO_STDIO
+from bench.plan import Cast
+from bench.retrieval.sets import live_servers, steps
+from bench.rows import HUB
+from bench.scripted_model import WAYS, Task, transcripts
+from bench.table import Table
+from mcp_hub.protocol.kinds import TOOLS
+
+TASKS = 10
+
+TABLE = Table(
+    title="Tokens of tasks",
+    what=f"{TASKS} steps of LiveMCPBench's tasks (`--data`), evenly spread, each done by a scripted model in a "
+    "conversation of its own over the 527 tools: the mean of the estimated tokens that it reads and writes. `all`: "
+    "every tool is listed; `groups`: each server is a group, which the model switches on; `search`: the hub's own "
+    "tools are listed, and the model searches, a second time with the name of the tool where the first did not show "
+    "it.",
+    columns=(
+        ("definitions", "listed", 0),
+        ("calls and answers", "said", 0),
+        ("together", "tokens", 0),
+        ("times less than all", "less", 1),
+        ("searches", "searches", 1),
+    ),
+    ratios=(),
+    cells=(STDIO_STDIO,),
+    small_cells=(STDIO_STDIO,),
+    eras=("handshake",),
+    possible=(STDIO_STDIO,),
+    by_name=True,
+)
+
+
+def measure(cast: Cast) -> None:
+    """The figures of each way."""
+    if cast.plan.data is None:
+        cast.sheet.fail(cast.scene, HUB, "it needs --data DIR, the directory of the sets: see bench/README.md")
+        return
+    with cast.noting(HUB):
+        servers = live_servers(cast.plan.data)
+        tasks, everything = list(_tasks(cast.plan.data)), 0.0
+        for way in WAYS:
+            done = asyncio.run(transcripts(way, servers, tasks))
+            tokens = fmean(one.tokens for one in done)
+            everything = everything or tokens
+            cast.add(way, "listed", fmean(one.listed for one in done))
+            cast.add(way, "said", fmean(one.said for one in done))
+            cast.add(way, "tokens", tokens)
+            cast.add(way, "less", everything / tokens)
+            cast.add(way, "searches", fmean(one.searches for one in done))
+
+
+def _tasks(data: Path) -> Iterator[Task]:
+    found = steps(data)
+    for query in found.queries[:: len(found.queries) // TASKS][:TASKS]:
+        names = [name for name, label in found.labels.items() if label in query.right]
+        routes = [route for name in names if (route := found.catalog.resolve(TOOLS, name)) is not None]
+        yield Task(query.text, frozenset(f"{route.upstream}/{route.name}" for route in routes))

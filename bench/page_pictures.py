@@ -1,0 +1,187 @@
+"""The pictures of the live page: a hub with real servers, some calls, and what Chromium shows of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[1]
+PEERS: Final = ROOT / ".peers"
+PATIENCE: Final = 60.0
+"""Seconds that anything may take."""
+SIZE: Final = (1280, 760)
+
+
+@dataclass(frozen=True)
+class PageScene:
+    """One picture of the page: which view with what open, in which colours, and what is done there first."""
+
+    name: str
+    view: str
+    scheme: str = "light"
+    run: bool = False
+    """Whether the form of the tool is sent before the picture is taken."""
+    size: tuple[int, int] = SIZE
+
+
+SCENES: Final = (
+    PageScene("page-servers", "servers/notes"),
+    PageScene("page-servers-dark", "servers/files", "dark"),
+    PageScene("page-tools", "tools/time__get_current_time", run=True),
+    PageScene("page-calls", "calls", "light"),
+    PageScene("page-narrow", "servers", "dark", size=(390, 760)),
+)
+CONFIG: Final = """\
+servers:
+  time:
+    command: {peers}/servers/bin/mcp-server-time
+  files:
+    command: {peers}/bin/node
+    args: [{modules}/server-filesystem/dist/index.js, {home}]
+    disable_tools: [move_file]
+  memory:
+    command: {peers}/bin/node
+    args: [{modules}/server-memory/dist/index.js]
+    env: {{MEMORY_FILE_PATH: {home}/memory.jsonl}}
+  reference:
+    command: {peers}/bin/node
+    args: [{modules}/server-everything/dist/index.js]
+  notes:
+    command: notes-server
+groups:
+  graph:
+    description: Tools that change what is remembered
+    tools: [memory__create_*, memory__delete_*]
+    active: true
+timeout: 30
+listen: {{port: 0}}
+cache_dir: {home}/cache
+"""
+CALLS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("time__get_current_time", {"timezone": "Europe/Berlin"}),
+    ("files__list_directory", {"path": "{home}"}),
+    ("files__read_text_file", {"path": "{home}/plan.md"}),
+    ("files__read_text_file", {"path": "/etc/shadow"}),
+    ("files__move_file", {"source": "{home}/plan.md", "destination": "{home}/old.md"}),
+    ("memory__create_entities", {"entities": [{"name": "Ada", "entityType": "person", "observations": ["asks"]}]}),
+    ("memory__search_nodes", {"query": "Ada"}),
+    ("memory__read_graph", {}),
+    ("reference__get-sum", {"a": 19, "b": 23}),
+    ("reference__get-sum", {"a": "many", "b": []}),
+    ("reference__get-structured-content", {"location": "New York"}),
+    ("time__convert_time", {"source_timezone": "Europe/Berlin", "time": "09:30", "target_timezone": "Asia/Tokyo"}),
+    ("time__get_current_time", {"timezone": "Asia/Tokyo"}),
+)
+
+
+class HubClient:
+    """A client of the hub, which makes the calls that the pictures show."""
+
+    def __init__(self, base: str) -> None:
+        self._url = f"{base}/mcp"
+        self._session: dict[str, str] = {}
+        self._last = 0
+        info = {"name": "claude-code", "version": "2.1.4"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": info}
+        self._session = {"Mcp-Session-Id": self.ask("initialize", params), "MCP-Protocol-Version": "2025-11-25"}
+
+    def ask(self, method: str, params: dict[str, Any]) -> str:
+        """Sends a request, and returns the id of the session in the answer, if there is one."""
+        self._last += 1
+        body = json.dumps({"jsonrpc": "2.0", "id": self._last, "method": method, "params": params}).encode()
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        asked = urllib.request.Request(self._url, body, {**headers, **self._session})
+        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
+            answer.read()
+            return str(answer.headers.get("Mcp-Session-Id", ""))
+
+
+@contextmanager
+def hub_at_work(home: Path) -> Iterator[tuple[str, Path, dict[str, str]]]:
+    """A hub with the servers of the pictures: its address, its configuration and its environment."""
+    (home / "plan.md").write_text("# Plan\n\n1. Ask.\n2. Answer.\n")
+    config, log = home / "servers.yaml", home / "hub.log"
+    modules = PEERS / "node" / "node_modules" / "@modelcontextprotocol"
+    config.write_text(CONFIG.format(peers=PEERS, modules=modules, home=home))
+    config.chmod(0o600)
+    argv = [sys.executable, "-m", "mcp_hub", "serve", "--http", "--config", str(config)]
+    inherited = {
+        name: value for name, value in os.environ.items() if name.startswith(("XDG_RUNTIME", "MCP_HUB_RUNTIME"))
+    }
+    environ = {**inherited, "HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=home, env=environ)
+    try:
+        until = time.monotonic() + PATIENCE
+        while (found := re.search(r"(http://\S+?)/mcp", log.read_text())) is None or "Serving" not in log.read_text():
+            if time.monotonic() > until or process.poll() is not None:
+                raise TimeoutError(f"the hub did not start: {log.read_text()[-500:]}")
+            time.sleep(0.1)
+        yield found[1], config, environ
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+def take(scenes: Sequence[PageScene], pictures: Path) -> None:
+    """Takes the pictures of these scenes."""
+    from playwright.sync_api import sync_playwright
+
+    from mcp_hub.servers.builtin.chromium import find
+
+    with tempfile.TemporaryDirectory(prefix="") as directory, sync_playwright() as playwright:
+        home = Path(directory)
+        path = find(None, os.environ, Path.home())
+        browser = playwright.chromium.launch(executable_path=path, chromium_sandbox=os.geteuid() != 0)
+        with hub_at_work(home) as (base, config, environ):
+            client: HubClient | None = None
+            for scene in scenes:
+                argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(config)]
+                done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=True, env=environ)
+                link = done.stdout.split()[0]
+                width, height = scene.size
+                context = browser.new_context(
+                    viewport={"width": width, "height": height}, color_scheme=scene.scheme, reduced_motion="reduce",
+                    locale="en-GB", timezone_id="Europe/Berlin",
+                )  # fmt: skip
+                page = context.new_page()
+                page.set_default_timeout(PATIENCE * 1000)
+                page.goto(link)
+                page.wait_for_selector(".grid-body [role=row]")
+                if client is None:
+                    client = HubClient(base)
+                    for name, arguments in CALLS:
+                        filled = json.loads(json.dumps(arguments).replace("{home}", str(home)))
+                        client.ask("tools/call", {"name": name, "arguments": filled})
+                _show(page, scene)
+                page.screenshot(path=pictures / f"{scene.name}.png")
+                print(f"docs/pictures/{scene.name}.png")
+                context.close()
+        browser.close()
+
+
+def _show(page: Any, scene: PageScene) -> None:
+    """Brings the page to what the picture shows."""
+    page.evaluate("hash => { location.hash = hash; }", scene.view)
+    if scene.run:
+        page.get_by_label("timezone").fill("Europe/Berlin")
+        page.get_by_role("button", name="Run", exact=True).click()
+        page.locator(".outcome pre").first.wait_for()
+        page.locator(".outcome pre").first.scroll_into_view_if_needed()
+    if scene.view == "calls":
+        page.locator(".grid-body [role=row]:not([hidden])").filter(has_text="invalid_parameters").first.click()
+        page.locator("table.steps").wait_for()
+    page.mouse.move(2, 2)
+    page.evaluate("document.activeElement?.blur()")
+    page.wait_for_timeout(1500)

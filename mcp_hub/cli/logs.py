@@ -1,0 +1,67 @@
+"""`mcp-hub logs`: show the calls of a running hub, and what its servers write to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from mcp_hub.cli import OK
+from mcp_hub.cli.open import add_hub_arguments, chosen_hub, refused
+from mcp_hub.text import json_escaped, printable
+
+EXAMPLES = """examples:
+  mcp-hub logs                    the last calls, and the last stderr lines of each server
+  mcp-hub logs -f                 and what comes, until Ctrl-C
+  mcp-hub logs -f --server github    of one server
+  mcp-hub logs -f --json | jq .   a JSON object a line"""
+
+PATIENCE = 30.0
+"""Seconds for an answer of a hub that is not followed."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mcp-hub logs [-f] [--server X] [--config F] [--pid N] [--json]`."""
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    parser.add_argument("--server", metavar="NAME", help="only calls to this server and its stderr")
+    add_hub_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line: a record, or a line of stderr")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints what there is, and with `--follow` what comes. Returns 1 if no hub runs."""
+    from mcp_hub.hub.hub_status import ask_hub
+
+    hub, asked = chosen_hub(options), {"ask": "logs", "server": options.server, "follow": options.follow}
+    shown = 0
+    since = None
+    for answer in ask_hub(hub["pid"], asked, patience=None if options.follow else PATIENCE):
+        if "since" in answer and "record" not in answer:
+            since = answer["since"]
+            continue
+        text = _text(answer, as_json=options.json)
+        if text is None:
+            raise refused(answer, hub)
+        print(text, flush=True)
+        shown += 1
+    if not shown and not options.json and not options.follow:
+        text = "nothing was called yet that is kept; calls are kept in memory while somebody watches"
+        print(f"{text}, since {printable(str(since))}. `mcp-hub logs -f` watches.", file=sys.stderr)
+    return OK
+
+
+def _text(answer: dict[str, Any], *, as_json: bool) -> str | None:
+    """Returns an answer as a line; None for one that is not known."""
+    if isinstance(record := answer.get("record"), dict):
+        from mcp_hub.observability.records import readable_record
+
+        return json_escaped(json.dumps(record, ensure_ascii=False)) if as_json else readable_record(record)
+    if "stderr" in answer:
+        if as_json:
+            return json_escaped(json.dumps({"event": "stderr", **answer}, ensure_ascii=False))
+        return f"{printable(str(answer.get('server')), 100)} | {printable(str(answer['stderr']), 1000)}"
+    if "dropped" in answer:
+        lost = {"event": "dropped", "count": answer["dropped"]}
+        return json.dumps(lost) if as_json else f"… {answer['dropped']} calls came too fast to be shown"
+    return None

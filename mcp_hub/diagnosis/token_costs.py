@@ -1,0 +1,191 @@
+"""What the tools of a hub cost in a model's context, in each way of exposing them, and which nobody calls."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.catalog import OWN, Catalog
+from mcp_hub.config.models import Config
+from mcp_hub.editing import EditRefused
+from mcp_hub.hub import Engine
+from mcp_hub.hub.exposure import Exposure
+from mcp_hub.hub.groups.meta_tools import MAX_TOKENS
+from mcp_hub.hub.hub_status import running_hubs
+from mcp_hub.observability.record_sinks import KEPT_FILES
+from mcp_hub.policy.trace import CALL_LOG
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.text import printable
+
+Json = dict[str, Any]
+ToolName = tuple[str, str]
+"""The server and the tool's own name."""
+
+MAX_LINE: Final = 1024 * 1024
+"""Bytes of a line of a call log; a longer one is not read."""
+
+
+class _Line(msgspec.Struct):
+    """What is read of a line of a call log."""
+
+    event: str
+    time: str
+    method: str = ""
+    upstream: str | None = None
+    tool: str | None = None
+    verdict: str = ""
+
+
+class CallCounts(msgspec.Struct):
+    """The calls of tools that records know of."""
+
+    counts: Counter[ToolName] = msgspec.field(default_factory=Counter)
+    sources: list[str] = msgspec.field(default_factory=list)
+    """The files and hubs that were asked; empty if there are none."""
+    since: str | None = None
+    """When the first record was made, in ISO 8601."""
+
+    def _began(self, moment: str) -> None:
+        self.since = min(self.since or moment, moment)
+
+
+def count_calls(config: Config) -> CallCounts:
+    """Counts the calls in the call log of a configuration; without a file, those of the hubs that run with it."""
+    found = CallCounts()
+    file = CALL_LOG.of(config).file
+    if file is not None and file.exists():
+        for path in _files(file):
+            _read(path, found)
+        found.sources.append(str(file))
+        return found
+    for facts in running_hubs():
+        if config.path is not None and facts.get("config") == str(config.path) and "metrics" in facts:
+            _add_hub(facts, found)
+    return found
+
+
+def _files(newest: Path) -> Iterator[Path]:
+    yield newest
+    yield from (newest.with_name(f"{newest.name}.{number}") for number in range(1, KEPT_FILES + 1))
+
+
+def _read(path: Path, found: CallCounts) -> None:
+    decoder = msgspec.json.Decoder(_Line)
+    with contextlib.suppress(OSError), path.open("rb") as lines:
+        while data := lines.readline(MAX_LINE):
+            try:
+                line = decoder.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue  # of another program, or torn
+            if line.event == "call":
+                found._began(line.time)
+                if line.method == TOOLS.act_method and line.upstream and line.tool and line.verdict != "refused":
+                    found.counts[line.upstream, line.tool] += 1
+
+
+def _add_hub(facts: Json, found: CallCounts) -> None:
+    for one in facts["metrics"].get("calls", ()):
+        if one["method"] == TOOLS.act_method and one["tool"]:
+            found.counts[one["server"], one["tool"]] += one["count"]
+    began = datetime.fromtimestamp(time.time() - facts["seconds"], UTC)
+    found._began(began.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    found.sources.append(f"the hub {facts['pid']}")
+
+
+def token_costs(hub: Engine, calls: CallCounts, client: str | None = None) -> Json:
+    """Returns what a hub's tools cost by the estimate, whose servers have been connected to.
+
+    The keys are `client` (what the client of this name is listed, or any other one), `ways`, `groups`, `servers`,
+    `tools` and `records`. Raises EditRefused for a client that is not known.
+    """
+    catalog, exposure = hub.catalog, Exposure(hub.config, hub.generation.selection, None, hub.catalogs.whole)
+    few = exposure.few(catalog)
+    return {
+        "client": _of_client(hub, exposure, catalog, few, client),
+        "ways": list(_ways(hub, catalog, few)),
+        "groups": _groups(hub, catalog),
+        **_by_server(catalog, calls),
+        "records": {"since": calls.since, "from": [printable(one) for one in calls.sources]} if calls.sources else None,
+    }
+
+
+def _sum(catalog: Catalog) -> Json:
+    return {"tools": catalog.tool_count, "tokens": sum(entry.tokens for entry in catalog.entries(TOOLS))}
+
+
+def _of_client(hub: Engine, exposure: Exposure, catalog: Catalog, few: Catalog, client: str | None) -> Json:
+    shown, name = _client(client)
+    switched = hub.catalogs.exposure
+    seen = hub.catalogs.of(None)
+    if switched is None or not switched.concerns(seen):
+        why = "'expose' is 'all'" if switched is None else "they are few"
+        return {"name": shown, **_sum(seen), "of": catalog.tool_count, "why": why}
+    decision = exposure.decision(seen, name)
+    return {"name": shown, **_sum(seen if decision.all else few), "of": catalog.tool_count, "why": decision.why}
+
+
+def _client(written: str | None) -> tuple[str | None, str]:
+    """Returns (the name of a client, what it calls itself)."""
+    if written is None:
+        return None, ""
+    from mcp_hub.clients.table import client_calling_itself, client_named
+
+    try:
+        known = client_named(written)
+    except EditRefused:
+        if (found := client_calling_itself(written)) is None:
+            raise
+        known = found
+    return known.name, (*known.calls_itself, "")[0]
+
+
+def _ways(hub: Engine, catalog: Catalog, few: Catalog) -> Iterator[Json]:
+    everything = {"way": "all", **_sum(catalog)}
+    yield everything
+    if hub.config.groups:
+        yield {"way": "groups", **_sum(hub.catalogs.of(None))}
+    search = {"way": "search", **_sum(few)}
+    saved = everything["tokens"] - search["tokens"]
+    yield {**search, "each_search": MAX_TOKENS, "searches": max(0, saved // MAX_TOKENS)}
+
+
+def _groups(hub: Engine, catalog: Catalog) -> list[Json]:
+    if not hub.config.groups:
+        return []
+    found: dict[str, Json] = {}
+    for group in hub.groups:
+        found[group.name] = {"group": group.name, "active": group.active, "tools": 0, "tokens": 0}
+    for entry in catalog.entries(TOOLS):
+        for name in hub.groups.of(entry.route) if entry.route.upstream != OWN else ():
+            if name in found:
+                found[name]["tools"] += 1
+                found[name]["tokens"] += entry.tokens
+    return list(found.values())
+
+
+def _by_server(catalog: Catalog, calls: CallCounts) -> Json:
+    servers: dict[str, Json] = {}
+    tools: list[Json] = []
+    known = bool(calls.sources)
+    for entry in catalog.entries(TOOLS):
+        id, name = entry.route.upstream, entry.route.name
+        count = calls.counts[id, name] if known else None
+        tools.append({"tool": entry.exposed, "server": "" if id == OWN else id, "tokens": entry.tokens, "calls": count})
+        if id != OWN:
+            new = {"server": id, "tools": 0, "tokens": 0, "never_called": 0 if known else None}
+            server = servers.setdefault(id, new)
+            server["tools"] += 1
+            server["tokens"] += entry.tokens
+            server["never_called"] = server["never_called"] + (count == 0) if known else None
+    return {"servers": _dearest(servers.values()), "tools": _dearest(tools)}
+
+
+def _dearest(rows: Iterable[Json]) -> list[Json]:
+    return sorted(rows, key=lambda row: -int(row["tokens"]))

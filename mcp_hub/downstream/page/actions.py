@@ -1,0 +1,188 @@
+"""What an admin can do to a running hub from its page. Each action is recorded like a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.downstream.page import RETURN
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest, not_found
+from mcp_hub.downstream.page.runs import CLIENT
+from mcp_hub.downstream.page.sign_ins import SignIns
+from mcp_hub.errors import CallError, ConfigError
+from mcp_hub.hub.server_switch import CannotSwitch
+from mcp_hub.observability.stalls import in_thread
+from mcp_hub.policy.pins import listed_record, pin_mode, pins_file, read_pins, write_pins
+from mcp_hub.security.pinning import PARTS
+from mcp_hub.text import printable
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.dispatcher import Dispatcher
+    from mcp_hub.security import Principal
+    from mcp_hub.upstream import Upstream
+
+MAX_ACTION: Final = 64 * 1024
+"""Bytes of an action."""
+MAX_CONNECT: Final = 30.0
+"""Seconds that a server has to connect before what it lists is pinned."""
+SWITCHED_OFF: Final = "it was switched off on the live page, until the configuration is read again"
+
+Action = Callable[[Json, PageRequest], Awaitable[Json]]
+"""Carries out an action with its arguments. Returns `{"text"}`, what was done. Raises PageError."""
+
+
+class ActionsPart:
+    """`POST /actions/NAME`, for admins alone. No action changes the configuration, and a reload ends what it did."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._hub = dispatcher.hub
+        self.sign_ins = SignIns(dispatcher.hub, self._signed_in)
+        self._pinning = asyncio.Lock()
+        self._actions: dict[str, Action] = {
+            "restart": self._restart,
+            "disable": self._disable,
+            "enable": self._enable,
+            "sign_in": self._sign_in,
+            "end_session": self._end_session,
+            "groups": self._groups,
+            "pin": self._pin,
+        }
+
+    def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
+        """Returns the one endpoint."""
+        return {("POST", "/actions/"): self.act}
+
+    async def act(self, asked: PageRequest) -> Json:
+        """Carries out an action and records it, also one that is refused. Raises PageError."""
+        name, viewer = asked.rest, asked.session.viewer
+        if not viewer.admin:
+            cure = "Ask an administrator: `listen.principals.NAME.admin: true` makes one."
+            refusal = PageError(403, "not_admin", "Only an administrator of the hub may do this.", cure)
+            self._record(viewer.principal, name, {}, refusal, "refused")
+            raise refusal
+        action = self._actions.get(name)
+        if action is None:
+            raise not_found("such action")
+        body = await asked.body(MAX_ACTION)
+        try:
+            done = await action(body, asked)
+        except PageError as error:
+            self._record(viewer.principal, name, body, error, "error")
+            raise
+        except (CannotSwitch, ConfigError) as error:
+            failed = PageError(409, error.hub_code or "refused", printable(str(error), 1000), _LOOK)
+            self._record(viewer.principal, name, body, failed, "error")
+            raise failed from None
+        self._record(viewer.principal, name, body, None, "ok")
+        return {"done": True, **done, "text": printable(done["text"], 1000)}
+
+    def _record(self, principal: Principal, name: str, body: Json, error: PageError | None, verdict: str) -> None:
+        target = body.get("server", body.get("client"))
+        named = ", ".join(map(str, body["states"])) if isinstance(body.get("states"), dict) else None
+        facts: Json = {"client": CLIENT["name"], "name": printable(name, 100), "verdict": verdict}
+        if isinstance(target, str) or named is not None:
+            facts["upstream" if "server" in body else "target"] = target if isinstance(target, str) else named
+        if error is not None:
+            facts |= {"code": error.code, "reason": str(error)}
+        rules = self._hub.rules
+        rules.trace.acted(principal, facts)
+
+    # --- servers -----------------------------------------------------------------------------------------------
+
+    async def _restart(self, body: Json, asked: PageRequest) -> Json:
+        id = self._server(body)
+        await self._hub.switch.restart(id)
+        return {"text": f"{id} is being started again"}
+
+    async def _disable(self, body: Json, asked: PageRequest) -> Json:
+        id = self._server(body)
+        await self._hub.switch.disable(id, SWITCHED_OFF)
+        return {"text": f"{id} is switched off until the configuration is read again"}
+
+    async def _enable(self, body: Json, asked: PageRequest) -> Json:
+        id = self._server(body)
+        await self._hub.switch.enable(id)
+        return {"text": f"{id} is switched on until the configuration is read again"}
+
+    async def _sign_in(self, body: Json, asked: PageRequest) -> Json:
+        id = self._server(body)
+        origin = asked.request.values(b"origin")[0]  # which was checked to be this listener's own
+        url = await self.sign_ins.begin(id, origin + RETURN)
+        return {"text": f"open the address to sign in to {id}", "url": url}
+
+    def _signed_in(self, server: str, problem: str | None) -> None:
+        facts = {"client": CLIENT["name"], "name": "signed_in", "upstream": server}
+        ended = {"verdict": "ok"} if problem is None else {"verdict": "error", "reason": problem}
+        rules = self._hub.rules
+        rules.trace.acted(None, {**facts, **ended})
+
+    async def _pin(self, body: Json, asked: PageRequest) -> Json:
+        upstream = self._upstream(body)
+        server, config = upstream.server, self._hub.config
+        path = pins_file(config)
+        if path is None:
+            raise PageError(409, "no_file", "Pins need a file.", "Set pins.file in the configuration.")
+        try:
+            async with asyncio.timeout(MAX_CONNECT):
+                await upstream.connected()
+        except (CallError, TimeoutError):
+            reason = printable(upstream.error or "it is not connected yet", 1000)
+            text = f"{server.id} is not there: {reason}"
+            raise PageError(409, "not_there", text, "Restart it, or wait for it.") from None
+        async with self._pinning:
+            record = await in_thread(listed_record, upstream)
+            pins = await in_thread(read_pins, path)
+            await in_thread(write_pins, path, {**pins, server.id: record})
+        if (watch := self._hub.generation.pin_watch) is not None:
+            watch.look()
+        counts = ", ".join(f"{len(record.items.get(kind, {}))} {kind.name}" for kind in PARTS)
+        off = "; pins are off for it: set pins to warn or enforce" if pin_mode(config, server) == "off" else ""
+        return {"text": f"pinned {counts} of {server.id}{off}"}
+
+    def _server(self, body: Json) -> str:
+        return self._upstream(body).server.id
+
+    def _upstream(self, body: Json) -> Upstream:
+        id = body.get("server")
+        found = self._hub.upstreams.get(id) if isinstance(id, str) else None
+        if found is None:
+            raise not_found("such server")
+        return found
+
+    # --- callers -----------------------------------------------------------------------------------------------
+
+    async def _end_session(self, body: Json, asked: PageRequest) -> Json:
+        id, labels = body.get("client"), self._hub.labels
+        callers = {labels.caller(caller.handshake_key): caller for caller in self._dispatcher.callers}
+        caller = callers.get(id) if isinstance(id, str) else None
+        if caller is None:
+            text = "This client has no session that could end: it is gone, or each of its requests stands alone."
+            raise PageError(404, "not_found", text, "Take its token out of the configuration to keep it out.")
+        if caller.end is None:
+            text = "A client over stdio ends with its own program."
+            raise PageError(409, "stdio", text, "Quit the program that started the hub.")
+        caller.end()
+        return {"text": f"the session {id} has ended"}
+
+    async def _groups(self, body: Json, asked: PageRequest) -> Json:
+        states: Any = body.get("states")
+        known = [group.name for group in self._hub.config.groups]
+        if not isinstance(states, dict) or not states or not all(isinstance(on, bool) for on in states.values()):
+            text = "`states` has true or false for each group."
+            raise PageError(400, "invalid", text, "Mend the request.")
+        unknown = [name for name in states if name not in known]
+        if unknown:
+            text = f"There is no group {printable(unknown[0], 100)!r}; there are: {', '.join(known) or 'none'}."
+            raise PageError(404, "not_found", text, "Reload the page.")
+        groups = self._hub.groups
+        for active in (True, False):
+            names = [name for name, on in states.items() if on is active]
+            if names:
+                groups.update(names, active)
+        said = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in states.items())
+        return {"text": f"switched for all callers without a choice of their own: {said}"}
+
+
+_LOOK: Final = "The row of the server says how it is; `mcp-hub doctor` says what to mend."

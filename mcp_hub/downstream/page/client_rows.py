@@ -1,0 +1,137 @@
+"""What the live page shows of clients: those with a session, and those that are known by their calls alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from mcp_hub.downstream.page.endpoints import Json
+from mcp_hub.downstream.page.feed import Feed, iso, shown
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream import Caller
+    from mcp_hub.downstream.dispatcher import Dispatcher
+    from mcp_hub.downstream.page.feed import Entry
+    from mcp_hub.downstream.page.sessions import Viewer
+
+MAX_CLIENTS: Final = 1000
+ROWS_AT_ONCE: Final = 100
+"""Rows that are made before other tasks run."""
+CALLS_AT_ONCE: Final = 500
+MAX_CACHED: Final = 64
+"""Viewers whose clients are cached."""
+
+
+class SeenClient(msgspec.Struct):
+    """A client as its kept calls show it."""
+
+    name: str | None
+    principal: str
+    era: str | None
+    since: str | None
+    calls: int = 0
+
+
+Seen = dict[str, dict[str | None, SeenClient]]
+"""Label of the caller -> name of the client -> the client."""
+
+
+class ClientRows:
+    """Makes the rows of the clients."""
+
+    def __init__(self, dispatcher: Dispatcher, feed: Feed) -> None:
+        self._dispatcher = dispatcher
+        self._labels = dispatcher.hub.labels
+        self._feed = feed
+        self._seen: dict[str, tuple[int, Seen]] = {}
+        """(Principal, or `""` for admins) -> (number of the newest record, the clients of the records)."""
+        self._rows: WeakKeyDictionary[Caller, tuple[Any, Json]] = WeakKeyDictionary()
+        """Caller -> what its row was made of, and the row without its calls."""
+
+    async def rows(self, viewer: Viewer) -> list[Json]:
+        """Returns the rows that a viewer may see."""
+        seen = dict(await self._by_calls(viewer))
+        rows: list[Json] = []
+        for number, caller in enumerate(list(self._dispatcher.callers)):
+            if number % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if len(rows) < MAX_CLIENTS and (viewer.admin or caller.principal == viewer.principal):
+                row = self._of_caller(caller)
+                calls = sum(client.calls for client in seen.pop(row["id"], {}).values())
+                rows.append({**row, "calls": calls})
+        for label, clients in seen.items():
+            for client in clients.values():
+                # A session that has ended is no client any more.
+                if not label.startswith("session-") and len(rows) < MAX_CLIENTS:
+                    rows.append(shown(_of_calls(label, client), 500))
+        return rows
+
+    async def _by_calls(self, viewer: Viewer) -> Seen:
+        owner = "" if viewer.admin else viewer.principal
+        known = self._seen.get(owner)
+        if known is not None and known[0] == self._feed.newest:
+            return known[1]
+        newest = self._feed.newest
+        seen: Seen = {}
+        for number, entry in enumerate(self._feed.newest_first()):
+            if number % CALLS_AT_ONCE == CALLS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if entry.record.get("event") == "call" and (viewer.admin or entry.principal == viewer.principal):
+                _count(seen, entry)
+        while len(self._seen) >= MAX_CACHED:
+            del self._seen[next(iter(self._seen))]
+        self._seen[owner] = newest, seen
+        return seen
+
+    def _of_caller(self, caller: Caller) -> Json:
+        envelope = caller.envelope
+        known = self._rows.get(caller)
+        if known is None or known[0] is not envelope:
+            info = envelope.client_info or {}
+            row = {
+                "id": self._labels.caller(caller.handshake_key),
+                "name": _text(info.get("title")) or _text(info.get("name")),
+                "version": _text(info.get("version")),
+                "principal": str(caller.principal),
+                "transport": caller.transport,
+                "era": "handshake" if caller.protocol_version is not None else "modern",
+                "revision": caller.protocol_version,
+                "declared": envelope.capabilities or {},
+                "since": iso(caller.joined),
+            }
+            known = self._rows[caller] = envelope, shown(row, 500)
+        return known[1]
+
+
+def _count(seen: Seen, entry: Entry) -> None:
+    """Counts a call for its client. The newest call comes first, the oldest says since when."""
+    record = entry.record
+    name = record.get("client")
+    clients = seen.setdefault(str(record.get("caller")), {})
+    client = clients.get(name)
+    if client is None:
+        client = clients[name] = SeenClient(name, str(entry.principal), record.get("era"), None)
+    client.since = record.get("time")
+    client.calls += 1
+
+
+def _of_calls(label: str, client: SeenClient) -> Json:
+    return {
+        "id": f"{label}/{client.name}" if client.name else label,
+        "name": client.name,
+        "version": None,
+        "principal": client.principal,
+        "transport": "stdio" if label == "only" else "http",
+        "era": client.era,
+        "revision": None,
+        "declared": {},
+        "since": client.since,
+        "calls": client.calls,
+    }
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,264 @@
+"""The newest calls of a hub, kept while somebody watches: for the live page and for `mcp-hub logs`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mcp_hub.downstream.page.endpoints import Json
+from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from mcp_hub.policy.call_record import approximate_size
+from mcp_hub.security import principal_of
+from mcp_hub.text import printable
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.page.sessions import Viewer
+    from mcp_hub.hub import Engine
+    from mcp_hub.security import Principal
+
+MAX_CALLS: Final = 2000
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Approximate bytes of all kept records; of more, the oldest are dropped."""
+MAX_DURATIONS: Final = 512
+"""Durations kept for each server, of its newest calls."""
+MAX_SERVERS: Final = 2000
+MAX_TEXT: Final = 4000
+"""Characters of one text of a record that are shown."""
+UNWATCHED_FOR: Final = 300.0
+"""Seconds without a watcher after which nothing is kept any more."""
+
+
+_OF_RULES: Final = frozenset({"notes", "fallback", "attempts", "peer", "questions"})
+"""Members of a record that say what rules and other servers did."""
+_OF_UNKNOWN: Final = frozenset({"event", "time", "id", "caller", "client", "era", "method", "name", "verdict", "code"})
+"""Members of the record of a call under a name that does not exist."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One kept record. `number` counts all records that were kept; `principal`: whose call it is, None: nobody's."""
+
+    number: int
+    record: Json
+    principal: Principal | None
+    size: int
+
+    @property
+    def id(self) -> str:
+        """The id of the call in its record."""
+        found = self.record.get("id")
+        return found if isinstance(found, str) else f"event-{self.number}"
+
+    def seen_by(self, viewer: Viewer) -> Json | None:
+        """Returns the record as a viewer may see it; None if it may not.
+
+        An admin sees everything. Anybody else sees its own calls, and of them what it was answered: a name that a rule
+        hides is an unknown one, and what rules and other servers did is not shown.
+        """
+        if viewer.admin:
+            return self.record
+        if self.principal is None or self.principal != viewer.principal:
+            return None
+        own = {name: value for name, value in self.record.items() if name not in _OF_RULES}
+        if own.get("verdict") == "refused" and own.get("code") in (INVALID_PARAMS, RESOURCE_NOT_FOUND):
+            own = {name: value for name, value in own.items() if name in _OF_UNKNOWN}
+            own |= {"policy": None, "reason": "unknown"}
+        return own
+
+    def row(self, viewer: Viewer) -> Json | None:
+        """Returns the call as a row of the page, as a viewer may see it; None if it may not."""
+        one = self.seen_by(viewer)
+        if one is None:
+            return None
+        route = {"name": one.get("name"), "server": one.get("upstream"), "tool": one.get("tool")}
+        if one.get("event") == "refused":
+            route = {"name": one.get("cause"), "server": None, "tool": None}
+        return shown_object(
+            {
+                "id": self.id,
+                "time": one.get("time"),
+                "event": one.get("event"),
+                "method": one.get("method"),
+                **route,
+                "principal": str(self.principal) if self.principal is not None else None,
+                "caller": one.get("caller"),
+                "client": one.get("client"),
+                "verdict": one.get("verdict", "refused"),
+                "code": one.get("code"),
+                "policy": one.get("policy"),
+                "reason": one.get("reason") or one.get("error"),
+                "duration_ms": one.get("duration_ms"),
+            }
+        )
+
+
+class Feed:
+    """Keeps the newest records of a hub, bounded in number and bytes, and tells its followers of new ones."""
+
+    def __init__(self, hub: Engine, clock: Callable[[], float] = time.monotonic) -> None:
+        self._hub = hub
+        self._clock = clock
+        self._kept: deque[Entry] = deque()
+        self._by_id: dict[str, Entry] = {}
+        self._size = 0
+        self._next = 1
+        self._run = secrets.token_hex(4)
+        self._durations: dict[str, deque[float]] = {}
+        self._followers: set[asyncio.Event] = set()
+        self._watched = clock()
+        self._check: asyncio.TimerHandle | None = None
+        self.since: str | None = None
+        """When it began to keep records; None: it keeps none."""
+
+    # --- watching ----------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Keeps records from now on, until nobody has watched for `UNWATCHED_FOR` seconds."""
+        self._watched = self._clock()
+        if self.since is None:
+            self.since = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            tap, times = self._hub.tap, self._hub.times
+            tap.told = self.take
+            times.watch()
+            self._check = asyncio.get_running_loop().call_later(UNWATCHED_FOR, self._end_unwatched)
+
+    def _end_unwatched(self) -> None:
+        left = UNWATCHED_FOR - (self._clock() - self._watched)
+        if self._followers or left > 0:
+            self._check = asyncio.get_running_loop().call_later(max(left, 1.0), self._end_unwatched)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Keeps nothing any more."""
+        if self._check is not None:
+            self._check.cancel()
+            self._check = None
+        if self.since is None:
+            return
+        tap, times = self._hub.tap, self._hub.times
+        tap.told = self.since = None
+        times.unwatch()
+        self._kept.clear()
+        self._by_id.clear()
+        self._durations.clear()
+        self._size = 0
+
+    def follow(self) -> asyncio.Event:
+        """Returns an event that is set with each new record, until `unfollow`."""
+        self.watch()
+        news = asyncio.Event()
+        self._followers.add(news)
+        return news
+
+    def unfollow(self, news: asyncio.Event) -> None:
+        """Ends a `follow`."""
+        self._followers.discard(news)
+        self._watched = self._clock()
+
+    # --- records -----------------------------------------------------------------------------------------------
+
+    def take(self, record: Json, caller: Hashable | None) -> None:
+        """Keeps one record. `caller` is the key of whose call it is."""
+        is_of_nobody = record.get("event") == "refused"
+        entry = Entry(
+            self._next, record, None if is_of_nobody else principal_of(caller), approximate_size(record) + 200
+        )
+        self._next += 1
+        self._kept.append(entry)
+        self._by_id[entry.id] = entry
+        self._size += entry.size
+        while len(self._kept) > MAX_CALLS or (self._size > MAX_BYTES and len(self._kept) > 1):
+            oldest = self._kept.popleft()
+            self._size -= oldest.size
+            if self._by_id.get(oldest.id) is oldest:
+                del self._by_id[oldest.id]
+        server, duration = record.get("upstream"), record.get("duration_ms")
+        if isinstance(server, str) and isinstance(duration, float | int):
+            durations = self._durations.get(server)
+            if durations is None and len(self._durations) < MAX_SERVERS:
+                durations = self._durations[server] = deque(maxlen=MAX_DURATIONS)
+            if durations is not None:
+                durations.append(float(duration))
+        for news in self._followers:
+            news.set()
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest record; 0 if there was none."""
+        return self._next - 1
+
+    def event_id(self, number: int) -> str:
+        """Returns the id of the event that ends with this record. It is of this run of the hub."""
+        return f"{self._run}-{number}"
+
+    def number_of(self, event_id: str) -> int | None:
+        """Returns the number in an event's id; None if it is not of this run."""
+        run, _, number = event_id.partition("-")
+        if run != self._run or not number.isascii() or not number.isdigit() or len(number) > 15:
+            return None
+        return min(int(number), self.newest)
+
+    def after(self, number: int) -> tuple[int, list[Entry]]:
+        """Returns how many records after `number` are not kept any more, and those that are, oldest first."""
+        oldest = self._kept[0].number if self._kept else self._next
+        first = max(number + 1, oldest)
+        return first - (number + 1), list(islice(self._kept, first - oldest, None))
+
+    def newest_first(self, before: str | None = None) -> Iterator[Entry]:
+        """Iterates over what is kept, the newest first; with `before`, what is older than that call."""
+        limit = self._by_id.get(before) if before is not None else None
+        if before is not None and limit is None:
+            return
+        for entry in reversed(tuple(self._kept)):
+            if limit is None or entry.number < limit.number:
+                yield entry
+
+    def find(self, id: str) -> Entry | None:
+        """Returns the record of a call; None if it is not kept."""
+        return self._by_id.get(id)
+
+    def percentiles(self, server: str) -> tuple[float, float] | None:
+        """Returns the median and the 95th percentile of a server's newest calls in milliseconds; None without any."""
+        durations = sorted(self._durations.get(server, ()))
+        if not durations:
+            return None
+        last = len(durations) - 1
+        return durations[round(last * 0.5)], durations[round(last * 0.95)]
+
+
+def iso(seconds: float) -> str:
+    """Returns a time in seconds since 1970 as text."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def shown_object(value: Json, limit: int = MAX_TEXT) -> Json:
+    """Returns an object as `shown` makes it."""
+    return {name: shown(item, limit) for name, item in value.items()}
+
+
+def shown(value: Any, limit: int = MAX_TEXT, depth: int = 30) -> Any:
+    """Returns JSON with every text safe to show: hidden characters as escapes, long texts cut with their length."""
+    if isinstance(value, str):
+        if len(value) <= limit:
+            return value if value.isprintable() else _lines(value, limit)
+        return f"{_lines(value[:limit], limit)}… ({len(value):,} characters)"
+    if isinstance(value, dict):
+        if not depth:
+            return "…"
+        return {shown(str(name), 200): shown(item, limit, depth - 1) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [shown(item, limit, depth - 1) for item in value] if depth else "…"
+    return value
+
+
+def _lines(text: str, limit: int) -> str:
+    """Returns a text with its line ends, and all other hidden characters as escapes."""
+    return "\n".join(printable(line, limit) for line in text.split("\n"))

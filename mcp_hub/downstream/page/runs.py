@@ -1,0 +1,297 @@
+"""Tools that are run from the page: ordinary calls of a client of its own, whose questions the page answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mcp_hub.downstream import Caller, Respondent
+from mcp_hub.downstream.page.endpoints import NO_STORE, Endpoint, Json, PageError, PageRequest, not_found
+from mcp_hub.downstream.page.safe_json import bounded
+from mcp_hub.downstream.page.static_files import CONFINED
+from mcp_hub.observability.stalls import in_thread
+from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.frames import Message, encode
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.questions import SERVER_KEY
+from mcp_hub.protocol.server_requests import ELICITATION
+from mcp_hub.security import Principal
+from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.dispatcher import Dispatcher
+    from mcp_hub.downstream.page.sessions import PageSession
+    from mcp_hub.downstream.page.tools import ToolsPart
+
+CLIENT: Final = {"name": "mcp-hub page", "version": VERSION}
+"""What servers and records are told of the page as a client."""
+CAPABILITIES: Final[Json] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
+MAX_RUNS: Final = 8
+"""Runs of one session at the same time."""
+HEARTBEAT: Final = 15.0
+"""Seconds after which a silent stream gets a comment, and its session is verified again."""
+PAUSE: Final = 0.1
+"""Seconds between two events of progress; of what comes meanwhile the last counts."""
+MAX_ANSWER: Final = 1024 * 1024
+"""Bytes of the answer to a question."""
+ACTIONS: Final = ("accept", "decline", "cancel")
+SAMPLING_SCHEMA: Final[Json] = {
+    "type": "object",
+    "properties": {"text": {"type": "string", "title": "Answer in place of a model"}},
+    "required": ["text"],
+}
+"""How a person answers what a server asks a model."""
+DECLINED: Final = {"code": -1, "message": "User rejected sampling request"}
+
+
+class Question(msgspec.Struct, eq=False):
+    """A question of a server that waits for its answer in the page."""
+
+    id: str
+    """What the page calls it: nobody can guess it."""
+    run: Run
+    request: Message
+    answered: bool = False
+
+    @property
+    def event(self) -> Json:
+        """What the page is told of it."""
+        given = self.request.get("params")
+        params: Json = given if isinstance(given, dict) else {}
+        meta = params.get("_meta")
+        server = meta.get(SERVER_KEY) if isinstance(meta, dict) else None
+        if self.request["method"] != ELICITATION:
+            shown = {key: params[key] for key in ("systemPrompt", "messages") if key in params}
+            text = f"{server} asks a model: {encode(shown).decode()}"
+            return {"id": self.id, "server": server, "mode": "form", "message": text, "schema": SAMPLING_SCHEMA}
+        facts = {"id": self.id, "server": server, "message": params.get("message", "")}
+        if params.get("mode") == "url":
+            return {**facts, "mode": "url", "url": params.get("url")}
+        return {**facts, "mode": "form", "schema": params.get("requestedSchema", {})}
+
+    def give(self, action: str, content: Any) -> None:
+        """Answers the question."""
+        self.answered = True
+        caller = self.run.caller
+        caller.answered(self._answer(action, content))
+
+    def _answer(self, action: str, content: Any) -> Message:
+        head: Message = {"jsonrpc": "2.0", "id": self.request["id"]}
+        if self.request["method"] == ELICITATION:
+            form = action == "accept" and isinstance(content, dict)
+            return {**head, "result": {"action": action, **({"content": content} if form else {})}}
+        if action != "accept":
+            return {**head, "error": DECLINED}
+        text = str(content.get("text", "")) if isinstance(content, dict) else ""
+        said = {"role": "assistant", "content": {"type": "text", "text": text}}
+        return {**head, "result": {**said, "model": "a person", "stopReason": "endTurn"}}
+
+
+class RunsPart:
+    """`POST /run` and `POST /answer`. A run is an ordinary call: the same rules, records, limits and deadlines.
+
+    It ends with the request that it is the answer to, and with the session of its page.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, tools: ToolsPart) -> None:
+        self._dispatcher = dispatcher
+        self._tools = tools
+        self._callers: dict[tuple[PageSession, Principal, str | None], Caller] = {}
+        self._running: dict[PageSession, int] = {}
+        self._questions: dict[str, Question] = {}
+        self._last = 0
+
+    def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
+        """Returns both endpoints."""
+        return {("POST", "/run"): self.run, ("POST", "/answer"): self.answer}
+
+    async def run(self, asked: PageRequest) -> None:
+        """Runs a tool and streams what comes of it. Raises PageError, ClientGone."""
+        session, hub = asked.session, self._dispatcher.hub
+        body = await asked.body(hub.config.listen.max_body)
+        tool, arguments, name = body.get("tool"), body.get("arguments", {}), body.get("as")
+        if not isinstance(tool, str) or not isinstance(arguments, dict) or not isinstance(name, str | None):
+            text = "A run needs `tool`, a text, and `arguments`, an object."
+            raise PageError(400, "invalid", text, "Mend the request.")
+        principal = self._tools.seen_as(session.viewer, name) if name else session.viewer.principal
+        if hub.waits:
+            raise PageError(
+                409, "waiting", "The hub has not been greeted by its client yet.", "Start the client first."
+            )
+        if self._running.get(session, 0) >= MAX_RUNS:
+            text = f"{MAX_RUNS} tools are running already in this page."
+            raise PageError(429, "runs", text, "Wait for one of them, or cancel it.")
+        caller = self._caller(session, principal)
+        if principal != session.viewer.principal:  # the record of the call names the principal alone
+            facts = {"client": CLIENT["name"], "name": "run_as", "target": str(principal), "verdict": "ok"}
+            rules = hub.rules
+            rules.trace.acted(session.viewer.principal, facts)
+        self._last += 1
+        params = {"name": tool, "arguments": arguments, "_meta": {eras.PROGRESS_TOKEN: self._last}}
+        request: Message = {"jsonrpc": "2.0", "id": self._last, "method": TOOLS.act_method, "params": params}
+        run = Run(self, caller, session)
+        self._running[session] = self._running.get(session, 0) + 1
+        session.streams += 1
+        asked.reply.charge_to(self._dispatcher.backlog.of(caller))
+        try:
+            await run.stream(asked, self._dispatcher, request)
+        finally:
+            session.streams -= 1
+            self._running[session] -= 1
+            for question in [one for one in self._questions.values() if one.run is run]:
+                del self._questions[question.id]
+            if session.ended:
+                self._forget(session)
+
+    async def answer(self, asked: PageRequest) -> Json:
+        """Answers a question of a run of the same session. Raises PageError; the first answer counts."""
+        body = await asked.body(MAX_ANSWER)
+        action, id, content = body.get("action"), body.get("id"), body.get("content")
+        question = self._questions.get(id) if isinstance(id, str) else None
+        if question is None or question.run.session is not asked.session:
+            raise not_found("such question, or it is not open any more")
+        if action not in ACTIONS or not isinstance(content, dict | None):
+            text = f"`action` is one of {', '.join(ACTIONS)}, and `content` an object."
+            raise PageError(400, "invalid", text, "Mend the request.")
+        if question.answered:
+            raise PageError(409, "answered", "This question was answered already.", "Wait for the result.")
+        question.give(str(action), content)
+        return {"done": True}
+
+    def put(self, run: Run, request: Message) -> Question:
+        """Opens a question."""
+        question = Question(secrets.token_urlsafe(16), run, request)
+        self._questions[question.id] = question
+        return question
+
+    def _caller(self, session: PageSession, principal: Principal) -> Caller:
+        """Returns the client that a session is to the hub: the same one for all its runs as one principal."""
+        key = (session, principal, principal.profile)
+        caller = self._callers.get(key)
+        if caller is None:
+            if not any(known is session for known, *_ in self._callers):
+                session.on_end.append(lambda: self._forget(session))
+            caller = self._callers[key] = Caller(principal, _unreachable)
+            caller.declare(eras.LATEST_HANDSHAKE, CAPABILITIES, CLIENT)
+            clients = self._dispatcher.hub.clients
+            clients.introduce(caller, Respondent(caller), "handshake")
+        return caller
+
+    def _forget(self, session: PageSession) -> None:
+        """Drops what a session has run: its clients are gone."""
+        for key in [key for key in self._callers if key[0] is session]:
+            self._dispatcher.leave(self._callers.pop(key))
+        if not self._running.get(session):
+            self._running.pop(session, None)
+
+
+class Run:
+    """One tool that runs, and the stream to its page."""
+
+    def __init__(self, part: RunsPart, caller: Caller, session: PageSession) -> None:
+        self._part = part
+        self.caller = caller
+        self.session = session
+        self._news = asyncio.Event()
+        self._progress: Json | None = None
+        """The newest progress that was not written yet."""
+        self._asked: list[Question] = []
+        """Questions that were not written yet."""
+
+    async def stream(self, asked: PageRequest, dispatcher: Dispatcher, request: Message) -> None:
+        """Makes the call and writes its events until it has ended. The call is cancelled when the page goes."""
+        reply, session = asked.reply, self.session
+        call = asyncio.get_running_loop().create_task(dispatcher.answer(self.caller, request, self._take, "handshake"))
+        call.add_done_callback(lambda _: self._news.set())
+        session.on_end.append(self._news.set)
+        asked.request.watch(self._news.set)
+        try:
+            await reply.start([*CONFINED, *NO_STORE])
+            while not call.done() and not session.ended and not asked.request.disconnected:
+                if not await _wait(self._news, HEARTBEAT):
+                    await reply.write(b": alive\n\n")
+                    if not await asked.still_valid():
+                        break
+                self._news.clear()
+                data = self._waiting()
+                if data:
+                    await reply.write(data)
+                    await asyncio.wait({call}, timeout=PAUSE)
+            if not asked.request.disconnected:
+                last = await self._last_event(call, request) if call.done() else _ENDED
+                await reply.write(self._waiting() + last)
+                await reply.end()
+        finally:
+            asked.request.unwatch()
+            if self._news.set in session.on_end:
+                session.on_end.remove(self._news.set)
+            self.caller.cancel(request["id"])
+            await asyncio.wait({call})
+
+    def _waiting(self) -> bytes:
+        """Returns the events that wait to be written."""
+        progress, self._progress = self._progress, None
+        asked, self._asked = self._asked, []
+        data = [_event("progress", progress)] if progress is not None else []
+        return b"".join([*data, *(_event("question", bounded(one.event)) for one in asked)])
+
+    def _take(self, message: Message) -> None:
+        """Takes what the call sends to its client."""
+        params, method = message.get("params"), message.get("method")
+        if method == eras.PROGRESS and isinstance(params, dict):
+            told = {key: params.get(key) for key in ("progress", "total", "message")}
+            self._progress = bounded(told)
+        elif "id" in message:
+            self._asked.append(self._part.put(self, message))
+        else:
+            return
+        self._news.set()
+
+    @staticmethod
+    async def _last_event(call: asyncio.Task[Message], request: Message) -> bytes:
+        if call.cancelled():
+            return _ENDED
+        answer = call.result()
+        if "result" in answer:
+            return _event("result", await in_thread(bounded, answer["result"]))
+        error = answer.get("error")
+        known: Json = error if isinstance(error, dict) else {}
+        data = known.get("data")
+        code = data.get("code") if isinstance(data, dict) else None
+        facts = {"code": str(code or known.get("code")), "message": str(known.get("message")), "cure": _cure(known)}
+        return _event("error", bounded(facts))
+
+
+_UNKNOWN: Final = "Reload the list of tools: it may have changed, or this principal may not see the tool."
+_OTHERS: Final = "Open the call in the list of calls: it says what every rule did."
+
+
+def _cure(error: Json) -> str:
+    unknown = str(error.get("message")).startswith("Unknown tool")
+    return _UNKNOWN if unknown else _OTHERS
+
+
+def _event(name: str, value: Any) -> bytes:
+    return f"event: {name}\n".encode() + b"data: " + encode(value) + b"\n\n"
+
+
+_ENDED: Final = _event(
+    "error", {"code": "cancelled", "message": "The run was cancelled.", "cure": "Run it again if it is still needed."}
+)
+
+
+async def _wait(news: asyncio.Event, seconds: float) -> bool:
+    """Returns whether there were news within so many seconds."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await news.wait()
+    return news.is_set()
+
+
+def _unreachable(message: Message) -> None:
+    """Drops a message: the page cannot be reached outside of its runs."""

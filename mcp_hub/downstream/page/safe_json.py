@@ -1,0 +1,66 @@
+"""JSON of upstreams cut to what a page can show: long texts and long lists say how long they were."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+MAX_TEXT: Final = 100_000
+"""Characters of one text."""
+MAX_DATA: Final = 8 * 1024 * 1024
+"""Characters of the base64 data of one image or sound; of longer data nothing is shown."""
+_DATA: Final = ("data", "blob")
+MAX_MEMBERS: Final = 5_000
+"""Members of one list or object."""
+MAX_DEPTH: Final = 60
+
+
+class _Budget:
+    left = 16 * 1024 * 1024
+    """Characters of all texts together."""
+
+
+def bounded(value: Any) -> Any:
+    """Returns JSON with its long texts, lists and objects cut. Where something is cut, its length is said there.
+
+    A block with `data` that is cut has the member `cut` with the number of characters that it had.
+    """
+    return _bounded(value, _Budget(), MAX_DEPTH)
+
+
+def _bounded(value: Any, budget: _Budget, depth: int) -> Any:
+    if isinstance(value, str):
+        return _text(value, budget)
+    if isinstance(value, dict):
+        return _object(value, budget, depth - 1) if depth else "…"
+    if isinstance(value, list):
+        if not depth:
+            return "…"
+        shown = [_bounded(member, budget, depth - 1) for member in value[:MAX_MEMBERS]]
+        return shown if len(value) <= MAX_MEMBERS else [*shown, f"… ({len(value):,} members)"]
+    return value
+
+
+def _object(value: dict[str, Any], budget: _Budget, depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, member in list(value.items())[:MAX_MEMBERS]:
+        if name in _DATA and isinstance(member, str) and isinstance(value.get("mimeType"), str):
+            found |= _data(name, member, budget)
+        else:
+            found[_text(str(name), budget)] = _bounded(member, budget, depth)
+    if len(value) > MAX_MEMBERS:
+        found["…"] = f"{len(value):,} members"
+    return found
+
+
+def _data(name: str, data: str, budget: _Budget) -> dict[str, Any]:
+    """Returns the base64 data of a block whole or not at all, as a part of it shows nothing."""
+    if len(data) > min(MAX_DATA, budget.left):
+        return {name: "", "cut": len(data)}
+    budget.left -= len(data)
+    return {name: data}
+
+
+def _text(text: str, budget: _Budget) -> str:
+    most = max(0, min(MAX_TEXT, budget.left))
+    budget.left -= min(len(text), most)
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"

@@ -1,0 +1,234 @@
+"""What the live page shows of servers: rows, as one viewer may see them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mcp_hub.catalog import Catalog
+from mcp_hub.codes import code_of
+from mcp_hub.downstream.page.endpoints import Json
+from mcp_hub.downstream.page.feed import Feed, iso, shown_object
+from mcp_hub.observability.call_metrics import OK, DurationHistogram
+from mcp_hub.observability.stalls import in_thread
+from mcp_hub.policy.screen import what_is
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.text import printable
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.dispatcher import Dispatcher
+    from mcp_hub.downstream.page.sessions import Viewer
+    from mcp_hub.upstream import Upstream
+
+MAX_LINES: Final = 20
+"""Last lines of a server's stderr that are shown."""
+MAX_FINDINGS: Final = 100
+"""Findings about one server that are shown."""
+FINDINGS_AGE: Final = 30.0
+"""Seconds until the findings of the screen are collected again although no list has changed."""
+MAX_CACHED: Final = 64
+"""Viewers whose counts are cached."""
+MAX_ROWS: Final = 4000
+"""Rows of servers that are cached, for all viewers."""
+AT_ONCE: Final = 20
+"""Rows that are made before other tasks run."""
+
+
+class ServerCost(msgspec.Struct):
+    """How many tools of a server a caller sees, and what their definitions cost in tokens."""
+
+    tools: int = 0
+    tokens: int = 0
+
+
+class ServerRows:
+    """Makes the rows of the servers. What takes long is done in threads, and cached by catalog."""
+
+    def __init__(self, dispatcher: Dispatcher, feed: Feed, cure: Callable[[str], str | None]) -> None:
+        self._hub = dispatcher.hub
+        self._feed = feed
+        self._cure = cure
+        self._costs: dict[int, tuple[Catalog, dict[str, ServerCost]]] = {}
+        """By the identity of the catalog, which is kept so that the identity stays its own."""
+        self._flags: dict[str, list[tuple[str, str]]] = {}
+        """Server -> (exposed name or `""`, finding)."""
+        self._counted: dict[str, tuple[int, Counter[str], Counter[str]]] = {}
+        """Principal -> (number of the newest record, calls and errors by server)."""
+        self._rows: dict[tuple[str, str], tuple[tuple[Any, ...], Json]] = {}
+        """(Principal, or `""` for admins; server) -> what the row was made of, and the row."""
+        self._flags_of: tuple[Catalog | None, float] = None, 0.0
+
+    def catalog_of(self, viewer: Viewer) -> Catalog:
+        """Returns what a viewer may see."""
+        return self._hub.catalogs.of(None if viewer.admin else viewer.principal)
+
+    def sees(self, viewer: Viewer, server: str | None) -> bool:
+        """Returns whether a viewer may know of a server."""
+        return viewer.admin or (server in self.catalog_of(viewer).upstreams and server in self._hub.upstreams)
+
+    async def rows(self, viewer: Viewer) -> list[Json]:
+        """Returns the rows of all servers that a viewer sees, in the order of the configuration."""
+        catalog = self.catalog_of(viewer)
+        costs = await self._costs_of(catalog)
+        flags = await self._findings()
+        counts = self._counts(viewer)
+        found = []
+        for number, (id, upstream) in enumerate(list(self._hub.upstreams.items())):
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if self.sees(viewer, id):
+                cost = costs.get(id, ServerCost())
+                seen = [text for name, text in flags.get(id, []) if viewer.admin or catalog.entry(TOOLS, name)]
+                found.append(self._cached_row(upstream, viewer, cost, seen, (counts[0][id], counts[1][id])))
+        return found
+
+    def _cached_row(
+        self, upstream: Upstream, viewer: Viewer, cost: ServerCost, flags: list[str], counts: tuple[int, int]
+    ) -> Json:
+        """Returns the row of a server; it is made anew only if something in it has changed."""
+        id, session = upstream.server.id, upstream.session
+        now = (
+            *(upstream, upstream.state, upstream.error, upstream.starts, upstream.wants_sign_in, upstream.calls.count),
+            *(session, session.last_words if session is not None else (), flags, counts, cost.tools, cost.tokens),
+            self._hub.rules.breaker_state(id),
+        )
+        owner = "" if viewer.admin else viewer.principal
+        known = self._rows.get((owner, id))
+        if known is None or known[0] != now:
+            while len(self._rows) >= MAX_ROWS:
+                del self._rows[next(iter(self._rows))]
+            known = self._rows[owner, id] = now, self._row(upstream, viewer, cost, flags, counts)
+        return known[1]
+
+    def _counts(self, viewer: Viewer) -> tuple[Counter[str], Counter[str]]:
+        """Returns the calls and the failed calls by server: all of them for an admin, else the viewer's own."""
+        calls: Counter[str] = Counter()
+        errors: Counter[str] = Counter()
+        if viewer.admin:
+            for series, count in list(self._hub.metrics.calls.items()):
+                calls[series.server] += count
+                errors[series.server] += count if series.code != OK else 0
+            return calls, errors
+        known = self._counted.get(viewer.principal)
+        if known is not None and known[0] == self._feed.newest:
+            return known[1], known[2]
+        for entry in self._feed.newest_first():
+            server = entry.record.get("upstream")
+            if entry.principal == viewer.principal and isinstance(server, str):
+                calls[server] += 1
+                errors[server] += entry.record.get("verdict") != "ok"
+        while len(self._counted) >= MAX_CACHED:
+            del self._counted[next(iter(self._counted))]
+        self._counted[viewer.principal] = self._feed.newest, calls, errors
+        return calls, errors
+
+    def _row(
+        self,
+        upstream: Upstream,
+        viewer: Viewer,
+        cost: ServerCost,
+        flags: list[str],
+        counts: tuple[int, int],
+    ) -> Json:
+        server, session, agreement = upstream.server, upstream.session, upstream.agreement
+        code = code_of(upstream.error)
+        median, slow = self._percentiles(server.id) if viewer.admin else (None, None)
+        review = self._hub.rules.pins
+        pins = [f"{kind} {name}: {text}" for kind, name, text in review.problems(server.id)]
+        return shown_object(
+            {
+                "server": server.id,
+                "state": str(upstream.state),
+                "transport": upstream.transport,
+                "tools": cost.tools,
+                "tokens": cost.tokens,
+                "calls": counts[0],
+                "errors": counts[1],
+                "p50_ms": median,
+                "p95_ms": slow,
+                "restarts": max(0, upstream.starts - 1) if viewer.admin else None,
+                "problem": printable(upstream.error, 2000) if upstream.error is not None else None,
+                "code": code,
+                "cure": self._cure(code) if code is not None else None,
+                "stderr": list(upstream.last_words[-MAX_LINES:]) if viewer.admin else [],
+                "flagged": flags[:MAX_FINDINGS],
+                "pins": pins[:MAX_FINDINGS] if viewer.admin else [],
+                "incomplete": [printable(text) for text in upstream.incomplete][:MAX_FINDINGS] if viewer.admin else [],
+                "breaker": str(self._hub.rules.breaker_state(server.id)),
+                "sign_in": upstream.wants_sign_in,
+                "disabled": upstream.state is UpstreamState.DISABLED,
+                "pid": session.pid if session is not None and viewer.admin else None,
+                "era": agreement.era if agreement is not None and upstream.state in CONNECTED_STATES else None,
+                "revision": agreement.version if agreement is not None and upstream.state in CONNECTED_STATES else None,
+                "running": upstream.calls.count if viewer.admin else None,
+                "since": iso(time.time() - (time.monotonic() - upstream.since)),
+            }
+        )
+
+    def _percentiles(self, server: str) -> tuple[float | None, float | None]:
+        """Returns the median and the 95th percentile of a server's newest calls, else of all since the start."""
+        newest = self._feed.percentiles(server)
+        if newest is not None:
+            return newest
+        known = self._hub.metrics.durations.get((server, TOOLS.act_method))
+        return (_quantile(known, 0.5), _quantile(known, 0.95)) if known is not None else (None, None)
+
+    async def _costs_of(self, catalog: Catalog) -> dict[str, ServerCost]:
+        known = self._costs.get(id(catalog))
+        if known is None:
+            costs = await in_thread(_costs, catalog)
+            while len(self._costs) >= 8:
+                del self._costs[next(iter(self._costs))]
+            known = self._costs[id(catalog)] = catalog, costs
+        return known[1]
+
+    async def _findings(self) -> dict[str, list[tuple[str, str]]]:
+        """Returns what the screen has found so far, by server."""
+        catalog, (before, looked) = self._hub.catalog, self._flags_of
+        now = time.monotonic()
+        if catalog is not before or now - looked > FINDINGS_AGE:
+            self._flags_of = catalog, now
+            self._flags = await in_thread(self._flags_now, catalog)
+        return self._flags
+
+    def _flags_now(self, catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
+        found: dict[str, list[tuple[str, str]]] = {}
+        screen = self._hub.rules.screen
+        for _ in range(3):
+            try:
+                for id, route, flag in screen.flags():
+                    of_server = found.setdefault(id, [])
+                    if len(of_server) < MAX_FINDINGS:
+                        text = f"{route.kind.unknown} {route.name[:200]}: {what_is(flag)}"
+                        of_server.append((catalog.exposed(route) or "", printable(text, 600)))
+                return found
+            except RuntimeError:  # the lists have changed meanwhile
+                found = {}
+        return found
+
+
+def _costs(catalog: Catalog) -> dict[str, ServerCost]:
+    found: dict[str, ServerCost] = {}
+    for entry in catalog.listed(TOOLS):
+        cost = found.setdefault(entry.route.upstream, ServerCost())
+        cost.tools += 1
+        cost.tokens += entry.tokens
+    return found
+
+
+def _quantile(durations: DurationHistogram, share: float) -> float | None:
+    """Estimates a quantile from the buckets of a histogram, in milliseconds."""
+    wanted, before, start = durations.count * share, 0, 0.0
+    for end, total in durations.cumulative():
+        if total >= wanted and total > before:
+            if end == float("inf"):
+                return round(start * 1000, 1)
+            return round((start + (end - start) * (wanted - before) / (total - before)) * 1000, 1)
+        before, start = total, end
+    return None

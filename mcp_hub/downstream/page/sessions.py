@@ -1,0 +1,171 @@
+"""Who may see the live page: one-time links, and the sessions that they or a caller's token begin."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.security import ANONYMOUS, Principal
+
+SECRET_BYTES: Final = 16
+"""Random bytes of a link's secret."""
+LINK_SECONDS: Final = 60.0
+"""Seconds in which a link can be used."""
+MAX_LINKS: Final = 16
+"""Links that wait to be used; of more, the oldest ends."""
+MAX_SESSIONS: Final = 256
+"""Sessions of the page; of more, one of a network ends, the one that was not used for longest."""
+MAX_OF_ONE: Final = 16
+"""Sessions of one principal, or of the person at the machine; of more, the one that was not used for longest ends."""
+IDLE_SECONDS: Final = 8 * 3600.0
+"""Seconds without a request after which a session ends."""
+COOKIE: Final = "mcp_hub_page_"
+"""The beginning of a cookie's name; cookies know no ports, so each session has a cookie of its own name."""
+_COOKIE: Final = re.compile(rf"(?:^|;)[ \t]*({COOKIE}[0-9a-f]{{8}})=([A-Za-z0-9_-]{{1,64}})[ \t]*(?=;|$)")
+
+
+class Viewer(msgspec.Struct, frozen=True):
+    """Who looks at the page. An admin sees everything, anybody else what the profile of `principal` shows."""
+
+    principal: Principal
+    label: str
+    admin: bool
+    network: bool
+    """Whether it came in by a token, and not by a link of this machine."""
+    token: str | None = None
+    """The bearer token that it came in by, which is verified again with each request."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the page is told of its viewer."""
+        return {"principal": str(self.principal), "label": self.label, "admin": self.admin, "network": self.network}
+
+
+AT_THE_MACHINE: Final = Viewer(ANONYMOUS, "you, at this machine", admin=True, network=False)
+"""Who has a one-time link: it is printed for the user of the hub alone."""
+
+
+class OneTimeLinks:
+    """The secrets of links that were printed and not used yet. Only their hashes are kept."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[bytes, float] = {}
+
+    def issue(self) -> str:
+        """Returns a new secret."""
+        while len(self._until) >= MAX_LINKS:
+            del self._until[next(iter(self._until))]
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        self._until[_hash(secret)] = self._clock() + LINK_SECONDS
+        return secret
+
+    def redeem(self, secret: str) -> bool:
+        """Returns whether a secret may be used now. It is used up then."""
+        until = self._until.pop(_hash(secret), None)
+        return until is not None and self._clock() <= until
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a link can still be used."""
+        return any(self._clock() <= until for until in self._until.values())
+
+
+class PageSession:
+    """One open page: a cookie, which other programs of the machine may see, and a token, which only the page has."""
+
+    def __init__(self, viewer: Viewer, now: float) -> None:
+        self.viewer = viewer
+        self.token = secrets.token_urlsafe(32)
+        self.cookie_name = COOKIE + secrets.token_hex(4)
+        self.cookie = secrets.token_urlsafe(32)
+        self.used = now
+        """When its last request came."""
+        self.streams = 0
+        """Its event streams and runs that are open."""
+        self.on_end: list[Callable[[], object]] = []
+        """Called once when the session ends."""
+        self.ended = False
+
+    def end(self) -> None:
+        """Ends the session. Idempotent."""
+        self.ended = True
+        waiting, self.on_end = self.on_end, []
+        for ended in waiting:
+            ended()
+
+
+class PageSessions:
+    """The sessions of the page, at most `MAX_SESSIONS`, and `MAX_OF_ONE` of each viewer."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._by_token: dict[bytes, PageSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_token)
+
+    def __iter__(self) -> Iterator[PageSession]:
+        return iter(tuple(self._by_token.values()))
+
+    def begin(self, viewer: Viewer) -> PageSession:
+        """Returns a new session."""
+        self._end_idle()
+        who = viewer.principal, viewer.network
+        own = [one for one in self._by_token.values() if (one.viewer.principal, one.viewer.network) == who]
+        if len(own) >= MAX_OF_ONE or len(self._by_token) >= MAX_SESSIONS:
+            some = own if len(own) >= MAX_OF_ONE else self._by_token.values()
+            self.end(min(some, key=lambda one: (not one.viewer.network, one.streams > 0, one.used)))
+        session = PageSession(viewer, self._clock())
+        self._by_token[_hash(session.token)] = session
+        return session
+
+    def find(self, token: str, cookies: Iterable[str]) -> PageSession | None:
+        """Returns the session of a token, if one of the Cookie headers has the cookie that goes with it."""
+        session = self._by_token.get(_hash(token))
+        if session is None:
+            return None
+        given = [value for line in cookies for name, value in _COOKIE.findall(line) if name == session.cookie_name]
+        if len(given) != 1 or not hmac.compare_digest(given[0], session.cookie):
+            return None
+        if not session.streams and self._clock() - session.used > IDLE_SECONDS:
+            self.end(session)
+            return None
+        session.used = self._clock()
+        return session
+
+    def touch(self, session: PageSession) -> None:
+        """Takes note that a session was used until now."""
+        session.used = self._clock()
+
+    def end(self, session: PageSession) -> None:
+        """Ends a session, and what is open for it."""
+        self._by_token.pop(_hash(session.token), None)
+        session.end()
+
+    def end_all(self) -> None:
+        """Ends every session."""
+        for session in list(self._by_token.values()):
+            self.end(session)
+
+    def unused_for(self) -> float:
+        """Returns for how many seconds no session was used; 0 while a stream is open, infinity without a session."""
+        if any(session.streams for session in self._by_token.values()):
+            return 0.0
+        return min((self._clock() - session.used for session in self._by_token.values()), default=float("inf"))
+
+    def _end_idle(self) -> None:
+        for session in list(self._by_token.values()):
+            if not session.streams and self._clock() - session.used > IDLE_SECONDS:
+                self.end(session)
+
+
+def _hash(secret: str) -> bytes:
+    return sha256(secret.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,118 @@
+"""The state of a hub as the live page shows it at once, and its calls, page by page."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
+from mcp_hub.downstream.page.feed import iso, shown
+from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.page.client_rows import ClientRows
+    from mcp_hub.downstream.page.config_view import ConfigView
+    from mcp_hub.downstream.page.feed import Feed
+    from mcp_hub.downstream.page.server_rows import ServerRows
+    from mcp_hub.hub import Engine
+    from mcp_hub.hub.hub_status import Status
+
+MAX_PAGE: Final = 500
+"""Calls in one answer."""
+LOOKED_AT_ONCE: Final = 100
+"""Calls that are compared with a filter before other tasks run."""
+
+
+class StatePart:
+    """`GET /state`: everything but the tools."""
+
+    def __init__(
+        self, hub: Engine, status: Status, feed: Feed, servers: ServerRows, clients: ClientRows, view: ConfigView
+    ) -> None:
+        self._hub = hub
+        self._status = status
+        self._feed = feed
+        self._servers = servers
+        self._clients = clients
+        self._view = view
+
+    def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
+        """Returns the one endpoint."""
+        return {("GET", "/state"): self.state}
+
+    async def state(self, asked: PageRequest) -> Json:
+        """Returns the state as the viewer of a session may see it."""
+        viewer, hub = asked.session.viewer, self._hub
+        self._feed.watch()
+        rows = await self._servers.rows(viewer)
+        config = hub.config
+        return {
+            "version": VERSION,
+            "pid": os.getpid() if viewer.admin else None,
+            "began": iso(self._status.began_at),
+            "generation": hub.generation.number,
+            "config": shown(str(config.path)) if config.path is not None and viewer.admin else None,
+            "serving": [shown(one) for one in self._status.serving] if viewer.admin else [],
+            "who": viewer.facts,
+            "servers": rows,
+            "clients": await self._clients.rows(viewer),
+            **await self._view.show(viewer),
+            "watched_since": self._feed.since,
+            "last_event_id": self._feed.event_id(self._feed.newest),
+            "totals": {name: sum(row[name] for row in rows) for name in ("calls", "errors", "tools", "tokens")},
+        }
+
+
+Explain = Callable[[Json], list[Json]]
+"""Returns what every rule did in the call of a record: `{"policy", "did", "ms"}` each."""
+
+
+class CallsPart:
+    """`GET /calls` and `GET /calls/ID`. `explain` adds what every rule did."""
+
+    def __init__(self, hub: Engine, feed: Feed, explain: Explain = lambda record: []) -> None:
+        self._hub = hub
+        self._feed = feed
+        self._explain = explain
+
+    def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
+        """Returns the two endpoints."""
+        return {("GET", "/calls"): self.calls, ("GET", "/calls/"): self.call}
+
+    async def calls(self, asked: PageRequest) -> Json:
+        """Returns the newest calls that fit the query."""
+        self._feed.watch()
+        query, viewer = asked.query, asked.session.viewer
+        limit = min(int(text), MAX_PAGE) if (text := query.get("limit", "200")).isascii() and text.isdigit() else 200
+        wanted = {name: query[name] for name in ("verdict", "server", "principal") if query.get(name)}
+        part = query.get("text", "").casefold()[:200]
+        found: list[Json] = []
+        for number, entry in enumerate(self._feed.newest_first(query.get("before") or None)):
+            if number % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            row = entry.row(viewer)
+            if row is None or any(row[name] != value for name, value in wanted.items()):
+                continue
+            if part and part not in _words(row):
+                continue
+            if len(found) == limit:
+                return {"calls": found, "more": True}
+            found.append(row)
+        return {"calls": found, "more": False}
+
+    async def call(self, asked: PageRequest) -> Json:
+        """Returns the record of one call. Raises PageError for a call of somebody else, as for one that is not kept."""
+        viewer, entry = asked.session.viewer, self._feed.find(asked.rest)
+        record = entry.seen_by(viewer) if entry is not None else None
+        if record is None:
+            raise not_found("such call, or it is not kept any more")
+        route = {"server": record.get("upstream"), "tool": record.get("tool"), "name": record.get("name")}
+        steps = shown(self._explain(record)) if viewer.admin else []
+        return {"call": shown(record), "route": shown(route), "steps": steps}
+
+
+def _words(row: Json) -> str:
+    texts = (row.get(name) for name in ("name", "server", "tool", "method", "client", "code", "policy", "reason", "id"))
+    return " ".join(str(text) for text in texts if text is not None).casefold()

@@ -1,0 +1,85 @@
+/** The head of the page: what this hub is, its figures, calls of the last minute, and the connection to it. */
+
+import { button, drawn, fill, h, setText } from "./element.js";
+import { count, printable, short } from "./text.js";
+
+const WIDTH = 120;
+const HEIGHT = 28;
+
+export class Masthead {
+  #store;
+  #version = h("span", { class: "version" });
+  #figures = {};
+  #calls = drawn("path", { class: "spark-calls" });
+  #errors = drawn("path", { class: "spark-errors" });
+  #rate = h("span", { class: "rate" });
+  #connection = h("div", { class: "connection", role: "status" });
+  #retry;
+
+  /** `retry()` connects again now, `leave()` ends the session. */
+  constructor(store, { retry, leave }) {
+    this.#store = store;
+    this.#retry = retry;
+    const figure = (name, title) => {
+      this.#figures[name] = h("dd", {}, "–");
+      return h("div", { class: `figure ${name}` }, h("dt", {}, title), this.#figures[name]);
+    };
+    const spark = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "spark", "aria-hidden": "true", preserveAspectRatio: "none" });
+    spark.append(this.#calls, this.#errors);
+    this.element = h(
+      "header",
+      { class: "masthead" },
+      h("h1", {}, "mcp-hub ", this.#version),
+      h("dl", { class: "figures" }, figure("servers", "servers ready"), figure("tools", "tools"), figure("tokens", "tokens"), figure("calls", "calls"), figure("errors", "errors")),
+      h("div", { class: "rates" }, spark, this.#rate),
+      this.#connection,
+      button("Leave", leave, { class: "link leave" }),
+    );
+    setInterval(() => this.#drawRates(), 1000);
+  }
+
+  /** Draws what has changed. */
+  draw(topics) {
+    const { state } = this.#store;
+    if (state !== null) {
+      const ready = state.servers.filter((server) => server.state === "ready").length;
+      const used = state.servers.filter((server) => !server.disabled).length;
+      const totals = this.#store.totals();
+      setText(this.#version, state.version);
+      setText(this.#figures.servers, `${count(ready)} of ${count(used)}`);
+      setText(this.#figures.tools, count(totals.tools));
+      setText(this.#figures.tokens, short(totals.tokens));
+      setText(this.#figures.calls, short(totals.calls));
+      setText(this.#figures.errors, short(totals.errors));
+      this.element.querySelector(".errors").classList.toggle("some", totals.errors > 0);
+    }
+    if (topics.has("connection")) this.#drawConnection();
+  }
+
+  #drawConnection() {
+    const { state, wait, reason } = this.#store.connection;
+    this.#connection.dataset.state = state;
+    if (state === "live") fill(this.#connection, h("span", { class: "state good" }, "live"));
+    else if (state === "lost") {
+      const why = reason ? `The hub said: ${printable(reason, 200)}. ` : "";
+      const again = `Connection lost. ${why}Trying again within ${count(Math.ceil(wait / 1000))} s.`;
+      fill(this.#connection, h("span", { class: "state bad" }, again), " ", button("Try now", this.#retry, { class: "small" }));
+    } else fill(this.#connection, h("span", { class: "state quiet" }, "connecting"));
+  }
+
+  #drawRates() {
+    if (document.hidden || this.#store.state === null) return;
+    const rates = this.#store.rates();
+    const highest = Math.max(5, ...rates.map((rate) => rate.calls));
+    this.#calls.setAttribute("d", area(rates.map((rate) => rate.calls / highest)));
+    this.#errors.setAttribute("d", area(rates.map((rate) => rate.errors / highest)));
+    const last = rates.slice(-6, -1).reduce((sum, rate) => sum + rate.calls, 0) / 5;
+    setText(this.#rate, `${last < 10 ? last.toFixed(1) : count(last)}/s`);
+  }
+}
+
+function area(shares) {
+  const step = WIDTH / (shares.length - 1);
+  const points = shares.map((share, at) => `L${(at * step).toFixed(1)} ${(HEIGHT - share * (HEIGHT - 2)).toFixed(1)}`);
+  return `M0 ${HEIGHT}${points.join("")}L${WIDTH} ${HEIGHT}Z`;
+}

@@ -1,0 +1,140 @@
+/** What the page knows of the hub. Views are told of changes once per animation frame. */
+
+/** Calls that are kept; the hub's own ring has 2,000. */
+const MAX_CALLS = 4000;
+const SECONDS = 60;
+
+export class Store {
+  state = null;
+  /** Rows of calls, oldest first. */
+  calls = [];
+  /** Calls that the hub had to leave out of the stream. */
+  dropped = 0;
+  /** Whether the hub may have calls that are older than those here. */
+  mayHaveOlder = true;
+  /** `{tools, as, principals}`, or null until somebody asked for tools. */
+  catalog = null;
+  /** Whether the catalog has changed since. */
+  catalogIsOld = true;
+  /** How the connection to the hub is: `{state, wait, reason}`. */
+  connection = { state: "connecting" };
+
+  #ids = new Set();
+  #watchers = new Set();
+  #topics = new Set();
+  #rates = new Map();
+
+  /** Calls `watcher(topics)` in the next animation frame after changes. */
+  watch(watcher) {
+    this.#watchers.add(watcher);
+  }
+
+  /** Says that something has changed: `state`, `servers`, `calls`, `clients`, `catalog`, `configuration`, `connection`. */
+  touch(topic) {
+    if (this.#topics.size === 0) requestAnimationFrame(() => this.#tell());
+    this.#topics.add(topic);
+  }
+
+  #tell() {
+    const topics = this.#topics;
+    this.#topics = new Set();
+    for (const watcher of this.#watchers) watcher(topics);
+  }
+
+  /** Takes the whole state. */
+  takeState(state) {
+    this.state = state;
+    this.catalogIsOld = true;
+    for (const topic of ["state", "servers", "clients", "catalog", "configuration"]) this.touch(topic);
+  }
+
+  /** Takes one event of the hub's stream. Returns whether the whole state should be asked for. */
+  takeEvent({ event, data }) {
+    if (event === "calls") this.#takeCalls(data);
+    else if (event === "servers") this.#takeServers(data);
+    else if (event === "clients") {
+      if (this.state) this.state.clients = data;
+      this.touch("clients");
+    } else if (event === "catalog") {
+      this.catalogIsOld = true;
+      if (this.state) this.state.generation = data.generation;
+      this.touch("catalog");
+    } else if (event === "dropped") {
+      this.dropped += data.count;
+      this.touch("calls");
+    } else return event === "configuration";
+    return false;
+  }
+
+  #takeCalls(rows) {
+    const fresh = rows.filter((row) => !this.#ids.has(row.id));
+    this.#keep(fresh);
+    const second = Math.floor(Date.now() / 1000);
+    const rate = this.#rates.get(second) ?? { calls: 0, errors: 0 };
+    for (const row of fresh) {
+      rate.calls += 1;
+      if (row.verdict !== "ok") rate.errors += 1;
+    }
+    this.#rates.set(second, rate);
+    for (const old of this.#rates.keys()) if (old < second - SECONDS) this.#rates.delete(old);
+    this.touch("calls");
+  }
+
+  #keep(fresh) {
+    for (const row of fresh) {
+      this.#ids.add(row.id);
+      this.calls.push(row);
+    }
+    if (this.calls.length > MAX_CALLS) {
+      for (const old of this.calls.splice(0, this.calls.length - MAX_CALLS)) this.#ids.delete(old.id);
+      this.mayHaveOlder = true;
+    }
+  }
+
+  /** Takes calls that are older than those here, newest first. */
+  takeOlder({ calls, more }) {
+    const fresh = calls.filter((row) => !this.#ids.has(row.id)).reverse();
+    for (const row of fresh) this.#ids.add(row.id);
+    this.calls = [...fresh, ...this.calls];
+    this.mayHaveOlder = more && this.calls.length < MAX_CALLS;
+    this.touch("calls");
+  }
+
+  #takeServers(rows) {
+    if (!this.state) return;
+    const changed = new Map(rows.map((row) => [row.server, row]));
+    this.state.servers = this.state.servers.map((row) => {
+      const newer = changed.get(row.server);
+      changed.delete(row.server);
+      return newer ?? row;
+    });
+    this.state.servers.push(...changed.values());
+    this.touch("servers");
+  }
+
+  /** Returns `tools`, `tokens`, `calls` and `errors` of all servers together. */
+  totals() {
+    const totals = { tools: 0, tokens: 0, calls: 0, errors: 0 };
+    for (const server of this.state?.servers ?? []) for (const name of Object.keys(totals)) totals[name] += server[name] ?? 0;
+    return totals;
+  }
+
+  /** Takes the list of tools. */
+  takeCatalog(catalog) {
+    this.catalog = catalog;
+    this.catalogIsOld = false;
+    this.touch("catalog");
+  }
+
+  /** Returns calls and errors of each of the last 60 seconds, oldest first. */
+  rates() {
+    const now = Math.floor(Date.now() / 1000);
+    return Array.from({ length: SECONDS }, (_, at) => this.#rates.get(now - SECONDS + at) ?? { calls: 0, errors: 0 });
+  }
+
+  /** Says how the connection to the hub is. */
+  connected(connection) {
+    this.connection = connection;
+    this.touch("connection");
+  }
+}

@@ -1,0 +1,171 @@
+"""The tools as everybody or one principal sees them, and what each rule makes of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.catalog import OWN, Item, Route, names
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
+from mcp_hub.downstream.page.safe_json import bounded
+from mcp_hub.observability.stalls import in_slices, in_thread
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security import ANONYMOUS, Principal
+from mcp_hub.text import printable
+
+if TYPE_CHECKING:
+    from mcp_hub.catalog import Catalog
+    from mcp_hub.downstream.page.sessions import Viewer
+    from mcp_hub.hub import Engine
+
+LINE: Final = 120
+"""Characters of the first sentence of a description that are shown in the list."""
+MAX_ROWS: Final = 20_000
+"""Tools in one answer."""
+
+
+class ToolsPart:
+    """`GET /tools` and `GET /tools/NAME`. What rules hide and make of a tool is for admins alone."""
+
+    def __init__(self, hub: Engine) -> None:
+        self._hub = hub
+
+    def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
+        """Returns both endpoints."""
+        return {("GET", "/tools"): self.tools, ("GET", "/tools/"): self.tool}
+
+    async def tools(self, asked: PageRequest) -> Json:
+        """Returns a row for each tool, and for an admin also for those that the principal does not see."""
+        viewer = asked.session.viewer
+        principal = self.seen_as(viewer, asked.query.get("as"))
+        catalog = await self._hub.catalogs.settled_for(principal)
+        rows = await in_slices(self._rows(catalog, principal, hidden=viewer.admin))
+        listen = self._hub.config.listen
+        known = list(listen.principals) if viewer.admin else []
+        return {"tools": rows, "as": str(principal) or None, "principals": known}
+
+    async def tool(self, asked: PageRequest) -> Json:
+        """Returns one tool as it is listed, for an admin also as its server lists it and what each rule did to it.
+
+        Definitions are as they are: texts may have hidden characters, and only texts that are too long are cut.
+        """
+        viewer = asked.session.viewer
+        principal = self.seen_as(viewer, asked.query.get("as"))
+        catalog = await self._hub.catalogs.settled_for(principal)
+        definition, route = catalog.entry(TOOLS, asked.rest), catalog.resolve(TOOLS, asked.rest)
+        if route is None and viewer.admin:
+            route = await in_slices(self._hidden_route(asked.rest, catalog))
+        if route is None:
+            raise not_found("such tool")
+        item = self._item(route)
+        found: Json = {"definition": definition, "original": None, "rules": []}
+        if viewer.admin and item is not None:
+            found |= {"original": item.wire, "rules": self._rules(item, principal)}
+        return {**await in_thread(bounded, found), "name": asked.rest, "server": route.upstream}
+
+    def seen_as(self, viewer: Viewer, name: str | None) -> Principal:
+        """Returns whose view a viewer asks for: an admin may ask for that of any principal with a token.
+
+        Raises PageError, alike for principals that do not exist and for those that are none of the viewer's business.
+        """
+        if not name:
+            return ANONYMOUS if viewer.admin else viewer.principal
+        if name == viewer.principal:
+            return viewer.principal
+        listen = self._hub.config.listen
+        known = listen.principals.get(name) if viewer.admin else None
+        if known is None:
+            raise not_found("such principal")
+        return Principal(name, known.profile, label=name)
+
+    # --- rows --------------------------------------------------------------------------------------------------
+
+    def _rows(self, catalog: Catalog, principal: Principal, *, hidden: bool) -> Generator[None, None, list[Json]]:
+        rows: list[Json] = []
+        for entry in catalog.listed(TOOLS)[:MAX_ROWS]:
+            yield
+            rows.append(_row(entry.exposed, entry.route, entry.wire, entry.tokens, None))
+        if hidden:
+            for name, item in self._unlisted(catalog):
+                yield
+                if item is not None and len(rows) < MAX_ROWS:
+                    rows.append(_row(name, item.route, item.wire, 0, self._why(item.route, principal)))
+        return rows
+
+    def _unlisted(self, catalog: Catalog) -> Generator[tuple[str, Item | None]]:
+        """Yields the name and the item of each tool that a catalog does not list, and None for each that it does."""
+        listed = {entry.route for entry in catalog.listed(TOOLS)}
+        for upstream in list(self._hub.upstreams.values()):
+            server = upstream.server
+            for name, wire in list(upstream.lists.tools.items()):
+                route = Route(server.id, TOOLS, name)
+                if route in listed:
+                    yield "", None
+                else:
+                    yield catalog.exposed(route) or names.expose(server.namespace, name), Item(route, name, wire)
+
+    def _hidden_route(self, exposed: str, catalog: Catalog) -> Generator[None, None, Route | None]:
+        for name, item in self._unlisted(catalog):
+            yield
+            if item is not None and name == exposed:
+                return item.route
+        return None
+
+    def _why(self, route: Route, principal: Principal) -> str:
+        hub = self._hub
+        rule = hub.rules.why(route, principal.profile)
+        if rule is None and (group := self._inactive_group(route, principal)) is not None:
+            rule = f"groups.{group}: inactive"
+        if rule is None and not hub.upstreams[route.upstream].visibility.listed:
+            rule = "its server is not there"
+        return printable(rule or "another tool has its name, or its definition is not valid", 300)
+
+    def _inactive_group(self, route: Route, principal: Principal) -> str | None:
+        if not self._hub.config.groups:
+            return None
+        groups = self._hub.groups
+        return groups.now.inactive(route, principal)
+
+    # --- one tool ----------------------------------------------------------------------------------------------
+
+    def _item(self, route: Route) -> Item | None:
+        upstream = self._hub.upstreams.get(route.upstream) if route.upstream != OWN else None
+        wire = upstream.lists.tools.get(route.name) if upstream is not None else None
+        return Item(route, route.name, wire) if wire is not None else None
+
+    def _rules(self, item: Item, principal: Principal) -> list[Json]:
+        steps = self._hub.rules.listing(item, principal.profile)
+        group = self._inactive_group(item.route, principal)
+        for step in steps:
+            if step["policy"] == "group" and group is not None:
+                step["did"] = f"hides it: the group {group} is inactive"
+        return steps
+
+
+def _row(name: str, route: Route, wire: Any, tokens: int, hidden_by: str | None) -> Json:
+    listed = wire if isinstance(wire, dict) else {}
+    given = listed.get("annotations")
+    annotations: Json = given if isinstance(given, dict) else {}
+    title = listed.get("title") or annotations.get("title")
+    return {
+        "name": name,
+        "server": "" if route.upstream == OWN else route.upstream,
+        "title": printable(title, LINE) if isinstance(title, str) else None,
+        "line": _first_sentence(listed.get("description")),
+        "tokens": tokens,
+        "read_only": _flag(annotations.get("readOnlyHint")),
+        "destructive": _flag(annotations.get("destructiveHint")),
+        "hidden_by": hidden_by,
+    }
+
+
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _first_sentence(text: Any) -> str:
+    if not isinstance(text, str):
+        return ""
+    line = text[: 4 * LINE].strip().partition("\n")[0]
+    sentence, dot, _ = line.partition(". ")
+    return printable(sentence + dot.strip(), LINE)

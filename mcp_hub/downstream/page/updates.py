@@ -1,0 +1,201 @@
+"""The event stream of the live page: new calls and what has changed, bounded, resumed and coalesced."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest
+from mcp_hub.downstream.page.static_files import CONFINED
+from mcp_hub.protocol.frames import encode
+from mcp_hub.transport.http1.exchange import EVENTS
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.page import LivePage
+    from mcp_hub.downstream.page.client_rows import ClientRows
+    from mcp_hub.downstream.page.config_view import ConfigView
+    from mcp_hub.downstream.page.feed import Feed
+    from mcp_hub.downstream.page.server_rows import ServerRows
+    from mcp_hub.downstream.page.sessions import PageSession
+    from mcp_hub.downstream.page_access import Reload
+    from mcp_hub.hub import Engine
+
+PAUSE: Final = 0.25
+"""Seconds between two writes to one stream."""
+LOOK: Final = 1.0
+"""Seconds after which it is looked for changes where no call has ended."""
+CLIENTS_EVERY: Final = 2.0
+"""Seconds between two looks at the clients, whose whole list is told when one of them has made a call."""
+HEARTBEAT: Final = 15.0
+"""Seconds after which a silent stream gets a comment, and its session is verified again."""
+MAX_STREAMS: Final = 4
+"""Event streams of one session."""
+MAX_EVENT_CALLS: Final = 500
+"""Calls in one event."""
+
+
+class UpdatesPart:
+    """`GET /events`."""
+
+    def __init__(
+        self, page: LivePage, hub: Engine, feed: Feed, servers: ServerRows, clients: ClientRows, view: ConfigView
+    ) -> None:
+        self._page = page
+        self._hub = hub
+        self._feed = feed
+        self._servers = servers
+        self._clients = clients
+        self._view = view
+
+    def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
+        """Returns the one endpoint."""
+        return {("GET", "/events"): self.events}
+
+    async def events(self, asked: PageRequest) -> None:
+        """Streams events until the client goes, the session ends or the hub ends. Raises PageError, ClientGone."""
+        session, reply = asked.session, asked.reply
+        if not asked.request.accepts(EVENTS):
+            raise PageError(406, "accept", "This is an event stream.", "Send Accept: text/event-stream.")
+        if session.streams >= MAX_STREAMS:
+            text = f"This page has {MAX_STREAMS} event streams open already."
+            raise PageError(429, "streams", text, "Close a tab of the page.")
+        news = self._feed.follow()
+        session.streams += 1
+        ended = session.on_end
+        ended.append(news.set)
+        asked.request.watch(news.set)
+        stream = _Stream(self, session, self._begin_at(asked))
+        try:
+            await reply.start(CONFINED)
+            await reply.write(b": connected\n\n")
+            while not session.ended and not asked.request.disconnected:
+                data = await stream.changes()
+                if data:
+                    await reply.write(data)
+                    stream.written = time.monotonic()
+                elif time.monotonic() - stream.written > HEARTBEAT:
+                    if not await asked.still_valid():
+                        self._page.sessions.end(session)
+                        break
+                    await reply.write(b": alive\n\n")
+                    stream.written = time.monotonic()
+                await asyncio.sleep(PAUSE)
+                await _wait(news, LOOK - PAUSE)
+                news.clear()
+            if not asked.request.disconnected:
+                reason = "the hub is stopping" if self._page.closing else "the session has ended"
+                await reply.write(_event("bye", {"reason": reason}))
+                await reply.end()
+        finally:
+            asked.request.unwatch()
+            session.streams -= 1
+            self._page.sessions.touch(session)
+            if news.set in ended:
+                ended.remove(news.set)
+            self._feed.unfollow(news)
+
+    def _begin_at(self, asked: PageRequest) -> int:
+        """Returns the number of the last call that the client has."""
+        given = asked.request.values(b"last-event-id")
+        known = self._feed.number_of(given[0]) if len(given) == 1 else None
+        return self._feed.newest if known is None else known
+
+    async def servers(self, session: PageSession) -> list[Json]:
+        """Returns the rows of the servers."""
+        return await self._servers.rows(session.viewer)
+
+    async def clients(self, session: PageSession) -> list[Json]:
+        """Returns the rows of the clients."""
+        return await self._clients.rows(session.viewer)
+
+    def calls(self, session: PageSession, number: int) -> tuple[int, int, list[Json]]:
+        """Returns the number of the newest call in a bounded list, how many before it are lost, and the list."""
+        dropped, entries = self._feed.after(number)
+        entries = entries[:MAX_EVENT_CALLS]
+        newest = entries[-1].number if entries else number + dropped
+        return newest, dropped, [row for entry in entries if (row := entry.row(session.viewer)) is not None]
+
+    def catalog(self, session: PageSession) -> tuple[Any, int]:
+        """Returns the catalog that the viewer sees, and the number of the generation."""
+        return self._servers.catalog_of(session.viewer), self._hub.generation.number
+
+    def newest_load(self) -> Reload | None:
+        """Returns the last load of the configuration, whether it is in force or not."""
+        return self._view.newest_load
+
+    async def configuration(self, session: PageSession) -> Json:
+        """Returns the parts of the state that come from the configuration."""
+        return await self._view.show(session.viewer)
+
+    def event_id(self, number: int) -> str:
+        """Returns the id of the event that ends with a call."""
+        return self._feed.event_id(number)
+
+
+class _Stream:
+    """What one event stream has told its client so far."""
+
+    def __init__(self, part: UpdatesPart, session: PageSession, number: int) -> None:
+        self._part = part
+        self._session = session
+        self._number = number
+        self._rows: dict[str, Json] = {}
+        self._clients: list[Json] | None = None
+        self._catalog: tuple[Any, int] | None = None
+        self._load = part.newest_load()
+        self._looked = self._told_clients = -CLIENTS_EVERY
+        self.written = time.monotonic()
+
+    async def changes(self) -> bytes:
+        """Returns the events since the last time."""
+        part, session, data = self._part, self._session, []
+        before = self._number
+        self._number, dropped, calls = part.calls(session, before)
+        if dropped and session.viewer.admin:
+            data.append(_event("dropped", {"count": dropped}))
+        if calls:
+            data.append(_event("calls", calls, part.event_id(self._number)))
+        now = time.monotonic()
+        if calls or now - self._looked >= LOOK:
+            self._looked = now
+            data += await self._states(now)
+        return b"".join(data)
+
+    async def _states(self, now: float) -> list[bytes]:
+        part, session, data = self._part, self._session, []
+        rows = {row["server"]: row for row in await part.servers(session)}
+        changed = [row for id, row in rows.items() if self._rows.get(id) is not row and self._rows.get(id) != row]
+        gone = self._rows.keys() - rows.keys()
+        first = self._catalog is None
+        if (changed or gone) and not first:
+            data.append(_event("servers", changed))
+        self._rows = rows
+        if now - self._told_clients >= CLIENTS_EVERY:
+            clients = await part.clients(session)
+            if clients != self._clients and not first:
+                data.append(_event("clients", clients))
+            self._clients, self._told_clients = clients, now
+        catalog, before = part.catalog(session), self._catalog
+        if before is not None and (before[0] is not catalog[0] or before[1] != catalog[1]):
+            tools = sum(row["tools"] for row in rows.values())
+            data.append(_event("catalog", {"generation": catalog[1], "tools": tools}))
+        load, before_load = part.newest_load(), self._load
+        if before is not None and (before[1] != catalog[1] or gone or load is not before_load):
+            data.append(_event("configuration", {"generation": catalog[1], **await part.configuration(session)}))
+        self._catalog, self._load = catalog, load
+        return data
+
+
+def _event(name: str, value: Any, id: str | None = None) -> bytes:
+    head = f"event: {name}\n" if id is None else f"event: {name}\nid: {id}\n"
+    return head.encode() + b"data: " + encode(value) + b"\n\n"
+
+
+async def _wait(news: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await news.wait()
+    except TimeoutError:
+        pass

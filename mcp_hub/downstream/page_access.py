@@ -1,0 +1,131 @@
+"""The way to the live page of one hub: its links, its logs, and the page itself, imported when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from mcp_hub.config import LoadedConfig
+    from mcp_hub.downstream.dispatcher import Dispatcher
+    from mcp_hub.downstream.page import LivePage
+    from mcp_hub.downstream.page.private_listener import PrivateListener
+    from mcp_hub.hub.hub_status import Status
+    from mcp_hub.transport.http1.exchange import HttpRequest
+
+Json = dict[str, Any]
+UI: Final = "/ui"
+RETURN: Final = "/ui/return"
+"""Where browsers come back to from a sign-in; the state in the query says from which."""
+
+
+def comes_back(request: HttpRequest) -> bool:
+    """Returns whether a browser comes back from a sign-in, as its user is led there by a page of another site."""
+    navigates = request.values(b"sec-fetch-mode") == ["navigate"]
+    return request.method == "GET" and request.path == RETURN and navigates
+
+
+class Reload(msgspec.Struct, frozen=True):
+    """One load of the configuration while the hub ran."""
+
+    time: str
+    generation: int
+    """The number of the generation that was in force afterwards."""
+    changed: tuple[str, ...]
+    """What it changed, a sentence each."""
+    problem: str | None = None
+    """Why it is not in force; None if it is."""
+
+
+class ConfigurationFacts(msgspec.Struct, frozen=True):
+    """What is known of the files of a running hub."""
+
+    loaded: LoadedConfig
+    """The configuration in force, with the messages about it."""
+    reloads: tuple[Reload, ...] = ()
+    """The newest first."""
+    refused: str | None = None
+    """Why the files as they are now are not in force; None if they are."""
+
+
+class PageSources(msgspec.Struct, frozen=True):
+    """What the page shows."""
+
+    dispatcher: Dispatcher
+    status: Status
+    configuration: Callable[[], ConfigurationFacts]
+    cure: Callable[[str], str | None]
+    """Returns what to do about a code such as HUB-201."""
+
+
+class PageAccess:
+    """Makes the page of one hub at the first request for it, and answers `mcp-hub open` and `mcp-hub logs`."""
+
+    def __init__(self, sources: PageSources) -> None:
+        self._sources = sources
+        self._page: LivePage | None = None
+        self._own: PrivateListener | None = None
+        self.base: Callable[[], str | None] = lambda: None
+        """Returns the URL of the hub's own listener where that serves the page; None where it does not."""
+
+    @property
+    def page(self) -> LivePage:
+        """The page."""
+        if self._page is None:
+            from mcp_hub.downstream.page.parts import make_page
+
+            self._page = make_page(self._sources)
+        return self._page
+
+    async def link(self) -> str:
+        """Returns a link that opens the page once, within a minute. Raises HubError."""
+        base = self.base()
+        if base is None:
+            base = await self._private_base()
+        return f"{base}{UI}#s={self.page.links.issue()}"
+
+    async def _private_base(self) -> str:
+        """Returns the URL of a listener for the page alone, which is started for it and ends with it."""
+        if self._own is None:
+            from mcp_hub.downstream.page.private_listener import PrivateListener
+
+            self._own = PrivateListener(self.page)
+        return await self._own.started()
+
+    async def answer(self, asked: Json) -> AsyncIterator[Json]:
+        """Yields the answers to a request on the socket of the hub: `{"ask": "page"}` or `{"ask": "logs", ...}`."""
+        hub = self._sources.dispatcher.hub
+        if asked.get("ask") == "page":
+            if hub.config.listen.ui is False:
+                cure = "set listen.ui to true, or remove it, and the hub will show its page"
+                yield {"problem": "the configuration of this hub has listen.ui: false", "cure": cure}
+            else:
+                yield {"url": await self.link()}
+        elif asked.get("ask") == "logs":
+            from mcp_hub.downstream.page.log_lines import log_lines
+
+            server = asked.get("server")
+            named = server if isinstance(server, str) else None
+            async for line in log_lines(hub, self.page.feed, named, follow=asked.get("follow") is True):
+                yield line
+        else:
+            cure = "restart it with the version of this command"
+            yield {"problem": "this hub does not know what it was asked", "cure": cure}
+
+    def sign_out(self) -> None:
+        """Ends every session, as the page is not served any more."""
+        if self._page is not None:
+            self._page.sessions.end_all()
+
+    def end_sessions(self) -> None:
+        """Ends what is open for the page, as the hub ends."""
+        if self._page is not None:
+            self._page.close()
+
+    async def close(self) -> None:
+        """Ends the page."""
+        self.end_sessions()
+        if self._own is not None:
+            await self._own.close()

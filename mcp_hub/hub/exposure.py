@@ -1,0 +1,367 @@
+"""Exposure: what of its tools a client is listed, all of them or a few and a search for the others.
+
+It decides about lists alone. What is not listed can be called by its name; what a caller may reach, the rules decide.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary, ref
+
+import msgspec
+
+from mcp_hub.catalog import OWN, Catalog, CatalogEntry, Route
+from mcp_hub.config.models import Config
+from mcp_hub.config.settings import Exposed
+from mcp_hub.observability.stalls import finished, in_slices
+from mcp_hub.policy.patterns import Patterns
+from mcp_hub.policy.selection import Selection, matches_tool
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS, Kind
+from mcp_hub.security import principal_of
+from mcp_hub.text import printable
+
+if TYPE_CHECKING:
+    from mcp_hub.clients import Client
+    from mcp_hub.hub.catalogs import Catalogs
+    from mcp_hub.hub.recent_tools import RecentTools
+    from mcp_hub.upstream.catalog_cache import CatalogCache
+
+Json = dict[str, Any]
+
+SEARCH: Final = "hub_search"
+CALL: Final = "hub_call"
+OWN_NAMES: Final = frozenset({SEARCH, CALL})
+"""Names of the hub's own tools that can be called by every client, listed or not."""
+LEAST_LIMIT: Final = 40
+"""The smallest limit on tools of a client in the table."""
+SESSION_LIFE: Final = 3600.0
+"""Seconds after its last list for which the few tools of a client without a session stay as they are: no prompt cache
+lives longer. With a session they stay as long as that."""
+MAX_REMEMBERED: Final = 10_000
+"""Callers whose few tools are remembered; of more, the one that was first is forgotten."""
+MAX_REPORTED: Final = 32
+"""Clients in the status, those that listed last."""
+MAX_CLIENTS: Final = 16
+"""The same of one principal, whose clients have no sessions in the modern era."""
+MAX_CLIENT_NAME: Final = 100
+"""Characters of a name in `clientInfo`; a longer one is nobody's."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Whether a client is listed all of its tools, and the reason, as the end of a sentence about them."""
+
+    all: bool
+    why: str
+
+
+class _Given(msgspec.Struct):
+    """What a client was listed last."""
+
+    catalog: ref[Catalog]
+    """The catalog that it was made of."""
+    listing: ref[Catalog]
+    seen: float
+    few: tuple[str, ...] | None = None
+    """The tools in front of it where it was not listed all: they stay, in this order, as long as they exist."""
+
+
+class Exposure:
+    """Decides what each client is listed under one configuration. Belongs to the hub's loop.
+
+    Args:
+        config: The configuration.
+        selection: What of it is served.
+        forced: The mode that the command line demands for everybody.
+        whole_of: Returns all that a caller may see, whatever groups are active for it.
+        kept: Where the tools that principals used last are kept between runs; None: nowhere.
+        former: The exposure before it; what clients were given stays if the settings are the same.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        selection: Selection,
+        forced: Exposed | None,
+        whole_of: Callable[[Hashable | None], Catalog],
+        kept: CatalogCache | None = None,
+        former: Exposure | None = None,
+    ) -> None:
+        settings = config.expose
+        self._budget = settings.budget
+        self._forced, self._whole_of = forced, whole_of
+        self._mode: Exposed = selection.expose or settings.mode
+        self._profiles = {one.name: one.expose for one in config.profiles if one.expose is not None}
+        named = config.listen.principals
+        self._principals = {name: one.expose for name, one in named.items() if one.expose is not None}
+        self._always = Patterns(settings.always)
+        self._servers = {server.id: server for server in config.servers}
+        self.settings = (settings, self._mode, forced, self._profiles, self._principals)
+        modes = {forced} if forced else {self._mode, *self._profiles.values(), *self._principals.values()}
+        self.concerns_nobody = modes == {"all"}
+        self.large_bytes, self.large_count = (-1, -1) if "search" in modes else (self._budget, LEAST_LIMIT)
+        """A list with no more bytes and no more tools is listed to everybody as it is: a token has a byte at least."""
+        self._given: OrderedDict[Hashable | None, dict[str, _Given]] = OrderedDict()
+        """By caller and the name of its client."""
+        self._exceeds: WeakKeyDictionary[Catalog, bool] = WeakKeyDictionary()
+        self._always_of: WeakKeyDictionary[Catalog, tuple[str, ...]] = WeakKeyDictionary()
+        self._reported: OrderedDict[tuple[str, str], Json] = OrderedDict()
+        self.recent: RecentTools | None = None
+        """None unless the tools that a principal used last are listed to it."""
+        same = former is not None and former.settings[0] == settings
+        if same and former is not None:
+            self.recent = former.recent
+        elif settings.recent and not self.concerns_nobody:
+            from mcp_hub.hub.recent_tools import RecentTools
+
+            self.recent = RecentTools(settings.recent, kept.directory if kept is not None else None, config.path)
+        if former is not None and former.settings == self.settings:
+            self._given, self._reported = former._given, former._reported
+            self.large_bytes, self.large_count = former.large_bytes, former.large_count
+
+    def concerns(self, catalog: Catalog) -> bool:
+        """Returns whether some client may be listed less than all of a catalog."""
+        return catalog.tool_bytes > self.large_bytes or catalog.tool_count > self.large_count
+
+    def given(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog | None:
+        """Returns what `listed` returned to this client for this catalog; None if it has not been asked yet."""
+        of_caller = self._given.get(caller)
+        found = of_caller.get(_name_in(envelope)) if of_caller is not None else None
+        if found is None or found.catalog() is not catalog:
+            return None
+        found.seen = time.monotonic()
+        return found.listing()
+
+    async def listed(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog:
+        """Returns the catalog with the list of tools for one client."""
+        name, now = _name_in(envelope), time.monotonic()
+        before = self._given.get(caller, {}).get(name)
+        if before is not None and isinstance(caller, str) and now - before.seen > SESSION_LIFE:
+            before = None
+        few = before.few if before is not None else None
+        decision = await in_slices(self._decided(catalog, caller, name, envelope.from_hub, few=few is not None))
+        if decision.all:
+            listing, few = self._whole(catalog), None
+        else:
+            always = await in_slices(self._always_in(catalog))
+            stays = self._recent_in(catalog, caller) if few is None else few
+            stays = [one for one in stays if catalog.found(TOOLS, one) is not None]
+            few = tuple(dict.fromkeys((*always, *stays) if few is None else (*stays, *always)))
+            listing = self._few(catalog, few, caller)
+            self.large_bytes = self.large_count = -1  # from now on each list is compared with what was given before
+        self._remember(caller, name, _Given(ref(catalog), ref(listing), now, few))
+        self._report(caller, name, catalog, listing, decision)
+        return listing
+
+    def _remember(self, caller: Hashable | None, name: str, given: _Given) -> None:
+        of_caller = self._given.setdefault(caller, {})
+        of_caller[name] = given
+        if len(of_caller) > MAX_CLIENTS:
+            del of_caller[next(iter(of_caller))]
+        if len(self._given) > MAX_REMEMBERED:
+            self._given.popitem(last=False)
+
+    async def close(self) -> None:
+        """Waits until what was used last is saved, for a bounded time."""
+        if self.recent is not None:
+            await self.recent.close()
+
+    def forget(self, caller: Hashable) -> None:
+        """Forgets what a client that is gone was listed."""
+        self._given.pop(caller, None)
+
+    # --- the decision ------------------------------------------------------------------------------------------
+
+    def mode(self, caller: Hashable | None) -> Exposed:
+        """Returns the mode that holds for a caller."""
+        principal = principal_of(caller)
+        of_profile = self._profiles.get(principal.profile) if principal.profile is not None else None
+        return self._forced or self._principals.get(principal) or of_profile or self._mode
+
+    def _decided(
+        self, catalog: Catalog, caller: Hashable | None, name: str, from_hub: bool, *, few: bool
+    ) -> Generator[None, None, Decision]:
+        mode = self.mode(caller)
+        if mode != "auto":
+            return Decision(mode == "all", f"'expose' is '{mode}'")
+        if from_hub:
+            return Decision(True, "it is a hub, which chooses itself")
+        if (of_client := _by_client(_client_calling_itself(name), catalog.tool_count)) is not None:
+            return of_client
+        if catalog not in self._exceeds:
+            self._exceeds[catalog] = yield from _exceeds(catalog, self._budget)
+        if self._exceeds[catalog]:
+            return Decision(False, f"all are more than {self._budget:,} tokens")
+        if few:
+            return Decision(False, "it was listed few before, and its list does not change for a while")
+        return Decision(True, f"all are at most {self._budget:,} tokens")
+
+    def _always_in(self, catalog: Catalog) -> Generator[None, None, tuple[str, ...]]:
+        """Returns the names that the patterns of `always` cover."""
+        found = self._always_of.get(catalog)
+        if found is None:
+            names: list[str] = []
+            for entry in catalog.entries(TOOLS) if self._always else ():
+                yield
+                server = self._servers.get(entry.route.upstream)
+                if server is not None and matches_tool(self._always, server, entry.route.name):
+                    names.append(entry.exposed)
+            found = self._always_of[catalog] = tuple(names)
+        return found
+
+    def _recent_in(self, catalog: Catalog, caller: Hashable | None) -> Iterable[str]:
+        """Returns the names of the listed tools that a caller's principal used last."""
+        if self.recent is None:
+            return ()
+        listed = set(catalog.names(TOOLS))
+        exposed = (catalog.exposed(route) for route in self.recent.of(principal_of(caller)))
+        return [name for name in exposed if name in listed and name is not None]
+
+    # --- lists -------------------------------------------------------------------------------------------------
+
+    def _whole(self, catalog: Catalog) -> Catalog:
+        """Returns a catalog that lists everything and says that the list is of this client alone."""
+        if not catalog.is_public:
+            return catalog
+        if "all" not in catalog.listings:
+            catalog.listings["all"] = catalog.listing(catalog.entries(TOOLS))
+        return catalog.listings["all"]
+
+    def _few(self, catalog: Catalog, names: tuple[str, ...], caller: Hashable | None) -> Catalog:
+        if names not in catalog.listings:
+            listed = {entry.exposed: entry for entry in catalog.entries(TOOLS) if entry.route.upstream == OWN}
+            listed |= {
+                entry.exposed: entry for entry in _own_tools(self._whole_of(caller)) if entry.exposed not in listed
+            }
+            found = {name: entry for name in names if (entry := catalog.found(TOOLS, name)) is not None}
+            catalog.listings[names] = catalog.listing(tuple((listed | found).values()))
+        return catalog.listings[names]
+
+    # --- what was decided --------------------------------------------------------------------------------------
+
+    def _report(
+        self, caller: Hashable | None, name: str, catalog: Catalog, listing: Catalog, decision: Decision
+    ) -> None:
+        principal = principal_of(caller)
+        key = (principal.label or principal[:MAX_CLIENT_NAME], name)
+        self._reported[key] = {
+            "client": printable(name),
+            "principal": printable(key[0]),
+            "listed": listing.tool_count,
+            "of": catalog.tool_count,
+            "why": decision.why,
+        }
+        self._reported.move_to_end(key)
+        if len(self._reported) > MAX_REPORTED:
+            self._reported.popitem(last=False)
+
+    def facts(self) -> list[Json]:
+        """Returns what clients were listed last, and why."""
+        return list(self._reported.values())
+
+    def decision(self, catalog: Catalog, name: str) -> Decision:
+        """Returns what is decided, by the mode of everybody, for a client that gives itself this name."""
+        return finished(self._decided(catalog, None, name, False, few=False))
+
+    def few(self, catalog: Catalog) -> Catalog:
+        """Returns the catalog as a client lists it that is not listed all."""
+        return self._few(catalog, finished(self._always_in(catalog)), None)
+
+    def preview(self, catalog: Catalog) -> list[Json]:
+        """Returns what clients would be listed of a catalog by the mode of everybody.
+
+        Clients of the table are left out that are listed the same as any other one.
+        """
+        from mcp_hub.clients.table import CLIENTS
+
+        few = self.few(catalog).tool_count
+        by_decision: dict[Decision, list[str]] = {}
+        named = [(one.name, one.calls_itself[0]) for one in CLIENTS if one.calls_itself]
+        for shown, name in (("any other", ""), *named):
+            decision = self.decision(catalog, name)
+            by_decision.setdefault(decision, []).append(shown)
+        rows = [
+            {"clients": names[:1] if names[0] == "any other" else names, **_row(catalog, one.all, few, one.why)}
+            for one, names in by_decision.items()
+        ]
+        return [*rows[1:], rows[0]]
+
+
+def _row(catalog: Catalog, everything: bool, few: int, why: str) -> Json:
+    return {"listed": catalog.tool_count if everything else few, "of": catalog.tool_count, "why": why}
+
+
+def listed_to(catalogs: Catalogs, *, preview: bool = False) -> list[Json]:
+    """Returns what clients are listed, with keys `client`, `principal`, `listed`, `of` and `why`.
+
+    `client` is None for every client. With `preview` the key is `clients`, a list of names, and no client has listed.
+    """
+    catalog, exposure = catalogs.everybodys, catalogs.exposure
+    if exposure is not None and exposure.concerns(catalog):
+        return exposure.preview(catalog) if preview else exposure.facts()
+    why = "'expose' is 'all'" if exposure is None else "they are few"
+    row = _row(catalog, True, 0, why)
+    return [{"clients": ["every client"], **row}] if preview else [{"client": None, "principal": "", **row}]
+
+
+def _name_in(envelope: Envelope) -> str:
+    """Returns the name that a client gives itself, `""` if it gives none that could be one."""
+    name = envelope.client_info.get("name") if envelope.client_info else None
+    return name if isinstance(name, str) and len(name) <= MAX_CLIENT_NAME else ""
+
+
+def _client_calling_itself(name: str) -> Client | None:
+    from mcp_hub.clients.table import client_calling_itself
+
+    return client_calling_itself(name)
+
+
+def _by_client(client: Client | None, count: int) -> Decision | None:
+    """Returns what a client decides by itself, whatever its tools cost; None where that counts."""
+    if client is not None and client.defers:
+        return Decision(True, "it defers tools itself")
+    if client is not None and client.tool_limit is not None and count > client.tool_limit:
+        return Decision(False, f"it takes at most {client.tool_limit}")
+    return None
+
+
+def _exceeds(catalog: Catalog, budget: int) -> Generator[None, None, bool]:
+    """Returns whether the tools of a list are more tokens than `budget`."""
+    left = budget
+    for entry in catalog.entries(TOOLS):
+        yield
+        left -= entry.tokens
+        if left < 0:
+            return True
+    return False
+
+
+def _own_tools(whole: Catalog) -> Iterable[CatalogEntry]:
+    """Returns the hub's own tools for whoever is listed a few of its tools; `whole` is all that it may see."""
+    from mcp_hub.hub.groups.active_groups import definitions, made_entry
+
+    return (made_entry(wire) for wire in definitions((), True, whole))
+
+
+def own_route(exposure: Exposure | None, catalog: Catalog, kind: Kind, exposed: str) -> Route | None:
+    """Returns the route of one of the hub's own tools: every client has them whose catalog is not listed to all."""
+    if exposure is None or kind is not TOOLS or exposed not in OWN_NAMES or not exposure.concerns(catalog):
+        return None
+    return Route(OWN, TOOLS, exposed)
+
+
+def expose(
+    catalogs: Catalogs, config: Config, selection: Selection, forced: Exposed | None, kept: CatalogCache | None
+) -> None:
+    """Lets the lists of tools be decided by a configuration. Notifies clients if it decides otherwise than before.
+
+    `forced` is the mode that the command line demands for every client.
+    """
+    former = catalogs.exposure
+    exposure = Exposure(config, selection, forced, catalogs.whole, kept, former)
+    catalogs.exposure = now = None if exposure.concerns_nobody else exposure
+    if (now.settings if now is not None else None) != (former.settings if former is not None else None):
+        catalogs.tell(frozenset({TOOLS}), lambda caller: True)

@@ -1,0 +1,185 @@
+"""Search over the catalogs that callers see: an index of each, and the process that knows what texts mean."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from array import array
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+from weakref import WeakKeyDictionary, ref
+
+from mcp_hub.catalog import Catalog, Route
+from mcp_hub.errors import CallError, ProtocolError
+from mcp_hub.observability.stalls import in_slices
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.search import SearchedTool, SearchIndex
+from mcp_hub.text import printable
+from mcp_hub.upstream import Upstream
+from mcp_hub.upstream.catalog_cache import CatalogCache
+
+log = logging.getLogger("mcp_hub")
+
+Json = dict[str, Any]
+
+MAX_INDEXES: Final = 32
+"""Catalogs whose index is kept; of more, the one unused longest is made again when it is searched."""
+PART: Final = 500
+"""Tools that the process gets in one request."""
+COMPARE_WAIT: Final = 1.0
+"""Seconds for one comparison; without it a query is answered from words alone."""
+PREPARE_WAIT: Final = 60.0
+"""Seconds for the vectors of one part."""
+SCALE: Final = 20_000
+"""What a likeness of 1 is in an answer of the process."""
+
+
+class MeaningProcess:
+    """The process that compares meanings, as one search sees it: its tables are those of one session.
+
+    Args:
+        start: Starts the process with the first use and returns it; None where there is none.
+        cache: The catalog cache, beside which it keeps vectors; None: they are not kept.
+        kept: Whether what is known of a tool may be kept there.
+    """
+
+    def __init__(
+        self, start: Callable[[], Upstream | None], cache: CatalogCache | None, kept: Callable[[Route], bool]
+    ) -> None:
+        self._start = start
+        self._cache = cache
+        self._kept = kept
+        self._ready: WeakKeyDictionary[SearchIndex, tuple[ref[Any], str]] = WeakKeyDictionary()
+        """The session that has the table of an index, and the name of the table there."""
+        self._preparing: WeakKeyDictionary[SearchIndex, asyncio.Task[None]] = WeakKeyDictionary()
+
+    async def likeness(self, index: SearchIndex, query: str) -> list[float] | None:
+        """Returns how much each tool of an index is like a query; None while the process has not got the index."""
+        process = self._start()
+        session = process.session if process is not None else None
+        if process is None or not index.tools:
+            return None
+        of, table = self._ready.get(index, (None, ""))
+        if session is None or of is None or of() is not session:
+            self._prepare(index, process)
+            return None
+        try:
+            async with asyncio.timeout(COMPARE_WAIT):
+                text = await _asked(process, "compare", {"table": table, "query": query})
+            numbers = array("h", b64decode(text))
+        except (CallError, ProtocolError, TimeoutError, Base64Error, ValueError) as error:
+            log.debug("a search goes by words alone: %s", error)
+            return None
+        if len(numbers) != len(index.tools):
+            self._ready.pop(index, None)  # it has forgotten the table
+            return None
+        return [number / SCALE for number in numbers]
+
+    async def prepared(self, index: SearchIndex) -> bool:
+        """Returns whether the process has an index, after it was given it."""
+        if await self.likeness(index, "") is None and (task := self._preparing.get(index)) is not None:
+            await asyncio.wait({task})
+        return index in self._ready
+
+    def _prepare(self, index: SearchIndex, process: Upstream) -> None:
+        if index not in self._preparing:
+            task = asyncio.get_running_loop().create_task(self._hand_over(index, process), name="search index")
+            self._preparing[index] = task
+            task.add_done_callback(lambda _: self._preparing.pop(index, None))
+
+    async def _hand_over(self, index: SearchIndex, process: Upstream) -> None:
+        table = secrets.token_hex(8)
+        secret = self._cache.secret("vectors") if self._cache is not None else None
+        where = str(self._cache.directory) if self._cache is not None and secret is not None else ""
+        store = {"directory": where, "secret": (secret or secrets.token_bytes(32)).hex()}
+        try:
+            await process.connected()
+            session = process.session
+            for part, start in enumerate(range(0, len(index.tools), PART)):
+                tools = index.tools[start : start + PART]
+                about = list(dict.fromkeys(f"{tool.server} {tool.about_server}" for tool in tools))
+                numbers = {text: number for number, text in enumerate(about)}
+                async with asyncio.timeout(PREPARE_WAIT):
+                    await _asked(process, "prepare", {
+                        "table": table,
+                        "part": part,
+                        "tools": [tool.meaning() for tool in tools],
+                        "servers": about,
+                        "of": [numbers[f"{tool.server} {tool.about_server}"] for tool in tools],
+                        "keep": [self._kept(Route(tool.server, TOOLS, tool.names[-1])) for tool in tools],
+                        "store": store,
+                    })  # fmt: skip
+            if session is not None and session is process.session:
+                self._ready[index] = (ref(session), table)
+        except (CallError, ProtocolError, TimeoutError, ValueError) as error:
+            log.warning("search goes by words alone, as meanings cannot be compared: %s", printable(str(error)))
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        for task in list(self._preparing.values()):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def _asked(process: Upstream, tool: str, arguments: Json) -> str:
+    answered = await process.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
+    content = answered.result.get("content") or [{}]
+    if answered.result.get("isError"):
+        raise ValueError(str(content[0].get("text", ""))[:500])
+    return str(content[0].get("text", ""))
+
+
+class ToolSearch:
+    """Searches catalogs. What it finds, and in which order, depends on nothing but the catalog that is searched."""
+
+    def __init__(
+        self, start: Callable[[], Upstream | None], cache: CatalogCache | None, kept: Callable[[Route], bool]
+    ) -> None:
+        self._process = MeaningProcess(start, cache, kept)
+        self._indexes: OrderedDict[int, tuple[ref[Catalog], SearchIndex]] = OrderedDict()
+        self._making = asyncio.Lock()
+
+    async def find(self, catalog: Catalog, query: str) -> list[str]:
+        """Returns the names of the listed tools that fit a query, the best first."""
+        index = await self._index(catalog)
+        corrected = await in_slices(index.correcting(query))
+        likeness = await self._process.likeness(index, corrected)
+        found = await in_slices(index.ranking(query, corrected, likeness))
+        return [index.tools[number].names[0] for number in found]
+
+    async def warm(self, catalog: Catalog) -> bool:
+        """Makes the index of a catalog, and returns whether meanings can be compared once that has been tried."""
+        return await self._process.prepared(await self._index(catalog))
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        await self._process.close()
+
+    async def _index(self, catalog: Catalog) -> SearchIndex:
+        async with self._making:
+            of, index = self._indexes.get(id(catalog), (None, None))
+            if index is None or of is None or of() is not catalog:
+                index = await in_slices(SearchIndex.building(_tools(catalog)))
+                self._indexes = OrderedDict((key, one) for key, one in self._indexes.items() if one[0]() is not None)
+                self._indexes[id(catalog)] = (ref(catalog), index)
+                while len(self._indexes) > MAX_INDEXES:
+                    self._indexes.popitem(last=False)
+            self._indexes.move_to_end(id(catalog))
+            return index
+
+
+def _tools(catalog: Catalog) -> Iterator[SearchedTool]:
+    about: dict[str, str] = {}
+    for name in catalog.names(TOOLS):
+        route, wire = catalog.resolve(TOOLS, name), catalog.entry(TOOLS, name)
+        if route is not None and wire is not None:
+            server = route.upstream
+            if server not in about:
+                about[server] = catalog.about(server)
+            yield SearchedTool.of(wire, (name, f"{server}/{route.name}", route.name), server, about[server])

@@ -1,0 +1,287 @@
+"""The confirm policy: a person is asked before the calls that the configuration names.
+
+It also asks before calls that a client cannot show: those made by `hub_call`, of tools that may change something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.catalog import Item, Route
+from mcp_hub.config.fields import FieldValue
+from mcp_hub.config.models import Config
+from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, model_key
+from mcp_hub.errors import PermissionDenied, ProtocolError
+from mcp_hub.observability.stalls import in_thread
+from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Shown
+from mcp_hub.policy.patterns import Patterns, ToolNames
+from mcp_hub.policy.presentation import Preset
+from mcp_hub.protocol.frames import encode, weighs_more
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.server_requests import ELICITATION, missing_capability
+from mcp_hub.security import profile_of
+from mcp_hub.security.redaction import Redactor
+from mcp_hub.text import printable
+
+DESTRUCTIVE: Final = "destructive"
+"""Stands for every tool that does not say that it only reads, or that it destroys nothing."""
+CONFIRM_WAIT: Final = 240.0
+"""Seconds for the person to answer."""
+MAX_SHOWN: Final = 2000
+"""Characters of the arguments that the person is shown."""
+MAX_CALLERS: Final = 10_000
+"""Callers whose approvals are remembered; of more, the least recent are dropped."""
+MAX_APPROVED: Final = 1000
+"""Tools that one caller has approved; of more, none is remembered."""
+IDLE: Final = 3600.0
+"""Seconds without an approved call after which a principal of the modern era, which has no sessions, is asked again."""
+
+ONCE, SESSION, NO = "once", "for this session", "no"
+
+
+def _read_patterns(given: FieldValue, reading: KeyReading) -> tuple[str, ...] | None:
+    value = [given.value] if isinstance(given.value, str) else given.value
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        reading.findings.error(given.at, f"must be a list of '{DESTRUCTIVE}' and names or patterns of tools")
+        return None
+    return tuple(value)
+
+
+class CodeModeSettings(Frozen):
+    """What `hub_call` may do without the person, who sees only that it is called."""
+
+    writes: bool = False
+    """Whether it calls tools that may change something without asking."""
+
+
+CONFIRM: Final[RootKey[tuple[str, ...]]] = RootKey("confirm", _read_patterns, ())
+CONFIRM_OF_SERVER: Final[EntryKey[tuple[str, ...]]] = EntryKey("confirm", _read_patterns, ())
+CODE_MODE: Final = RootKey("code_mode", model_key(CodeModeSettings), CodeModeSettings())
+
+
+class NotConfirmed(PermissionDenied):
+    """The person did not allow the call, or could not be asked; nothing was asked of the server."""
+
+    policy, refuses = "confirm", True
+
+
+class Approvals:
+    """The tools that each caller has allowed for its session. They outlive configurations."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._of: OrderedDict[Hashable, tuple[float, set[Route]]] = OrderedDict()
+
+    def has(self, caller: Hashable, route: Route) -> bool:
+        """Returns whether a caller has allowed a tool, and marks the approvals of the caller as used."""
+        found = self._of.get(caller)
+        if found is None or route not in found[1]:
+            return False
+        if isinstance(caller, str) and self._clock() - found[0] > IDLE:
+            del self._of[caller]
+            return False
+        self._of[caller] = self._clock(), found[1]
+        return True
+
+    def add(self, caller: Hashable, route: Route) -> None:
+        """Remembers that a caller has allowed a tool."""
+        routes = self._of.get(caller, (0.0, set[Route]()))[1]
+        if len(routes) < MAX_APPROVED:
+            self._of[caller] = self._clock(), routes | {route}
+        self._of.move_to_end(caller)
+        while len(self._of) > MAX_CALLERS:
+            self._of.popitem(last=False)
+
+    def forget(self, caller: Hashable) -> None:
+        """Drops the approvals of a caller that is gone."""
+        self._of.pop(caller, None)
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    """One list of tools that need a confirmation. `setting` is its key in the configuration."""
+
+    setting: str
+    names: Callable[[Route], bool]
+    destructive: bool
+
+    @classmethod
+    def of(cls, setting: str, written: Sequence[str], *, of_server: bool = False) -> _Rule:
+        named = [one for one in written if one != DESTRUCTIVE]
+        own, tools = Patterns(named), ToolNames(named)
+        names = (lambda route: own.match(route.name)) if of_server else tools.__contains__
+        return cls(setting, names, DESTRUCTIVE in written)
+
+
+class Confirm:
+    """Asks a person before calls, by elicitation; refuses those of clients that cannot ask one.
+
+    Args:
+        config: The configuration.
+        approvals: What callers have allowed for their sessions.
+        listed: Returns a tool as its server lists it.
+        shown: Leaves preset arguments out of what the person is shown.
+        redactor: Hides secrets in it.
+        in_program: Whether the hub runs in a program, which sees what `hub_call` is to call.
+    """
+
+    name = "confirm"
+    keys = (CONFIRM, CONFIRM_OF_SERVER, CODE_MODE)
+    always_within = True
+
+    def __init__(
+        self,
+        config: Config,
+        approvals: Approvals,
+        listed: Callable[[Route], Json | None],
+        shown: Shown,
+        redactor: Redactor,
+        *,
+        in_program: bool = False,
+    ) -> None:
+        self._approvals = approvals
+        self._listed = listed
+        self._shown = shown
+        self._redactor = redactor
+        self._writes = in_program or CODE_MODE.of(config).writes
+        self._root = _Rule.of("confirm", CONFIRM.of(config))
+        self._of_server = {
+            server.id: _Rule.of(f"servers.{server.id}.confirm", written, of_server=True)
+            for server in config.servers
+            if (written := CONFIRM_OF_SERVER.of(server))
+        }
+        self._of_profile = {
+            one.name: _Rule.of(f"profiles.{one.name}.confirm", one.confirm) for one in config.profiles if one.confirm
+        }
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> Confirm:
+        """Makes the policy of a configuration."""
+        return cls(
+            parts.config,
+            parts.approvals,
+            parts.listed,
+            parts.find(Preset).shown,
+            parts.redactor,
+            in_program=parts.in_program,
+        )
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Returns the items unchanged."""
+        return items
+
+    def concerns(self, route: Route) -> bool:
+        """Returns whether somebody's calls of the route may need a confirmation."""
+        rules = [self._root, *self._of_profile.values()]
+        if (of_server := self._of_server.get(route.upstream)) is not None:
+            rules.append(of_server)
+        return route.kind is TOOLS and any(rule.destructive or rule.names(route) for rule in rules)
+
+    def asks_about(self, call: Call) -> bool:
+        """Returns whether the person will be asked before the call."""
+        return self._reason(call) is not None
+
+    def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
+        """Runs the call if the person allows it. Raises NotConfirmed."""
+        reason = self._reason(call)
+        return call_next(call) if reason is None else self._confirmed(call, call_next, reason)
+
+    # --- which calls -------------------------------------------------------------------------------------------
+
+    def _reason(self, call: Call) -> str | None:
+        """Returns the setting because of which the person is asked, None if it is not."""
+        route = call.route
+        if call.confirmed or call.method != TOOLS.act_method or route.kind is not TOOLS:
+            return None
+        rules = [self._root]
+        if self._of_server and (of_server := self._of_server.get(route.upstream)) is not None:
+            rules.append(of_server)
+        if self._of_profile and (of_profile := self._of_profile.get(profile_of(call.caller) or "")) is not None:
+            rules.append(of_profile)
+        found = next((rule.setting for rule in rules if self._covers(rule, route)), None)
+        if found is None and call.within is not None and not self._writes and not self._only_reads(route):
+            found = "code_mode.writes"
+        return None if found is None or self._approvals.has(call.caller, route) else found
+
+    def _covers(self, rule: _Rule, route: Route) -> bool:
+        return rule.names(route) or (rule.destructive and self._destroys(route))
+
+    def _annotations(self, route: Route) -> Mapping[str, Any]:
+        listed = self._listed(route)
+        found = listed.get("annotations") if isinstance(listed, dict) else None
+        return found if isinstance(found, dict) else {}
+
+    def _only_reads(self, route: Route) -> bool:
+        return self._annotations(route).get("readOnlyHint") is True
+
+    def _destroys(self, route: Route) -> bool:
+        """Returns whether a tool may destroy something; as the protocol has it, one that says nothing may."""
+        hints = self._annotations(route)
+        return hints.get("readOnlyHint") is not True and hints.get("destructiveHint") is not False
+
+    # --- the question ------------------------------------------------------------------------------------------
+
+    async def _confirmed(self, call: Call, call_next: Next, setting: str) -> Json:
+        tool = f"{printable(call.route.name, 200)!r} of {printable(call.route.upstream, 100)!r}"
+        missing = missing_capability(call.asker.capabilities, ELICITATION, {}) if call.asker is not None else ""
+        if missing is not None:
+            own = "" if call.within is None else f"Call {call.exposed!r} by its own name, which the client can show. "
+            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {own}")
+        answer = await self._answer(call, tool)
+        call.notes.append(f"confirm: {answer}")
+        if answer not in (ONCE, SESSION):
+            text = "Nobody answered in time" if answer == "no answer" else "The person did not allow the call"
+            raise _refused(call, setting, f"{text} of {tool}. Do not try again unless the person asks for it. ")
+        call.confirmed = True
+        if answer == SESSION and _has_session(call):
+            self._approvals.add(call.caller, call.route)
+        return await call_next(call)
+
+    async def _answer(self, call: Call, tool: str) -> str:
+        """Returns what the person answers: ONCE, SESSION, NO or `no answer`."""
+        assert call.asker is not None
+        arguments = call.params.get("arguments") or {}
+        large = weighs_more(arguments, LARGE_ARGUMENTS)
+        shown = await in_thread(self._text, call, arguments) if large else self._text(call, arguments)
+        through = "" if call.within is None else f", which {call.within} is to call,"
+        choices = [ONCE, SESSION, NO] if _has_session(call) else [ONCE, NO]
+        params: Json = {
+            "message": f"mcp-hub asks: may {tool}{through} be called with these arguments? {shown}",
+            "requestedSchema": {
+                "type": "object",
+                "properties": {"allow": {"type": "string", "title": "Allow the call", "enum": choices}},
+                "required": ["allow"],
+            },
+        }
+        entry = call.questions.note(ELICITATION, "unanswered", by="mcp-hub")
+        try:
+            async with asyncio.timeout(CONFIRM_WAIT):
+                result = await call.questions.answer_of(call.asker, ELICITATION, params, entry)
+        except TimeoutError:
+            return "no answer"
+        except ProtocolError:
+            return NO
+        content = result.get("content")
+        chosen = content.get("allow") if isinstance(content, dict) else None
+        return chosen if result.get("action") == "accept" and chosen in choices else NO
+
+    def _text(self, call: Call, arguments: Any) -> str:
+        """Returns the arguments as JSON without secrets and preset ones, cut to `MAX_SHOWN` characters."""
+        shown = self._redactor.value(self._shown(call, arguments))
+        return printable(encode(shown).decode("utf-8", "replace"), MAX_SHOWN)
+
+
+def _has_session(call: Call) -> bool:
+    """Returns whether an approval can be remembered: anonymous clients of the modern era cannot be told apart."""
+    return not (call.era == "modern" and call.caller == "")
+
+
+def _refused(call: Call, setting: str, text: str) -> NotConfirmed:
+    call.refused_by = setting
+    return NotConfirmed(f"{text}(setting: {setting})", server=call.route.upstream, executed=False)

@@ -1,0 +1,198 @@
+"""What every policy did with a call: for `mcp-hub call --explain`, and for the live page from the record of a call."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+from weakref import WeakSet
+
+from mcp_hub.catalog import Item
+from mcp_hub.policy import Call, Chain, Json, Next, Policy
+from mcp_hub.policy.call_record import RecordLabels
+
+MAX_TIMED: Final = 2000
+"""Calls whose times are kept; of more, the oldest are forgotten."""
+WATCHING: Final = frozenset({"trace", "spans"})
+"""Policies that only watch a call: they are no step of its explanation."""
+UPSTREAM: Final = "upstream"
+"""The last step: the server itself."""
+
+
+def explain(policies: Iterable[str], notes: Sequence[str], decided: str | None, end: str | None) -> list[Json]:
+    """Returns `{"policy", "did": [texts]}` for each policy, from the outermost to the innermost.
+
+    Args:
+        policies: Their names.
+        notes: What they noted during the call, each with its policy's name in front.
+        decided: The policy that decided what the call came to.
+        end: What it did then, such as `refused: blacklist`; None: the call was not ended by a policy.
+    """
+    found: list[Json] = []
+    reached, left = True, list(notes)
+    for name in (name for name in policies if name not in WATCHING):
+        own = [note for note in left if note.startswith(f"{name}:")]
+        left = [note for note in left if note not in own]
+        did = [note.partition(":")[2].strip() for note in own]
+        if name == decided and end is not None:
+            did.append(end)
+        found.append({"policy": name, "did": did or ["passed" if reached else "not reached"]})
+        reached = reached and not (name == decided and end is not None and end.startswith("refused"))
+    return found + ([{"policy": "other", "did": left}] if left else [])
+
+
+def how_it_ended(verdict: str, reason: str) -> str:
+    """Returns what the policy did that ended a call."""
+    return f"{'refused' if verdict == 'refused' else 'ended the call'}: {reason}"
+
+
+def explain_record(policies: Iterable[str], record: Mapping[str, Any], times: Mapping[str, float]) -> list[Json]:
+    """Returns `{"policy", "did": text, "ms"}` for each policy and the server, from the record of a call.
+
+    Records have no secrets, so neither has this. `times`: milliseconds by policy; `ms` is None where it is not known.
+    """
+    verdict, decided = record.get("verdict"), record.get("policy")
+    reason = record.get("error") or record.get("reason") or record.get("code")
+    end = how_it_ended(str(verdict), str(reason)) if reason is not None and decided is not None else None
+    steps = explain(policies, record.get("notes") or (), decided, end)
+    if "upstream" in record:
+        steps.append({"policy": UPSTREAM, "did": [_asked(record.get("attempts"), record.get("fallback"))]})
+    return [{**step, "did": "; ".join(step["did"]), "ms": times.get(step["policy"])} for step in steps]
+
+
+def _asked(attempts: Any, fallback: Any) -> str:
+    times = {0: "was not asked", 1: "was asked once"}.get(attempts, f"was asked {attempts} times")
+    return times + (f"; answered by {fallback}" if fallback else "")
+
+
+def explain_listing(policies: Sequence[Policy], item: Item, why: Callable[[], str | None]) -> list[Json]:
+    """Returns `{"policy", "did": text}` for each policy, from the outermost to the innermost: what it makes of an item.
+
+    `why()` returns the rule that hides the item from those who ask.
+    """
+    found: list[Json] = []
+    now: Item | None = item
+    for policy in reversed(policies):
+        if policy.name in WATCHING:
+            continue
+        did, before = "not reached", now
+        if before is not None:
+            concerns = getattr(policy, "concerns", None)
+            did = "passes it" if concerns is None or concerns(item.route) else "does not concern it"
+            now = next(iter(policy.shape([before])), None)
+            if policy.name == "access":
+                now = None if (rule := why()) is not None else now
+                did = did if now is not None else f"hides it: {rule}"
+            elif now is None:
+                did = "hides it"
+            elif now is not before:
+                did = _changes(before, now) or did
+        found.append({"policy": policy.name, "did": did})
+    return found[::-1]
+
+
+def _changes(before: Item, now: Item) -> str:
+    renamed = [f"renames it to {now.local}"] if now.local != before.local else []
+    old, new = (one.wire if isinstance(one.wire, dict) else {} for one in (before, now))
+    names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) is not new.get(name)]
+    changed = [name for name in names if old.get(name) != new.get(name)]
+    return "; ".join([*renamed, *([f"changes {', '.join(changed)}"] if changed else [])])
+
+
+class StepTimes:
+    """How long each policy took, collected while somebody watches; else it costs nothing."""
+
+    def __init__(self, labels: RecordLabels, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._labels = labels
+        self._clock = clock
+        self._chains: WeakSet[Chain] = WeakSet()
+        self._watchers = 0
+        self._of: OrderedDict[str, dict[str, float]] = OrderedDict()
+
+    def follow(self, chain: Chain) -> None:
+        """Times the calls of a chain too, whenever somebody watches."""
+        self._chains.add(chain)
+        chain.wrap = self._wrapped if self._watchers else None
+
+    def watch(self) -> None:
+        """Begins to collect, if nobody else watches yet."""
+        self._watchers += 1
+        self._apply()
+
+    def unwatch(self) -> None:
+        """Ends what `watch` began."""
+        self._watchers -= 1
+        self._apply()
+        if not self._watchers:
+            self._of.clear()
+
+    def _apply(self) -> None:
+        for chain in self._chains:
+            chain.wrap = self._wrapped if self._watchers else None
+
+    def of(self, label: str) -> Mapping[str, float]:
+        """Returns the milliseconds of a call by policy; {} if they are not known."""
+        return {name: round(seconds * 1000, 3) for name, seconds in self._of.get(label, {}).items()}
+
+    def _wrapped(self, policies: Sequence[Policy], innermost: Next) -> tuple[Sequence[Policy], Next]:
+        return [_TimedPolicy(policy, self.measured) for policy in policies], _timed_innermost(innermost, self.measured)
+
+    def measured(self, call: Call, name: str, began: float | None, inner: float) -> float:
+        """Adds the time since `began`, without the `inner` one, to a policy; with None, only names the call.
+
+        Returns the time.
+        """
+        now = self._clock()
+        if call.label is None:
+            call.label = self._labels.next_call()
+        if began is None:
+            return now
+        known = self._of.get(call.label)
+        if known is None:
+            known = self._of[call.label] = {}
+            while len(self._of) > MAX_TIMED:
+                self._of.popitem(last=False)
+        known[name] = known.get(name, 0.0) + now - began - inner
+        return now
+
+
+Measured = Callable[[Call, str, float | None, float], float]
+
+
+class _TimedPolicy:
+    """A policy whose own time is measured, without that of what is inside of it."""
+
+    def __init__(self, policy: Policy, measured: Measured) -> None:
+        self.name = policy.name
+        self.shape = policy.shape
+        self._policy = policy
+        self._measured = measured
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        inner = 0.0
+
+        async def onward(call: Call) -> Json:
+            nonlocal inner
+            left = self._measured(call, self.name, None, 0.0)
+            try:
+                return await call_next(call)
+            finally:
+                inner += self._measured(call, self.name, None, 0.0) - left
+
+        began = self._measured(call, self.name, None, 0.0)
+        try:
+            return await self._policy(call, onward)
+        finally:
+            self._measured(call, self.name, began, inner)
+
+
+def _timed_innermost(innermost: Next, measured: Measured) -> Next:
+    async def timed(call: Call) -> Json:
+        began = measured(call, UPSTREAM, None, 0.0)
+        try:
+            return await innermost(call)
+        finally:
+            measured(call, UPSTREAM, began, 0.0)
+
+    return timed

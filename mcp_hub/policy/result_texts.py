@@ -1,0 +1,232 @@
+"""Texts of results, cut so that what is left stays what it was: JSON is valid, tables have whole rows. Pure."""
+
+from __future__ import annotations
+
+import csv
+import re
+from typing import Any, Final, NamedTuple
+
+from mcp_hub.policy.long_results import Head
+from mcp_hub.protocol.frames import FrameError, decode
+
+MAX_SCANNED: Final = 256 * 1024
+"""Characters of JSON or of rows that are looked at; what is shown of a longer text is cut as prose."""
+MAX_COUNTED: Final = 1024 * 1024
+"""Characters of a JSON text whose items are counted."""
+_MAX_DEPTH: Final = 32
+_TRIES: Final = 4
+"""How often a JSON text is cut shorter until its closing brackets fit as well."""
+_LEAST_STRING: Final = 16
+"""Characters of a string in JSON that say something."""
+_NEAR: Final = 0.9
+"""A line or word is the end of a prose if it is not farther from the cut than the rest."""
+_ROWS_LOOKED_AT: Final = 4
+MAX_LINE: Final = 4096
+"""Characters behind the cut in which the end of a row is looked for, to tell rows from prose."""
+
+_TOKEN: Final = re.compile(
+    r'\s*(?:(?P<string>"(?:[^"\\]++|\\.)*+")|(?P<mark>[{}\[\],:])'
+    r"|(?P<plain>-?\d[\d.eE+-]*+|true|false|null)(?=[\s,\]}]))",
+    re.DOTALL,
+)
+_CUT_OFF: Final = re.compile(r"\s*(?:-?[\d.eE+-]*|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?)")
+"""A number or word whose end is not in sight."""
+_STRING: Final = re.compile(r'\s*"(?:[^"\\]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+_HALF: Final = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2}|[\ud800-\udbff])\Z")
+"""The first half of a surrogate pair."""
+
+
+class TextPart(NamedTuple):
+    """The part of a text that is shown, and what of it that is, such as `20 of 1,000 items`; empty for prose."""
+
+    text: str
+    of: str = ""
+
+
+class _Boundary(NamedTuple):
+    """A place behind a complete value in JSON."""
+
+    at: int
+    closing: str
+    """The brackets that are open there."""
+    path: tuple[str | int, ...]
+    """Where the list or object is that the value belongs to."""
+    shown: int
+    """The items of a list up to here; 0 in an object."""
+
+
+def cut_text(text: str, room: int, head: Head) -> TextPart:
+    """Returns the beginning of a text that fits into `room`; it fits in any case, and may be empty.
+
+    A JSON text ends behind an item of a list, or else a member or a part of a string, and its brackets are closed. Of
+    rows (Markdown, CSV, one JSON text a line) whole ones are kept. Prose ends at a line or a word where one is near.
+    """
+    part = head(text, room)
+    if len(part) == len(text):
+        return TextPart(text)
+    if len(part) <= MAX_SCANNED and text.lstrip()[:1] in ("{", "["):
+        found = _cut_json(text, part, room, head)
+        if found is not None:
+            return found
+    if len(part) <= MAX_SCANNED and (ends := _row_ends(text, part)) is not None:
+        lines = len(ends)
+        return TextPart(part[: ends[-1]] if ends else "", f"{lines:,} of {_lines(text):,} lines")
+    return TextPart(_at_a_border(part))
+
+
+def _lines(text: str) -> int:
+    return text.rstrip("\n").count("\n") + 1
+
+
+def _row_ends(text: str, part: str) -> list[int] | None:
+    """Returns the ends of the whole rows in a part of a text; None if it does not consist of rows."""
+    start = text[: len(part) + MAX_LINE].strip("\n")
+    first = [line.strip() for line in start.split("\n", _ROWS_LOOKED_AT)[:_ROWS_LOOKED_AT]]
+    last = part.rstrip("\n")
+    last = last[last.rfind("\n") + 1 :]
+    ends = [match.start() for match in re.finditer("\n", part)]
+    if len(part) < len(text) and text[len(part)] == "\n" and part[-1:] != "\n":
+        ends.append(len(part))
+    if last.lstrip().startswith("|"):
+        return ends
+    if len(first) > 1 and all(line[:1] + line[-1:] == "{}" for line in first):
+        return ends
+    if not _is_csv(first):
+        return None
+    quotes, at = 0, 0
+    whole = []
+    for end in ends:  # a line break between quotes is part of a cell
+        quotes, at = quotes + part.count('"', at, end), end
+        if quotes % 2 == 0:
+            whole.append(end)
+    return whole
+
+
+def _is_csv(lines: list[str]) -> bool:
+    if len(lines) < _ROWS_LOOKED_AT:
+        return False
+    for separator in (",", ";", "\t"):
+        try:
+            widths = {len(row) for row in csv.reader(lines[:-1], delimiter=separator)}
+        except csv.Error:
+            continue
+        if len(widths) == 1 and widths.pop() > 1:
+            return True
+    return False
+
+
+def _at_a_border(part: str) -> str:
+    """Cuts the beginning of a text at its last line or word, if that is not far from its end."""
+    for border in ("\n", " "):
+        at = part.rfind(border)
+        if at > len(part) * _NEAR:
+            return part[:at]
+    return part
+
+
+def _cut_json(text: str, part: str, room: int, head: Head) -> TextPart | None:
+    """Returns a shorter JSON text that fits, an empty one if nothing of it fits; None for a text that is no JSON."""
+    if not _JsonScan(part).is_json:
+        return None
+    for _ in range(_TRIES):
+        short, boundary = _JsonScan(part).closed()
+        over = len(short) - len(head(short, room))
+        if over <= 0:
+            return TextPart(short, _count(text, boundary) if boundary is not None else "")
+        part = part[: len(part) - 2 * over]
+    return TextPart("")
+
+
+def _count(text: str, boundary: _Boundary) -> str:
+    """Says how many items of the list that was cut are shown, where that can be counted."""
+    if not boundary.shown or len(text) > MAX_COUNTED:
+        return ""
+    try:
+        found: Any = decode(text.encode("utf-8", "surrogatepass"))
+        for step in boundary.path:
+            found = found[step]
+        where = "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in boundary.path).lstrip(".")
+        return f"{boundary.shown:,} of {len(found):,} items{f' of {where}'[:100] if where else ''}"
+    except (FrameError, LookupError, TypeError):
+        return ""
+
+
+class _JsonScan:
+    """Reads the beginning of a JSON text, up to where it is cut off."""
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+        self._at = 0
+        self._valid = True
+        self._open: list[list[Any]] = []
+        """Of each open bracket: the one that closes it, the number of its complete values, the name of its member."""
+        self._awaited = "value"
+        self._in_lists: dict[int, _Boundary] = {}
+        """By how many brackets are open."""
+        self._last: _Boundary | None = None
+        while self._valid and (match := _TOKEN.match(part, self._at)) is not None:
+            self._at = match.end()
+            if match["mark"] is not None:
+                self._mark(match["mark"])
+            elif match["string"] is not None and self._awaited in ("name", "name or end"):
+                self._open[-1][2] = match["string"]
+                self._awaited = "colon"
+            else:
+                self._value()
+
+    def _mark(self, mark: str) -> None:
+        if mark in "{[" and self._awaited in ("value", "value or end"):
+            self._open.append(["}" if mark == "{" else "]", 0, None])
+            self._awaited = "name or end" if mark == "{" else "value or end"
+            self._valid = len(self._open) <= _MAX_DEPTH
+        elif mark in "}]" and self._awaited.endswith("end") and self._open and self._open[-1][0] == mark:
+            self._open.pop()
+            self._awaited = "value"
+            self._value()
+        elif mark == "," and self._awaited == "comma or end" and self._open:
+            self._awaited = "name" if self._open[-1][0] == "}" else "value"
+        elif mark == ":" and self._awaited == "colon":
+            self._awaited = "value"
+        else:
+            self._valid = False
+
+    def _value(self) -> None:
+        """A value is complete."""
+        if not self._open or not self._awaited.startswith("value"):
+            self._valid = False  # several texts, or no JSON
+            return
+        self._open[-1][1] += 1
+        self._awaited = "comma or end"
+        closing = "".join(one[0] for one in reversed(self._open))
+        in_list = closing[0] == "]"
+        path = tuple(one[1] if one[0] == "]" else one[2] for one in self._open[:-1])
+        self._last = _Boundary(self._at, closing, path, self._open[-1][1] if in_list else 0)
+        if in_list:
+            self._in_lists[len(self._open)] = self._last
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it can be the beginning of one JSON text that is a list or an object."""
+        rest = self._part[self._at :]
+        cut_off = rest.lstrip()[:1] in ("", '"') or _CUT_OFF.fullmatch(rest) is not None
+        return self._valid and cut_off and bool(self._open)
+
+    def closed(self) -> tuple[str, _Boundary | None]:
+        """Returns a valid JSON text, and where it was cut if not in a string; an empty text if there is none."""
+        # A record with some of its members missing would be taken for a whole one, so outer lists come first.
+        for boundary in (*(self._in_lists[depth] for depth in sorted(self._in_lists)), self._last):
+            if boundary is not None and boundary.at >= len(self._part) // 2:
+                return self._part[: boundary.at] + boundary.closing, _with_names(boundary)
+        string = _STRING.match(self._part, self._at) if self._awaited.startswith("value") else None
+        if string is not None and len(string[0].strip()) > _LEAST_STRING:
+            closing = "".join(one[0] for one in reversed(self._open))
+            return f'{self._part[: self._at]}{_HALF.sub("", string[0])}…"{closing}', None
+        if self._last is not None:
+            return self._part[: self._last.at] + self._last.closing, _with_names(self._last)
+        return "", None
+
+
+def _with_names(boundary: _Boundary) -> _Boundary:
+    """Reads the names in a path, which are JSON until then."""
+    names = [decode(step.encode("utf-8", "replace")) if isinstance(step, str) else step for step in boundary.path]
+    return boundary._replace(path=tuple(names))

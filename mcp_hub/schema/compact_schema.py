@@ -1,0 +1,257 @@
+"""Compact schemas: without what costs tokens and neither changes what is accepted nor helps a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from mcp_hub.protocol.frames import encode, weighs_more
+
+Json = dict[str, Any]
+Change = Callable[[Json], Json]
+"""Returns a schema in place of one whose inner schemas have been changed already."""
+
+MAX_WEIGHT: Final = 64 * 1024
+"""Weight of a schema that is made compact; a larger one stays as it is."""
+MAX_DEPTH: Final = 64
+"""Schemas inside of each other that are changed."""
+_MAX_ROUNDS: Final = 8
+"""How often equal definitions are merged: once for each level on which they refer to each other."""
+
+_ONE: Final = frozenset({
+    "items", "additionalItems", "unevaluatedItems", "contains", "additionalProperties", "unevaluatedProperties",
+    "propertyNames", "not", "if", "then", "else", "allOf", "anyOf", "oneOf", "prefixItems", "contentSchema",
+})  # fmt: skip
+"""Keywords that hold a schema, or a list of schemas."""
+_DEFINITIONS: Final = ("$defs", "definitions")
+_NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", *_DEFINITIONS})
+"""Keywords that hold schemas by names of the user's."""
+_REMARKS: Final = frozenset({"title", "$comment", "examples"})
+"""Keywords that describe, and of which the description and the name of an argument say the same."""
+_EMPTY: Final[dict[str, tuple[Any, ...]]] = {
+    "default": (None,), "description": ("",), "required": ([],), "additionalProperties": (True, {}),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), (False,)),
+    **dict.fromkeys(("minLength", "minItems", "minProperties"), (0,)),
+}  # fmt: skip
+"""Values that say what holds without the keyword."""
+_ANNOTATIONS: Final = frozenset({"description", "default", "title", "$comment", "examples", "deprecated"})
+
+_DIALECT: Final = re.compile(r"https?://json-schema\.org/draft(/2020-12|/2019-09|-07)/schema#?")
+_OF_ONE_DIALECT: Final = frozenset({
+    "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$dynamicRef", "$recursiveRef", "$vocabulary",
+    "prefixItems", "additionalItems", "unevaluatedItems", "unevaluatedProperties", "minContains", "maxContains",
+    "dependencies", "dependentRequired", "dependentSchemas",
+})  # fmt: skip
+"""Keywords that not every dialect has, or that mean something else in another one."""
+_NAMES_ELSEWHERE: Final = _OF_ONE_DIALECT & {
+    "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$dynamicRef", "$recursiveRef"
+}  # fmt: skip
+"""Keywords by which a part of a schema can be referred to without its place, or is a document of its own."""
+_REFERENCE: Final = re.compile(r"#/(\$defs|definitions)/([A-Za-z0-9_.-]+)")
+
+Place = tuple[str, str]
+"""The keyword and the name of a definition."""
+
+
+def compact_schema(schema: Json) -> Json:
+    """Returns a schema that accepts the same values in fewer tokens; the same object if there is nothing to leave out.
+
+    Left out are titles, comments, examples, keywords with the value that holds without them, definitions that nothing
+    refers to, and `$schema` where every dialect reads the schema alike. Of equal definitions one stays; one that is
+    referred to once stands where it is needed. What constrains stays, `additionalProperties: false` included.
+    """
+    if weighs_more(schema, MAX_WEIGHT) or not _is_shallow(schema):
+        return schema
+    try:
+        changed: Json = change_schemas(schema, _without_remarks(schema))
+        changed = _with_fewer_definitions(changed)
+        if _is_read_alike(changed):
+            changed = _without(changed, lambda key, _: key == "$schema")
+        return changed if encode(changed) != encode(schema) else schema
+    except RecursionError:
+        return schema
+
+
+def drop_titles(schema: Any) -> Any:
+    """Returns a copy of a schema without the keyword `title` at any depth; a property called `title` stays."""
+    return change_schemas(schema, lambda one: _without(one, _is_title))
+
+
+def _is_title(key: str, value: Any) -> bool:
+    return key == "title" and isinstance(value, str)
+
+
+def change_schemas(schema: Any, change: Change) -> Any:
+    """Returns a copy of a schema in which `change` has replaced it and every schema inside, the innermost first.
+
+    Data (`default`, `enum`, ...) and keywords that JSON Schema does not know stay as they are; so does a schema that
+    is nested more than `MAX_DEPTH` deep.
+    """
+    return _changed(schema, change) if _is_shallow(schema) else schema
+
+
+def _is_shallow(schema: Any) -> bool:
+    level = [schema]
+    for _ in range(MAX_DEPTH):
+        level = [inner for one in level for inner in _inside(one)]
+        if not level:
+            return True
+    return False
+
+
+def _inside(schema: Any) -> Iterator[Any]:
+    """The schemas directly inside of a schema."""
+    for key, value in schema.items() if isinstance(schema, dict) else ():
+        if key in _NAMED and isinstance(value, dict):
+            yield from value.values()
+        elif key in _ONE:
+            yield from value if isinstance(value, list) else (value,)
+
+
+def _changed(schema: Any, change: Change) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    made: Json = {}
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, dict):
+            made[key] = {name: _changed(one, change) for name, one in value.items()}
+        elif key in _ONE and isinstance(value, list):
+            made[key] = [_changed(one, change) for one in value]
+        else:
+            made[key] = _changed(value, change) if key in _ONE else value
+    return change(made)
+
+
+def _schemas(schema: Any) -> Iterator[Json]:
+    """A schema and every schema inside, but those that are not objects."""
+    waiting = [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield one
+            waiting.extend(_inside(one))
+
+
+def _without(schema: Json, unwanted: Callable[[str, Any], bool]) -> Json:
+    return {key: value for key, value in schema.items() if not unwanted(key, value)}
+
+
+def _without_remarks(root: Json) -> Change:
+    # What `additionalProperties: true` accepts counts as evaluated.
+    evaluated = any("unevaluatedProperties" in one for one in _schemas(root))
+
+    def unwanted(key: str, value: Any) -> bool:
+        if key in _REMARKS:
+            return key == "examples" or isinstance(value, str)
+        if key not in _EMPTY or (evaluated and key == "additionalProperties"):
+            return False
+        return any(type(value) is type(empty) and value == empty for empty in _EMPTY[key])
+
+    return lambda schema: _without(schema, unwanted)
+
+
+def _is_read_alike(schema: Json) -> bool:
+    """Returns whether a schema means the same in each dialect that `$schema` could name."""
+    dialect = schema.get("$schema")
+    if not isinstance(dialect, str) or not _DIALECT.fullmatch(dialect):
+        return False
+    return not any(
+        not _OF_ONE_DIALECT.isdisjoint(one)
+        or isinstance(one.get("items"), list)
+        or ("$ref" in one and not one.keys() <= {"$ref", "$schema", *_ANNOTATIONS, *_DEFINITIONS})
+        for one in _schemas(schema)
+    )
+
+
+def _with_fewer_definitions(schema: Json) -> Json:
+    definitions = {
+        (keyword, name): one
+        for keyword in _DEFINITIONS
+        if isinstance(schema.get(keyword), dict)
+        for name, one in schema[keyword].items()
+    }
+    if not definitions or not _refers_simply(schema, definitions):
+        return schema
+    rest = _without(schema, lambda key, _: key in _DEFINITIONS)
+    for _ in range(_MAX_ROUNDS):
+        first: dict[bytes, Place] = {}
+        merged = {place: first.setdefault(encode(one), place) for place, one in definitions.items()}
+        if all(place == other for place, other in merged.items()):
+            break
+        redirect = _redirecting(merged)
+        rest = change_schemas(rest, redirect)
+        definitions = {place: change_schemas(definitions[place], redirect) for place in first.values()}
+    sites = _references(rest, definitions)
+    inlined = _Inlining(definitions, {place for place, found in sites.items() if _is_movable(found)})
+    made: Json = inlined.in_place(rest)
+    for place, definition in definitions.items():
+        if place in sites and place not in inlined.places:
+            made.setdefault(place[0], {})[place[1]] = inlined.in_place(definition)
+    return made
+
+
+def _refers_simply(schema: Json, definitions: dict[Place, Any]) -> bool:
+    """Returns whether every reference leads to a definition of the root as a whole, or to the root."""
+    for one in _schemas(schema):
+        if any(isinstance(one.get(key), str) for key in _NAMES_ELSEWHERE):
+            return False
+        if "$ref" in one and one["$ref"] != "#" and _place(one) not in definitions:
+            return False
+    return all(isinstance(one, dict) for one in definitions.values())
+
+
+def _place(schema: Json) -> Place | None:
+    """The definition that a schema refers to."""
+    reference = schema.get("$ref")
+    match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
+    return (match[1], match[2]) if match is not None else None
+
+
+def _redirecting(merged: dict[Place, Place]) -> Change:
+    def redirect(schema: Json) -> Json:
+        place = _place(schema)
+        if place is None or merged[place] == place:
+            return schema
+        return {**schema, "$ref": "#/{}/{}".format(*merged[place])}
+
+    return redirect
+
+
+def _references(rest: Json, definitions: dict[Place, Any]) -> dict[Place, list[Json]]:
+    """The schemas that refer to each definition, for those that can be reached."""
+    found: dict[Place, list[Json]] = {}
+    waiting: list[Any] = [rest]
+    while waiting:
+        for one in _schemas(waiting.pop()):
+            place = _place(one)
+            if place is None:
+                continue
+            if place not in found:
+                waiting.append(definitions[place])
+            found.setdefault(place, []).append(one)
+    return found
+
+
+def _is_movable(sites: list[Json]) -> bool:
+    """Returns whether a definition can stand in place of the only reference to it."""
+    return len(sites) == 1 and sites[0].keys() <= {"$ref", "$schema", *_ANNOTATIONS}
+
+
+class _Inlining:
+    """Puts the definitions of some places where they are referred to."""
+
+    def __init__(self, definitions: dict[Place, Any], places: set[Place]) -> None:
+        self.places = places
+        self._definitions = definitions
+
+    def in_place(self, schema: Json) -> Json:
+        """Returns a schema with these definitions in place of the references to them."""
+        changed: Json = _changed(schema, self._resolved)
+        return changed
+
+    def _resolved(self, schema: Json) -> Json:
+        place = _place(schema)
+        if place is None or place not in self.places:
+            return schema
+        return {**self.in_place(self._definitions[place]), **_without(schema, lambda key, _: key == "$ref")}

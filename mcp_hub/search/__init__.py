@@ -1,0 +1,126 @@
+"""Search: the tools that fit what a model wants, by their names, their words and what they mean.
+
+No module of this room does input or output but `embedding`, which runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from heapq import merge
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.search.bm25f import Bm25f, Document
+from mcp_hub.search.names import NameIndex
+from mcp_hub.search.words import STOP_WORDS, stem, terms_of, words_of
+
+Json = Mapping[str, Any]
+
+MAX_TEXT: Final = 4096
+"""Characters of a description that are searched."""
+MAX_PARAMETERS: Final = 200
+"""Parameters of a tool that are searched."""
+AT_ONCE: Final = 2000
+"""Tools that are looked at in one step."""
+MAX_WORDS: Final = 40
+"""Words of a query that are looked up."""
+LIKE_NOTHING: Final = 0.1
+"""A likeness of query and tool that has no meaning: tools that share no word with the query and are no more alike are
+not found."""
+
+
+class SearchedTool(msgspec.Struct, frozen=True):
+    """One tool as it is searched: its names, the first to call it by, its server, and what is said of both."""
+
+    names: tuple[str, ...]
+    server: str
+    description: str
+    about_server: str
+    parameters: tuple[tuple[str, str], ...]
+    """(name, description)"""
+
+    @classmethod
+    def of(cls, wire: Json, names: tuple[str, ...], server: str, about_server: str) -> SearchedTool:
+        """Makes it from a tool as it is listed, of which everything may be missing or of another type."""
+        said = " ".join(text for key in ("title", "description") if isinstance(text := wire.get(key), str))
+        schema = wire.get("inputSchema")
+        properties = schema.get("properties") if isinstance(schema, dict) else None
+        parameters = []
+        for name, one in list(properties.items())[:MAX_PARAMETERS] if isinstance(properties, dict) else ():
+            text = one.get("description") if isinstance(one, dict) else None
+            parameters.append((str(name), text[:MAX_TEXT] if isinstance(text, str) else ""))
+        return cls(names, server, said[:MAX_TEXT], about_server[:MAX_TEXT], tuple(parameters))
+
+    def fields(self) -> tuple[str, str, str, str]:
+        """Returns the texts of its fields, as `bm25f.WEIGHTS` has them."""
+        parameters = " ".join(f"{name} {text}" for name, text in self.parameters)
+        return self.names[-1], self.description, f"{self.server} {self.about_server}", parameters[: 2 * MAX_TEXT]
+
+    def meaning(self) -> str:
+        """Returns the text whose meaning is compared with that of a query."""
+        named = " ".join(words_of(self.names[-1]))
+        return f"{named}: {self.description} {' '.join(name for name, _ in self.parameters)}"[:MAX_TEXT]
+
+
+class SearchIndex:
+    """The tools of one catalog, ready to be searched. Immutable. It knows nothing of other catalogs."""
+
+    def __init__(self, tools: Sequence[SearchedTool], words: Bm25f, names: NameIndex) -> None:
+        self.tools = tools
+        self._words = words
+        self._names = names
+
+    @classmethod
+    def building(cls, tools: Iterable[SearchedTool]) -> Generator[None, None, SearchIndex]:
+        """Indexes tools, in steps."""
+        known: list[SearchedTool] = []
+        documents: list[Document] = []
+        for tool in tools:
+            yield
+            known.append(tool)
+            documents.append(Document(tool.fields()))
+        words = yield from Bm25f.building(documents)
+        names = yield from NameIndex.building([tool.names for tool in known])
+        return cls(known, words, names)
+
+    def correcting(self, query: str) -> Generator[None, None, str]:
+        """Returns the query with words that no tool has, but a name of one almost, as that name spells them."""
+        found = query
+        for word in dict.fromkeys(words_of(query)[:MAX_WORDS]):
+            yield
+            if word not in STOP_WORDS and stem(word) not in self._words:
+                meant = yield from self._names.correcting(word)
+                found = found if meant is None else re.sub(rf"(?i)\b{re.escape(word)}\b", meant, found)
+        return found
+
+    def ranking(
+        self, query: str, corrected: str, likeness: Sequence[float] | None = None
+    ) -> Generator[None, None, list[int]]:
+        """Returns the numbers of the tools found, the best first, in steps.
+
+        Args:
+            query: what was asked.
+            corrected: the same as `correcting` returns it.
+            likeness: how much each tool is like the query in meaning; None while nobody knows.
+        """
+        named = yield from self._names.finding(query)
+        scores = yield from self._words.scoring(terms_of(corrected)[:MAX_WORDS])
+        for start in range(0, len(likeness or ()), AT_ONCE):
+            yield
+            for number, like in enumerate((likeness or ())[start : start + AT_ONCE], start):
+                if like > LIKE_NOTHING or number in scores:
+                    scores[number] = scores.get(number, 0.0) + like
+        worst = len(self.tools)
+        candidates = list(named.keys() | scores.keys())
+        runs: list[list[tuple[int, float, int]]] = []
+        for start in range(0, len(candidates), AT_ONCE):
+            yield
+            some = candidates[start : start + AT_ONCE]
+            runs.append(sorted((named.get(one, worst), -scores.get(one, 0.0), one) for one in some))
+        found: list[int] = []
+        for _, _, number in merge(*runs):
+            yield
+            found.append(number)
+        return found

@@ -1,0 +1,97 @@
+"""BM25F: ranks documents of several fields by the words of a query."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from math import log
+from typing import Final
+
+from mcp_hub.search.words import terms_of
+
+WEIGHTS: Final = (3.0, 1.5, 0.8, 0.4)
+"""What a word counts in the name, in the description, in what is said of the server, and in the parameters."""
+K1: Final = 2.0
+"""How soon a word that is repeated counts no more. This and `B` are fitted on MetaTool."""
+B: Final = 0.3
+"""How much the length of a field counts against its words."""
+MAX_TERMS: Final = 2000
+"""Words of one field that count."""
+
+
+class Document:
+    """The terms of one document, by field: how often each is in it, and how many there are."""
+
+    __slots__ = ("counts", "lengths")
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.counts: list[Mapping[str, int]] = []
+        self.lengths: list[int] = []
+        for text in texts:
+            terms = terms_of(text)[:MAX_TERMS]
+            counts: dict[str, int] = {}
+            for term in terms:
+                counts[term] = counts.get(term, 0) + 1
+            self.counts.append(counts)
+            self.lengths.append(len(terms))
+
+
+class Bm25f:
+    """An index of documents, which are known by their numbers. Immutable."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._postings: dict[str, tuple[array[int], array[float]]] = {}
+
+    @classmethod
+    def building(cls, documents: list[Document]) -> Generator[None, None, Bm25f]:
+        """Indexes documents, in steps, and empties the list: to free all of them at once would take long."""
+        made = cls(len(documents))
+        means = [0.0] * len(WEIGHTS)
+        for document in documents:
+            yield
+            for field, length in enumerate(document.lengths):
+                means[field] += length / len(documents)
+        while documents:
+            yield
+            document, number = documents.pop(), len(documents)
+            for term, weighted in _weighted(document, means).items():
+                numbers, values = made._postings.setdefault(term, (array("I"), array("f")))
+                numbers.append(number)
+                values.append(weighted)
+        return made
+
+    def __contains__(self, term: str) -> bool:
+        return term in self._postings
+
+    def rarity(self, term: str) -> float:
+        """Returns the inverse document frequency of a term; of an unknown one, that of a term in one document."""
+        there = len(self._postings[term][0]) if term in self._postings else 0
+        return log(1 + (self._size - there + 0.5) / (there + 0.5))
+
+    def scoring(self, terms: Iterable[str]) -> Generator[None, None, dict[int, float]]:
+        """Returns {number: score} of the documents that have a term of the query, in steps of one term.
+
+        A score is a part of what all terms could give: near 1, it has every term again and again.
+        """
+        found: dict[int, float] = {}
+        wanted = dict.fromkeys(terms)
+        whole = sum(map(self.rarity, wanted))
+        for term in wanted:
+            yield
+            if term in self._postings:
+                rarity = self.rarity(term) / whole
+                for number, weighted in zip(*self._postings[term], strict=True):
+                    found[number] = found.get(number, 0.0) + rarity * weighted / (K1 + weighted)
+        return found
+
+
+def _weighted(document: Document, means: Sequence[float]) -> dict[str, float]:
+    """Returns {term: how often it is there, weighted by field}."""
+    found: dict[str, float] = {}
+    for weight, counts, length, mean in zip(WEIGHTS, document.counts, document.lengths, means, strict=True):
+        if length:
+            scale = weight / (1 - B + B * length / mean)
+            for term, count in counts.items():
+                found[term] = found.get(term, 0.0) + scale * count
+    return found

@@ -1,0 +1,215 @@
+"""Static embeddings: what texts mean as vectors, the mean of their tokens', and how alike they are.
+
+It runs in a process of its own (`python -m mcp_hub.servers search`), as it needs numpy, safetensors and tokenizers. The
+model is two files: the table of vectors as safetensors and the tokenizer as JSON. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from array import array
+from base64 import b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+
+from mcp_hub.security.private_files import PrivateDirectory
+
+TOOL: Final = 0.8
+SERVER: Final = 0.4
+"""How much it counts that a query is like the tool, and like what is said of its server."""
+SCALE: Final = 20_000
+"""What a likeness of 1 is in an answer, which has whole numbers of 16 bits."""
+MAX_TABLES: Final = 32
+"""Lists of tools that are kept; of more, the one unused longest goes."""
+MAX_KEPT: Final = 20_000
+"""Vectors in the file."""
+FORMAT: Final = b"mcp-hub vectors 1\n"
+_KEY: Final = 16
+_DEFAULT: Final = "wordllama"
+
+
+class UnusableModel(Exception):
+    """A model cannot be read. `str()` says why."""
+
+
+def default_files() -> tuple[Path, Path]:
+    """Returns the files (vectors, tokenizer) that the package wordllama ships, without importing it."""
+    spec = find_spec(_DEFAULT)
+    if spec is None or spec.origin is None:
+        raise UnusableModel("the package wordllama, which ships the model, is not installed")
+    root = Path(spec.origin).parent
+    return _only(root / "weights", "*256*.safetensors"), _only(root / "tokenizers", "*.json")
+
+
+def files_in(directory: Path) -> tuple[Path, Path]:
+    """Returns the files (vectors, tokenizer) of a model in a directory, as model2vec and others write them."""
+    return _only(directory, "*.safetensors"), _only(directory, "*tokenizer.json")
+
+
+def _only(directory: Path, pattern: str) -> Path:
+    found = sorted(directory.glob(pattern))
+    if len(found) != 1:
+        raise UnusableModel(f"{directory} has {len(found) or 'no'} files {pattern}; it must have one")
+    return found[0]
+
+
+class StaticModel:
+    """A table of vectors by token, and a tokenizer. Raises UnusableModel."""
+
+    def __init__(self, vectors: Path, tokenizer: Path) -> None:
+        try:
+            with safe_open(vectors, "numpy") as file:
+                tables = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            self._tokenizer = Tokenizer.from_file(str(tokenizer))
+        except (OSError, ValueError, SafetensorError) as error:
+            raise UnusableModel(f"{vectors.parent}: {error}") from None
+        except Exception as error:  # tokenizers raises Exception itself
+            raise UnusableModel(f"{tokenizer}: {error}") from None
+        flat = [table for table in tables.values() if table.ndim == 2 and table.dtype.kind == "f"]
+        if len(flat) != 1:
+            raise UnusableModel(f"{vectors} must have one table of vectors, it has {len(flat)}")
+        self._table = flat[0]
+        self._weights = _column(tables.get("weights"), "f")
+        self._mapping = _column(tables.get("mapping"), "iu")
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.size = int(self._table.shape[1])
+        digest = hashlib.sha256(b"%d %d " % self._table.shape)
+        digest.update(np.ascontiguousarray(self._table[:: max(1, len(self._table) // 64)]).tobytes())
+        self.fingerprint = digest.digest()
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        """Returns the vectors of texts, of length 1, as an array (texts, size); a text without tokens gets zeros."""
+        found = np.zeros((len(texts), self.size), np.float32)
+        for row, encoding in enumerate(self._tokenizer.encode_batch(list(texts), add_special_tokens=False)):
+            ids = np.asarray(encoding.ids, np.int64)
+            rows = ids if self._mapping is None else self._mapping[ids[ids < len(self._mapping)]]
+            rows = rows[(rows >= 0) & (rows < len(self._table))]
+            if len(rows):
+                vectors = self._table[rows].astype(np.float32)
+                if self._weights is not None and len(ids) == len(rows):
+                    vectors *= self._weights[np.minimum(ids, len(self._weights) - 1)][:, None]
+                found[row] = vectors.mean(0)
+        lengths = np.linalg.norm(found, axis=1, keepdims=True)
+        return found / np.where(lengths > 0, lengths, 1)
+
+
+def _column(table: Any, kinds: str) -> Any:
+    return table if table is not None and table.ndim == 1 and table.dtype.kind in kinds and len(table) else None
+
+
+class VectorStore:
+    """The vectors of texts, by a keyed hash of each; those that may be are kept in a file for the next run.
+
+    A file that cannot be used is ignored, one that cannot be written is not there.
+    """
+
+    def __init__(self, model: StaticModel, directory: Path | None, secret: bytes) -> None:
+        self._model = model
+        self._secret = secret
+        self._files = PrivateDirectory(directory) if directory is not None else None
+        self._name = f"vectors-{hmac.new(secret, FORMAT + model.fingerprint, hashlib.sha256).hexdigest()[:32]}"
+        self._kept: OrderedDict[bytes, Any] = OrderedDict()
+        self._written: frozenset[bytes] = frozenset()
+        self._read()
+
+    def vectors(self, texts: Sequence[str], keep: Sequence[bool]) -> Any:
+        """Returns the vectors of texts as an array; those with `keep` are remembered."""
+        keys = [hmac.digest(self._secret, text.encode("utf-8", "replace"), "sha256")[:_KEY] for text in texts]
+        missing = [number for number, key in enumerate(keys) if key not in self._kept]
+        found = np.zeros((len(texts), self._model.size), np.float32)
+        if missing:
+            found[missing] = self._model.embed([texts[number] for number in missing])
+        for number, key in enumerate(keys):
+            if key in self._kept:
+                found[number] = self._kept[key]
+                self._kept.move_to_end(key)
+            elif keep[number]:
+                self._kept[key] = found[number].astype(np.float16)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return found
+
+    def save(self) -> None:
+        """Writes the file if there are vectors that it has not."""
+        if self._files is None or self._kept.keys() <= self._written:
+            return
+        rows = np.stack(list(self._kept.values())).astype("<f2").tobytes()
+        try:
+            self._files.make()
+            self._files.write(self._name, FORMAT + b"".join(self._kept) + rows)
+        except (OSError, ValueError):
+            return
+        self._written = frozenset(self._kept)
+
+    def _read(self) -> None:
+        row = _KEY + 2 * self._model.size
+        try:
+            data = self._files.read(self._name, len(FORMAT) + MAX_KEPT * row) if self._files is not None else b""
+        except (OSError, ValueError):
+            return
+        count, odd = divmod(len(data) - len(FORMAT), row)
+        if not data.startswith(FORMAT) or odd:
+            return
+        start = len(FORMAT) + count * _KEY
+        rows = np.frombuffer(data, "<f2", offset=start).reshape(count, self._model.size)
+        if not np.isfinite(rows).all():
+            return
+        for number in range(count):
+            at = len(FORMAT) + number * _KEY
+            self._kept[data[at : at + _KEY]] = rows[number]
+        self._written = frozenset(self._kept)
+
+
+def search_tools(words: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """Returns what the process serves: `prepare` and `compare`. `words` has `--model=DIRECTORY` for a user's model.
+
+    Raises UnusableModel.
+    """
+    own = next((word.removeprefix("--model=") for word in words if word.startswith("--model=")), None)
+    model = StaticModel(*(default_files() if own is None else files_in(Path(own))))
+    stores: dict[str, VectorStore] = {}
+    tables: OrderedDict[str, list[Any]] = OrderedDict()
+
+    async def prepare(
+        table: str,
+        part: int,
+        tools: list[str],
+        servers: list[str],
+        of: list[int],
+        keep: list[bool],
+        store: dict[str, str],
+    ) -> str:
+        """Takes the texts of a part of a list of tools; `of` has for each tool the number of its server's text."""
+        if "kept" not in stores:
+            directory = Path(store["directory"]) if store.get("directory") else None
+            stores["kept"] = VectorStore(model, directory, bytes.fromhex(store["secret"]))
+        vectors = stores["kept"].vectors(tools, keep)
+        about = stores["kept"].vectors(servers, [False] * len(servers))
+        parts = tables.setdefault(table, [])
+        del parts[part:]
+        parts.append(TOOL * vectors + (SERVER * about[np.asarray(of, int)] if servers else 0))
+        tables.move_to_end(table)
+        while len(tables) > MAX_TABLES:
+            tables.popitem(last=False)
+        stores["kept"].save()
+        return str(sum(map(len, parts)))
+
+    async def compare(table: str, query: str) -> str:
+        """Returns how much each tool of a list is like a query, as numbers of 16 bits in Base64; "" if unknown."""
+        if table not in tables:
+            return ""
+        tables.move_to_end(table)
+        (vector,) = model.embed([query])
+        found = np.concatenate([part @ vector for part in tables[table]])
+        return b64encode(array("h", np.clip(found * SCALE, -32768, 32767).astype(int).tolist()).tobytes()).decode()
+
+    return {"prepare": prepare, "compare": compare}

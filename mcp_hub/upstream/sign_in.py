@@ -1,0 +1,121 @@
+"""Signs in to a server with a user: connects as the hub would, and waits until the user's browser comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from mcp_hub import codes
+from mcp_hub.config.extras import missing
+from mcp_hub.config.models import Config, Server
+from mcp_hub.errors import ConfigError, HubError, UpstreamAnswered
+from mcp_hub.oauth import UpstreamTokens, with_sign_in
+from mcp_hub.oauth.token_store import SignInError
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.text import printable
+from mcp_hub.transport import Challenge, LinkError
+from mcp_hub.transport.children import Children
+from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
+from mcp_hub.upstream.error_messages import ErrorMessages
+from mcp_hub.upstream.link_dialer import LinkDialer
+from mcp_hub.upstream.negotiation import NoAgreement, no_capabilities
+from mcp_hub.upstream.session_opener import HubSide, open_session
+from mcp_hub.version import VERSION
+
+USER_WAIT: Final = 300.0
+"""Seconds that a user has to sign in."""
+CONNECT: Final = 60.0
+"""Further seconds for the requests to the servers."""
+MAX_QUERY: Final = 16 * 1024
+"""Characters of a query; some servers' codes are tokens of several thousand."""
+SIGNED_IN: Final = "Signed in. This window can be closed."
+STRANGE: Final = "This is not the answer to the sign-in that is waited for."
+
+
+def find_oauth_server(config: Config, id: str) -> Server:
+    """Returns the server of an id. An entry with a url alone has the usual sign-in.
+
+    Raises:
+        ConfigError: there is no such server, it is switched off, or it cannot be signed in to.
+    """
+    server = next((server for server in config.servers if server.id == id), None)
+    shown = printable(id, 100)
+    file = printable(str(config.path or Path("the configuration")))
+    if server is None:
+        raise ConfigError(f"{file}: there is no server {shown!r}", codes.NAME_UNKNOWN)
+    if not server.enabled and server.disabled_reason is not None:
+        raise ConfigError(f"{file}: servers.{shown} is switched off: {server.disabled_reason}")
+    if server.oauth is not None:
+        return server
+    if (implied := with_sign_in(server)) is None:
+        why = "has no sign-in: it needs a url with https:// and no Authorization of its own"
+        raise ConfigError(f"{file}: servers.{shown} {why}")
+    if (lacking := missing("oauth")) is not None:
+        raise ConfigError(f"signing in to {shown}: {lacking}")
+    return implied
+
+
+async def sign_in(server: Server, tokens: UpstreamTokens) -> None:
+    """Connects as the hub would. The first refusal starts the sign-in, and the answers show that it works.
+
+    Raises HubError, and SignInError as `UpstreamTokens` does.
+    """
+    said = await tokens.last_challenge()
+    try:
+        if said is not None and said.status == 403 and tokens.signed_in:
+            await tokens.sign_in(said)
+        await _open_session(server, tokens)
+        if not tokens.has_new:
+            await tokens.sign_in(said or Challenge(401))  # only later requests need the sign-in
+            await _open_session(server, tokens)
+    except (LinkError, UpstreamAnswered, NoAgreement) as error:
+        raise HubError(f"{printable(server.id, 100)}: {ErrorMessages(server).explain(error)}") from None
+
+
+async def _open_session(server: Server, tokens: UpstreamTokens) -> None:
+    children, clients = Children(), ClientRegistry(expected=False)
+    causes = CallAttribution(server, None, clients, shared=True)
+    info = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
+    side = HubSide(info, lambda method, params, cause: None, causes, no_capabilities, clients.sole_era)
+    session = await open_session(server, LinkDialer(children, sign_ins=lambda _: tokens), side)
+    try:
+        with contextlib.suppress(UpstreamAnswered):
+            await session.request(TOOLS.list_method, {})  # some servers let everybody connect and list nothing
+    finally:
+        await session.close()
+        await children.close()
+
+
+class BrowserReturn:
+    """A SignInUser that shows a URL and waits until the browser returns. `show(url)` is called once."""
+
+    def __init__(self, redirect_uri: str, show: Callable[[str], None], wait: float = USER_WAIT) -> None:
+        self.redirect_uri = redirect_uri
+        self._show = show
+        self._wait = wait
+        self._state: str | None = None
+        self._given: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+
+    async def comes_back(self, url: str, state: str) -> dict[str, str]:
+        """Shows the URL and waits for the browser (SignInUser)."""
+        self._state = state
+        self._show(url)
+        try:
+            async with asyncio.timeout(self._wait):
+                return await asyncio.shield(self._given)
+        except TimeoutError:
+            raise SignInError(f"nobody has signed in within {self._wait:g} s") from None
+
+    def take(self, query: Mapping[str, str]) -> bool:
+        """Takes the parameters with which a browser has come back; returns False if they have not the right state."""
+        given = {name: value for name, value in query.items() if len(value) <= MAX_QUERY}
+        state = given.get("state", "")
+        if self._state is None or not secrets.compare_digest(state.encode(), self._state.encode()):
+            return False
+        if not self._given.done():
+            self._given.set_result(given)
+        return True

@@ -1,0 +1,81 @@
+"""The estimate of tokens, against the vocabularies of two real models."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_hub.catalog import Catalog, CatalogSource, Item, Route
+from mcp_hub.catalog.token_estimate import MAX_WINDOWS, WINDOW, estimate_tokens
+from mcp_hub.protocol.kinds import RESOURCES, TOOLS
+from tests.vocabularies import VOCABULARIES, count_tokens
+
+ROOT = Path(__file__).parents[2]
+ROWS = [
+    {"id": row, "name": f"user {row}", "at": f"2026-01-{row % 28 + 1:02}T10:22:00Z", "score": row * 1.37}
+    for row in range(99)
+]
+TEXTS = {
+    "prose": "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))),
+    "code": "".join(path.read_text() for path in sorted((ROOT / "mcp_hub" / "policy").glob("*.py"))),
+    "json": json.dumps(ROWS),
+    "indented json": json.dumps(ROWS, indent=2),
+    "markdown table": "\n".join(f"| {row['id']} | {row['name']} | {row['at']} | {row['score']:.2f} |" for row in ROWS),
+    "csv": "\n".join(f"{row['id']},{row['name']},{row['at']},{row['score']:.2f}" for row in ROWS),
+    "log": "\n".join(f"{row['at']} INFO  mcp_hub.policy: call {row['id']:08x} took 0.123 s" for row in ROWS),
+    "hexadecimal": random.Random(1).randbytes(2000).hex(),
+}
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("kind", TEXTS)
+def test_the_estimate_is_within_a_tenth_of_what_a_real_tokenizer_counts(kind: str, vocabulary: str) -> None:
+    text = TEXTS[kind]
+    counted = count_tokens(vocabulary, text)
+    parts = [text[at : at + WINDOW] for at in range(0, len(text), WINDOW)]
+    assert sum(map(estimate_tokens, parts)) == pytest.approx(counted, rel=0.1)
+
+
+def test_a_longer_text_is_estimated_from_windows_that_stand_for_it() -> None:
+    text = TEXTS["prose"]
+    long = text * (WINDOW * MAX_WINDOWS * 8 // len(text))
+    parts = [long[at : at + WINDOW] for at in range(0, len(long), WINDOW)]
+    assert estimate_tokens(long) == pytest.approx(sum(map(estimate_tokens, parts)), rel=0.05)
+
+
+@given(text=st.text(max_size=200))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_every_text_has_a_token_and_none_more_than_characters(text: str) -> None:
+    assert (estimate_tokens(text) > 0) == bool(text)
+    assert estimate_tokens(text) <= len(text)
+
+
+def test_random_bytes_in_base64_cost_more_than_words_of_their_length() -> None:
+    noise = base64.b64encode(random.Random(1).randbytes(3000)).decode()
+    assert estimate_tokens(noise) > estimate_tokens(TEXTS["prose"][: len(noise)])
+
+
+def test_a_tool_costs_what_a_model_gets_of_it_and_a_resource_nothing() -> None:
+    plain = {"name": "t", "description": "Says hello.", "inputSchema": {"type": "object"}}
+    more = {
+        **plain,
+        "title": "T",
+        "annotations": {"readOnlyHint": True},
+        "outputSchema": {"type": "object"},
+        "_meta": {},
+    }
+    resource = {"uri": "x:y", "name": "a long name"}
+    items = tuple(
+        Item(Route("a", kind, name), name, wire)
+        for kind, name, wire in ((TOOLS, "t", plain), (TOOLS, "u", {**more, "name": "u"}), (RESOURCES, "x:y", resource))
+    )
+    catalog = Catalog.build([CatalogSource("a", "", items)])
+    tokens = [entry.tokens for entry in catalog.parts()]
+    assert tokens == [tokens[0], tokens[0], 0]
+    assert tokens[0] > 10

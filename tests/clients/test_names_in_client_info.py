@@ -1,0 +1,38 @@
+"""What clients call themselves in `clientInfo`, and what the table knows of how many tools they take."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_hub.clients.table import BY_ID, CLIENTS, client_calling_itself
+from mcp_hub.hub.exposure import LEAST_LIMIT
+
+
+def test_each_name_is_of_one_client_and_is_written_as_it_is_compared() -> None:
+    names = [name for client in CLIENTS for name in client.calls_itself]
+    assert len(set(names)) == len(names)
+    assert [client_calling_itself(name) for name in names] == [one for one in CLIENTS for _ in one.calls_itself]
+
+
+@pytest.mark.parametrize(
+    ("name", "client"),
+    [
+        ("claude-code", "claude-code"),
+        ("claude-ai (via mcp-remote 0.1.37)", "claude-desktop"),
+        ("Visual Studio Code", "vscode"),
+        ("Visual Studio Code - Insiders", "vscode"),
+        ("Windsurf", "windsurf"),
+        (" cursor-vscode ", "cursor"),
+    ],
+)
+def test_a_client_is_found_by_its_name_in_any_case_and_through_a_proxy(name: str, client: str) -> None:
+    assert client_calling_itself(name) is BY_ID[client]
+
+
+@pytest.mark.parametrize("name", ["", "mcp", "cursor-like", "(via mcp-remote)", "claude-code-2"])
+def test_an_unknown_name_is_of_no_client(name: str) -> None:
+    assert client_calling_itself(name) is None
+
+
+def test_the_least_limit_on_tools_is_that_of_the_table() -> None:
+    assert min(client.tool_limit for client in CLIENTS if client.tool_limit is not None) == LEAST_LIMIT

@@ -1,0 +1,108 @@
+"""Somebody who does something from the page: actions, runs of tools, and answers to their questions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+
+from tests.downstream.page.opened import OpenPage
+from tests.fakes.client import PATIENCE
+
+Json = dict[str, Any]
+
+ADMIN = "admin-" + "0123456789abcdef" * 2
+GUEST = "guest-" + "0123456789abcdef" * 2
+OTHER = "other-" + "0123456789abcdef" * 2
+NETWORK: Json = {
+    "ui": True,
+    "principals": {
+        "boss": {"token": ADMIN, "admin": True},
+        "guest": {"token": GUEST, "profile": "small"},
+        "other": {"token": OTHER},
+    },
+}
+"""Of a listener with an admin, one who sees little, and one who sees all and may do nothing."""
+PROFILES: Json = {"small": {"tools": ["a/echo", "a/sleep"]}}
+
+
+async def post(page: OpenPage, path: str, body: Any, **headers: str) -> httpx2.Response:
+    given = {**page.headers, "origin": page.base, **headers}
+    return await page.http.post(f"/ui/api/{path}", json=body, headers=given)
+
+
+async def act(page: OpenPage, name: str, **arguments: Any) -> Json:
+    """What an action answers that succeeds."""
+    answer = await post(page, f"actions/{name}", arguments)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    assert found["done"] is True
+    return found
+
+
+async def refusal(page: OpenPage, name: str, **arguments: Any) -> tuple[int, str]:
+    """Status and code of an action that is refused. It says what to do."""
+    answer = await post(page, f"actions/{name}", arguments)
+    error = answer.json()["error"]
+    assert error["message"]
+    assert error["cure"]
+    return answer.status_code, error["code"]
+
+
+class Running:
+    """A run, and what comes of it."""
+
+    def __init__(self, answer: httpx2.Response) -> None:
+        self._lines = answer.aiter_lines()
+        self.seen: list[tuple[str, Any]] = []
+
+    async def next(self) -> tuple[str, Any]:
+        """The next event: its name and its data."""
+        name = ""
+        async with asyncio.timeout(PATIENCE):
+            async for line in self._lines:
+                if line.startswith("event: "):
+                    name = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    self.seen.append((name, json.loads(line.removeprefix("data: "))))
+                    return self.seen[-1]
+        raise AssertionError(f"the run has ended after {self.seen}")
+
+    async def until(self, wanted: str) -> Any:
+        """The data of the next event of one name."""
+        while True:
+            name, data = await self.next()
+            if name == wanted:
+                return data
+
+    async def end(self) -> tuple[str, Any]:
+        """The last event."""
+        while True:
+            name, data = await self.next()
+            if name in ("result", "error"):
+                return name, data
+
+
+@contextlib.asynccontextmanager
+async def running(page: OpenPage, tool: str, arguments: Json | None = None, **more: Any) -> AsyncIterator[Running]:
+    body = {"tool": tool, "arguments": arguments or {}, **more}
+    headers = {**page.headers, "origin": page.base}
+    async with page.http.stream("POST", "/ui/api/run", json=body, headers=headers) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        yield Running(answer)
+
+
+async def result(page: OpenPage, tool: str, arguments: Json | None = None, **more: Any) -> Json:
+    async with running(page, tool, arguments, **more) as run:
+        name, data = await run.end()
+        assert name == "result", data
+        found: Json = data
+        return found
+
+
+async def text(page: OpenPage, tool: str, arguments: Json | None = None, **more: Any) -> str:
+    return str((await result(page, tool, arguments, **more))["content"][0]["text"])

@@ -1,0 +1,148 @@
+"""Every action of the page: asked once, done by the hub, seen in the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.downstream.page.browser.looking import WAIT, Looker, WatchedHub, page_of, watched_hub
+from tests.fakes.client import fake
+from tests.oauth.authority import authority
+
+pytestmark = pytest.mark.anyio
+
+SERVERS = {"alpha": fake("--name", "alpha"), "beta": fake("--name", "beta")}
+GROUPS = {"numbers": {"description": "Tools that count", "tools": ["alpha__add", "alpha__count"], "active": True}}
+
+
+@pytest.fixture(scope="module")
+async def hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WatchedHub]:
+    directory: Path = tmp_path_factory.mktemp("actions")
+    async with watched_hub(directory, SERVERS, groups=GROUPS) as running:
+        yield running
+
+
+@pytest.fixture
+async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
+    async with page_of(browser, hub) as opened:
+        yield opened
+
+
+async def test_a_server_is_restarted_once_confirmed_and_not_before(looker: Looker) -> None:
+    panel = await looker.open("alpha")
+    process = panel.locator("dt:text-is('Process') + dd")
+    before = await process.inner_text()
+    await looker.press("Restart…", panel)
+    await looker.press("Cancel", looker.page.get_by_role("dialog"))
+    await expect(process).to_have_text(before, timeout=WAIT)
+    await looker.press("Restart…", panel)
+    await looker.confirm("Restart")
+    await expect(process).not_to_have_text(before, timeout=WAIT)
+    await looker.said(looker.row("alpha"), "ready")
+
+
+async def test_a_server_is_disabled_and_enabled_again(looker: Looker) -> None:
+    panel = await looker.open("beta")
+    await looker.press("Disable…", panel)
+    await looker.confirm("Disable")
+    await looker.said(looker.row("beta"), "disabled")
+    await looker.view("tools")
+    await looker.sees(looker.row("alpha__echo"))
+    await looker.sees_not(looker.row("beta__echo"))
+    await looker.view("servers", "beta")
+    await looker.press("Enable…", panel)
+    await looker.confirm("Enable")
+    await looker.said(looker.row("beta"), "ready")
+    await looker.view("tools")
+    await looker.sees(looker.row("beta__echo"))
+
+
+async def test_a_group_is_switched_off_and_on(looker: Looker) -> None:
+    view = await looker.view("rules")
+    group = view.locator(".group-table tr").filter(has_text="numbers")
+    await looker.press("Switch off numbers", group)
+    await looker.confirm("Switch off")
+    await looker.sees(group.get_by_role("button", name="Switch on numbers"))
+    await looker.view("tools")
+    await looker.sees(looker.row("alpha__echo"))
+    await looker.sees_not(looker.row("alpha__add"))
+    await looker.view("rules")
+    await looker.press("Switch on numbers", group)
+    await looker.confirm("Switch on")
+    await looker.view("tools")
+    await looker.sees(looker.row("alpha__add"))
+
+
+async def test_the_session_of_a_client_is_ended(looker: Looker, hub: WatchedHub) -> None:
+    await looker.view("clients")
+    async with hub.visitor() as visitor:
+        panel = await looker.open("v")
+        await looker.press("End its session…", panel)
+        await looker.confirm("End it")
+        ended = await visitor.post({"jsonrpc": "2.0", "id": 3, "method": "tools/list"})
+        assert ended.status_code == 404
+
+
+async def test_what_was_done_is_recorded_like_a_call(looker: Looker, hub: WatchedHub) -> None:
+    panel = await looker.open("alpha")
+    await looker.press("Restart…", panel)
+    await looker.confirm("Restart")
+    await hub.process.until(lambda: b'"event":"action"' in hub.process.stderr.replace(b": ", b":"))
+
+
+async def test_an_action_that_fails_says_why_in_its_dialog_and_can_be_tried_again(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with watched_hub(tmp_path, SERVERS) as hub, page_of(browser, hub) as looker:
+        panel = await looker.open("alpha")
+        await looker.press("Restart…", panel)
+        hub.process.process.kill()
+        dialog = looker.page.get_by_role("dialog")
+        await looker.press("Restart", dialog)
+        await looker.said(dialog, "The hub does not answer.")
+        await expect(dialog.get_by_role("button", name="Restart", exact=True)).to_be_enabled(timeout=WAIT)
+        await looker.press("Cancel", dialog)
+
+
+async def test_what_a_server_says_now_is_pinned(browser: Browser, tmp_path: Path) -> None:
+    lists = tmp_path / "lists.json"
+    tool = {"name": "echo", "description": "Says it again", "inputSchema": {"type": "object"}}
+    lists.write_text(json.dumps({"tools": [tool]}))
+    servers = {"alpha": fake("--name", "alpha", "--lists", str(lists), pins="warn")}
+    pins = {"file": str(tmp_path / "pins.json")}
+    async with watched_hub(tmp_path / "hub", servers, pins=pins) as hub, page_of(browser, hub) as looker:
+        await looker.said(looker.row("alpha"), "ready")
+        lists.write_text(json.dumps({"tools": [{**tool, "description": "Says something else"}]}))
+        panel = await looker.open("alpha")
+        await looker.press("Restart…", panel)
+        await looker.confirm("Restart")
+        await looker.said(looker.row("alpha"), "pins differ")
+        await looker.press("Pin as it is…", panel)
+        await looker.confirm("Pin")
+        await expect(looker.row("alpha")).not_to_contain_text("pins differ", timeout=WAIT)
+
+
+async def test_signing_in_shows_the_address_and_opens_it_only_when_it_is_clicked(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with authority() as server:
+        servers = {"locked": {"url": server.url, "auth": "oauth"}}
+        async with watched_hub(tmp_path, servers) as hub, page_of(browser, hub) as looker:
+            await looker.said(looker.row("locked"), "sign in")
+            panel = await looker.open("locked")
+            await looker.press("Sign in…", panel)
+            await looker.press("Get the address", looker.page.get_by_role("dialog"))
+            link = looker.page.get_by_role("dialog").get_by_role("link")
+            await looker.sees(link)
+            assert str(await link.get_attribute("href")).startswith(server.url.rsplit("/", 1)[0])
+            assert await link.get_attribute("rel") == "noopener noreferrer"
+            assert len(looker.page.context.pages) == 1
+            async with looker.page.context.expect_page(timeout=WAIT) as opened:
+                await link.click()
+            await (await opened.value).wait_for_load_state(timeout=WAIT)
+            await looker.press("Close", looker.page.get_by_role("dialog"))
+            await looker.said(looker.row("locked"), "ready")

@@ -1,0 +1,136 @@
+"""Getting in, and what becomes of an open page when its hub restarts, dies, reloads or ends the session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.downstream.network.visitor import TOKENS
+from tests.downstream.page.browser.looking import WAIT, WatchedHub, looking, page_of, watched_hub
+from tests.fakes.client import fake
+
+pytestmark = pytest.mark.anyio
+
+CUT = """
+const known = window.fetch;
+window.fetch = (address, options) => {
+    if (!address.endsWith("/events")) return known(address, options);
+    const cutting = new AbortController();
+    window.cut = () => cutting.abort();
+    return known(address, { ...options, signal: AbortSignal.any([options.signal, cutting.signal]) });
+};
+"""
+"""Lets a test cut the stream of events, as a network does."""
+ALPHA = {"alpha": fake("--name", "alpha")}
+
+
+@pytest.fixture(scope="module")
+async def hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WatchedHub]:
+    directory: Path = tmp_path_factory.mktemp("connection")
+    async with watched_hub(directory, ALPHA) as running:
+        yield running
+
+
+async def test_without_a_link_the_page_says_how_to_get_in(browser: Browser, hub: WatchedHub) -> None:
+    async with looking(browser, hub.base) as looker:
+        await looker.page.goto(f"{hub.base}/ui")
+        await looker.sees("mcp-hub open")
+        await looker.sees_not(looker.page.get_by_role("tab"))
+
+
+async def test_a_link_works_once_leaves_no_trace_in_the_address_and_lasts_for_a_reload(
+    browser: Browser, hub: WatchedHub
+) -> None:
+    link = await hub.link()
+    async with looking(browser, hub.base) as looker:
+        await looker.enter(link)
+        assert "s=" not in looker.page.url
+        await looker.page.reload()
+        await looker.sees(looker.row("alpha"))
+    async with looking(browser, hub.base) as other:
+        await other.page.goto(link)
+        await other.sees("already")
+        await other.sees_not(other.page.get_by_role("tab"))
+
+
+async def test_who_leaves_is_out(browser: Browser, hub: WatchedHub) -> None:
+    async with page_of(browser, hub) as looker:
+        await looker.press("Leave")
+        await looker.sees("mcp-hub open")
+        await looker.page.goto(f"{hub.base}/ui#servers")
+        await looker.sees("mcp-hub open")
+
+
+async def test_a_hub_that_dies_under_the_page_is_said_and_the_page_lives_on(browser: Browser, tmp_path: Path) -> None:
+    async with watched_hub(tmp_path, ALPHA) as hub, page_of(browser, hub) as looker:
+        await looker.sees(looker.row("alpha"))
+        hub.process.process.kill()
+        await looker.sees("Connection lost.")
+        await looker.view("tools")
+        await looker.view("servers")
+        await looker.sees(looker.row("alpha"))
+
+
+async def test_a_hub_that_came_back_on_its_port_asks_for_a_new_link(browser: Browser, tmp_path: Path) -> None:
+    async with watched_hub(tmp_path, ALPHA) as first, page_of(browser, first) as looker:
+        port = int(first.base.rsplit(":", 1)[1])
+        first.process.process.kill()
+        await looker.sees("Connection lost.")
+        await first.process.process.wait()
+        async with watched_hub(tmp_path, ALPHA, {"port": port}) as again:
+            await looker.sees("This page is not signed in")
+            await looker.page.goto(await again.link())
+            await looker.sees(looker.row("alpha"))
+
+
+async def test_a_server_that_is_added_while_the_page_is_open_appears(browser: Browser, tmp_path: Path) -> None:
+    async with watched_hub(tmp_path, ALPHA) as hub, page_of(browser, hub) as looker:
+        await looker.sees(looker.row("alpha"))
+        await looker.view("tools")
+        await looker.sees(looker.row("alpha__echo"))
+        hub.write({**ALPHA, "beta": fake("--name", "beta")})
+        await looker.sees(looker.row("beta__echo"))
+        await looker.view("servers")
+        await looker.sees(looker.row("beta"))
+
+
+async def test_a_lost_stream_is_resumed_without_losing_or_repeating_a_call(browser: Browser, hub: WatchedHub) -> None:
+    async with page_of(browser, hub) as looker, hub.visitor() as visitor:
+        await looker.page.add_init_script(CUT)
+        await looker.page.reload()
+        await looker.view("calls")
+        await visitor.text("alpha__echo", {"text": "before"})
+        await looker.sees(looker.row("alpha__echo"))
+        seen = await looker.row("alpha__echo").count()
+        await looker.page.context.set_offline(True)  # it ends nothing that is open
+        await looker.page.evaluate("cut()")
+        await looker.sees("Connection lost.")
+        await visitor.text("alpha__echo", {"text": "meanwhile"})
+        await looker.page.context.set_offline(False)
+        await expect(looker.row("alpha__echo")).to_have_count(seen + 1, timeout=WAIT)
+
+
+async def test_on_a_network_a_token_opens_the_page_and_shows_what_its_profile_sees(
+    browser: Browser, tmp_path: Path
+) -> None:
+    servers = {**ALPHA, "beta": fake("--name", "beta")}
+    listen = {"ui": True, "principals": {"alice": {"token": TOKENS["alice"], "profile": "few"}}}
+    profiles = {"few": {"tools": ["beta__echo"]}}
+    async with watched_hub(tmp_path, servers, listen, profiles=profiles) as hub, looking(browser, hub.base) as looker:
+        await looker.page.goto(f"{hub.base}/ui")
+        await looker.page.get_by_text("With a token").click()
+        await looker.page.get_by_label("Your token").fill("wrong")
+        await looker.press("Enter")
+        await looker.sees("This token is not known here")
+        await looker.page.get_by_label("Your token").fill(TOKENS["alice"])
+        await looker.press("Enter")
+        await looker.sees(looker.row("beta"))
+        await looker.sees_not(looker.row("alpha"))
+        panel = await looker.open("beta")
+        await looker.sees_not(panel.get_by_role("button", name="Restart…"))
+        await looker.view("tools")
+        await looker.sees(looker.row("beta__echo"))
+        await expect(looker.row("")).to_have_count(1, timeout=WAIT)

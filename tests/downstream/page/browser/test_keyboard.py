@@ -1,0 +1,125 @@
+"""The page without a mouse: tabs, lists, filters, panels and dialogs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.downstream.page.browser.looking import WAIT, Looker, WatchedHub, page_of, watched_hub
+from tests.fakes.client import fake
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WatchedHub]:
+    directory: Path = tmp_path_factory.mktemp("keyboard")
+    servers = {"alpha": fake("--name", "alpha", "--tools", "60"), "beta": fake("--name", "beta")}
+    async with watched_hub(directory, servers) as running:
+        yield running
+
+
+@pytest.fixture
+async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
+    async with page_of(browser, hub) as opened:
+        yield opened
+
+
+async def focused(looker: Looker) -> str:
+    """The role of what has the keyboard, and its name or class."""
+    found = "(one => `${one.getAttribute('role') ?? one.tagName} ${one.id || one.className}`)(document.activeElement)"
+    return str(await looker.page.evaluate(found))
+
+
+async def test_arrows_go_from_tab_to_tab_and_round(looker: Looker) -> None:
+    keys = looker.page.keyboard
+    await looker.page.get_by_role("tab", name="Servers").focus()
+    for name in ("Tools", "Calls", "Rules", "Clients", "Configuration", "Servers"):
+        await keys.press("ArrowRight")
+        tab = looker.page.get_by_role("tab", name=name)
+        await expect(tab).to_be_focused(timeout=WAIT)
+        await expect(tab).to_have_attribute("aria-selected", "true", timeout=WAIT)
+    await keys.press("End")
+    await expect(looker.page.get_by_role("tab", name="Configuration")).to_be_focused(timeout=WAIT)
+    await expect(looker.page.locator("[role=tab][tabindex='0']")).to_have_count(1, timeout=WAIT)
+
+
+async def test_a_list_is_gone_through_by_arrows_and_a_row_opened_and_closed_again(looker: Looker) -> None:
+    keys = looker.page.keyboard
+    await looker.view("servers")
+    await looker.sees(looker.row("beta"))
+    await keys.press("/")
+    assert await focused(looker) == "INPUT "
+    await keys.press("ArrowDown")
+    assert (await focused(looker)).startswith("grid")
+    await keys.press("ArrowDown")
+    await keys.press("ArrowDown")
+    active = await looker.page.locator("[role=grid]").get_attribute("aria-activedescendant")
+    assert active is not None
+    await looker.said(looker.page.locator(f"#{active}"), "beta")
+    await keys.press("Enter")
+    await looker.said(looker.panel().locator("h2"), "beta")
+    await expect(looker.panel().locator("h2")).to_be_focused(timeout=WAIT)
+    await keys.press("Escape")
+    await looker.sees_not(looker.panel())
+    assert (await focused(looker)).startswith("grid")
+
+
+async def test_end_and_home_reach_rows_that_were_not_drawn(looker: Looker) -> None:
+    keys = looker.page.keyboard
+    await looker.view("tools")
+    await looker.sees(looker.row("alpha__echo"))
+    grid = looker.page.locator("[role=grid]")
+    total = int(await grid.get_attribute("aria-rowcount") or 0)
+    assert total > 60
+    assert await looker.row("").count() < total
+    await grid.focus()
+    await keys.press("End")
+    last = looker.page.locator(f"[aria-rowindex='{total}']")
+    await expect(last).to_be_in_viewport(timeout=WAIT)
+    await keys.press("Home")
+    await expect(looker.page.locator("[aria-rowindex='2']")).to_be_in_viewport(timeout=WAIT)
+
+
+async def test_escape_takes_the_filter_back_first(looker: Looker) -> None:
+    keys = looker.page.keyboard
+    await looker.view("tools")
+    await looker.sees(looker.row("alpha__echo"))
+    await keys.press("/")
+    await keys.type("beta")
+    await looker.sees_not(looker.row("alpha__echo"))
+    await keys.press("Escape")
+    await looker.sees(looker.row("alpha__echo"))
+
+
+async def test_a_dialog_keeps_the_keyboard_and_escape_declines(looker: Looker) -> None:
+    keys = looker.page.keyboard
+    panel = await looker.open("beta")
+    before = await panel.locator(".facts").inner_text()
+    await panel.get_by_role("button", name="Restart…").focus()
+    await keys.press("Enter")
+    dialog = looker.page.get_by_role("dialog")
+    await looker.sees(dialog)
+    for _ in range(4):
+        await keys.press("Tab")
+        assert await looker.page.evaluate(
+            "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
+        )
+    await keys.press("Escape")
+    await looker.sees_not(dialog)
+    await expect(panel.get_by_role("button", name="Restart…")).to_be_focused(timeout=WAIT)
+    assert await panel.locator(".facts").inner_text() == before
+
+
+async def test_what_has_the_keyboard_is_seen_to_have_it(looker: Looker) -> None:
+    await looker.view("servers")
+    await looker.sees(looker.row("beta"))
+    await looker.page.locator("body").press("Tab")
+    for _ in range(12):
+        is_body = "document.activeElement === document.body"
+        outline = "getComputedStyle(document.activeElement).outlineStyle !== 'none'"
+        assert await looker.page.evaluate(f"{is_body} || {outline}"), await focused(looker)
+        await looker.page.keyboard.press("Tab")

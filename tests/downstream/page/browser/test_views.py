@@ -1,0 +1,146 @@
+"""Every view of the page, of a hub with real servers behind it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.downstream.page.browser.looking import WAIT, Looker, WatchedHub, page_of, watched_hub
+from tests.fakes.client import fake
+
+pytestmark = pytest.mark.anyio
+
+SERVERS = {
+    "alpha": fake("--name", "alpha", disable_tools=["crash"]),
+    "beta": fake("--name", "beta", "--tools", "40"),
+    "gone": fake("--die", "the licence has expired"),
+}
+GROUPS = {"numbers": {"description": "Tools that count", "tools": ["alpha__add", "alpha__count"], "active": True}}
+
+
+@pytest.fixture(scope="module")
+async def hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WatchedHub]:
+    directory: Path = tmp_path_factory.mktemp("views")
+    async with watched_hub(directory, SERVERS, groups=GROUPS) as running:
+        yield running
+
+
+@pytest.fixture
+async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
+    async with page_of(browser, hub) as opened:
+        yield opened
+
+
+async def test_servers_show_their_state_their_tools_and_their_last_lines(looker: Looker) -> None:
+    await looker.said(looker.row("alpha"), "ready")
+    await looker.said(looker.row("beta"), "ready")
+    panel = await looker.open("gone")
+    await looker.said(panel, "the licence has expired")
+    await looker.said(panel, "HUB-")
+    panel = await looker.open("beta")
+    await looker.said(panel, "tokens in a model's context")
+    await looker.said(panel, "It has written nothing to stderr")
+
+
+async def test_the_filter_of_the_tools_leaves_those_that_match(looker: Looker) -> None:
+    view = await looker.view("tools")
+    await looker.sees(looker.row("alpha__echo"))
+    await looker.page.get_by_placeholder("Filter tools").fill("beta t39")
+    await expect(looker.row("")).to_have_count(1, timeout=WAIT)
+    await looker.sees(looker.row("beta__t39"))
+    await looker.said(view.locator(".total"), "1 of")
+    await looker.page.get_by_placeholder("Filter tools").fill("nothing of the kind")
+    await looker.sees("No tool matches.")
+    await looker.press("Clear the filters")
+    await looker.sees(looker.row("alpha__echo"))
+
+
+async def test_a_tool_shows_its_schema_what_rules_do_to_it_and_who_hides_it(looker: Looker) -> None:
+    await looker.view("tools")
+    panel = await looker.open("alpha__add")
+    await looker.sees(panel.get_by_label("a number"))
+    await panel.get_by_text("Input schema").click()
+    await looker.said(panel.locator("pre").first, '"type": "number"')
+    await looker.said(panel, "access")
+    await looker.sees_not(looker.row("alpha__crash"))
+    await looker.page.get_by_label("Hidden ones too").check()
+    await looker.page.get_by_placeholder("Filter tools").fill("crash")
+    panel = await looker.open("alpha__crash")
+    await looker.said(panel, "Hidden: servers.alpha")
+    await looker.sees_not(panel.get_by_role("button", name="Run", exact=True))
+
+
+async def test_calls_appear_as_they_end_and_show_what_every_rule_did(looker: Looker, hub: WatchedHub) -> None:
+    await looker.view("calls")
+    async with hub.visitor() as visitor:
+        await visitor.text("alpha__echo", {"text": "hello"})
+        await visitor.call("alpha__fail")
+        await visitor.call("alpha__crash")
+    await looker.said(looker.row("alpha__echo").first, "ok")
+    await looker.said(looker.row("alpha__fail").first, "error")
+    await looker.said(looker.row("alpha__crash").first, "refused")
+    panel = await looker.open("alpha__echo")
+    await looker.said(panel, "alpha__echo → alpha → echo")
+    await looker.said(panel.locator("table"), "access")
+    await looker.said(panel.locator("table"), "validate")
+    await looker.said(panel, '"text": "hello"')
+
+
+async def test_calls_are_filtered_by_verdict_and_held_still(looker: Looker, hub: WatchedHub) -> None:
+    await looker.view("calls")
+    async with hub.visitor() as visitor:
+        await visitor.text("beta__echo", {"text": "1"})
+        await visitor.call("beta__fail")
+        await looker.sees(looker.row("beta__fail").first)
+        await looker.page.get_by_label("Verdict").select_option(label="error")
+        await looker.sees_not(looker.row("beta__echo"))
+        await looker.sees(looker.row("beta__fail").first)
+        await looker.page.get_by_label("Verdict").select_option(label="Any verdict")
+        await looker.press("Pause")
+        await visitor.text("beta__t7")
+        await looker.sees(looker.page.get_by_role("button", name="Go on, 1 new"))
+        await looker.sees_not(looker.row("beta__t7"))
+        await looker.press("Go on, 1 new")
+        await looker.sees(looker.row("beta__t7"))
+
+
+async def test_rules_and_groups_name_the_line_that_made_them(looker: Looker) -> None:
+    view = await looker.view("rules")
+    await looker.said(view.get_by_role("row").filter(has_text="disable_tools"), "servers.json")
+    await looker.said(view.locator(".group-table tr").filter(has_text="Tools that count"), "on")
+    await looker.page.get_by_placeholder("Filter rules").fill("no such rule")
+    await looker.sees("No rule matches.")
+
+
+async def test_clients_show_what_they_declared(looker: Looker, hub: WatchedHub) -> None:
+    await looker.view("clients")
+    async with hub.visitor() as visitor:
+        await visitor.begin({"sampling": {}})
+        panel = await looker.open("v")
+        await looker.said(panel, "handshake")
+        await looker.said(panel, "no capabilities")
+
+
+async def test_the_configuration_shows_findings_and_what_a_reload_changed(looker: Looker, hub: WatchedHub) -> None:
+    view = await looker.view("configuration")
+    await looker.said(view, "servers.json")
+    try:
+        hub.write({**SERVERS, "gamma": fake("--name", "gamma")}, groups=GROUPS, blacklist="no list")
+        await looker.said(view, "Not in force")
+        hub.write({**SERVERS, "gamma": fake("--name", "gamma")}, groups=GROUPS)
+        await looker.said(view, "gamma")
+    finally:
+        hub.write(SERVERS, groups=GROUPS)
+    await looker.view("servers")
+    await looker.sees_not(looker.row("gamma"))
+
+
+async def test_numbers_of_the_head_follow_the_calls(looker: Looker, hub: WatchedHub) -> None:
+    await looker.said(looker.page.locator(".figure.servers dd"), "2 of 3")
+    before = int((await looker.page.locator(".figure.calls dd").inner_text()).replace(",", ""))
+    async with hub.visitor() as visitor:
+        await visitor.text("alpha__echo", {"text": "hello"})
+    await looker.said(looker.page.locator(".figure.calls dd"), str(before + 1))

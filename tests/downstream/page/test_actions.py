@@ -1,0 +1,279 @@
+"""What an admin does from the page: it happens, it is recorded, and nobody else can do it in any way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from mcp_hub.protocol.kinds import TOOLS
+from tests.downstream.page.acting import ADMIN, GUEST, NETWORK, OTHER, PROFILES, act, post, refusal, text
+from tests.downstream.page.opened import OpenPage, served_hub
+from tests.fakes.client import PATIENCE, fake, write_config
+from tests.oauth.authority import authority
+from tests.oauth.signing import browse
+
+pytestmark = pytest.mark.anyio
+
+EVERY_ACTION: list[tuple[str, dict[str, Any]]] = [
+    ("restart", {"server": "a"}),
+    ("disable", {"server": "a"}),
+    ("enable", {"server": "a"}),
+    ("sign_in", {"server": "a"}),
+    ("end_session", {"client": "session-1"}),
+    ("groups", {"states": {"g": True}}),
+    ("pin", {"server": "a"}),
+]
+
+
+async def row(page: OpenPage, server: str) -> dict[str, Any]:
+    return next(one for one in (await page.found("state"))["servers"] if one["server"] == server)
+
+
+async def until(page: OpenPage, server: str, **wanted: Any) -> dict[str, Any]:
+    """The row of a server once it has these values."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = await row(page, server)
+            if all(found[name] == value for name, value in wanted.items()):
+                return found
+
+
+async def recorded(page: OpenPage, name: str) -> dict[str, Any]:
+    """The newest record of an action."""
+    calls = (await page.found(f"calls?text={name}"))["calls"]
+    return next(one for one in calls if one["event"] == "action" and one["name"] == name)
+
+
+async def test_a_server_is_restarted_switched_off_and_on_and_each_is_recorded(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake(), "b": fake()}) as served, served.looking() as page:
+        pid, other = await text(page, "a__pid"), await text(page, "b__pid")
+        assert "a is being started again" in (await act(page, "restart", server="a"))["text"]
+        assert await text(page, "a__pid") != pid
+        await act(page, "disable", server="a")
+        off = await until(page, "a", disabled=True, tools=0)
+        assert "switched off on the live page" in off["problem"]
+        assert await refusal(page, "restart", server="a") == (409, "HUB-112")
+        await act(page, "enable", server="a")
+        await until(page, "a", disabled=False, state="ready")
+        assert await text(page, "a__echo", {"text": "x"}) == "x"
+        assert await text(page, "b__pid") == other
+        for name, verdict in (("restart", "error"), ("disable", "ok"), ("enable", "ok")):
+            action = await recorded(page, name)
+            assert (action["server"], action["client"], action["verdict"]) == ("a", "mcp-hub page", verdict)
+
+
+async def test_what_was_switched_holds_until_the_configuration_is_read_again(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
+        await act(page, "disable", server="a")
+        before = (tmp_path / "servers.json").read_bytes()
+        assert await served.reloader.reload()
+        await until(page, "a", disabled=False, state="ready")
+        assert (tmp_path / "servers.json").read_bytes() == before
+
+
+async def test_nobody_but_an_admin_can_act_and_an_attempt_is_recorded(tmp_path: Path) -> None:
+    groups = [{"name": "g", "tools": ["a/echo"]}]
+    root = {"profiles": PROFILES, "groups": {one["name"]: {"tools": one["tools"]} for one in groups}}
+    async with (
+        served_hub(tmp_path, {"a": fake()}, NETWORK, **root) as served,
+        served.looking(token=GUEST) as guest,
+        served.looking(token=OTHER) as other,
+    ):
+        pid = await text(other, "a__pid")
+        state = served.hub.upstreams["a"]
+        for page in (guest, other):
+            for name, arguments in EVERY_ACTION:
+                assert await refusal(page, name, **arguments) == (403, "not_admin")
+            assert await refusal(page, "no_such_action") == (403, "not_admin")
+        assert served.hub.upstreams["a"] is state
+        assert await text(other, "a__pid") == pid
+        assert not (tmp_path / "servers.pins.json").exists()
+        async with served.looking(token=ADMIN) as boss:
+            attempt = await recorded(boss, "pin")
+            assert (attempt["verdict"], attempt["principal"]) == ("refused", "other")
+            assert await refusal(boss, "no_such_action") == (404, "not_found")
+
+
+async def test_no_get_changes_anything_nor_does_a_post_from_elsewhere_or_without_the_token(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
+        state = served.hub.upstreams["a"]
+        for name, arguments in EVERY_ACTION:
+            for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
+                headers = {**page.headers, "origin": page.base}
+                path = f"/ui/api/actions/{name}?server=a"
+                answer = await page.http.request(method, path, headers=headers)
+                assert answer.status_code == 405, (method, answer.text)
+            for origin in ("http://evil.example", "null", f"http://127.0.0.1:{served.port + 1}", ""):
+                answer = await post(page, f"actions/{name}", arguments, origin=origin)
+                assert answer.status_code == 403
+            for missing in ("cookie", "x-mcp-hub-page"):
+                headers = {key: value for key, value in page.headers.items() if key != missing}
+                headers["origin"] = page.base
+                answer = await page.http.post(f"/ui/api/actions/{name}", json=arguments, headers=headers)
+                assert answer.status_code == 401
+            form = {**page.headers, "origin": page.base, "content-type": "application/x-www-form-urlencoded"}
+            answer = await page.http.post(f"/ui/api/actions/{name}", content=b"server=a", headers=form)
+            assert answer.status_code == 415
+        assert served.hub.upstreams["a"] is state
+
+
+async def test_an_action_without_a_known_target_says_so(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
+        for name in ("restart", "disable", "enable", "sign_in", "pin"):
+            for server in ("z", "", None, 5, ["a"], {"a": 1}):
+                assert await refusal(page, name, server=server) == (404, "not_found")
+        assert await refusal(page, "end_session", client="session-99") == (404, "not_found")
+        assert await refusal(page, "groups", states={"z": True}) == (404, "not_found")
+        for states in ({}, None, {"z": 1}, ["z"]):
+            assert await refusal(page, "groups", states=states) == (400, "invalid")
+        assert await refusal(page, "sign_in", server="a") == (409, "no_sign_in")
+        answer = await post(page, "actions/restart", {"server": "x" * 100_000})
+        assert answer.status_code == 413
+
+
+async def test_groups_are_switched_for_everybody_without_a_choice_of_their_own(tmp_path: Path) -> None:
+    groups = {"maths": {"tools": ["a/add"]}, "words": {"tools": ["a/echo"], "active": True}}
+    async with served_hub(tmp_path, {"a": fake()}, groups=groups) as served, served.looking() as page:
+        async with served.calling() as client:
+            assert "a__add" not in await client.names("tools/list")
+            await act(page, "groups", states={"maths": True, "words": False})
+            names = await client.names("tools/list")
+            assert "a__add" in names
+            assert "a__echo" not in names
+        assert (await recorded(page, "groups"))["verdict"] == "ok"
+
+
+async def test_a_session_is_ended_and_its_client_is_told_that_it_is_gone(tmp_path: Path) -> None:
+    async with (
+        served_hub(tmp_path, {"a": fake()}) as served,
+        served.looking() as page,
+        served.calling() as client,
+        served.calling() as other,
+    ):
+        await client.names("tools/list")
+        await other.names("tools/list")
+        rows = (await page.found("state"))["clients"]
+        assert len(rows) == 2
+        first = served.app.streamable.sessions.find(client.session["mcp-session-id"], "")
+        assert first is not None
+        ended = served.hub.labels.caller(first.caller.handshake_key)
+        await act(page, "end_session", client=ended)
+        assert [one["id"] for one in (await page.found("state"))["clients"]] == [
+            one["id"] for one in rows if one["id"] != ended
+        ]
+        answer = await client.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        assert answer.status_code == 404
+        await other.names("tools/list")
+        assert await refusal(page, "end_session", client=ended) == (404, "not_found")
+
+
+async def test_a_server_is_pinned_as_it_is_now_and_what_changes_later_is_seen(tmp_path: Path) -> None:
+    more = tmp_path / "more"
+    servers = {"a": fake("--more-if", str(more)), "b": fake()}
+    async with served_hub(tmp_path, servers, pins="enforce") as served, served.looking() as page:
+        assert not served.hub.catalogs.of(None).listed(TOOLS)
+        done = await act(page, "pin", server="a")
+        assert done["text"].startswith("pinned ")
+        pins = json.loads((tmp_path / "servers.pins.json").read_text())["servers"]
+        assert list(pins) == ["a"]
+        async with asyncio.timeout(PATIENCE):
+            while not served.hub.catalogs.of(None).listed(TOOLS):
+                await asyncio.sleep(0)
+        assert await text(page, "a__echo", {"text": "x"}) == "x"
+        await act(page, "restart", server="b")
+        await act(page, "pin", server="b")  # which waits until it is there
+        assert list(json.loads((tmp_path / "servers.pins.json").read_text())["servers"]) == ["a", "b"]
+
+
+async def test_a_server_that_is_away_is_not_pinned(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake("--die", "no luck")}) as served, served.looking() as page:
+        assert await refusal(page, "pin", server="a") == (409, "not_there")
+
+
+async def test_a_person_signs_in_to_a_server_and_the_browser_comes_back_to_the_hub(tmp_path: Path) -> None:
+    async with authority() as server:
+        entry = {"url": server.url, "auth": "oauth"}
+        root: dict[str, Any] = {"token_dir": str(tmp_path / "tokens")}
+        async with served_hub(tmp_path, {"a": entry}, **root) as served, served.looking() as page:
+            assert (await row(page, "a"))["sign_in"] is True
+            url = (await act(page, "sign_in", server="a"))["url"]
+            assert url.startswith("http://127.0.0.1")
+            assert server.tokens == []
+            for wrong in ("", "?code=x", "?code=x&state=guessed", "?" + "&".join(f"a{n}=1" for n in range(200))):
+                answer = await page.http.get(f"/ui/return{wrong}")
+                assert answer.status_code == 400
+            assert (await page.http.post("/ui/return", headers={"origin": page.base})).status_code == 405
+            assert await browse(url) == 200
+            await until(page, "a", state="ready", sign_in=False)
+            assert await text(page, "a__whoami") == "read"
+            action = await recorded(page, "sign_in")
+            assert (action["server"], action["verdict"]) == ("a", "ok")
+            shown = json.dumps(await page.found("calls"))
+            assert not [token for token in server.tokens if token in shown]
+            assert "state=" not in shown
+
+
+async def test_a_sign_in_that_nobody_can_finish_here_says_what_to_do(tmp_path: Path) -> None:
+    entries = {
+        "own": {"url": "https://mcp.example/mcp", "auth": {"type": "oauth", "client_id": "registered"}},
+        "away": {"url": "http://127.0.0.1:9/mcp", "auth": "oauth"},
+    }
+    async with served_hub(tmp_path, entries, token_dir=str(tmp_path / "tokens")) as served, served.looking() as page:
+        assert await refusal(page, "sign_in", server="own") == (409, "registered")
+        assert await refusal(page, "sign_in", server="away") == (502, "sign_in")
+
+
+async def test_two_pages_that_act_on_one_server_at_once_leave_one_process(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    async with (
+        served_hub(tmp_path, {"a": fake("--journal", str(journal))}) as served,
+        served.looking() as page,
+        served.looking() as other,
+    ):
+        await asyncio.gather(*(act(one, "restart", server="a") for one in (page, other, page, other)))
+        pid = await text(page, "a__pid")
+        assert journal.read_text().splitlines()[-1] == f"ready {pid}"
+        assert await text(other, "a__pid") == pid
+
+
+async def test_an_action_whose_page_is_gone_is_carried_out_to_its_end(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake("--stubborn")}) as served, served.looking() as page:
+        before = served.hub.upstreams["a"]
+        async with httpx2.AsyncClient(base_url=page.base, timeout=PATIENCE) as http:
+            headers = {**page.headers, "origin": page.base}
+            acting = asyncio.create_task(http.post("/ui/api/actions/restart", json={"server": "a"}, headers=headers))
+            async with asyncio.timeout(PATIENCE):
+                while served.hub.upstreams["a"] is before:
+                    await asyncio.sleep(0)
+            acting.cancel()
+        await until(page, "a", state="ready")
+        assert await text(page, "a__echo", {"text": "x"}) == "x"
+
+
+async def test_the_action_of_an_admin_who_is_none_any_more_is_refused(tmp_path: Path) -> None:
+    async with (
+        served_hub(tmp_path, {"a": fake()}, NETWORK, profiles=PROFILES) as served,
+        served.looking(token=ADMIN) as boss,
+    ):
+        await act(boss, "restart", server="a")
+        principals = {**NETWORK["principals"], "boss": {"token": ADMIN}}
+        listen = {"port": 0, "ui": True, "principals": principals}
+        write_config(tmp_path, {"a": fake()}, listen=listen, profiles=PROFILES)
+        assert await served.reloader.reload()
+        assert await refusal(boss, "restart", server="a") == (403, "not_admin")
+
+
+async def test_what_a_server_is_called_and_says_cannot_steer_the_answer_of_an_action(tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>\u202e"
+    servers = {name: fake("--die", "<script>\x1b[31m\u202e")}
+    async with served_hub(tmp_path, servers) as served, served.looking() as page:
+        answer = await post(page, "actions/pin", {"server": name})
+        assert answer.headers["content-type"].startswith("application/json")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "\u202e" not in answer.json()["error"]["message"]
+        assert "\x1b" not in answer.text

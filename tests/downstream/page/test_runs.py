@@ -1,0 +1,335 @@
+"""Tools that are run from the page are ordinary calls: the same rules, records and limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.hub.composition import load_config
+from tests.downstream.page.acting import (
+    ADMIN,
+    GUEST,
+    NETWORK,
+    OTHER,
+    PROFILES,
+    post,
+    result,
+    running,
+    text,
+)
+from tests.downstream.page.opened import OpenPage, ServedHub, served_hub
+from tests.fakes.client import PATIENCE, fake, write_config
+from tests.upstream.asking.test_servers_ask_handshake_clients import asking
+
+pytestmark = pytest.mark.anyio
+
+ASKED = {
+    "method": "elicitation/create",
+    "params": {
+        "message": "Which colour?",
+        "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]},
+    },
+}
+
+
+async def until_idle(served: ServedHub, server: str) -> None:
+    """Wait until no call runs on a server."""
+    async with asyncio.timeout(PATIENCE):
+        while served.hub.upstreams[server].calls.count:
+            await asyncio.sleep(0)
+
+
+async def until_busy(served: ServedHub, server: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not served.hub.upstreams[server].calls.count:
+            await asyncio.sleep(0)
+
+
+async def newest(page: Any, **query: str) -> dict[str, Any]:
+    """The newest record of a call."""
+    words = "&".join(f"{name}={value}" for name, value in query.items())
+    async with asyncio.timeout(PATIENCE):
+        while not (calls := (await page.found(f"calls?{words}"))["calls"]):
+            pass
+    found: dict[str, Any] = calls[0]
+    return found
+
+
+async def test_a_run_has_progress_and_a_result_and_is_recorded_as_a_call_with_what_every_rule_did(
+    tmp_path: Path,
+) -> None:
+    async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
+        async with running(page, "a__count", {"steps": 3, "pause": 0.2}) as run:
+            progress = await run.until("progress")
+            assert progress["total"] == 3
+            name, data = await run.end()
+        assert (name, data["content"][0]["text"]) == ("result", "counted")
+        call = await newest(page, server="a")
+        assert (call["tool"], call["client"], call["verdict"]) == ("count", "mcp-hub page", "ok")
+        steps = {step["policy"]: step for step in (await page.found(f"calls/{call['id']}"))["steps"]}
+        assert steps["access"]["did"] == "passed"
+        assert steps["upstream"]["ms"] > 0
+
+
+async def test_an_error_of_a_server_and_a_tool_that_fails_are_told_with_their_codes(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake(validate_arguments="off")}) as served, served.looking() as page:
+        async with running(page, "a__fail") as run:
+            name, data = await run.end()
+        assert (name, data["code"], data["message"]) == ("error", "-32050", "no")
+        assert data["cure"]
+        crashed = await result(page, "a__crash")
+        assert crashed["isError"] is True
+        assert crashed["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+
+
+async def test_what_is_not_a_run_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
+        echo = {"tool": "a__echo"}
+        wrong: list[Any] = [{}, {"tool": 5}, {**echo, "arguments": []}, {**echo, "as": 5}, []]
+        for body in wrong:
+            answer = await post(page, "run", body)
+            assert answer.status_code == 400
+            assert answer.json()["error"]["cure"]
+        assert (await post(page, "run", {"tool": "a__echo", "as": "nobody"})).status_code == 404
+        assert (await page.get("run")).status_code == 405
+
+
+async def test_arguments_larger_than_a_client_may_send_are_refused_and_large_ones_pass(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
+        answer = await post(page, "run", {"tool": "a__echo", "arguments": {"text": "x" * 10 * 1024 * 1024}})
+        assert answer.status_code == 413
+        assert "4,194,304" in answer.json()["error"]["message"]
+        passed = await result(page, "a__echo", {"text": "x" * 3 * 1024 * 1024})
+        shown = passed["content"][0]["text"]
+        assert shown.endswith("… (3,145,728 characters)")
+        assert len(shown) < 101_000
+
+
+async def test_a_result_of_many_megabytes_is_cut_and_an_image_is_shown_whole_or_not_at_all(tmp_path: Path) -> None:
+    image = {"type": "image", "mimeType": "image/png", "data": "A" * 200_000}
+    huge = {"type": "image", "mimeType": "image/png", "data": "A" * 9_000_000}
+    answer = json.dumps({"content": [image, huge, {"type": "text", "text": "<script>alert(1)</script>\u202e"}]})
+    lists = tmp_path / "lists"
+    lists.write_text("{}")
+    script = tmp_path / "server.py"
+    script.write_text(_ANSWERS.replace("ANSWER", repr(answer)))
+    entry = {"command": fake()["command"], "args": [str(script)]}
+    async with served_hub(tmp_path, {"a": entry}) as served, served.looking() as page:
+        blocks = (await result(page, "a__look"))["content"]
+        assert blocks[0] == image
+        assert blocks[1] == {"type": "image", "mimeType": "image/png", "data": "", "cut": 9_000_000}
+        assert blocks[2]["text"] == "<script>alert(1)</script>\u202e"
+
+
+_ANSWERS = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    answer = {"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}
+    if message["method"] == "initialize":
+        info = {"name": "x", "version": "1"}
+        answer = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+    elif message["method"] == "tools/call":
+        answer = json.loads(ANSWER)
+    elif message["method"] != "tools/list":
+        answer = None
+    said = {"result": answer} if answer is not None else {"error": {"code": -32601, "message": "no"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}), flush=True)
+"""
+
+
+async def test_a_run_ends_with_the_request_that_it_answers(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    async with served_hub(tmp_path, {"a": fake("--record", str(record))}) as served, served.looking() as page:
+        async with running(page, "a__sleep", {"seconds": 600}):
+            await until_busy(served, "a")
+        await until_idle(served, "a")
+        assert (await newest(page, server="a"))["verdict"] == "cancelled"
+        assert await text(page, "a__echo", {"text": "x"}) == "x"
+        assert "notifications/cancelled" in record.read_text()
+
+
+async def test_a_run_ends_with_the_session_of_its_page(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page, served.looking() as second:
+        async with running(page, "a__sleep", {"seconds": 600}) as run:
+            await until_busy(served, "a")
+            ended = await page.http.delete("/ui/api/session", headers={**page.headers, "origin": page.base})
+            assert ended.status_code == 200
+            assert (await run.end())[0] == "error"
+        await until_idle(served, "a")
+        assert (await newest(second, server="a"))["verdict"] == "cancelled"
+
+
+async def test_a_question_is_answered_in_the_page_by_the_first_who_answers_it(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": asking()}) as served, served.looking() as page, served.looking() as other:
+        async with running(page, "a__ask", ASKED) as run:
+            question = await run.until("question")
+            assert question["mode"] == "form"
+            assert question["message"] == "a asks: Which colour?"
+            assert question["server"] == "a"
+            assert question["schema"] == ASKED["params"]["requestedSchema"]  # type: ignore[index]
+            body = {"id": question["id"], "action": "accept", "content": {"colour": "green"}}
+            for wrong in ({**body, "action": "run"}, {**body, "content": []}):
+                assert (await post(page, "answer", wrong)).status_code == 400
+            assert (await post(page, "answer", {**body, "id": "hub-1"})).status_code == 404
+            assert (await post(other, "answer", body)).status_code == 404, "a question is its own page's alone"
+            both = await asyncio.gather(
+                post(page, "answer", body), post(page, "answer", {**body, "content": {"colour": "red"}})
+            )
+            assert sorted(one.status_code for one in both) == [200, 409]
+            _, data = await run.end()
+        won = "green" if both[0].status_code == 200 else "red"
+        answered = json.loads(data["content"][0]["text"])
+        assert answered["result"] == {"action": "accept", "content": {"colour": won}}
+        assert (await post(page, "answer", body)).status_code == 404
+
+
+async def test_a_question_is_declined_and_one_for_a_url_names_it(tmp_path: Path) -> None:
+    visit = {
+        "method": "elicitation/create",
+        "params": {"mode": "url", "message": "Pay", "url": "https://pay.example/1", "elicitationId": "1"},
+    }
+    async with served_hub(tmp_path, {"a": asking()}) as served, served.looking() as page:
+        async with running(page, "a__ask", visit) as run:
+            question = await run.until("question")
+            assert (question["mode"], question["url"]) == ("url", "https://pay.example/1")
+            assert (await post(page, "answer", {"id": question["id"], "action": "decline"})).status_code == 200
+            _, data = await run.end()
+        assert json.loads(data["content"][0]["text"])["result"] == {"action": "decline"}
+        script = {**visit, "params": {**visit["params"], "url": "javascript:alert(1)"}}  # type: ignore[dict-item]
+        async with running(page, "a__ask", script) as run:
+            name, data = await run.end()
+        assert name == "result"
+        assert "error" in json.loads(data["content"][0]["text"])
+
+
+async def test_a_person_answers_in_place_of_a_model_or_declines(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": {"type": "text", "text": "What is 2 and 2?"}}]
+    sample = {"method": "sampling/createMessage", "params": {"messages": messages, "maxTokens": 5}}
+    async with served_hub(tmp_path, {"a": asking()}) as served, served.looking() as page:
+        for action, content, expected in (("accept", {"text": "four"}, "four"), ("cancel", None, "rejected")):
+            async with running(page, "a__ask", sample) as run:
+                question = await run.until("question")
+                assert "What is 2 and 2?" in question["message"]
+                assert question["schema"]["required"] == ["text"]
+                body = {"id": question["id"], "action": action, "content": content}
+                assert (await post(page, "answer", body)).status_code == 200
+                _, data = await run.end()
+            assert expected in data["content"][0]["text"]
+
+
+async def test_a_tool_that_has_to_be_confirmed_is_confirmed_in_the_page(tmp_path: Path) -> None:
+    root: dict[str, Any] = {"confirm": ["a/add"]}
+    async with served_hub(tmp_path, {"a": fake()}, **root) as served, served.looking() as page:
+        for action, failed in (("decline", True), ("accept", False)):
+            async with running(page, "a__add", {"a": 1, "b": 2}) as run:
+                question = await run.until("question")
+                assert question["mode"] == "form"
+                (name,) = question["schema"]["properties"]
+                content = {name: "once"} if action == "accept" else None
+                body = {"id": question["id"], "action": action, "content": content}
+                assert (await post(page, "answer", body)).status_code == 200
+                _, data = await run.end()
+            assert data.get("isError", False) is failed, data
+
+
+async def test_a_page_that_goes_while_it_is_asked_leaves_nothing(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": asking()}) as served, served.looking() as page:
+        async with running(page, "a__ask", ASKED) as run:
+            question = await run.until("question")
+        await until_idle(served, "a")
+        body = {"id": question["id"], "action": "accept", "content": {"colour": "green"}}
+        assert (await post(page, "answer", body)).status_code == 404
+
+
+async def test_a_tool_that_is_refused_is_unknown_by_every_name_and_to_every_principal_that_it_is_hidden_from(
+    tmp_path: Path,
+) -> None:
+    servers = {"a": fake(disable_tools=["add"])}
+    async with (
+        served_hub(tmp_path, servers, NETWORK, profiles=PROFILES) as served,
+        served.looking(token=ADMIN) as boss,
+        served.looking(token=GUEST) as guest,
+    ):
+        as_guest: dict[str, Any] = {"as": "guest"}
+        seen: list[tuple[OpenPage, dict[str, Any]]] = [(boss, {}), (boss, as_guest), (guest, {})]
+        names = ("a__add", "a/add", "add", "a__ADD", "hub_call", "A__add", "a__add ")
+        for name in names:
+            for page, more in seen:
+                async with running(page, name, {"a": 1, "b": 2}, **more) as run:
+                    kind, data = await run.end()
+                assert (kind, data["message"]) == ("error", f"Unknown tool: {name}")
+        for page, more in [(boss, as_guest), (guest, {}), (guest, as_guest)]:
+            async with running(page, "a__pid", **more) as run:
+                assert (await run.end())[1]["message"] == "Unknown tool: a__pid"
+            assert await text(page, "a__echo", {"text": "x"}, **more) == "x"
+        assert await text(boss, "a__pid")
+        assert (await post(guest, "run", {"tool": "a__echo", "as": "boss"})).status_code == 404
+        assert (await newest(boss, text="a__pid", verdict="ok"))["principal"] == "boss"
+        asked = await newest(boss, text="run_as")
+        assert (asked["event"], asked["principal"]) == ("action", "boss")
+
+
+async def test_the_quota_of_a_principal_counts_for_its_runs(tmp_path: Path) -> None:
+    listen = {"ui": True, "principals": {"other": {"token": OTHER, "limits": {"rate": 1}}}}
+    async with served_hub(tmp_path, {"a": fake()}, listen) as served, served.looking(token=OTHER) as page:
+        found: list[bool] = []
+        while len(found) < 100 and True not in found:
+            async with running(page, "a__echo", {"text": "x"}) as run:
+                found.append((await run.end())[1].get("isError", False))
+        assert found[0] is False
+        assert True in found
+
+
+async def test_a_hub_that_reloads_while_a_tool_runs_lets_it_end(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    async with (
+        served_hub(tmp_path, {"a": fake("--hang-if", str(gate)), "b": fake()}) as served,
+        served.looking() as page,
+    ):
+        async with running(page, "a__count", {"steps": 4, "pause": 0.3}) as run:
+            await run.until("progress")
+            path = write_config(tmp_path, {"a": fake(), "c": fake()})
+            await served.hub.renew(load_config(path))
+            _, data = await run.end()
+        assert data["content"][0]["text"] == "counted"
+        assert await text(page, "c__echo", {"text": "x"}) == "x"
+
+
+async def test_a_run_is_told_that_the_hub_ends(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    async with served_hub(tmp_path, {"a": fake("--record", str(record))}) as served, served.looking() as page:
+        async with running(page, "a__sleep", {"seconds": 600}) as run:
+            await until_busy(served, "a")
+            served.stop.set()
+            name, data = await run.end()
+        assert (name, data["code"]) == ("error", "cancelled")
+        await until_idle(served, "a")
+
+
+async def test_more_than_eight_runs_at_once_are_refused(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
+        async with asyncio.TaskGroup() as group:
+            holding = asyncio.Event()
+            begun = asyncio.Semaphore(0)
+
+            async def hold() -> None:
+                async with running(page, "a__sleep", {"seconds": 600}):
+                    begun.release()
+                    await holding.wait()
+
+            for _ in range(8):
+                group.create_task(hold())
+            for _ in range(8):
+                await begun.acquire()
+            answer = await post(page, "run", {"tool": "a__echo", "arguments": {}})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "runs")
+            holding.set()
+        await until_idle(served, "a")
+        assert await text(page, "a__echo", {"text": "x"}) == "x"

@@ -1,0 +1,363 @@
+"""What the live page is told of a hub: servers, clients, calls and rules, each viewer what it may see."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.downstream.page.feed import MAX_BYTES, MAX_CALLS, Feed, shown
+from mcp_hub.policy.call_record import RecordTap
+from mcp_hub.security import ANONYMOUS, Principal
+from tests.downstream.network.visitor import ERAS, TOKENS
+from tests.downstream.page.opened import OpenPage, ServedHub, served_hub
+from tests.fakes.client import PATIENCE, fake, write_config
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "sk-ant-REDACTED"
+EVIL = "<img src=x onerror=alert(1)>\x1b[31m\u202e\u200b\x07"
+PRINCIPALS = {
+    "alice": {"token": TOKENS["alice"], "profile": "adding"},
+    "bob": {"token": TOKENS["bob"], "profile": "echoing"},
+    "carol": {"token": TOKENS["carol"], "admin": True},
+}
+PROFILES = {"adding": {"tools": ["a/add"]}, "echoing": {"tools": ["b/echo"]}}
+
+
+async def settled(page: OpenPage, number: int) -> list[dict[str, Any]]:
+    """The calls, as soon as there are so many; a record is made right after the answer."""
+    async with asyncio.timeout(PATIENCE):
+        while len(calls := (await page.found("calls"))["calls"]) < number:
+            await asyncio.sleep(0)
+    return list(calls)
+
+
+async def test_the_state_has_every_server_with_its_cost_and_its_problem(tmp_path: Path) -> None:
+    servers = {"up": fake(), "dead": {"command": "no-such-command"}, "off": fake(enabled=False)}
+    async with served_hub(tmp_path, servers) as served, served.looking() as page, served.calling() as client:
+        await client.text("up__echo", {"text": "x"})
+        await client.call("up__fail")
+        await settled(page, 2)
+        state = await page.found("state")
+        up, dead, off = state["servers"]
+        assert (up["server"], up["state"], up["transport"]) == ("up", "ready", "stdio")
+        assert up["tools"] > 5
+        assert up["tokens"] > up["tools"]
+        assert (up["calls"], up["errors"]) == (2, 1)
+        assert 0 <= up["p50_ms"] <= up["p95_ms"]
+        assert isinstance(up["pid"], int)
+        assert dead["code"] == "HUB-201"
+        assert "no-such-command" in dead["problem"]
+        assert dead["cure"]
+        assert off["disabled"] is True
+        assert state["totals"] == {name: up[name] for name in ("calls", "errors", "tools", "tokens")}
+        assert state["who"]["admin"] is True
+        assert state["config"] == str(served.config)
+
+
+async def test_clients_are_shown_with_what_they_declared(tmp_path: Path) -> None:
+    async with (
+        served_hub(tmp_path, {"up": fake()}) as served,
+        served.looking() as page,
+        served.calling() as session,
+        served.calling(era="modern") as modern,
+    ):
+        await session.begin({"roots": {"listChanged": True}})
+        await session.text("up__echo", {"text": "x"})
+        await modern.text("up__echo", {"text": "x"})
+        await settled(page, 2)
+        clients = (await page.found("state"))["clients"]
+        declared = [one for one in clients if one["declared"]]
+        assert [one["declared"] for one in declared] == [{"roots": {"listChanged": True}}]
+        assert (declared[0]["name"], declared[0]["version"], declared[0]["calls"]) == ("v", "1", 1)
+        assert declared[0]["era"] == "handshake"
+        assert [(one["name"], one["calls"]) for one in clients if one["era"] == "modern"] == [("raw", 1)]
+
+
+async def test_calls_are_listed_newest_first_and_page_by_page(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"up": fake()}) as served, served.looking() as page, served.calling() as client:
+        for number in range(5):
+            await client.text("up__echo", {"text": str(number)})
+        await client.call("up__nothing")
+        calls = await settled(page, 6)
+        assert [one["name"] for one in calls] == ["up__nothing"] + ["up__echo"] * 5
+        assert (calls[0]["verdict"], calls[0]["server"], calls[1]["tool"]) == ("refused", None, "echo")
+        first = await page.found("calls?limit=4")
+        rest = await page.found(f"calls?limit=4&before={first['calls'][-1]['id']}")
+        assert (first["more"], rest["more"]) == (True, False)
+        assert [one["id"] for one in first["calls"] + rest["calls"]] == [one["id"] for one in calls]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("verdict=refused", ["up__nothing"]),
+        ("verdict=ok&server=up", ["up__echo"]),
+        ("server=none", []),
+        ("text=NOTHING", ["up__nothing"]),
+        ("text=echo&verdict=refused", []),
+        ("principal=bob", []),
+        ("limit=x&before=unknown", []),
+    ],
+)
+async def test_calls_are_filtered(tmp_path: Path, query: str, names: list[str]) -> None:
+    async with served_hub(tmp_path, {"up": fake()}) as served, served.looking() as page, served.calling() as client:
+        await client.text("up__echo", {"text": "x"})
+        await client.call("up__nothing")
+        await settled(page, 2)
+        assert [one["name"] for one in (await page.found(f"calls?{query}"))["calls"]] == names
+
+
+async def test_one_call_shows_its_route_and_what_every_rule_did_without_secrets(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"up": fake()}) as served, served.looking() as page, served.calling() as client:
+        await client.text("up__echo", {"text": "x", "api_key": SECRET})
+        (call,) = await settled(page, 1)
+        found = await page.found(f"calls/{call['id']}")
+        assert found["route"] == {"server": "up", "tool": "echo", "name": "up__echo"}
+        assert {"access", "validate", "upstream"} <= {step["policy"] for step in found["steps"]}
+        assert found["call"]["arguments"]["text"] == "x"
+        assert SECRET not in json.dumps(found)
+        assert (await page.get("calls/unknown")).status_code == 404
+
+
+async def test_what_was_called_before_anybody_watched_is_not_kept_and_that_is_said(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"up": fake()}) as served, served.calling() as client:
+        tap = served.hub.tap
+        assert tap.told is None
+        await client.text("up__echo", {"text": "x"})
+        async with served.looking() as page:
+            assert tap.told is not None
+            assert (await page.found("calls"))["calls"] == []
+            state = await page.found("state")
+            assert state["watched_since"]
+            assert state["servers"][0]["calls"] == 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_caller_sees_what_its_profile_sees_and_its_own_calls(tmp_path: Path, era: str) -> None:
+    servers = {"a": fake(), "b": fake(), "c": fake()}
+    root: dict[str, Any] = {"profiles": PROFILES, "groups": {"g": {"tools": ["c/*"], "active": True}}}
+    async with (
+        served_hub(tmp_path, servers, {"principals": PRINCIPALS}, **root) as served,
+        served.looking(token=TOKENS["alice"]) as alice,
+        served.looking(token=TOKENS["bob"]) as bob,
+        served.looking(token=TOKENS["carol"]) as carol,
+        served.calling(TOKENS["alice"], era) as of_alice,
+        served.calling(TOKENS["bob"], era) as of_bob,
+    ):
+        await of_alice.text("a__add", {"a": 1, "b": 2})
+        await of_bob.text("b__echo", {"text": "private"})
+        every = await settled(carol, 2)
+        assert {one["principal"] for one in every} == {"alice", "bob"}
+        for page, server, mine in ((alice, "a", "alice"), (bob, "b", "bob")):
+            state = await page.found("state")
+            (row,) = state["servers"]
+            assert (row["server"], row["tools"], row["calls"]) == (server, 1, 1)
+            hidden = [row[name] for name in ("pid", "restarts", "p50_ms", "running")]
+            assert hidden == [None] * 4
+            assert row["stderr"] == []
+            assert {one["principal"] for one in state["clients"]} <= {mine}
+            assert (state["rules"], state["config"], state["serving"]) == ([], None, [])
+            assert state["configuration"]["files"] == []
+            assert state["groups"] == []
+            (call,) = (await page.found("calls"))["calls"]
+            assert call["principal"] == mine
+            other = next(one["id"] for one in every if one["principal"] != mine)
+            for foreign in (f"calls/{other}", "calls/none"):
+                answer = await page.get(foreign)
+                assert answer.status_code == 404
+            assert (await page.found(f"calls?before={other}"))["calls"] in ([], [call])
+        assert {one["server"] for one in (await carol.found("state"))["servers"]} == {"a", "b", "c"}
+
+
+async def test_a_caller_is_not_told_that_a_rule_hides_what_it_has_called(tmp_path: Path) -> None:
+    async with (
+        served_hub(
+            tmp_path, {"a": fake(), "b": fake()}, {"principals": PRINCIPALS}, profiles=PROFILES, blacklist=["a/echo"]
+        ) as served,
+        served.looking(token=TOKENS["alice"]) as alice,
+        served.looking(token=TOKENS["carol"]) as carol,
+        served.calling(TOKENS["alice"]) as client,
+    ):
+        for name in ("a__echo", "b__echo", "a__nothing"):
+            await client.call(name)
+        await settled(carol, 3)
+        rows = (await alice.found("calls"))["calls"]
+        differ = {"id", "time", "name"}
+        unknown, *others = [{key: value for key, value in row.items() if key not in differ} for row in rows]
+        assert others == [unknown] * 2
+        assert (unknown["reason"], unknown["policy"], unknown["server"]) == ("unknown", None, None)
+        for row in rows:
+            found = await alice.found(f"calls/{row['id']}")
+            assert found["steps"] == []
+            assert not {"policy", "notes", "upstream", "peer"} & {key for key, value in found["call"].items() if value}
+        assert (await alice.found("calls?server=b"))["calls"] == []
+        assert {row["reason"] for row in (await carol.found("calls"))["calls"]} > {"unknown"}
+
+
+async def test_rules_groups_and_profiles_have_the_line_that_made_them(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"up": fake()}) as served:
+        lines = [
+            '{"groups": {',
+            '  "daily": {"description": "every day", "active": true, "tools": ["up/echo"]}},',
+            '"profiles": {',
+            '  "adding": {"tools": ["up/add"]}},',
+            '"blacklist": ["up/sleep"],',
+            f'"cache_dir": {json.dumps(str(tmp_path / "cache"))},',
+            '"servers": {',
+            '  "up": {',
+            f'    "command": {json.dumps(fake()["command"])}, "args": {json.dumps(fake()["args"])},',
+            '    "disable_tools": ["fail"],',
+            f'    "env": {{"API_TOKEN": "{SECRET}"}}}}}}}}',
+        ]
+        served.config.write_text("\n".join(lines))
+        assert await served.reloader.reload(), served.reloader.refused
+        async with served.looking() as page:
+            state = await page.found("state")
+            name = served.config.name
+            where = {(one["policy"], one["key"], one["server"]): one["where"] for one in state["rules"]}
+            assert where["access", "blacklist", None] == f"{name}:5"
+            assert where["access", "disable_tools", "up"] == f"{name}:10"
+            (group,) = state["groups"]
+            assert (group["name"], group["active"], group["tools"], group["where"]) == ("daily", True, 1, f"{name}:2")
+            assert [(one["name"], one["where"]) for one in state["profiles"]] == [("adding", f"{name}:4")]
+            assert SECRET not in json.dumps(state)
+            assert not any(one["key"] in ("command", "args", "env", "cache_dir") for one in state["rules"])
+
+
+async def test_reloads_and_findings_are_told(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"up": fake()}, colour="red") as served, served.looking() as page:
+        (finding,) = (await page.found("state"))["configuration"]["findings"]
+        assert (finding["level"], finding["code"], finding["where"]) == ("warning", "HUB-111", "servers.json:1")
+        assert finding["cure"]
+        write_config(tmp_path, {"up": fake(), "second": fake()})
+        assert await served.reloader.reload()
+        served.config.write_text("{")
+        assert not await served.reloader.reload()
+        configuration = (await page.found("state"))["configuration"]
+        refused, taken = configuration["reloads"]
+        assert "started second" in taken["changed"]
+        assert taken["problem"] is None
+        assert "servers.json:1" in refused["problem"]
+        assert configuration["problem"] == refused["problem"]
+
+
+async def test_texts_of_servers_and_clients_are_escaped_and_cut(tmp_path: Path) -> None:
+    tools = [{"name": name, "description": EVIL, "inputSchema": {"type": "object"}} for name in ("stderr", EVIL)]
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"tools": tools}))
+    async with (
+        served_hub(tmp_path, {"up": fake("--lists", str(lists))}) as served,
+        served.looking() as page,
+        served.calling() as client,
+    ):
+        await client.call(f"up__{EVIL}", {"text": EVIL})
+        await client.call("up__stderr", {"text": EVIL})
+        await settled(page, 2)
+        (row,) = (await page.found("state"))["servers"]
+        assert row["stderr"][-1] == "<img src=x onerror=alert(1)>\\x1b[31m\\u202e\\u200b\\x07"
+        assert row["flagged"]
+        for path in ("state", "calls"):
+            text = (await page.get(path)).text
+            assert not [char for char in "\x1b\u202e\u200b\x07" if char in text]
+            assert "\\u001b" not in text
+            assert "\\u202e" not in text.replace("\\\\u202e", "")
+
+
+async def test_an_argument_of_ten_megabytes_is_cut_in_the_record_of_its_call(tmp_path: Path) -> None:
+    async with (
+        served_hub(tmp_path, {"up": fake()}, {"max_body": "32MB"}) as served,
+        served.looking() as page,
+        served.calling() as client,
+    ):
+        await client.call("up__echo", {"text": "x" * 10_000_000})
+        (call,) = await settled(page, 1)
+        answer = await page.get(f"calls/{call['id']}")
+        assert answer.status_code == 200
+        assert len(answer.content) < 100_000
+
+
+# --- the feed ----------------------------------------------------------------------------------------------------
+
+
+class Watched:
+    """What a feed needs of a hub."""
+
+    def __init__(self) -> None:
+        self.tap = RecordTap()
+        self.times = self
+
+    def watch(self) -> None:
+        """Nothing is timed here."""
+
+    def unwatch(self) -> None:
+        """Nothing is timed here."""
+
+
+def fed(records: list[dict[str, Any]], principal: Principal = ANONYMOUS) -> Feed:
+    feed = Feed(Watched())  # type: ignore[arg-type]
+    for record in records:
+        feed.take(record, principal)
+    return feed
+
+
+async def test_the_newest_calls_are_kept_and_the_number_of_lost_ones_is_known() -> None:
+    feed = fed([{"event": "call", "id": str(number)} for number in range(MAX_CALLS + 10)])
+    dropped, kept = feed.after(0)
+    assert (dropped, len(kept)) == (10, MAX_CALLS)
+    assert feed.find("9") is None
+    assert feed.find("10") is not None
+    assert feed.after(feed.newest) == (0, [])
+    assert feed.after(feed.newest - 2)[1][0].id == str(MAX_CALLS + 8)
+
+
+async def test_kept_calls_are_bounded_in_bytes() -> None:
+    feed = fed([{"event": "call", "id": str(number), "arguments": "x" * 100_000} for number in range(400)])
+    _, kept = feed.after(0)
+    assert len(kept) * 100_000 <= MAX_BYTES
+    assert kept[-1].id == "399"
+
+
+async def test_percentiles_are_those_of_the_newest_calls() -> None:
+    records = [{"event": "call", "id": str(n), "upstream": "up", "duration_ms": float(n)} for n in range(101)]
+    assert fed(records).percentiles("up") == (50.0, 95.0)
+    assert fed(records).percentiles("other") is None
+
+
+async def test_nothing_is_kept_once_nobody_watches() -> None:
+    now = [0.0]
+    watched = Watched()
+    feed = Feed(watched, clock=lambda: now[0])  # type: ignore[arg-type]
+    news = feed.follow()
+    assert watched.tap.told is not None
+    feed.take({"event": "call", "id": "1"}, ANONYMOUS)
+    assert news.is_set()
+    feed.unfollow(news)
+    feed.close()
+    assert (watched.tap.told, feed.since, feed.find("1")) == (None, None, None)
+    feed.watch()
+    assert feed.since is not None
+    feed.close()
+
+
+def test_long_and_hidden_texts_are_made_safe_to_show() -> None:
+    value = {"a\x1b": ["x" * 5000, "one\ntwo\u202e", 1, None, True], "deep": _nested(100)}
+    found = shown(value)
+    assert next(iter(found)) == "a\\x1b"
+    assert found["a\\x1b"][0].endswith("… (5,000 characters)")
+    assert found["a\\x1b"][1:] == ["one\ntwo\\u202e", 1, None, True]
+    assert "…" in json.dumps(found["deep"], ensure_ascii=False)
+
+
+def _nested(depth: int) -> Any:
+    value: Any = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+__all__ = ["ServedHub"]

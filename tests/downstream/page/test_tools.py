@@ -1,0 +1,138 @@
+"""The tools as everybody and as one principal sees them, and what each rule makes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.downstream.page.acting import ADMIN, GUEST, NETWORK, OTHER, PROFILES, act
+from tests.downstream.page.opened import OpenPage, served_hub
+from tests.fakes.client import fake
+
+pytestmark = pytest.mark.anyio
+
+
+async def rows(page: OpenPage, seen_as: str = "") -> dict[str, dict[str, Any]]:
+    found = await page.found(f"tools?as={seen_as}")
+    assert found["as"] == (seen_as or None) or not page.who["admin"]
+    return {row["name"]: row for row in found["tools"]}
+
+
+async def test_every_tool_has_a_row_with_what_it_costs_and_what_it_says_of_itself(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
+        found = await rows(page)
+        echo = found["a__echo"]
+        assert echo == {
+            "name": "a__echo",
+            "server": "a",
+            "title": "Echo",
+            "line": "echo of fake",
+            "tokens": echo["tokens"],
+            "read_only": True,
+            "destructive": None,
+            "hidden_by": None,
+        }
+        assert echo["tokens"] > 10
+        state = await page.found("state")
+        assert state["totals"]["tokens"] == sum(row["tokens"] for row in found.values())
+
+
+async def test_an_admin_sees_the_tools_of_a_principal_and_what_hides_the_others(tmp_path: Path) -> None:
+    groups = {"maths": {"tools": ["a/count"]}}
+    servers = {"a": fake(disable_tools=["add"])}
+    async with (
+        served_hub(tmp_path, servers, NETWORK, profiles=PROFILES, groups=groups) as served,
+        served.looking(token=ADMIN) as boss,
+    ):
+        assert (await boss.found("tools"))["principals"] == ["boss", "guest", "other"]
+        everybody, guest = await rows(boss), await rows(boss, "guest")
+        assert everybody["a__add"]["hidden_by"] == "servers.a: filter of tools"
+        assert everybody["a__count"]["hidden_by"] == "groups.maths: inactive"
+        assert everybody["a__pid"]["hidden_by"] is None
+        assert guest["a__pid"]["hidden_by"] == "not in profile 'small'"
+        assert guest["a__echo"]["hidden_by"] is None
+        await act(boss, "groups", states={"maths": True})
+        assert (await rows(boss))["a__count"]["hidden_by"] is None
+        assert (await boss.get("tools?as=nobody")).status_code == 404
+        assert (await boss.get("tools/a__echo?as=nobody")).status_code == 404
+
+
+async def test_a_caller_that_is_no_admin_sees_what_its_profile_shows_and_learns_of_nothing_else(
+    tmp_path: Path,
+) -> None:
+    async with (
+        served_hub(tmp_path, {"a": fake(disable_tools=["add"])}, NETWORK, profiles=PROFILES) as served,
+        served.looking(token=GUEST) as guest,
+        served.looking(token=OTHER) as other,
+    ):
+        answer = await guest.found("tools")
+        assert sorted(row["name"] for row in answer["tools"]) == ["a__echo", "a__sleep"]
+        assert answer["principals"] == []
+        assert "a__add" not in await rows(other)
+        for name in ("boss", "other", "nobody"):
+            assert (await guest.get(f"tools?as={name}")).status_code == 404
+            assert (await guest.get(f"tools/a__echo?as={name}")).status_code == 404
+        echo = await guest.found("tools/a__echo?as=guest")
+        assert echo["definition"]["name"] == "a__echo"
+        assert (echo["original"], echo["rules"]) == (None, [])
+        texts = set()
+        for name in ("a__pid", "a__add", "nothing", "pid", "a/pid", "%2e%2e/state", "a__echo/"):
+            hidden = await guest.get(f"tools/{name}")
+            assert hidden.status_code == 404
+            texts.add(hidden.json()["error"]["message"])
+        assert len(texts) <= 2
+
+
+async def test_a_tool_is_shown_as_it_is_listed_as_its_server_lists_it_and_with_what_each_rule_did(
+    tmp_path: Path,
+) -> None:
+    tools = {"echo": {"name": "say", "description": "Says it.", "preset": {"text": "hello"}}}
+    servers = {"a": fake(tools=tools, disable_tools=["add"])}
+    async with served_hub(tmp_path, servers) as served, served.looking() as page:
+        found = await page.found("tools/a__say")
+        assert found["definition"]["description"] == "Says it."
+        assert "text" not in found["definition"]["inputSchema"]["properties"]
+        assert found["original"]["name"] == "echo"
+        assert "text" in found["original"]["inputSchema"]["properties"]
+        rules = {rule["policy"]: rule["did"] for rule in found["rules"]}
+        assert rules["presentation"] == "renames it to say; changes description"
+        assert rules["preset"] == "changes inputSchema"
+        assert rules["access"] == "passes it"
+        hidden = await page.found("tools/a__add")
+        assert hidden["definition"] is None
+        assert hidden["original"]["name"] == "add"
+        did = {rule["policy"]: rule["did"] for rule in hidden["rules"]}
+        assert did["access"] == "hides it: servers.a: filter of tools"
+        assert next(iter(did)) == "access"
+
+
+async def test_five_thousand_tools_are_one_answer_below_a_megabyte_and_a_half(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"a": fake("--tools", "5000")}) as served, served.looking() as page:
+        answer = await page.get("tools")
+        assert len(answer.json()["tools"]) > 5000
+        assert len(answer.content) < 1_500_000
+
+
+async def test_a_definition_of_many_megabytes_is_cut_and_hostile_texts_are_only_text(tmp_path: Path) -> None:
+    lists = tmp_path / "lists"
+    hostile = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
+    tools = [
+        {"name": "long", "description": "x" * 3_000_000, "inputSchema": {"type": "object"}},
+        {"name": "bad", "title": hostile, "description": hostile, "inputSchema": {"type": "object", "title": hostile}},
+    ]
+    lists.write_text(json.dumps({"tools": tools}))
+    async with served_hub(tmp_path, {"a": fake("--lists", str(lists))}) as served, served.looking() as page:
+        found = await rows(page)
+        assert "a__bad" in found
+        assert "\u202e" not in found["a__bad"]["line"] + found["a__bad"]["title"]
+        long = found.get("a__long")
+        if long is not None:
+            detail = await page.found("tools/a__long")
+            assert detail["definition"]["description"].endswith("… (3,000,000 characters)")
+            assert len(long["line"]) < 200
+        answer = await page.get("tools/a__bad")
+        assert answer.headers["content-type"].startswith("application/json")
+        assert answer.headers["x-content-type-options"] == "nosniff"

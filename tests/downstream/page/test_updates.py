@@ -1,0 +1,164 @@
+"""The event stream of the live page: what it tells, what it resumes, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.config.models import Listen
+from mcp_hub.downstream.page import updates
+from mcp_hub.downstream.page.feed import MAX_CALLS
+from mcp_hub.downstream.page.updates import MAX_EVENT_CALLS, MAX_STREAMS
+from mcp_hub.security import ANONYMOUS, Principal
+from tests.downstream.network.visitor import TOKENS
+from tests.downstream.page.opened import served_hub
+from tests.fakes.client import PATIENCE, fake, write_config
+
+pytestmark = pytest.mark.anyio
+
+PRINCIPALS = {"alice": {"token": TOKENS["alice"], "profile": "adding"}, "bob": TOKENS["bob"]}
+PROFILES = {"adding": {"tools": ["a/add"]}}
+
+
+async def test_calls_and_changed_servers_are_told_as_they_come(tmp_path: Path) -> None:
+    async with (
+        served_hub(tmp_path, {"up": fake(), "idle": fake()}) as served,
+        served.looking() as page,
+        page.events() as events,
+        served.calling() as client,
+    ):
+        await client.text("up__echo", {"text": "x"})
+        (call,) = await events.next("calls")
+        assert (call["name"], call["server"], call["verdict"]) == ("up__echo", "up", "ok")
+        while not [row for row in await events.next("servers") if row["server"] == "up" and row["calls"] == 1]:
+            pass
+
+
+async def test_many_calls_are_told_in_few_events(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {}) as served, served.looking() as page, page.events() as events:
+        feed = served.access.page.feed
+        for number in range(1000):
+            feed.take({"event": "call", "id": str(number), "verdict": "ok"}, ANONYMOUS)
+        told: list[str] = []
+        while len(told) < 1000:
+            rows = await events.next("calls")
+            assert len(rows) <= MAX_EVENT_CALLS
+            told += [row["id"] for row in rows]
+        assert told == [str(number) for number in range(1000)]
+        assert len(events.seen) <= 1000 // MAX_EVENT_CALLS + 4
+
+
+async def test_a_stream_goes_on_where_it_was_lost(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {}) as served, served.looking() as page:
+        feed = served.access.page.feed
+        last = (await page.found("state"))["last_event_id"]
+        feed.take({"event": "call", "id": "meanwhile"}, ANONYMOUS)
+        async with page.events(last) as events:
+            assert [row["id"] for row in await events.next("calls")] == ["meanwhile"]
+            last = events.id
+        feed.take({"event": "call", "id": "later"}, ANONYMOUS)
+        async with page.events(last) as events:
+            assert [row["id"] for row in await events.next("calls")] == ["later"]
+
+
+@pytest.mark.parametrize("last", ["", "x", "other-5", "-1", "9" * 400, "%00"])
+async def test_an_event_id_of_another_run_begins_with_what_comes(tmp_path: Path, last: str) -> None:
+    async with served_hub(tmp_path, {}) as served, served.looking() as page:
+        feed = served.access.page.feed
+        feed.take({"event": "call", "id": "before"}, ANONYMOUS)
+        async with page.events(last) as events:
+            feed.take({"event": "call", "id": "after"}, ANONYMOUS)
+            assert [row["id"] for row in await events.next("calls")] == ["after"]
+
+
+async def test_what_came_too_fast_to_be_kept_is_counted(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {}) as served, served.looking() as page:
+        feed = served.access.page.feed
+        last = feed.event_id(0)
+        for number in range(MAX_CALLS + 7):
+            feed.take({"event": "call", "id": str(number)}, ANONYMOUS)
+        async with page.events(last) as events:
+            assert await events.next("dropped") == {"count": 7}
+            assert (await events.next("calls"))[0]["id"] == "7"
+
+
+async def test_a_caller_is_told_of_its_own_calls_only(tmp_path: Path) -> None:
+    async with (
+        served_hub(tmp_path, {}, {"principals": PRINCIPALS}, profiles=PROFILES) as served,
+        served.looking(token=TOKENS["alice"]) as alice,
+        alice.events() as events,
+    ):
+        feed = served.access.page.feed
+        for id, who in (("foreign", "bob"), ("own", "alice"), ("also-foreign", "")):
+            feed.take({"event": "call", "id": id}, Principal(who))
+        feed.take({"event": "refused", "cause": "host", "said": "secret.example"}, None)
+        feed.take({"event": "call", "id": "last"}, Principal("alice"))
+        told: list[str] = []
+        while "last" not in told:
+            told += [row["id"] for row in await events.next("calls")]
+        assert told == ["own", "last"]
+
+
+async def test_a_reload_under_an_open_page_is_told(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {"up": fake()}) as served, served.looking() as page, page.events() as events:
+        write_config(tmp_path, {"up": fake(), "second": fake()}, listen={"port": 0})
+        assert await served.reloader.reload()
+        configuration = await events.next("configuration")
+        assert configuration["generation"] == 2
+        assert "started second" in configuration["configuration"]["reloads"][0]["changed"]
+        assert (await page.get("state")).status_code == 200
+
+
+async def test_a_page_is_told_that_the_hub_stops(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {}) as served, served.looking() as page, page.events() as events:
+        served.stop.set()
+        assert await events.next("bye") == {"reason": "the hub is stopping"}
+        await events.rest()
+
+
+async def test_a_stream_ends_with_its_session(tmp_path: Path) -> None:
+    async with (
+        served_hub(tmp_path, {}) as served,
+        served.looking() as page,
+        served.looking() as other,
+        page.events() as events,
+    ):
+        headers = {**page.headers, "origin": served.base}
+        assert (await other.http.delete("/ui/api/session", headers=headers)).status_code == 200
+        assert await events.next("bye") == {"reason": "the session has ended"}
+
+
+async def test_a_stream_ends_with_the_token_of_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(updates, "HEARTBEAT", 0.0)
+    async with (
+        served_hub(tmp_path, {}, {"principals": PRINCIPALS}, profiles=PROFILES) as served,
+        served.looking(token=TOKENS["alice"]) as page,
+        page.events() as events,
+    ):
+        served.app.take(Listen(port=served.port, principals={"bob": {"token": TOKENS["bob"]}}))  # type: ignore[dict-item]
+        assert await events.next("bye") == {"reason": "the session has ended"}
+
+
+async def test_streams_of_one_page_are_bounded_and_closed_ones_do_not_count(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {}) as served, served.looking() as page:
+        opened = [page.events() for _ in range(MAX_STREAMS)]
+        for one in opened:
+            await one.__aenter__()
+        answer = await page.get("events", accept="text/event-stream")
+        assert answer.status_code == 429
+        assert answer.json()["error"]["code"] == "streams"
+        for one in opened:
+            await one.__aexit__(None, None, None)
+        (session,) = served.access.page.sessions
+        async with asyncio.timeout(PATIENCE):
+            while session.streams:
+                await asyncio.sleep(0)
+        async with page.events():
+            assert session.streams == 1
+
+
+async def test_an_event_stream_is_for_those_who_ask_for_one(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {}) as served, served.looking() as page:
+        assert (await page.get("events", accept="application/json")).status_code == 406

@@ -1,0 +1,111 @@
+"""The few tools that a client is listed: they stay and keep their order, so that its prompt cache is of use."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, visiting
+from tests.fakes.client import FAKE, StdioClient, fake, hub
+from tests.hub.exposure.listing import META, many, names, tools
+
+pytestmark = pytest.mark.anyio
+
+CHANGED = "notifications/tools/list_changed"
+ALWAYS = {"expose_always": ["a/tool_00*", "grown*"]}
+FIRST = [*META, *(f"a__tool_00{n}" for n in range(10))]
+
+
+def write(file: Path, listed: list[dict[str, Any]]) -> dict[str, Any]:
+    """The entry of a server that lists these tools, and one that says that they have changed."""
+    file.write_text(json.dumps({"tools": [*listed, {"name": "changed", "inputSchema": {"type": "object"}}]}))
+    return fake("--lists", str(file))
+
+
+async def list_anew(client: StdioClient, file: Path, listed: list[dict[str, Any]]) -> None:
+    """Has the server list other tools, and waits until the client has been told."""
+    count = len([one for one in client.notifications if one["method"] == CHANGED])
+    write(file, listed)
+    await client.call("a__changed")
+    await client.notified(CHANGED, count + 1)
+
+
+async def test_the_few_keep_their_order_and_new_ones_come_behind_them(tmp_path: Path) -> None:
+    file = tmp_path / "lists.json"
+    entry = write(file, tools(150, 100))
+    async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
+        assert await names(client) == FIRST
+        before = (await client.request("tools/list"))["tools"][2:]
+        changed = [{"name": "grown", "inputSchema": {"type": "object"}}, *reversed(tools(150, 100))]
+        await list_anew(client, file, changed)
+        assert await names(client) == [*FIRST, "a__grown"]
+        assert (await client.request("tools/list"))["tools"][2:-1] == before
+
+
+async def test_a_list_of_few_does_not_become_whole_while_the_session_lasts(tmp_path: Path) -> None:
+    file = tmp_path / "lists.json"
+    entry = write(file, tools(150, 100))
+    async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
+        assert await names(client) == FIRST
+        await list_anew(client, file, tools(30, 4))
+        assert await names(client) == FIRST
+    async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
+        assert len(await names(client)) == 31
+
+
+async def test_a_tool_that_is_gone_leaves_the_few(tmp_path: Path) -> None:
+    file = tmp_path / "lists.json"
+    entry = write(file, tools(150, 100))
+    async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
+        await names(client)
+        await list_anew(client, file, tools(150, 100)[1:])
+        assert await names(client) == [one for one in FIRST if one != "a__tool_000"]
+
+
+async def test_the_tools_of_a_server_that_is_away_stay_among_the_few(tmp_path: Path) -> None:
+    flag = tmp_path / "may_start"
+    flag.touch()
+    start = f'test -e "{flag}" && exec "{sys.executable}" "{FAKE}"'
+    entry = {"command": "sh", "args": ["-c", start], "health": {"unlist_after": "100ms"}}
+    async with hub(tmp_path, {"a": many(tmp_path, 150, 100), "b": entry}, expose_always=["b/echo"]) as client:
+        few = await names(client)
+        assert few == [*META, "b__echo"]
+        flag.unlink()
+        await client.call("b__crash")
+        await client.notified(CHANGED)  # its tools are no longer in the whole list
+        assert await names(client) == few
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_each_client_of_a_hub_has_a_list_of_its_own(tmp_path: Path, era: str) -> None:
+    servers = {"a": many(tmp_path, 150, 100)}
+    principals = {"alice": TOKENS["alice"], "bob": {"token": TOKENS["bob"], "expose": "all"}}
+    async with network_hub(tmp_path, servers, {"principals": principals}, **ALWAYS) as (_, base):
+        for _ in range(2):
+            async with visiting(base, era, TOKENS["alice"]) as alice, visiting(base, era, TOKENS["bob"]) as bob:
+                for _ in range(2):
+                    assert await alice.names("tools/list") == FIRST
+                    assert len(await bob.names("tools/list")) == 150
+
+
+async def test_groups_that_are_on_count_and_the_switch_is_always_listed(tmp_path: Path) -> None:
+    groups = {"large": {"description": "All of a.", "servers": ["a"]}}
+    async with hub(tmp_path, {"a": many(tmp_path, 150, 100), "b": fake()}, groups=groups) as client:
+        small = await names(client)
+        assert small[0] == "reset_equipped_tools"
+        assert "b__echo" in small
+        assert "hub_search" not in small
+        await client.call("reset_equipped_tools", {"large": True})
+        assert await names(client) == ["reset_equipped_tools", *META]
+        assert await client.text("a__tool_001") == "called tool_001"
+        assert await client.text("hub_call", {"tool": "b__echo", "arguments": {"text": "x"}}) == "x"
+
+
+async def test_tools_of_the_hub_that_were_asked_for_are_listed_once(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": many(tmp_path, 150, 100)}, meta_tools=True) as client:
+        assert await names(client) == META
+        assert await names(client, "claude-code") == META  # the name of a handshake is that of its beginning

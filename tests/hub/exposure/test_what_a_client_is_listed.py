@@ -1,0 +1,112 @@
+"""What of its tools a client is listed: all, or a few and a search for the others, by what it says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.client import RpcError, StdioClient, fake, hub
+from tests.hub.exposure.listing import META, introduce, many, names
+
+pytestmark = pytest.mark.anyio
+
+LARGE = 150
+ERAS = [False, True]
+
+
+async def listed_to(directory: Path, name: str, count: int, words: int, *, modern: bool, **root: object) -> list[str]:
+    async with hub(directory, {"a": many(directory, count, words)}, modern=modern, handshake=False, **root) as client:
+        if not modern:
+            await introduce(client, name)
+        return await names(client, name if modern else None)
+
+
+@pytest.mark.parametrize("modern", ERAS)
+@pytest.mark.parametrize("name", ["claude-code", "codex-mcp-client", "Claude-Code (via mcp-remote 0.1.37)", "mcp-hub"])
+async def test_a_client_that_defers_tools_itself_is_listed_all(tmp_path: Path, name: str, modern: bool) -> None:
+    assert len(await listed_to(tmp_path, name, LARGE, 100, modern=modern)) == LARGE
+
+
+@pytest.mark.parametrize("modern", ERAS)
+@pytest.mark.parametrize("name", ["claude-ai", "a client of my own", "mcp"])
+async def test_another_client_is_listed_a_few_where_all_are_above_the_budget(
+    tmp_path: Path, name: str, modern: bool
+) -> None:
+    assert await listed_to(tmp_path, name, LARGE, 100, modern=modern) == META
+
+
+@pytest.mark.parametrize("modern", ERAS)
+async def test_a_short_list_is_listed_whole(tmp_path: Path, modern: bool) -> None:
+    assert len(await listed_to(tmp_path, "mcp", 30, 100, modern=modern)) == 30
+
+
+@pytest.mark.parametrize(("name", "count", "all_listed"), [
+    ("cursor-vscode", 40, True), ("cursor-vscode", 41, False), ("windsurf-client", 100, True),
+    ("windsurf-client", 101, False), ("Visual Studio Code", 128, True), ("Visual Studio Code", 129, False),
+])  # fmt: skip
+async def test_a_client_with_a_limit_on_tools_is_listed_a_few_beyond_it(
+    tmp_path: Path, name: str, count: int, all_listed: bool
+) -> None:
+    found = await listed_to(tmp_path, name, count, 1, modern=True)
+    assert len(found) == count if all_listed else found == META
+
+
+async def test_the_budget_is_a_setting(tmp_path: Path) -> None:
+    assert len(await listed_to(tmp_path, "mcp", LARGE, 100, modern=True, expose_budget=100_000)) == LARGE
+    assert await listed_to(tmp_path, "mcp", 5, 4, modern=True, expose_budget=50) == META
+
+
+async def test_all_and_search_hold_for_every_client(tmp_path: Path) -> None:
+    for name in ("claude-code", "cursor-vscode", "mcp"):
+        assert len(await listed_to(tmp_path, name, LARGE, 100, modern=True, expose="all")) == LARGE
+        assert await listed_to(tmp_path, name, 5, 4, modern=True, expose="search") == META
+
+
+async def test_tools_that_are_named_always_stand_behind_the_hubs_own(tmp_path: Path) -> None:
+    always = ["a/tool_00[12]", "b__echo", "tool_003", "nothing"]
+    servers = {"a": many(tmp_path, LARGE, 100), "b": fake()}
+    async with hub(tmp_path, servers, modern=True, expose_always=always) as client:
+        assert await names(client, "mcp") == [*META, "a__tool_001", "a__tool_002", "a__tool_003", "b__echo"]
+
+
+@pytest.fixture(scope="module", params=ERAS)
+async def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    directory = tmp_path_factory.mktemp("hub")
+    servers = {"a": many(directory, LARGE, 100), "b": fake("--name", "b", disable_tools=["crash"])}
+    async with hub(directory, servers, modern=request.param) as client:
+        yield client
+
+
+async def test_what_is_not_listed_can_be_called_by_its_name(client: StdioClient) -> None:
+    assert await names(client) == META
+    assert await client.text("b__echo", {"text": "hello"}) == "hello"
+    assert await client.text("hub_call", {"tool": "b__echo", "arguments": {"text": "hello"}}) == "hello"
+    assert "b__echo" in (await client.text("hub_search", {"query": "echo"}))
+
+
+async def test_what_is_refused_is_unknown_however_it_is_asked_for(client: StdioClient) -> None:
+    unknown = await client.start("tools/call", {"name": "b__crash", "arguments": {}})
+    held = await client.start("tools/call", {"name": "hub_call", "arguments": {"tool": "b__crash"}})
+    assert unknown["error"] == held["error"]
+    assert "b__crash" not in await client.text("hub_search", {"query": "crash"})
+
+
+@pytest.mark.parametrize("info", [None, "mcp", {}, {"name": None}, {"name": ["a"]}, {"name": "x" * 100_000}])
+async def test_a_client_without_a_usable_name_is_any_client(client: StdioClient, info: object) -> None:
+    meta = {"io.modelcontextprotocol/clientInfo": info}
+    params = {"_meta": meta} if client.modern else {}
+    assert [one["name"] for one in (await client.request("tools/list", params))["tools"]] == META
+
+
+async def test_where_everybody_is_listed_all_the_hub_has_no_tools_of_its_own(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": fake()}, modern=True, expose="all") as client:
+        with pytest.raises(RpcError, match="Unknown tool: hub_search"):
+            await client.call("hub_search", {"query": ""})
+
+
+async def test_the_list_of_a_large_catalog_is_of_one_client_alone(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": many(tmp_path, LARGE, 100)}, modern=True) as client:
+        for name in ("claude-code", "mcp"):
+            said = {"_meta": {"io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}}
+            assert (await client.request("tools/list", said))["cacheScope"] == "private"

@@ -1,0 +1,103 @@
+"""`expose` at the root, of a profile, of a principal and on the command line, and what holds where they differ."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, visiting
+from tests.fakes.client import HUB, StdioClient, fake, hub, spawned, write_config
+from tests.hub.exposure.listing import META, many, names
+
+pytestmark = pytest.mark.anyio
+
+FEW, LARGE = 5, 150
+PROFILES = {"work": {"tools": ["a/*"], "expose": "search"}, "plain": ["a/*"]}
+PRINCIPALS = {
+    "alice": {"token": TOKENS["alice"], "expose": "all"},
+    "bob": {"token": TOKENS["bob"], "profile": "work"},
+    "carol": {"token": TOKENS["carol"], "profile": "work", "expose": "all"},
+    "dora": {"token": TOKENS["dora"], "profile": "plain"},
+}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_principal_comes_before_its_profile_and_that_before_the_root(tmp_path: Path, era: str) -> None:
+    servers, listen = {"a": many(tmp_path, FEW)}, {"principals": PRINCIPALS}
+    async with network_hub(tmp_path, servers, listen, profiles=PROFILES, expose="search") as (_, base):
+        for principal, count in {"alice": FEW, "bob": 2, "carol": FEW, "dora": 2}.items():
+            async with visiting(base, era, TOKENS[principal]) as visitor:
+                assert len(await visitor.names("tools/list")) == count
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_principals_whose_root_lists_all_have_no_other_lists(tmp_path: Path, era: str) -> None:
+    servers, listen = {"a": many(tmp_path, LARGE, 100)}, {"principals": PRINCIPALS}
+    async with network_hub(tmp_path, servers, listen, profiles=PROFILES, expose="all") as (_, base):
+        for principal, count in {"alice": LARGE, "bob": 2, "carol": LARGE, "dora": LARGE}.items():
+            async with visiting(base, era, TOKENS[principal]) as visitor:
+                assert len(await visitor.names("tools/list")) == count
+
+
+async def served(config: Path, *options: str) -> list[str]:
+    async with spawned([*HUB, "serve", "--config", str(config), *options], modern=True) as client:
+        return await names(client)
+
+
+async def test_the_profile_that_is_served_decides_over_the_root(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": many(tmp_path, FEW)}, profiles=PROFILES, expose="all")
+    assert await served(config, "--profile", "work") == META
+    assert len(await served(config, "--profile", "plain")) == FEW
+
+
+async def test_the_command_line_decides_over_the_file(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": many(tmp_path, FEW)}, profiles=PROFILES, expose="all")
+    assert await served(config, "--expose", "search") == META
+    assert len(await served(config, "--expose", "all", "--profile", "work")) == FEW
+    assert len(await served(config, "--expose", "auto")) == FEW
+
+
+async def change(client: StdioClient, config: Path, **root: object) -> None:
+    """Writes other settings, and waits until the client has been told of another list."""
+    seen = len([one for one in client.notifications if one["method"].endswith("tools/list_changed")])
+    config.write_text(json.dumps({**json.loads(config.read_text()), **root}))
+    await client.notified("notifications/tools/list_changed", seen + 1)
+
+
+async def test_a_changed_file_changes_the_lists_and_clients_are_told(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": many(tmp_path, FEW), "b": fake()}, expose="all") as client:
+        whole = await names(client)
+        assert len(whole) > FEW
+        config = tmp_path / "servers.json"
+        await change(client, config, expose="search")
+        assert await names(client) == META
+        assert await client.text("b__echo", {"text": "still there"}) == "still there"
+        await change(client, config, expose="auto")
+        assert await names(client) == whole
+        await change(client, config, expose_budget=10)
+        assert await names(client) == META
+
+
+@pytest.mark.parametrize(
+    ("root", "said"),
+    [
+        ({"expose": "some"}, "expose"),
+        ({"expose": True}, "expose"),
+        ({"expose_budget": 0}, "expose_budget"),
+        ({"expose_budget": "large"}, "expose_budget"),
+        ({"expose_always": {"a": 1}}, "expose_always"),
+        ({"expose_recent": 51}, "expose_recent"),
+        ({"expose_recent": -1}, "expose_recent"),
+        ({"profiles": {"p": {"tools": ["a/*"], "expose": "some"}}}, "profiles.p.expose"),
+        ({"listen": {"principals": {"p": {"token": TOKENS["bob"], "expose": 5}}}}, "listen.principals.p.expose"),
+    ],
+)
+async def test_a_setting_that_does_not_fit_is_refused_with_its_place(
+    tmp_path: Path, root: dict[str, object], said: str
+) -> None:
+    config = write_config(tmp_path, {"a": fake()}, **root)
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        assert await client.exited() == 2
+    assert said in client.stderr.decode()

@@ -1,0 +1,176 @@
+"""`hub_search`: by words at once, by meaning as soon as its process is ready, within a bounded answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mcp_hub.catalog import Catalog, CatalogSource, Item, Route
+from mcp_hub.catalog.token_estimate import estimate_tokens, estimate_tool_tokens
+from mcp_hub.hub.groups.active_groups import definitions
+from mcp_hub.protocol.kinds import TOOLS
+from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.hub.groups.hearing import code
+from tests.search.models import write_model
+
+pytestmark = pytest.mark.anyio
+
+LISTED = [
+    ("get_forecast", "Returns the weather of the next days in a city."),
+    ("send_mail", "Delivers an e-mail to somebody."),
+    ("resize_image", "Scales a picture to a width and a height."),
+    ("query_table", "Runs a SELECT statement on the database."),
+    *((f"filler_{number}", f"Does the thing of number {number}.") for number in range(40)),
+]
+NO_WORD = "will it rain and be sunny tomorrow"
+"""A query that has no word of `get_forecast`."""
+
+
+def tool(name: str, description: str, **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"place": {"type": "string"}, **properties}, "required": ["place"]}
+    return {"name": name, "description": description, "inputSchema": schema}
+
+
+@asynccontextmanager
+async def searching(
+    directory: Path, *, modern: bool = False, keep_catalog: bool = True, **root: Any
+) -> AsyncIterator[StdioClient]:
+    lists = directory / "lists.json"
+    lists.write_text(json.dumps({"tools": [tool(*one) for one in LISTED]}))
+    world = fake("--lists", str(lists), "--name", "world", keep_catalog=keep_catalog)
+    servers = {"world": world, "b": fake("--name", "b")}
+    async with hub(directory, servers, modern=modern, meta_tools=True, **root) as client:
+        yield client
+
+
+async def search(client: StdioClient, query: str, **more: Any) -> str:
+    return await client.text("hub_search", {"query": query, **more})
+
+
+async def found_by_meaning(client: StdioClient, query: str, name: str) -> str:
+    """The answer as soon as a tool without a word of the query is the first in it."""
+    async with asyncio.timeout(PATIENCE):
+        while f"\n- {name}" not in "\n".join((answer := await search(client, query)).splitlines()[:2]):
+            pass
+    return answer
+
+
+def process_of(client: StdioClient) -> psutil.Process | None:
+    children = psutil.Process(client.process.pid).children(recursive=True)
+    return next((one for one in children if one.cmdline()[-1:] == ["search"] or "search" in one.cmdline()[3:5]), None)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_search_goes_by_words_at_once_and_by_meaning_when_its_process_is_ready(
+    tmp_path: Path, modern: bool
+) -> None:
+    async with searching(tmp_path, modern=modern) as client:
+        await client.tool_names()
+        assert process_of(client) is None  # nobody has searched
+        first = await search(client, "forecast of a city")
+        assert first.splitlines()[1] == "- world__get_forecast(place: string)"
+        answer = await found_by_meaning(client, NO_WORD, "world__get_forecast")
+        assert "Returns the weather of the next days in a city." in answer
+        process = process_of(client)
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        assert "- world__send_mail(place: string)" in await search(client, "send a mail")  # by words alone
+        await found_by_meaning(client, NO_WORD, "world__get_forecast")  # by another process
+
+
+async def test_what_was_found_can_be_called_by_a_client_that_never_listed(tmp_path: Path) -> None:
+    async with searching(tmp_path) as client:
+        assert "- b__add(a?: number, b?: number)" in await search(client, "add numbers")
+        assert await client.text("b__add", {"a": 1, "b": 2}) == "3"
+
+
+async def test_an_answer_has_twenty_lines_the_best_three_with_signatures(tmp_path: Path) -> None:
+    async with searching(tmp_path) as client:
+        brief = await search(client, "thing of number")
+        assert brief.startswith("20 of ")
+        assert sum(line.startswith("- ") for line in brief.splitlines()) == 20
+        assert sum("(place: string)" in line for line in brief.splitlines()) == 3
+        assert estimate_tokens(brief) <= 1200
+        assert (
+            sum("(place: string)" in line for line in (await search(client, "thing", detail="signature")).splitlines())
+            == 10
+        )
+        full = json.loads(await search(client, "forecast", detail="full"))
+        assert full["tools"][0]["inputSchema"]["required"] == ["place"]
+        assert (await search(client, "numbers", server="b")).count("world__") == 0
+        for arguments in ({"server": "nowhere"}, {"server": 5}, {"detail": "long"}, {"detail": 1}):
+            assert code(await client.call("hub_search", {"query": "x", **arguments})) == "invalid_parameters"
+
+
+async def test_a_model_of_the_users_own_decides_what_is_alike(tmp_path: Path) -> None:
+    write_model(tmp_path / "model", {"zork": [1.0, 0.0, 0.0], "picture": [1.0, 0.0, 0.1], "mail": [0.0, 1.0, 0.0]})
+    async with searching(tmp_path, search={"model": "model"}) as client:
+        await found_by_meaning(client, "zork", "world__resize_image")
+
+
+async def test_without_a_usable_model_a_search_goes_by_words(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    async with searching(tmp_path, search={"model": "empty"}) as client:
+        for _ in range(3):
+            assert "- world__send_mail(place: string)" in await search(client, "send a mail")
+
+
+async def test_vectors_are_kept_beside_the_catalogs_for_this_user_alone(tmp_path: Path) -> None:
+    async with searching(tmp_path) as client:
+        await found_by_meaning(client, NO_WORD, "world__get_forecast")
+    (file,) = (tmp_path / "cache").glob("vectors-*")
+    assert file.stat().st_mode & 0o777 == 0o600
+    kept, written = file.read_bytes(), file.stat().st_mtime_ns
+    assert b"forecast" not in kept
+    async with searching(tmp_path) as client:
+        await found_by_meaning(client, NO_WORD, "world__get_forecast")
+    assert file.stat().st_mtime_ns == written  # nothing was new
+
+
+async def test_nothing_is_kept_of_a_server_whose_catalog_is_not(tmp_path: Path) -> None:
+    async with searching(tmp_path, keep_catalog=False) as client:
+        await found_by_meaning(client, NO_WORD, "world__get_forecast")
+    (file,) = (tmp_path / "cache").glob("vectors-*")
+    number_of_b = len(file.read_bytes()) // (16 + 2 * 256)
+    assert 0 < number_of_b < len(LISTED)
+
+
+def catalog(servers: dict[str, int], about: dict[str, str]) -> Catalog:
+    def source(server: str, count: int) -> CatalogSource:
+        wires = [tool(f"get_thing_{number}", "x") for number in range(count)]
+        items = tuple(Item(Route(server, TOOLS, wire["name"]), wire["name"], wire) for wire in wires)
+        return CatalogSource(server, server, items)
+
+    made = Catalog.build([source(*one) for one in servers.items()])
+    made.about = lambda server: about.get(server, "")
+    return made
+
+
+def described(seen: Catalog) -> str:
+    return str(next(one for one in definitions((), True, seen) if one["name"] == "hub_search")["description"])
+
+
+def test_the_description_of_the_search_says_what_is_behind_it() -> None:
+    text = described(catalog({"small": 1, "large": 3}, {"small": "Sends mail. Much more.", "other": "Secret."}))
+    assert text.endswith("It searches 4 tools of 2 servers: large (3): thing; small (1): Sends mail.")
+    assert "Secret" not in text
+    assert described(catalog({}, {})) == described(Catalog.build(()))
+
+
+@pytest.mark.parametrize("count", [1, 10, 100, 1000])
+def test_the_description_of_the_search_has_at_most_400_tokens(count: int) -> None:
+    names = {f"a-server-with-a-long-name-{number}": 1 + number % 3 for number in range(count)}
+    seen = catalog(names, dict.fromkeys(names, "Does this and that with a great many things. And more."))
+    (wire,) = (one for one in definitions((), True, seen) if one["name"] == "hub_search")
+    assert estimate_tool_tokens(wire) <= 400
+    assert f" of {count} server" in wire["description"]
+    assert ("more." in wire["description"]) == (count > 20)

@@ -1,0 +1,115 @@
+"""The PlaywrightSession of MiroFlow, and how a ToolManager ends what it has started."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mcp_hub import PlaywrightSession, ToolManager
+from mcp_hub.errors import CallError, StateLost
+from tests.fakes.client import PATIENCE
+from tests.library.tool_managers import call, named, params
+
+
+def test_playwright_is_one_session_that_is_made_when_it_is_first_used() -> None:
+    with ToolManager([named("playwright")]) as manager:
+        assert manager.browser_session is None
+        first = call(manager, "playwright", "pid")["result"]
+        session = manager.browser_session
+        assert isinstance(session, PlaywrightSession)
+        assert asyncio.run(session.call_tool("pid")) == call(manager, "playwright", "pid")["result"] == first
+        assert manager.browser_session is session
+
+
+def test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice() -> None:
+    async def use() -> list[str]:
+        session = PlaywrightSession(params())
+        pids = [await session.call_tool("pid", {}), await session.call_tool(tool_name="pid")]
+        await session.connect()
+        await session.connect()
+        await session.close()
+        await session.close()
+        return pids
+
+    first, second = asyncio.run(use())
+    assert first == second
+    assert not psutil.pid_exists(int(first))
+
+
+def test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_loop(tmp_path: Path) -> None:
+    """Limit 5: nothing half-open is used again, and whoever closes it need not be the task that opened it."""
+    missing = tmp_path / "missing"
+    missing.touch()
+    session = PlaywrightSession(params("--die-if", str(missing)))
+    for _ in range(2):
+        with pytest.raises(CallError):
+            asyncio.run(session.connect())
+    missing.unlink()
+    first = int(asyncio.run(session.call_tool("pid")))
+    psutil.Process(first).kill()
+    psutil.wait_procs([psutil.Process(first)] if psutil.pid_exists(first) else [], PATIENCE)
+    with pytest.raises(StateLost):  # told once: the pages of before are gone
+        asyncio.run(session.call_tool("pid"))
+    second = int(asyncio.run(session.call_tool("pid")))
+    assert second != first
+    asyncio.run(session.close())
+    assert not psutil.pid_exists(second)
+
+
+def test_a_closed_session_is_begun_anew_by_the_next_call() -> None:
+    def ended(pid: str) -> bool:
+        try:
+            psutil.Process(int(pid)).wait(PATIENCE)
+        except psutil.NoSuchProcess:
+            return True
+        return True
+
+    async def alone() -> list[str]:
+        session = PlaywrightSession(params())
+        pids = [await session.call_tool("pid")]
+        await session.close()
+        pids.append(await session.call_tool("pid"))
+        await session.close()
+        return pids
+
+    async def managed() -> list[str]:
+        async with ToolManager([named("playwright"), named("other")]) as manager:
+            pids = [(await manager.execute_tool_call("playwright", "pid"))["result"]]
+            session = manager.browser_session
+            assert session is not None
+            await session.close()
+            await session.close()
+            assert await asyncio.to_thread(ended, pids[0])
+            pids.append((await manager.execute_tool_call("playwright", "pid"))["result"])
+            await session.close()
+            listed = await manager.get_all_tool_definitions()
+            assert [(one["name"], one["tools"][0]["name"]) for one in listed] == [
+                ("playwright", "echo"),
+                ("other", "echo"),
+            ]
+            pids.append(await session.call_tool("pid"))
+        await session.close()
+        return pids
+
+    for pids in (asyncio.run(alone()), asyncio.run(managed())):
+        assert len(set(pids)) == len(pids)
+        assert [pid for pid in pids if psutil.pid_exists(int(pid))] == []
+
+
+def test_check_29_closing_leaves_no_child_and_may_be_repeated() -> None:
+    async def use() -> int:
+        async with ToolManager([named("one")]) as manager:
+            pid = int((await manager.execute_tool_call("one", "pid", {}))["result"])
+            await manager.close()
+            await manager.close()
+        return pid
+
+    assert not psutil.pid_exists(asyncio.run(use()))
+    manager = ToolManager([named("one")])
+    pid = int(call(manager, "one", "pid")["result"])
+    manager.close()
+    manager.close()
+    assert not psutil.pid_exists(pid)

@@ -1,0 +1,269 @@
+"""`confirm`: a person is asked before the calls that the configuration names, by the client's elicitation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import types
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from mcp_hub.config.models import Listen
+from mcp_hub.downstream.app import App, serve_network
+from mcp_hub.downstream.dispatcher import Dispatcher
+from mcp_hub.hub import Engine
+from mcp_hub.hub.composition import load_config
+from mcp_hub.policy import confirm
+from tests.fakes.client import PATIENCE, fake, hub, write_config
+from tests.fakes.network import network_hub, sdk
+from tests.policy.tries.counted import counting
+from tests.upstream.asking.test_servers_ask_handshake_clients import QUESTION, asking
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),  # of the handshake era
+]
+
+ERAS = ("handshake", "modern")
+TOKEN, OTHER = "a" * 40, "b" * 40
+
+
+class Person:
+    """Answers with what it is told, and remembers what it was asked."""
+
+    def __init__(self, *answers: str | None) -> None:
+        self.answers = list(answers)
+        self.asked: list[Any] = []
+
+    async def elicit(self, context: Any, params: Any) -> types.ElicitResult:
+        self.asked.append(params)
+        answer = self.answers.pop(0)
+        if answer is None:
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content={"allow": answer})
+
+
+@asynccontextmanager
+async def client_of(
+    directory: Path, era: str, person: Person | None, servers: dict[str, Any], **root: Any
+) -> AsyncIterator[Client]:
+    async with network_hub(directory, servers, **root) as (_, base):
+        options: dict[str, Any] = {} if person is None else {"elicitation_callback": person.elicit}
+        async with sdk(f"{base}/mcp", era, **options) as client:
+            yield client
+
+
+async def outcome(client: Client, name: str, arguments: dict[str, Any] | None = None) -> str:
+    """`ok`, or the code of the error."""
+    async with asyncio.timeout(PATIENCE):
+        result = await client.call_tool(name, arguments or {})
+    return str((result.meta or {})["mcp-hub/error"]["code"]) if result.is_error else "ok"
+
+
+def did(directory: Path) -> list[str]:
+    log = directory / "log"
+    return [line.removeprefix("did ") for line in log.read_text().split("\n") if "did" in line] if log.exists() else []
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(("answer", "code"), [("once", "ok"), ("no", "permission_denied"), (None, "permission_denied")])
+async def test_a_call_is_executed_only_if_the_person_allows_it(
+    tmp_path: Path, era: str, answer: str | None, code: str
+) -> None:
+    person = Person(answer)
+    servers = {"files": counting(tmp_path)}
+    async with client_of(tmp_path / "hub", era, person, servers, confirm=["files/effect"]) as client:
+        assert await outcome(client, "files__effect", {"path": "/etc", "password": "hunter2-hunter2"}) == code
+        assert did(tmp_path) == (["effect"] if code == "ok" else [])
+    (asked,) = person.asked
+    assert "'effect' of 'files'" in asked.message
+    assert "/etc" in asked.message
+    assert "hunter2" not in asked.message
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_once_is_asked_again_and_for_this_session_is_not(tmp_path: Path, era: str) -> None:
+    person = Person("once", "for this session")
+    servers = {"files": counting(tmp_path)}
+    listen = {"token": TOKEN}
+    async with (
+        network_hub(tmp_path / "hub", servers, confirm=["effect"], listen=listen) as (_, base),
+        with_token(f"{base}/mcp", era, TOKEN, person) as client,
+    ):
+        for _ in range(4):
+            assert await outcome(client, "files__effect") == "ok"
+    assert len(person.asked) == 2
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_one_caller_allows_another_is_asked_about(tmp_path: Path, era: str) -> None:
+    first, other = Person("for this session"), Person("no")
+    listen = {"principals": {"ann": {"token": TOKEN}, "bob": {"token": OTHER}}}
+    servers = {"files": counting(tmp_path)}
+    async with network_hub(tmp_path / "hub", servers, confirm=["effect"], listen=listen) as (_, base):
+        async with with_token(f"{base}/mcp", era, TOKEN, first) as client:
+            assert await outcome(client, "files__effect") == "ok"
+        async with with_token(f"{base}/mcp", era, OTHER, other) as client:
+            assert await outcome(client, "files__effect") == "permission_denied"
+    assert len(other.asked) == 1
+
+
+async def test_anonymous_modern_clients_are_not_offered_a_session_they_would_share(tmp_path: Path) -> None:
+    person = Person("for this session", "once")
+    servers = {"files": counting(tmp_path)}
+    async with client_of(tmp_path / "hub", "modern", person, servers, confirm=["effect"]) as client:
+        assert await outcome(client, "files__effect") == "permission_denied"
+        assert await outcome(client, "files__effect") == "ok"
+    assert "for this session" not in json.dumps(person.asked[0].requested_schema)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_that_cannot_ask_is_refused_with_a_code_and_the_setting(tmp_path: Path, era: str) -> None:
+    servers = {"files": counting(tmp_path, confirm="effect")}
+    async with client_of(tmp_path / "hub", era, None, servers) as client:
+        result = await client.call_tool("files__effect", {})
+        assert result.is_error
+        assert result.meta is not None
+        assert result.meta["mcp-hub/error"]["code"] == "permission_denied"
+        assert isinstance(result.content[0], types.TextContent)
+        assert "servers.files.confirm" in result.content[0].text
+        assert await outcome(client, "files__other") == "ok"
+    assert did(tmp_path) == ["other"]
+
+
+async def test_destructive_is_what_does_not_say_that_it_only_reads_or_destroys_nothing(tmp_path: Path) -> None:
+    person = Person("no")
+    servers = {"files": counting(tmp_path), "fake": fake()}
+    async with client_of(tmp_path / "hub", "handshake", person, servers, confirm="destructive") as client:
+        assert await outcome(client, "files__read") == "ok"
+        assert await outcome(client, "fake__echo", {"text": "x"}) == "ok"
+        assert await outcome(client, "files__effect") == "permission_denied"
+    assert len(person.asked) == 1
+
+
+async def test_a_profile_asks_its_own_users_alone(tmp_path: Path) -> None:
+    person = Person("no")
+    root: dict[str, Any] = {
+        "listen": {"principals": {"guest": {"token": TOKEN, "profile": "careful"}, "owner": {"token": OTHER}}},
+        "profiles": {"careful": {"tools": ["*"], "confirm": ["files/effect"]}},
+    }
+    async with network_hub(tmp_path / "hub", {"files": counting(tmp_path)}, **root) as (_, base):
+        async with with_token(f"{base}/mcp", "modern", TOKEN, person) as client:
+            assert await outcome(client, "files__effect") == "permission_denied"
+        async with with_token(f"{base}/mcp", "modern", OTHER, None) as client:
+            assert await outcome(client, "files__effect") == "ok"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_hub_call_asks_before_a_tool_that_may_write_and_not_before_one_that_reads(
+    tmp_path: Path, era: str
+) -> None:
+    person = Person("once")
+    servers = {"files": counting(tmp_path)}
+    async with client_of(tmp_path / "hub", era, person, servers, meta_tools=True) as client:
+        assert await outcome(client, "hub_call", {"tool": "files__read"}) == "ok"
+        assert await outcome(client, "files__other") == "ok"
+        assert not person.asked
+        assert await outcome(client, "hub_call", {"tool": "files__effect"}) == "ok"
+    assert "hub_call" in person.asked[0].message
+    assert did(tmp_path) == ["read", "other", "effect"]
+
+
+async def test_hub_call_of_a_tool_that_may_write_is_refused_where_nobody_can_be_asked(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"files": counting(tmp_path)}, meta_tools=True) as client:
+        result = await client.call("hub_call", {"tool": "files__effect"})
+        assert result["_meta"]["mcp-hub/error"]["code"] == "permission_denied"
+        assert "'files__effect' by its own name" in result["content"][0]["text"]
+        assert await client.text("files__effect") == "effect done"
+        await client.until(lambda: b'"policy":"confirm"' in client.stderr and b"code_mode.writes" in client.stderr)
+
+
+async def test_code_mode_writes_lets_hub_call_write_without_asking(tmp_path: Path) -> None:
+    root: dict[str, Any] = {"meta_tools": True, "code_mode": {"writes": True}}
+    async with hub(tmp_path, {"files": counting(tmp_path)}, **root) as client:
+        assert await client.text("hub_call", {"tool": "files__effect"}) == "effect done"
+
+
+async def test_a_denied_tool_is_unknown_and_nobody_is_asked_about_it(tmp_path: Path) -> None:
+    person = Person()
+    root: dict[str, Any] = {"confirm": "destructive", "meta_tools": True, "blacklist": ["files/effect"]}
+    async with client_of(tmp_path / "hub", "handshake", person, {"files": counting(tmp_path)}, **root) as client:
+        for name, arguments in (("files__effect", {}), ("hub_call", {"tool": "files__effect"})):
+            with pytest.raises(Exception, match="Unknown tool"):
+                await client.call_tool(name, arguments)
+    assert not person.asked
+
+
+@pytest.mark.parametrize("server", ERAS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_confirmed_call_whose_server_asks_too_is_asked_about_once(
+    tmp_path: Path, era: str, server: str
+) -> None:
+    person = Person("once", "anything")
+    servers = {"a": asking("--era", server, allow=["elicitation"])}
+    async with client_of(tmp_path / "hub", era, person, servers, confirm=["a/ask"]) as client:
+        async with asyncio.timeout(PATIENCE):
+            result = await client.call_tool("a__ask", QUESTION)
+        assert not result.is_error, result
+    assert [params.message for params in person.asked][1:] == ["a asks: who?"]
+    assert len(person.asked) == 2
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_call_is_refused_if_nobody_answers_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str
+) -> None:
+    monkeypatch.setattr(confirm, "CONFIRM_WAIT", 0.05)
+    gone = asyncio.Event()
+
+    async def elicit(context: Any, params: Any) -> types.ElicitResult:
+        await asyncio.wait_for(refused.wait() if era == "modern" else gone.wait(), PATIENCE)
+        return types.ElicitResult(action="accept", content={"allow": "once"})
+
+    records: list[dict[str, Any]] = []
+    refused = asyncio.Event()
+
+    def record(entry: dict[str, Any]) -> None:
+        records.append(entry)
+        refused.set()
+
+    config = load_config(write_config(tmp_path, {"files": counting(tmp_path)}, confirm=["effect"]))
+    async with Engine(config, record=record) as engine, served_in_process(engine) as base:
+        async with sdk(f"{base}/mcp", era, elicitation_callback=elicit) as client:
+            assert await outcome(client, "files__effect") == "permission_denied"
+        gone.set()
+    assert did(tmp_path) == []
+    (refusal,) = [one for one in records if one.get("verdict") == "refused"]
+    assert (refusal["policy"], refusal["code"]) == ("confirm", "permission_denied")
+    assert [question["outcome"] for question in refusal["questions"]] == ["unanswered"]
+
+
+@asynccontextmanager
+async def served_in_process(engine: Engine) -> AsyncIterator[str]:
+    """The URL of a listener for a hub of this process."""
+    listen, stop = Listen(port=0), asyncio.Event()
+    bases: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+    app = App(Dispatcher(engine), listen, sse=False)
+    serving = asyncio.create_task(serve_network(app, listen, stop=stop, ready=bases.set_result))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            yield (await bases)[0]
+    finally:
+        stop.set()
+        await serving
+
+
+@asynccontextmanager
+async def with_token(url: str, era: str, token: str, person: Person | None) -> AsyncIterator[Client]:
+    options: dict[str, Any] = {} if person is None else {"elicitation_callback": person.elicit}
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE) as http:
+        transport = streamable_http_client(url, http_client=http)
+        async with Client(transport, mode="legacy" if era == "handshake" else "auto", **options) as client:
+            yield client

@@ -1,0 +1,118 @@
+"""Texts of results are cut where what is left can still be read: JSON, tables, prose."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_hub.catalog.token_estimate import cut_to_tokens, estimate_tokens
+from mcp_hub.policy.long_results import head
+from mcp_hub.policy.result_texts import cut_text
+from mcp_hub.protocol.frames import encode
+
+RECORDS = [{"id": number, "name": f"user {number}", "tags": ["a", "b"], "last": True} for number in range(1000)]
+TEXTS = st.text(max_size=60) | st.text('"\\{}[],:\n \u00e9\U0001f600\ud83d', max_size=60)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+CONTAINERS = st.lists(VALUES, min_size=1, max_size=8) | st.dictionaries(TEXTS, VALUES, min_size=1, max_size=8)
+
+
+def is_part_of(short: Any, long: Any) -> bool:
+    if isinstance(long, dict):
+        return all(is_part_of(short[key], long[key]) for key in short) and [*long][: len(short)] == [*short]
+    if isinstance(long, list):
+        return len(short) <= len(long) and all(map(is_part_of, short, long))
+    if isinstance(long, str):
+        return bool(short == long or (short[-1:] == "…" and long.startswith(short[:-1])))
+    return bool(short == long)
+
+
+@given(
+    value=CONTAINERS,
+    room=st.integers(1, 400),
+    indent=st.sampled_from([None, 2]),
+    ascii=st.booleans(),
+    tokens=st.booleans(),
+)
+@settings(max_examples=120, deadline=None, derandomize=True)
+def test_json_is_cut_to_valid_json_that_fits(
+    value: Any, room: int, indent: int | None, ascii: bool, tokens: bool
+) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii)
+    part = cut_text(text, room, cut_to_tokens if tokens else head).text
+    if tokens:
+        assert estimate_tokens(part) <= room
+    else:
+        assert len(encode(part)) - 2 <= room or len(part) == 1
+    if part and len(text) > 1 and part != text[:1]:
+        assert is_part_of(json.loads(part), json.loads(text))
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_list_of_records_ends_behind_a_whole_record_and_says_how_many_there_are(indent: int | None) -> None:
+    part = cut_text(json.dumps(RECORDS, indent=indent), 2000, cut_to_tokens)
+    shown = json.loads(part.text)
+    assert shown == RECORDS[: len(shown)]
+    assert len(shown) > 30
+    assert part.of == f"{len(shown)} of 1,000 items"
+    nested = cut_text(json.dumps({"total": 1000, "found": {"rows": RECORDS}}, indent=indent), 2000, cut_to_tokens)
+    shown = json.loads(nested.text)["found"]["rows"]
+    assert shown == RECORDS[: len(shown)]
+    assert nested.of == f"{len(shown)} of 1,000 items of found.rows"
+
+
+def test_a_long_string_in_json_is_cut_inside() -> None:
+    part = cut_text(json.dumps({"title": "t", "body": "word " * 5000, "more": 1}), 100, cut_to_tokens)
+    shown = json.loads(part.text)
+    assert shown["title"] == "t"
+    assert shown["body"].startswith("word word")
+    assert shown["body"].endswith("…")
+
+
+@pytest.mark.parametrize("room", range(20, 300, 7))
+def test_a_markdown_table_ends_behind_a_whole_row(room: int) -> None:
+    lines = ["Users:", "", "| id | name |", "|---|---|", *(f"| {row} | user {row} |" for row in range(100))]
+    part = cut_text("\n".join(lines), room, cut_to_tokens)
+    shown = part.text.split("\n")
+    assert shown == lines[: len(shown)]
+    assert part.of.endswith(" of 104 lines")
+
+
+@pytest.mark.parametrize("room", range(30, 300, 7))
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_csv_ends_behind_a_whole_record(room: int, separator: str) -> None:
+    rows = [
+        ["id", "name", "note"],
+        *([str(row), f"user {row}", "a" if row % 3 else "two\nlines"] for row in range(100)),
+    ]
+    text = "\n".join(separator.join(f'"{cell}"' if "\n" in cell else cell for cell in row) for row in rows)
+    part = cut_text(text, room, cut_to_tokens)
+    shown = [*csv.reader(part.text.splitlines(keepends=True), delimiter=separator)]
+    assert [[cell.replace("\r", "") for cell in row] for row in shown] == rows[: len(shown)]
+
+
+def test_lines_of_json_are_kept_whole() -> None:
+    lines = [json.dumps(one) for one in RECORDS]
+    part = cut_text("\n".join(lines), 500, cut_to_tokens)
+    assert part.text.split("\n") == lines[: part.text.count("\n") + 1]
+    assert part.of.endswith(" of 1,000 lines")
+
+
+@pytest.mark.parametrize("text", ["[link](url) " * 100, "{not json} " * 100, "plain words, and more " * 100])
+def test_prose_ends_at_a_word(text: str) -> None:
+    part = cut_text(text, 50, cut_to_tokens)
+    assert part.of == ""
+    assert text.startswith(part.text + " ")
+    assert part.text
+
+
+def test_a_text_that_fits_is_whole() -> None:
+    assert cut_text("[1, 2]", 100, cut_to_tokens).text == "[1, 2]"

@@ -1,0 +1,105 @@
+"""Static vectors: models as others write them, and the file that keeps what was computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mcp_hub.search.embedding import FORMAT, StaticModel, UnusableModel, VectorStore, default_files, files_in
+from tests.search.models import write_model
+
+WORDS = {"cat": [1.0, 0.0], "dog": [0.9, 0.1], "car": [0.0, 1.0]}
+SECRET = b"s" * 32
+
+
+def model(directory: Path) -> StaticModel:
+    write_model(directory / "model", WORDS)
+    return StaticModel(*files_in(directory / "model"))
+
+
+def test_the_model_that_is_shipped_knows_what_is_alike() -> None:
+    shipped = StaticModel(*default_files())
+    query, alike, other = shipped.embed(["will it rain tomorrow", "weather forecast", "merge pull request"])
+    assert query @ alike > 2 * abs(query @ other)
+
+
+def test_a_vector_is_the_mean_of_its_tokens_and_has_length_one(tmp_path: Path) -> None:
+    made = model(tmp_path)
+    both, unknown = made.embed(["Cat car", "zork"])
+    assert np.allclose(both, [2**-0.5, 2**-0.5])
+    assert not unknown.any()
+
+
+def test_weights_and_a_mapping_of_tokens_are_heeded(tmp_path: Path) -> None:
+    tables = {"weights": np.array([0, 3, 1, 1], np.float32), "mapping": np.array([0, 1, 1, 3], np.int64)}
+    write_model(tmp_path / "model", WORDS, **tables)
+    made = StaticModel(*files_in(tmp_path / "model"))
+    weighted, mapped = made.embed(["cat car", "dog"])
+    assert np.allclose(weighted, np.array([3, 1]) / 10**0.5)
+    assert np.allclose(mapped, [1, 0])
+
+
+@pytest.mark.parametrize("wrong", ["", "no tokenizer", "bad tokenizer", "bad table", "two tables"])
+def test_a_model_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, wrong: str) -> None:
+    place = tmp_path / "model"
+    write_model(place, WORDS, **({"more": np.zeros((2, 2), np.float32)} if wrong == "two tables" else {}))
+    if not wrong:
+        (place / "model.safetensors").unlink()
+    if wrong == "no tokenizer":
+        (place / "tokenizer.json").unlink()
+    if wrong == "bad tokenizer":
+        (place / "tokenizer.json").write_text("{")
+    if wrong == "bad table":
+        (place / "model.safetensors").write_bytes(b"x" * 20)
+    with pytest.raises(UnusableModel, match=str(tmp_path)):
+        StaticModel(*files_in(place))
+
+
+def test_what_was_computed_is_kept_without_its_texts_and_read_again(tmp_path: Path) -> None:
+    made, directory = model(tmp_path), tmp_path / "cache"
+    store = VectorStore(made, directory, SECRET)
+    found = store.vectors(["cat", "dog car", "private"], [True, True, False])
+    store.save()
+    (file,) = directory.iterdir()
+    assert (file.stat().st_mode & 0o777, directory.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert len(file.read_bytes()) == len(FORMAT) + 2 * (16 + 2 * 2)
+    assert b"cat" not in file.read_bytes()
+    again = VectorStore(made, directory, SECRET)
+    assert np.allclose(again.vectors(["dog car", "cat", "private"], [True] * 3), found[[1, 0, 2]], atol=1e-3)
+
+
+@pytest.mark.parametrize("damage", ["empty", "short", "strange", "not finite", "open to others"])
+def test_a_damaged_file_is_ignored_and_replaced(tmp_path: Path, damage: str) -> None:
+    made, directory = model(tmp_path), tmp_path / "cache"
+    store = VectorStore(made, directory, SECRET)
+    found = store.vectors(["cat"], [True])
+    store.save()
+    (file,) = directory.iterdir()
+    good = file.read_bytes()
+    wrong = {
+        "empty": b"",
+        "short": good[:-1],
+        "strange": b"x" * len(good),
+        "not finite": good[:-4] + b"\xff" * 4,
+        "open to others": good,
+    }
+    file.write_bytes(wrong[damage])
+    if damage == "open to others":
+        file.chmod(0o644)
+    again = VectorStore(made, directory, SECRET)
+    assert np.allclose(again.vectors(["cat"], [True]), found, atol=1e-3)
+    again.save()
+    assert file.read_bytes() == good
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_store_without_a_place_keeps_nothing(tmp_path: Path) -> None:
+    made, file = model(tmp_path), tmp_path / "file"
+    file.write_text("in the way")
+    for place in (None, file, file / "below"):
+        store = VectorStore(made, place, SECRET)
+        store.vectors(["cat"], [True])
+        store.save()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "model"]

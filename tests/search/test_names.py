@@ -1,0 +1,92 @@
+"""Tools are found by their names before anything else: exact, shortened and misspelled."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_hub.observability.stalls import finished
+from mcp_hub.search import SearchedTool, SearchIndex
+from mcp_hub.search.names import is_near
+
+NAMES = [
+    "create_issue",
+    "create_pull_request",
+    "list_issues",
+    "search_repositories",
+    "getWeather",
+    "get_weather_alerts",
+]
+
+
+def index() -> SearchIndex:
+    tools = [
+        SearchedTool((f"github__{name}", f"github/{name}", name), "github", "Does something with issues.", "", ())
+        for name in NAMES
+    ]
+    return finished(SearchIndex.building([*tools, LONG]))
+
+
+LONG_NAME = "a_very_long_name_of_a_tool_that_no_client_would_ever_accept_as_it_is_written"
+LONG = SearchedTool((f"{LONG_NAME[:55]}_1a2b3c4d", f"github/{LONG_NAME}", LONG_NAME), "github", "", "", ())
+
+
+def found(query: str) -> list[str]:
+    made = index()
+    return [made.tools[number].names[-1] for number in finished(made.ranking(query, finished(made.correcting(query))))]
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("github__create_issue", "create_issue"),
+        ("create_issue", "create_issue"),
+        ("github/create_issue", "create_issue"),
+        ("Create Issue", "create_issue"),
+        ("createissue", "create_issue"),
+        ("get_weather", "getWeather"),
+        ("call github__list_issues to see what is open", "list_issues"),
+        ("create_pull", "create_pull_request"),
+        ("serach_repositories", "search_repositories"),
+        ("creat_isue", "create_issue"),
+        ("search repositry", "search_repositories"),
+        (LONG_NAME, LONG_NAME),
+        (LONG.names[0], LONG_NAME),
+    ],
+)
+def test_a_name_is_found_first_however_it_is_written(query: str, first: str) -> None:
+    assert found(query)[0] == first
+
+
+def test_a_misspelled_word_among_others_counts_as_the_word_of_a_name() -> None:
+    made = index()
+    assert finished(made.correcting("find some Repozitories for me")) == "find some repositories for me"
+    assert found("which repozitories are there")[0] == "search_repositories"
+
+
+def test_words_that_tools_have_are_not_corrected() -> None:
+    made = index()
+    assert finished(made.correcting("something issues")) == "something issues"
+
+
+def _distance(one: str, other: str) -> int:
+    rows = {(-1, -1): len(one) + len(other)}
+    for i in range(len(one) + 1):
+        rows[i, 0] = i
+    for j in range(len(other) + 1):
+        rows[0, j] = j
+    for i in range(1, len(one) + 1):
+        for j in range(1, len(other) + 1):
+            cost = one[i - 1] != other[j - 1]
+            rows[i, j] = min(rows[i - 1, j] + 1, rows[i, j - 1] + 1, rows[i - 1, j - 1] + cost)
+            if i > 1 and j > 1 and one[i - 1] == other[j - 2] and one[i - 2] == other[j - 1]:
+                rows[i, j] = min(rows[i, j], rows[i - 2, j - 2] + 1)
+    return rows[len(one), len(other)]
+
+
+@given(st.text("abc", max_size=7), st.text("abc", max_size=7), st.integers(0, 2))
+@settings(max_examples=400, deadline=None, derandomize=True)
+def test_near_words_are_those_with_few_wrong_letters(one: str, other: str, errors: int) -> None:
+    same_start = one[:1] == other[:1]
+    assert is_near(one, other, errors) == (same_start and _distance(one, other) <= errors)
