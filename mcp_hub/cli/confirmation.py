@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,11 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.cli import OK, STALE, UNCONFIRMED, json_text
-from mcp_hub.editing.edit import Edit, StaleEdit
+from mcp_hub.editing import EditRefused
+from mcp_hub.editing.edit import Edit, StaleEdit, read_bytes
 from mcp_hub.editing.journal import Journal
 from mcp_hub.editing.secret_store import SERVICE, KeyringSecret, forget_in_keyring, keep_in_keyring
 from mcp_hub.text import printable
 
+_BUNDLE: Final = re.compile(rb"bundles[/\\]+([0-9a-f]{64})")
+"""The directory of an unpacked bundle, in the command line of its entry."""
 _COLOURS: Final = {"+": "32", "-": "31", "@": "36"}
 
 
@@ -162,4 +167,29 @@ def write(plan: Plan, command: Sequence[str], journal: Journal | None = None) ->
             raise
         print(error, file=sys.stderr)
         return STALE
+    follow_bundles(plan.edits)
     return OK
+
+
+def follow_bundles(edits: Sequence[Edit]) -> None:
+    """Takes away the unpacked bundles that no entry names any more, and brings back those that one names again."""
+    named = [(_bundles(edit.before), _bundles(edit.after)) for edit in edits]
+    if not any(before != after for before, after in named):
+        return
+    from mcp_hub.registry.bundles import BundleStore, default_directory
+
+    store = BundleStore(default_directory())
+    kept = set().union(*(after for _, after in named))
+    for digest in kept.difference(*(before for before, _ in named)):
+        store.restore(digest)
+    gone = set().union(*(before for before, _ in named)) - kept
+    if gone:
+        for path in {edit.path for run in Journal.of_user().runs() for edit in run.edits if not edit.secret}:
+            with contextlib.suppress(EditRefused):
+                gone -= _bundles(read_bytes(path))  # another configuration has the same bundle
+    for digest in gone:
+        store.remove(digest)
+
+
+def _bundles(content: bytes | None) -> set[str]:
+    return {found.decode() for found in _BUNDLE.findall(content or b"")}

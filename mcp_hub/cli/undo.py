@@ -7,7 +7,7 @@ import sys
 from typing import Any, Final
 
 from mcp_hub.cli import FAILED, OK, STALE, json_text
-from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, confirm
+from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, confirm, follow_bundles
 from mcp_hub.editing.edit import StaleEdit
 from mcp_hub.editing.journal import Journal, Run
 from mcp_hub.editing.secret_store import forget_in_keyring
@@ -43,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
     except StaleEdit as error:
         print(error, file=sys.stderr)
         return STALE
+    follow_bundles(edits)
     for sentence in forget_in_keyring(last.keyring):
         print(sentence, file=sys.stderr)
     if options.json:

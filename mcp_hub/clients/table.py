@@ -10,6 +10,7 @@ from mcp_hub.editing import EditRefused
 from mcp_hub.text import printable
 
 _CODE: Final = "{data}/Code/User"
+_CLINE: Final = "/settings/cline_mcp_settings.json"
 
 CLIENTS: Final = (
     Client(
@@ -41,8 +42,10 @@ CLIENTS: Final = (
         calls_itself=("codex-mcp-client", "codex"), defers=True,
     ),
     Client(
-        "gemini", "Gemini CLI", ("{home}/.gemini/settings.json",), ("{home}/.gemini",),
-        project_files=(".gemini/settings.json",), program="gemini", calls_itself=("gemini-cli-mcp-client",),
+        "gemini", "Gemini CLI", ("{GEMINI_CLI_HOME}/.gemini/settings.json", "{home}/.gemini/settings.json"),
+        ("{GEMINI_CLI_HOME}/.gemini", "{home}/.gemini"), project_files=(".gemini/settings.json",), program="gemini",
+        start_limit=600,
+        calls_itself=("gemini-cli-mcp-client",),
     ),
     Client(
         "windsurf", "Windsurf", ("{home}/.codeium/windsurf/mcp_config.json",), ("{home}/.codeium/windsurf",),
@@ -50,9 +53,11 @@ CLIENTS: Final = (
     ),
     Client(
         "zed", "Zed",
-        ("windows:{data}/Zed/settings.json", "linux:{config}/zed/settings.json", "macos:{config}/zed/settings.json"),
-        ("windows:{data}/Zed", "linux:{config}/zed", "macos:{config}/zed"), ("context_servers",),
-        off=("enabled", False), project_files=(".zed/settings.json",), calls_itself=("zed",),
+        ("windows:{data}/Zed/settings.json", "linux:{FLATPAK_XDG_CONFIG_HOME}/zed/settings.json",
+         "linux:{config}/zed/settings.json", "macos:{home}/.config/zed/settings.json"),
+        ("windows:{data}/Zed", "linux:{FLATPAK_XDG_CONFIG_HOME}/zed", "linux:{config}/zed", "macos:{home}/.config/zed"),
+        ("context_servers",), off=("enabled", False), project_files=(".zed/settings.json",), start_limit=60,
+        calls_itself=("zed",),
     ),
     Client(
         "lm-studio", "LM Studio", ("{home}/.lmstudio/mcp.json", "{home}/.cache/lm-studio/mcp.json"),
@@ -60,14 +65,19 @@ CLIENTS: Final = (
     ),
     Client(
         "goose", "Goose",
-        ("windows:{data}/Block/goose/config/config.yaml", "linux:{config}/goose/config.yaml",
-         "macos:{config}/goose/config.yaml"),
-        ("windows:{data}/Block/goose", "linux:{config}/goose", "macos:{config}/goose"), ("extensions",), "yaml",
-        "goose", off=("enabled", False), program="goose", start_limit=300, calls_itself=("goose",),
+        ("{GOOSE_PATH_ROOT}/config/config.yaml", "windows:{data}/Block/goose/config/config.yaml",
+         "linux:{config}/goose/config.yaml", "macos:{config}/goose/config.yaml"),
+        ("{GOOSE_PATH_ROOT}/config", "windows:{data}/Block/goose", "linux:{config}/goose", "macos:{config}/goose"),
+        ("extensions",), "yaml", "goose", off=("enabled", False), program="goose", start_limit=300,
+        calls_itself=("goose",),
     ),
     Client(
-        "cline", "Cline", (f"{_CODE}/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",),
-        (f"{_CODE}/globalStorage/saoudrizwan.claude-dev",), off=("disabled", True),
+        # In 2026 Cline moved its servers from VS Code's storage into one file of its extension and its command.
+        "cline", "Cline",
+        ("{CLINE_MCP_SETTINGS_PATH}", f"{{CLINE_DATA_DIR}}{_CLINE}", f"{{CLINE_DIR}}/data{_CLINE}",
+         f"{{home}}/.cline/data{_CLINE}", f"{_CODE}/globalStorage/saoudrizwan.claude-dev{_CLINE}"),
+        ("{CLINE_DATA_DIR}", "{CLINE_DIR}", "{home}/.cline", f"{_CODE}/globalStorage/saoudrizwan.claude-dev"),
+        off=("disabled", True), start_limit=3,
         calls_itself=("cline",),
     ),
     Client(
@@ -77,7 +87,8 @@ CLIENTS: Final = (
         calls_itself=("opencode",),
     ),
     Client(
-        "continue", "Continue", ("{home}/.continue/config.yaml",), ("{home}/.continue",), syntax="yaml", listed=True,
+        "continue", "Continue", ("{CONTINUE_GLOBAL_DIR}/config.yaml", "{home}/.continue/config.yaml"),
+        ("{CONTINUE_GLOBAL_DIR}", "{home}/.continue"), syntax="yaml", listed=True, start_limit=20,
         calls_itself=("continue-cli-client",),
     ),
     Client(

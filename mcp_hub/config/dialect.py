@@ -152,6 +152,7 @@ HARMLESS: Final = frozenset({
     "oauth_resource", "oauth_scopes", "supports_parallel_tool_calls", "authentication", "mcp_info", "instructions",
     "start_on_launch", "remote_configuration", "chatEnabled", "isBuiltin", "discovery",
     "bundled", "display_name", "faviconUrl", "serverName", "sourceFile", "requestOptions", "oauthScopes",
+    "oauthClient", "remoteConfigured",
 })  # fmt: skip
 """Known keys of other hosts for their windows, their questions to the user or their bookkeeping."""
 

@@ -141,7 +141,8 @@ def _foreign_kind(raw: RawEntry, given: Mapping[str, FieldValue]) -> CodedText |
     kind = given["transport"].value if "transport" in given else None
     if isinstance(kind, str) and kind.lower() in FOREIGN_TRANSPORTS - TRANSPORTS.keys():
         return CodedText(f"the transport '{kind.lower()}' is not supported", codes.TRANSPORT_FOREIGN)
-    if raw.values.get("source") == "extension" and "command" not in given and "url" not in given:
+    of_extension = raw.values.get("source") == "extension" or isinstance(raw.values.get("settings"), dict)
+    if of_extension and "command" not in given and "url" not in given:
         text = "it belongs to an extension of its editor, which alone knows how to start it"
         return CodedText(text, codes.TRANSPORT_FOREIGN)
     return None

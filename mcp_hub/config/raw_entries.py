@@ -156,11 +156,15 @@ def _list_entries(listed: Any, at: KeyPath, findings: Findings) -> list[RawEntry
 def _unfolded(values: dict[str, Any]) -> dict[str, Any]:
     """Moves the keys below `params` up: MiroFlow writes the keys of an entry, or a URL, there.
 
-    The same is done with the headers below Continue's `requestOptions`.
+    The same is done with Cline's `transport`, which may hold the keys of one, and with the headers below Continue's
+    `requestOptions`.
     """
     options = values.get("requestOptions")
     if isinstance(options, dict) and "headers" in options and "headers" not in values:
         values = {**values, "headers": options["headers"]}
+    transport = values.get("transport")
+    if isinstance(transport, dict) and _ENTRY_MARKS & transport.keys():
+        values = {**{key: value for key, value in values.items() if key != "transport"}, **transport}
     params = values.get("params")
     if isinstance(params, str):
         return {**{key: value for key, value in values.items() if key != "params"}, "url": params}

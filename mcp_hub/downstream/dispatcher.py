@@ -207,7 +207,7 @@ class Duplex:
         self._running: set[asyncio.Task[None]] = set()
         dispatcher.join(self.caller)
 
-    def received(self, data: bytes | bytearray) -> None:
+    def received(self, data: bytes | memoryview) -> None:
         """Takes one JSON text of the client. A fault in it is answered, never raised."""
         try:
             value = decode_exactly(data)

@@ -11,7 +11,7 @@ from mcp_hub.downstream.dispatcher import Dispatcher, Duplex
 from mcp_hub.downstream.quotas import LARGE, encoded
 from mcp_hub.errors import INVALID_REQUEST
 from mcp_hub.transport.children import Children
-from mcp_hub.transport.lines import FairLineReader, Oversized
+from mcp_hub.transport.lines import FairLineReader, Line, Oversized, is_blank
 from mcp_hub.transport.standard_streams import Input, Output, open_input, open_output
 
 MAX_LINE: Final = 64 * 1024 * 1024
@@ -65,10 +65,10 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     duplex = Duplex(dispatcher, write, share)
     duplex.caller.sole, duplex.caller.transport = True, "stdio"
 
-    def take(line: bytes | bytearray | Oversized) -> None:
+    def take(line: Line | Oversized) -> None:
         if isinstance(line, Oversized):
             duplex.refuse(INVALID_REQUEST, f"The message is {line.size:,} bytes, more than {MAX_LINE:,}.")
-        elif line and not line.isspace():
+        elif not is_blank(line):
             duplex.received(line)
 
     lines = FairLineReader(MAX_LINE, take, partial(pause.hold, "turns"))

@@ -42,11 +42,17 @@ class Placement(msgspec.Struct, frozen=True):
     """Further text behind it."""
 
 
-class Inserted(msgspec.Struct, frozen=True):
-    """A text with a new entry."""
+class Edited(msgspec.Struct, frozen=True):
+    """A text after an edit."""
 
     text: str
-    placement: Placement
+    tree: Any
+    """What it holds. The next edit needs it, and to parse a large file takes seconds."""
+    placement: Placement = Placement()
+
+
+UNREAD: Final = object()
+"""The tree of a text that was not parsed yet."""
 
 
 def syntax_of(name: str) -> Syntax:
@@ -82,44 +88,44 @@ def _holds_json(text: str) -> bool:
     return bool(rest.strip())
 
 
-def insert(text: str, syntax: Syntax, at: KeyPath, value: Any) -> Inserted:
+def insert(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) -> Edited:
     """Returns `text` with a new key, or a new last list item, at `at`. Missing objects around it are made.
+
+    `tree` is what `text` holds, if that is known.
 
     Raises:
         EditRefused: the key is already there, or there is no safe place for it.
     """
-    tree = parse(text, syntax).tree
+    tree = parse(text, syntax).tree if tree is UNREAD else tree
     expected = _with(tree, at, value, new=True)
     bom, body = _split(text)
     made, placement = _module(syntax).insert(body, tree, at, value)
-    _check(made, syntax, expected, at, added=True)
-    return Inserted(bom + made, placement)
+    return Edited(bom + made, _checked(made, syntax, expected, at, added=True), placement)
 
 
-def put(text: str, syntax: Syntax, at: KeyPath, value: Any) -> str:
+def put(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) -> Edited:
     """Returns `text` with the value at `at` replaced, or inserted if there is none.
 
     Raises:
         EditRefused: there is no safe place for it.
     """
-    tree = parse(text, syntax).tree
+    tree = parse(text, syntax).tree if tree is UNREAD else tree
     if not has(tree, at):
-        return insert(text, syntax, at, value).text
+        return insert(text, syntax, at, value, tree)
     expected = _with(tree, at, value, new=False)
     bom, body = _split(text)
     made: str = _module(syntax).replace(body, at, value)
-    _check(made, syntax, expected, at, added=True)
-    return bom + made
+    return Edited(bom + made, _checked(made, syntax, expected, at, added=True))
 
 
-def remove(text: str, syntax: Syntax, at: KeyPath, placement: Placement | None = None) -> str:
+def remove(text: str, syntax: Syntax, at: KeyPath, placement: Placement | None = None, tree: Any = UNREAD) -> Edited:
     """Returns `text` without the key or list item at `at`, and without what `insert` made around it.
 
     Raises:
         EditRefused: it is not there, or cannot be removed safely.
     """
     placement = placement or Placement()
-    tree = parse(text, syntax).tree
+    tree = parse(text, syntax).tree if tree is UNREAD else tree
     if not has(tree, at):
         raise EditRefused(f"{dotted(at)} is not there")
     whole, target = at, at
@@ -133,8 +139,7 @@ def remove(text: str, syntax: Syntax, at: KeyPath, placement: Placement | None =
         whole = target
     bom, body = _split(text)
     made: str = _module(syntax).remove(body, target, placement if whole == target else Placement())
-    _check(made, syntax, _without(tree, target), target, added=False)
-    return bom + made
+    return Edited(bom + made, _checked(made, syntax, _without(tree, target), target, added=False))
 
 
 def _module(syntax: Syntax) -> Any:
@@ -204,8 +209,8 @@ def _without(tree: Any, at: KeyPath) -> Any:
     return {key: value for key, value in tree.items() if key != part}
 
 
-def _check(text: str, syntax: Syntax, expected: Any, at: KeyPath, *, added: bool) -> None:
-    """Raises EditRefused unless the new text holds exactly what is expected."""
+def _checked(text: str, syntax: Syntax, expected: Any, at: KeyPath, *, added: bool) -> Any:
+    """Returns what the new text holds. Raises EditRefused unless it is exactly what is expected."""
     if len(text.encode()) > MAX_FILE:
         raise EditRefused(f"the file would become larger than {MAX_FILE:,} bytes")
     try:
@@ -217,6 +222,7 @@ def _check(text: str, syntax: Syntax, expected: Any, at: KeyPath, *, added: bool
         raise EditRefused(
             f"{dotted(at) or 'the top'} is written in a way that cannot be edited safely; edit it by hand"
         )
+    return tree
 
 
 def _pruned(tree: Any, at: KeyPath) -> Any:

@@ -18,7 +18,7 @@ import msgspec
 from mcp_hub.config.config_files import MAX_FILE
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.secret_values import secret_texts
-from mcp_hub.editing import EditRefused, Inserted, Placement, Syntax, get, has, insert, parse, put, remove, syntax_of
+from mcp_hub.editing import Edited, EditRefused, Placement, Syntax, get, has, insert, parse, put, remove, syntax_of
 from mcp_hub.errors import HubError
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
@@ -215,19 +215,19 @@ class FileEditor:
     def insert(self, at: KeyPath, value: object) -> None:
         """Inserts an entry, see `insert`."""
         with self._named():
-            done: Inserted = insert(self.text, self.syntax, at, value)
+            done = insert(self.text, self.syntax, at, value, self.tree)
         self._placements.append((at, done.placement))
-        self._set(done.text)
+        self._take(done)
 
     def put(self, at: KeyPath, value: object) -> None:
         """Replaces or inserts a value, see `put`."""
         with self._named():
-            self._set(put(self.text, self.syntax, at, value))
+            self._take(put(self.text, self.syntax, at, value, self.tree))
 
     def remove(self, at: KeyPath, placement: Placement | None = None) -> None:
         """Removes an entry, see `remove`."""
         with self._named():
-            self._set(remove(self.text, self.syntax, at, placement))
+            self._take(remove(self.text, self.syntax, at, placement, self.tree))
 
     def has(self, at: KeyPath) -> bool:
         """Returns whether there is something at `at`."""
@@ -243,9 +243,8 @@ class FileEditor:
         unchanged = self.before is None and not after
         return Edit(self.path, self.before, None if unchanged else after, placements=tuple(self._placements))
 
-    def _set(self, text: str) -> None:
-        self.text = text
-        self.tree = parse(text, self.syntax).tree
+    def _take(self, done: Edited) -> None:
+        self.text, self.tree = done.text, done.tree
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:

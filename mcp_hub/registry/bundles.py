@@ -6,6 +6,7 @@ The digest decides what is unpacked, so a download may be redirected to another 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import io
 import os
@@ -35,6 +36,7 @@ MAX_WORDS: Final = 256
 DOWNLOAD: Final = 300.0
 """Seconds for a bundle."""
 MAX_REDIRECTS: Final = 4
+_REMOVED: Final = ".removed-"
 _PLACE: Final = re.compile(r"\$\{([^{}]*)\}")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
@@ -68,6 +70,24 @@ class BundleStore:
                 raise RegistryError("the bundle is not the one that the registry lists: its SHA-256 is another")
             await asyncio.to_thread(self._unpack, content, self._place(package))
         return await asyncio.to_thread(_with_manifest, package, self._place(package), home)
+
+    def remove(self, digest: str) -> None:
+        """Takes an unpacked bundle away. It can be brought back until the next one is removed."""
+        place, aside = self._directory / digest, self._aside(digest)
+        if not place.is_dir():
+            return
+        for older in self._directory.glob(f"{_REMOVED}*"):
+            shutil.rmtree(older, ignore_errors=True)
+        with contextlib.suppress(OSError):  # a program of it may still run, which Windows forbids to move
+            place.replace(aside)
+
+    def restore(self, digest: str) -> None:
+        """Brings back the bundle that was removed last, if it is that one."""
+        with contextlib.suppress(OSError):
+            self._aside(digest).replace(self._directory / digest)
+
+    def _aside(self, digest: str) -> Path:
+        return self._directory / f"{_REMOVED}{digest}"
 
     def _place(self, package: Package) -> Path:
         assert package.sha256 is not None

@@ -88,7 +88,7 @@ class OriginClient:
                 if response.status != 200:
                     await self._http.discard(response)
                     raise RegistryError(f"{self._what}: HTTP {response.status} from {shown}")
-                return await self._http.read(response)
+                return bytes(await self._http.read(response))
         except TimeoutError:
             raise RegistryError(f"{self._what}: no answer from {shown} within {self._answer:g} s") from None
         except FrameTooLarge:

@@ -26,6 +26,7 @@ from mcp_hub.transport import (
     RedirectedElsewhere,
     SessionLost,
 )
+from mcp_hub.transport.byte_buffer import ByteBuffer
 from mcp_hub.transport.http1 import client_response
 from mcp_hub.transport.http1.client_connection import ClientConnection, ResponseCallback
 from mcp_hub.transport.http1.client_response import HttpResponse
@@ -64,9 +65,9 @@ def content_type(response: HttpResponse) -> str:
     return (response.get("content-type") or "").partition(";")[0].strip().lower()
 
 
-def is_json(data: bytes) -> bool:
+def is_json(data: bytes | memoryview) -> bool:
     """Returns whether the data of an event may be a message; some servers also send other text."""
-    return data[:64].lstrip()[:1] in (b"{", b"[")
+    return bytes(data[:64]).lstrip()[:1] in (b"{", b"[")
 
 
 class HttpClient:
@@ -269,20 +270,18 @@ class HttpClient:
         """Returns the whole body if it is complete and at most `max_frame` bytes; else None: then use `read`."""
         return response.whole() if response.size <= self._server.max_frame else None
 
-    async def read(self, response: HttpResponse) -> bytes:
+    async def read(self, response: HttpResponse) -> bytes | memoryview:
         """Reads the whole body, decompressed. Raises FrameTooLarge above `max_frame`, LinkError if it breaks off."""
         limit = self._server.max_frame
         if (whole := self.whole(response)) is not None:
             return whole
-        parts: list[bytes] = []
-        size = 0
+        body = ByteBuffer(limit)
         while chunk := await self.chunk(response):
-            parts.append(chunk)
-            size += len(chunk)
-            if size > limit:
+            if body.size + len(chunk) > limit:
                 response.refuse()
                 raise self.too_large()
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            body.add(chunk)
+        return body.take()
 
     async def chunk(self, response: HttpResponse) -> bytes:
         """Waits for the next part of a body; `b""` is the end. Raises LinkError if it breaks off."""

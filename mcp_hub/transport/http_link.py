@@ -253,7 +253,7 @@ class HttpLink(Link):
         text = f"the stream of the answer broke off and cannot be resumed (HTTP {response.status})"
         raise LinkError(text, status=response.status)
 
-    def _take(self, data: bytes, stream: EventStream) -> None:
+    def _take(self, data: bytes | memoryview, stream: EventStream) -> None:
         """Takes one JSON text. Raises LinkError if it is invalid and may be the answer to the stream's request."""
         for message in messages_of(data, stream):
             self._receive(message, stream)

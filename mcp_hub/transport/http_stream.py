@@ -51,7 +51,7 @@ class UnreadableAnswer(LinkError):
     """An answer is not valid JSON."""
 
 
-def messages_of(data: bytes, stream: EventStream) -> list[Message]:
+def messages_of(data: bytes | memoryview, stream: EventStream) -> list[Message]:
     """Returns the messages of one JSON text; splits a batch.
 
     Raises UnreadableAnswer for invalid JSON that may be the answer to the stream's request.
@@ -59,7 +59,7 @@ def messages_of(data: bytes, stream: EventStream) -> list[Message]:
     try:
         value = decode(data)
     except FrameError as error:
-        about = salvage_id(data[:4096], data[-4096:])
+        about = salvage_id(bytes(data[:4096]), bytes(data[-4096:]))
         if stream.request is not None and about in (None, stream.request):
             raise UnreadableAnswer(f"the answer is not valid JSON: {error}") from None
         log.warning("a message that is not valid JSON was dropped")
@@ -83,7 +83,9 @@ def error_about(body: bytes, stream: EventStream) -> Message | None:
 class EventReader:
     """Reads the events of an upstream's responses and gives the data of each message to `take(data, stream)`."""
 
-    def __init__(self, http: HttpClient, max_frame: int, take: Callable[[bytes, EventStream], None]) -> None:
+    def __init__(
+        self, http: HttpClient, max_frame: int, take: Callable[[bytes | memoryview, EventStream], None]
+    ) -> None:
         self._http = http
         self._max_frame = max_frame
         self._take = take

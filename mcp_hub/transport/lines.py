@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from mcp_hub.protocol.frames import large_heap
+from mcp_hub.transport.byte_buffer import LARGE, ByteBuffer
 
 _MANY = 64
 """Line ends in one chunk above which it is handled in pieces."""
@@ -17,9 +17,15 @@ _PIECE = 4096
 _KEPT = 4096
 """Bytes kept of each end of an oversized line; a message's id is usually found there."""
 
+_BLANK: Final = 4096
+"""Bytes of a blank line; more of them are an invalid message, as to look through them would take long."""
+Line = bytes | memoryview
+"""A line without its end; a long one is a view of the memory in which it was gathered."""
 
-LARGE: Final = 256 * 1024
-"""Bytes above which a batch is written at once, and a line is not joined: copying them would cost too much."""
+
+def is_blank(line: Line) -> bool:
+    """Returns whether a line holds nothing but blanks, and is none that is to be answered."""
+    return not line or (len(line) <= _BLANK and bytes(line).isspace())
 
 
 class Oversized(msgspec.Struct, frozen=True):
@@ -34,56 +40,60 @@ class LineReader(msgspec.Struct):
     r"""Splits bytes into lines, in linear time. `limit` is the most bytes of a line, without its `\n`."""
 
     limit: int
-    partial: int = 0
-    """Bytes of the incomplete line."""
-    _parts: list[bytes] = msgspec.field(default_factory=list)
-    _long: bytearray | None = None
-    """A long line so far. It grows as its parts come: joining 30 MB at its end would keep the event loop for 25 ms."""
-    _head: bytes | None = None
+    _buffer: ByteBuffer | None = None
+    """The incomplete line; None before its first piece."""
+    _past: int = 0
+    """Bytes of an incomplete line above the limit; 0: it is within."""
+    _head: bytes = b""
     _tail: bytes = b""
 
-    def feed(self, data: bytes) -> list[bytes | bytearray | Oversized]:
+    @property
+    def partial(self) -> int:
+        """Bytes of the incomplete line."""
+        return self._past or (self._buffer.size if self._buffer is not None else 0)
+
+    def feed(self, data: bytes) -> list[Line | Oversized]:
         """Returns the lines that `data` completes, in order."""
-        lines: list[bytes | bytearray | Oversized] = []
+        lines: list[Line | Oversized] = []
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
-            self._take(data[start:end])
-            lines.append(self._finish())
+            if self._buffer is None and not self._past and end - start <= self.limit:
+                lines.append(data[start:end])
+            else:
+                self._take(data[start:end])
+                lines.append(self._finish())
             start = end + 1
         if start < len(data):
             self._take(data[start:] if start else data)
         return lines
 
-    def rest(self) -> bytes | bytearray | Oversized | None:
+    def rest(self) -> Line | Oversized | None:
         """Returns what follows the last line end when the input has ended; None if nothing does."""
         return self._finish() if self.partial else None
 
     def _take(self, piece: bytes) -> None:
-        self.partial += len(piece)
-        if self._head is not None:
+        if self._past:
+            self._past += len(piece)
             self._head = (self._head + piece[:_KEPT])[:_KEPT]
             self._tail = (self._tail + piece)[-_KEPT:]
             return
-        if self._long is not None:
-            self._long += piece
-        else:
-            self._parts.append(piece)
-        if self.partial > self.limit:
-            whole = b"".join(self._parts) if self._long is None else self._long
-            self._head, self._tail = bytes(whole[:_KEPT]), bytes(whole[-_KEPT:])
-            self._parts, self._long = [], None
-        elif self.partial > LARGE and self._long is None:
-            large_heap()
-            self._long, self._parts = bytearray(b"".join(self._parts)), []
+        if self._buffer is None:
+            self._buffer = ByteBuffer(self.limit)
+        if self._buffer.size + len(piece) <= self.limit:
+            self._buffer.add(piece)
+            return
+        self._past = self._buffer.size + len(piece)
+        before = self._buffer.take()
+        self._head = (bytes(before[:_KEPT]) + piece[:_KEPT])[:_KEPT]
+        self._tail = (bytes(before[-_KEPT:]) + piece)[-_KEPT:]
 
-    def _finish(self) -> bytes | bytearray | Oversized:
-        if self._head is not None:
-            line: bytes | bytearray | Oversized = Oversized(self.partial, self._head, self._tail)
-        elif self._long is not None:
-            line = self._long
-        else:
-            line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts, self._long, self.partial, self._head, self._tail = [], None, 0, None, b""
+    def _finish(self) -> Line | Oversized:
+        line: Line | Oversized = b""
+        if self._past:
+            line = Oversized(self._past, self._head, self._tail)
+        elif self._buffer is not None:
+            line = self._buffer.take()
+        self._buffer, self._past, self._head, self._tail = None, 0, b"", b""
         return line
 
 
@@ -103,7 +113,7 @@ class FairLineReader:
     def __init__(
         self,
         limit: int,
-        take: Callable[[bytes | bytearray | Oversized], None],
+        take: Callable[[Line | Oversized], None],
         hold: Callable[[bool], None] = lambda held: None,
     ) -> None:
         self._reader = LineReader(limit)

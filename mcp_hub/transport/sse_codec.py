@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
+
+from mcp_hub.transport.byte_buffer import ByteBuffer
 
 COMMENT: Final = b": keep-alive\n\n"
 """A comment that a server writes to keep an idle stream open; clients ignore it."""
@@ -28,7 +30,7 @@ class SseEvent(msgspec.Struct, frozen=True):
     """One event. `id`: the stream's last id so far. `retry`: milliseconds, if this event has it."""
 
     event: str
-    data: bytes
+    data: bytes | memoryview
     id: str | None
     retry: int | None
 
@@ -57,7 +59,8 @@ class SseParser:
         """Milliseconds to wait before a reconnection, if the stream gave any."""
         self._max = max_event
         self._pieces: deque[bytes] = deque()
-        self._line = bytearray()
+        self._line = ByteBuffer(max_event + _FIELD)
+        """The line so far, if it came in pieces."""
         self._after_cr = False
         self._first_line = True
         self._skipping = False
@@ -67,7 +70,10 @@ class SseParser:
 
     def _reset(self) -> None:
         self._event = ""
-        self._data: bytes | bytearray | None = None
+        self._data: bytes | memoryview | None = None
+        """The first line of data; None: there is none yet."""
+        self._lines: ByteBuffer | None = None
+        """All lines of data, if there is more than one."""
         self._id: str | None = None
         self._retry: int | None = None
 
@@ -102,71 +108,84 @@ class SseParser:
             self._tail = (self._tail + piece[-_KEPT:])[-_KEPT:]
             self._blank = False
             return
-        self._line += piece
-        self._check_line(self._line, events, blank=False)
+        self._extend(piece, events, blank=False)
 
-    def _check_line(self, line: bytes | bytearray, events: list[SseEvent], *, blank: bool) -> None:
-        before = self._data or b""
-        if len(line) + len(before) > self._max + _FIELD:
-            self._too_large(bytes(before[:_KEPT] or line[:_KEPT]), bytes(line[-_KEPT:]), events, blank=blank)
+    def _extend(self, piece: bytes, events: list[SseEvent], *, blank: bool) -> None:
+        """Adds a piece to the line. Raises EventTooLarge."""
+        line = self._line
+        if line.size + len(piece) + self._data_size() > self._max + _FIELD:
+            self._fail(bytes(line.take()[-_KEPT:]) + piece, events, blank=blank)
+        line.add(piece)
+
+    def _data_size(self) -> int:
+        return self._lines.size if self._lines is not None else len(self._data or b"")
 
     def _whole(self, body: bytes, events: list[SseEvent]) -> None:
-        if self._line:
-            self._line += body
-            body = bytes(self._line)
-            self._line = bytearray()
+        line: bytes | memoryview = body
+        if self._line.size:
+            self._extend(body, events, blank=True)
+            line = self._line.take()
+        elif len(body) + self._data_size() > self._max + _FIELD:
+            self._fail(body, events, blank=True)
         if self._first_line:
             self._first_line = False
-            body = body.removeprefix(_BOM)
-        if body:
-            self._check_line(body, events, blank=True)
-            self._field(body, events)
+            if line[:3] == _BOM:
+                line = line[3:]
+        if line:
+            self._field(line, events)
         else:
             self._dispatch(events)
 
-    def _field(self, line: bytes, events: list[SseEvent]) -> None:
-        name, colon, value = line.partition(b":")
+    def _field(self, line: bytes | memoryview, events: list[SseEvent]) -> None:
+        name, colon, _ = (line if isinstance(line, bytes) else bytes(line[:_FIELD])).partition(b":")
         if not name and colon:
             return  # a comment
+        value = line[len(name) + 1 :]
         if value[:1] == b" ":
             value = value[1:]
         if name == b"data":
             self._add(value, events)
         elif name == b"event":
-            self._event = value[:_NAME_LIMIT].decode("utf-8", "replace")
+            self._event = bytes(value[:_NAME_LIMIT]).decode("utf-8", "replace")
         elif name == b"id":
-            if b"\0" not in value and len(value) <= _NAME_LIMIT:
-                self._id = value.decode("utf-8", "replace")
-        elif name == b"retry" and value.isdigit() and len(value) < 16:
-            self.retry = self._retry = int(value)
+            if len(value) <= _NAME_LIMIT and b"\0" not in (id := bytes(value)):
+                self._id = id.decode("utf-8", "replace")
+        elif name == b"retry" and len(value) < 16 and (retry := bytes(value)).isdigit():
+            self.retry = self._retry = int(retry)
 
-    def _add(self, value: bytes, events: list[SseEvent]) -> None:
+    def _add(self, value: bytes | memoryview, events: list[SseEvent]) -> None:
         if self._data is None:
             self._data = value
-        else:
-            if isinstance(self._data, bytes):
-                self._data = bytearray(self._data)
-            self._data += b"\n"
-            self._data += value
-        if len(self._data) > self._max:
-            self._too_large(bytes(self._data[:_KEPT]), bytes(self._data[-_KEPT:]), events, blank=True)
+            if len(value) > self._max:
+                self._fail(value, events, blank=True)
+            return
+        if self._data_size() + 1 + len(value) > self._max:
+            before = self._lines.take() if self._lines is not None else self._data
+            self._fail(bytes(before[-_KEPT:]) + b"\n" + bytes(value[-_KEPT:]), events, blank=True)
+        if self._lines is None:
+            self._lines = ByteBuffer(self._max)
+            self._lines.add(self._data)
+        self._lines.add(b"\n")
+        self._lines.add(value)
 
     def _dispatch(self, events: list[SseEvent]) -> None:
         self._remember_id()
         if self._data is not None:
-            events.append(SseEvent(self._event or "message", bytes(self._data), self.last_event_id, self._retry))
+            data = self._data if self._lines is None else self._lines.take()
+            events.append(SseEvent(self._event or "message", data, self.last_event_id, self._retry))
         self._reset()
 
     def _remember_id(self) -> None:
         if self._id is not None:
             self.last_event_id = self._id or None
 
-    def _too_large(self, head: bytes, tail: bytes, events: list[SseEvent], *, blank: bool) -> None:
-        self._head, self._tail = head, tail
+    def _fail(self, end: bytes | memoryview, events: list[SseEvent], *, blank: bool) -> NoReturn:
+        """Raises EventTooLarge. `end` is what came last."""
+        self._head, self._tail = bytes((self._data or end)[:_KEPT]), bytes(end[-_KEPT:])
         self._skipping, self._blank, self._first_line = True, blank, False
-        self._line = bytearray()
-        self._data = None
-        raise EventTooLarge(events, head, None)
+        self._line.take()
+        self._data = self._lines = None
+        raise EventTooLarge(events, self._head, None)
 
     def _skip(self, body: bytes, events: list[SseEvent]) -> None:
         if body or not self._blank:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mcp_hub.transport")
 
+MAX_URL: Final = 8192
+"""Bytes of the URL that an upstream may announce."""
 CLOSE: Final = 2.5
 """Seconds for the stream's task to end before the connections are closed."""
 
@@ -137,12 +139,14 @@ class SseLink(Link):
         elif event.event == "message" and is_json(event.data):
             self._take(event.data)
 
-    def _name(self, data: bytes, endpoint: asyncio.Future[URL]) -> None:
+    def _name(self, data: bytes | memoryview, endpoint: asyncio.Future[URL]) -> None:
         from yarl import URL
 
         base = self._http.url
         try:
-            url = base.join(URL(data.decode().strip())).with_user(None).with_fragment(None)
+            if len(data) > MAX_URL:
+                raise ValueError
+            url = base.join(URL(bytes(data).decode().strip())).with_user(None).with_fragment(None)
             same = url.origin() == base.origin()
         except ValueError:
             endpoint.set_exception(_no_endpoint("the server announced an invalid endpoint URL"))
@@ -153,12 +157,12 @@ class SseLink(Link):
             text = f"the server announced the endpoint {where(url)}, which is not of the same origin as {where(base)}"
             endpoint.set_exception(_no_endpoint(text))
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes | memoryview) -> None:
         assert self._receiver is not None
         try:
             value = decode(data)
         except FrameError as error:
-            about = salvage_id(data[:4096], data[-4096:])
+            about = salvage_id(bytes(data[:4096]), bytes(data[-4096:]))
             self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}", code=codes.NO_MCP_HERE))
             return
         for message in value if isinstance(value, list) else (value,):

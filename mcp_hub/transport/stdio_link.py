@@ -31,7 +31,7 @@ from mcp_hub.transport import (
     reaper,
 )
 from mcp_hub.transport.children import Children, spawn
-from mcp_hub.transport.lines import FairLineReader, Oversized, WriteBatcher
+from mcp_hub.transport.lines import FairLineReader, Line, Oversized, WriteBatcher, is_blank
 
 log = logging.getLogger("mcp_hub.upstream")
 
@@ -262,14 +262,14 @@ class _Process(asyncio.SubprocessProtocol):
         elif not held and not pipe.is_reading():
             pipe.resume_reading()
 
-    def _line(self, line: bytes | bytearray | Oversized) -> None:
+    def _line(self, line: Line | Oversized) -> None:
         if self.muted:
             return
         if isinstance(line, Oversized):
             text = f"the answer is {line.size:,} bytes, more than the limit of {self._max_frame:,} (max_frame)"
             self._receiver.failed(salvage_id(line.head, line.tail), FrameTooLarge(text))
             return
-        if not line or line.isspace():
+        if is_blank(line):
             return
         try:
             value = decode(line)
@@ -282,8 +282,8 @@ class _Process(asyncio.SubprocessProtocol):
             else:
                 self._noisy(line)
 
-    def _undecodable(self, line: bytes | bytearray, error: FrameError) -> None:
-        if line.lstrip()[:1] not in (b"{", b"["):
+    def _undecodable(self, line: Line, error: FrameError) -> None:
+        if bytes(line[:4096]).lstrip()[:1] not in (b"{", b"["):
             self._noisy(line)
             return
         about = salvage_id(bytes(line[:4096]), bytes(line[-4096:]))
@@ -295,15 +295,15 @@ class _Process(asyncio.SubprocessProtocol):
                 text = f"it wrote {INVALID_MESSAGES} invalid messages in less than {INVALID_WITHIN:g} s"
                 self.lose(LinkLost(text, code=codes.STDOUT_NOISY))
 
-    def _noisy(self, line: bytes | bytearray) -> None:
+    def _noisy(self, line: Line) -> None:
         self._noise += 1
         if self._noise <= NOISE_LOGGED:
-            text = printable(line[:1024].decode("utf-8", "replace"), 200)
+            text = printable(bytes(line[:1024]).decode("utf-8", "replace"), 200)
             log.warning("%s wrote a line to its stdout that is not a message: %s", self._upstream, self._clean(text))
 
-    def _stderr_line(self, line: bytes | bytearray | Oversized) -> None:
+    def _stderr_line(self, line: Line | Oversized) -> None:
         raw = line.head if isinstance(line, Oversized) else line
-        text = printable(raw[:2048].decode("utf-8", "replace").rstrip(), 500)
+        text = printable(bytes(raw[:2048]).decode("utf-8", "replace").rstrip(), 500)
         level = logging.INFO if self._own else logging.DEBUG
         if self._own and text.startswith(STDERR_WARNING):
             level, text = logging.WARNING, text.removeprefix(STDERR_WARNING)

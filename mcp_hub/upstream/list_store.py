@@ -15,7 +15,7 @@ from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.errors import METHOD_NOT_FOUND, HubError, UpstreamAnswered
 from mcp_hub.observability.stalls import drop, in_slices, in_thread
-from mcp_hub.protocol.frames import weighing, weighs_more
+from mcp_hub.protocol.frames import settle_heap, weighing, weighs_more
 from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM, TOOLS, Kind, overlong_name
 from mcp_hub.text import printable
 from mcp_hub.transport import LinkError
@@ -34,6 +34,8 @@ MAX_TOLD: Final = 20
 """Items of one list that are named in the log when they are left out; the others are counted."""
 SMALL: Final = 128 * 1024
 """Weight of lists written, or bytes of a cache file read, without a thread: about a millisecond of work."""
+MANY: Final = 4 * 1024 * 1024
+"""Weight of lists from which collecting garbage among their values would keep the event loop for 20 ms."""
 SETTLE: Final = 0.1
 """Seconds in which changes are collected before the lists are fetched again."""
 
@@ -140,21 +142,18 @@ class RawLists:
         return schema if isinstance(schema, dict) else None
 
     async def fetch(self, ask: Ask, offers: Callable[[Kind], bool], kinds: Iterable[Kind], unusable: Unusable) -> bool:
-        """Fetches the lists that the server has, without unusable items; returns whether any has changed.
-
-        Raises:
-            LinkError: the link failed, or a list was not answered within its deadline.
-        """
+        """Fetches the server's lists, without unusable items; returns whether any has changed. Raises LinkError."""
         asked = [kind for kind in kinds if offers(kind)]
         answers = await asyncio.gather(*(self._drain(ask, kind, unusable) for kind in asked))
-        found = {kind: items for kind, items in zip(asked, answers, strict=True)} | {
-            kind: [] for kind in kinds if kind not in asked
-        }
+        found: dict[Kind, list[Any]] = {**{kind: [] for kind in kinds}, **dict(zip(asked, answers, strict=True))}
         before = {kind: self.items.get(kind) for kind in found}
         if await in_slices(_same(before, found)):
             drop([item for items in found.values() for item in items])
             return False
+        before.clear()  # whoever has them last frees them, in slices
         self.adopt(found)
+        if await in_slices(weighing(list(found.values()), MANY)):
+            settle_heap()
         return True
 
     async def _drain(self, ask: Ask, kind: Kind, unusable: Unusable) -> list[Any]:

@@ -308,6 +308,18 @@ def test_a_bundle_is_downloaded_then_shown_and_confirmed_once_more(person: Perso
     assert person.run("add", "io.github.o/small", "--confirm", token[1]) == OK
     assert "small works: 1 tool" in person.out
     assert person.run("check", "--strict") == OK
+    (unpacked,) = Path.home().rglob(digest)
+    for _ in range(2):
+        assert person.run("remove", "small", "--yes") == OK
+        assert not unpacked.exists()
+        assert person.run("undo", "--yes") == OK
+        assert person.run("check", "--strict") == OK
+    other = person.config.with_name("other.yaml")
+    other.write_text(person.config.read_text())
+    other.chmod(0o600)
+    assert person.run("disable", "small", "--config", str(other)) == OK
+    assert person.run("remove", "small", "--yes") == OK
+    assert unpacked.exists()  # the other configuration needs it
 
 
 def test_json_has_the_plan_before_and_the_outcome_after(person: Person, tmp_path: Path) -> None:

@@ -339,7 +339,7 @@ PLACES = {
         "zed": ".config/zed/settings.json",
         "lm-studio": ".lmstudio/mcp.json",
         "goose": ".config/goose/config.yaml",
-        "cline": ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+        "cline": ".cline/data/settings/cline_mcp_settings.json",
         "opencode": ".config/opencode/opencode.jsonc",
         "continue": ".continue/config.yaml",
         "kiro": ".kiro/settings/mcp.json",
@@ -351,13 +351,11 @@ _SUPPORT = "Library/Application Support"
 PLACES["macos"] = PLACES["linux"] | {
     "claude-desktop": f"{_SUPPORT}/Claude/claude_desktop_config.json",
     "vscode": f"{_SUPPORT}/Code/User/mcp.json",
-    "cline": f"{_SUPPORT}/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
 }
 _ROAMING = "AppData/Roaming"
 PLACES["windows"] = PLACES["linux"] | {
     "claude-desktop": f"{_ROAMING}/Claude/claude_desktop_config.json",
     "vscode": f"{_ROAMING}/Code/User/mcp.json",
-    "cline": f"{_ROAMING}/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
     "zed": f"{_ROAMING}/Zed/settings.json",
     "goose": f"{_ROAMING}/Block/goose/config/config.yaml",
 }

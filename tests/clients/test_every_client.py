@@ -18,9 +18,15 @@ from mcp_hub.editing import parse
 from mcp_hub.editing.journal import Journal
 from mcp_hub.editing.secret_store import SecretStore
 from mcp_hub.editing.server_file import ServerFile
-from tests.clients.documented import FILES, PLACES
+from tests.clients.documented import FILES, PLACES, Documented
+from tests.clients.forms import FORMS
 
 SYSTEMS: list[System] = ["linux", "macos", "windows"]
+ALL: list[tuple[Client, Documented]] = [
+    *((client, FILES[client.id]) for client in CLIENTS),
+    *((BY_ID[form.client], form.file) for form in FORMS),
+]
+every_form = pytest.mark.parametrize(("client", "documented"), ALL, ids=lambda one: getattr(one, "id", None))
 EVERYWHERE = [(client, system) for client in CLIENTS for system in SYSTEMS]
 COMMAND = ("/opt/the hub/bin/mcp-hub", "serve", "--config", "/home/me/größe/servers.yaml")
 everywhere = pytest.mark.parametrize(("client", "system"), EVERYWHERE, ids=lambda one: getattr(one, "id", one))
@@ -34,10 +40,10 @@ def machine_of(home: Path, system: System) -> Machine:
     return Machine(system, home, environ)
 
 
-def written(home: Path, client: Client, system: System) -> Path:
+def written(home: Path, client: Client, system: System, text: str | None = None) -> Path:
     path = home / PLACES[system][client.id]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(FILES[client.id].text.encode())
+    path.write_bytes((FILES[client.id].text if text is None else text).encode())
     path.chmod(0o600)
     return path
 
@@ -54,17 +60,32 @@ def test_a_client_is_found_by_its_file_and_its_servers_are_read(tmp_path: Path, 
     assert not [one.id for one in found.servers if one.server is None]
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.id)
-def test_an_imported_server_is_the_same_server(tmp_path: Path, client: Client) -> None:
+@every_form
+def test_every_form_that_a_client_writes_is_read_given_the_hub_and_restored(
+    tmp_path: Path, client: Client, documented: Documented
+) -> None:
+    machine, journal = machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
+    path = written(tmp_path, client, "linux", documented.text)
+    file = read_client_file(path, machine, client)
+    assert file.problem is None
+    assert {one.id: " ".join(one.words) for one in file.servers if one.words != ("",)} == documented.runs
+    assert not [one.id for one in file.servers if one.server is None]
+    journal.perform("install", [plan_install(client, machine, COMMAND, file.servers).edit])
+    journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
+    assert path.read_bytes() == documented.text.encode()
+
+
+@every_form
+def test_an_imported_server_is_the_same_server(tmp_path: Path, client: Client, documented: Documented) -> None:
     machine = machine_of(tmp_path / "home", "linux")
-    file = read_client_file(written(tmp_path / "home", client, "linux"), machine, client)
+    file = read_client_file(written(tmp_path / "home", client, "linux", documented.text), machine, client)
     target = tmp_path / "servers.yaml"
     plan = plan_import([file], ServerFile.open(target), SecretStore(tmp_path / "secrets", in_keyring=False), machine)
     Journal(tmp_path / "journal").perform("import", plan.edits)
     assert target.stat().st_mode & 0o777 == 0o600
     own = {one.id: one for one in read_client_file(target, machine).servers}
-    assert own.keys() == FILES[client.id].runs.keys()
-    for one in file.servers:
+    assert own.keys() == documented.runs.keys()
+    for one in (one for one in file.servers if one.id in own):
         assert own[one.id].identity == one.identity
         assert one.server is not None
         assert _facts(own[one.id].server) == _facts(one.server)
@@ -125,6 +146,12 @@ def test_the_packaged_claude_desktop_of_windows_comes_first(tmp_path: Path) -> N
         ("claude-code", "CLAUDE_CONFIG_DIR", ".claude.json"),
         ("codex", "CODEX_HOME", "config.toml"),
         ("copilot", "COPILOT_HOME", "mcp-config.json"),
+        ("gemini", "GEMINI_CLI_HOME", ".gemini/settings.json"),
+        ("goose", "GOOSE_PATH_ROOT", "config/config.yaml"),
+        ("continue", "CONTINUE_GLOBAL_DIR", "config.yaml"),
+        ("cline", "CLINE_DIR", "data/settings/cline_mcp_settings.json"),
+        ("cline", "CLINE_DATA_DIR", "settings/cline_mcp_settings.json"),
+        ("zed", "FLATPAK_XDG_CONFIG_HOME", "zed/settings.json"),
         ("zed", "XDG_CONFIG_HOME", "zed/settings.json"),
     ],
 )
@@ -135,6 +162,23 @@ def test_a_variable_moves_a_client_to_another_directory(tmp_path: Path, client: 
     moved.write_text("")
     machine = Machine("linux", tmp_path / "home", {variable: str(tmp_path / "moved")})
     assert machine.file_of(BY_ID[client]) == moved
+
+
+def test_an_older_cline_has_its_servers_in_the_storage_of_vs_code(tmp_path: Path) -> None:
+    machine, client = machine_of(tmp_path, "macos"), BY_ID["cline"]
+    support = tmp_path / "Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev"
+    older = support / "settings/cline_mcp_settings.json"
+    older.parent.mkdir(parents=True)
+    assert machine.file_of(client) == older
+    older.write_text("{}")
+    newer = written(tmp_path, client, "macos")
+    assert machine.file_of(client) == newer  # a newer one has taken over what the older one had
+
+
+def test_zed_on_macos_does_not_look_at_xdg(tmp_path: Path) -> None:
+    (tmp_path / ".config/zed").mkdir(parents=True)
+    machine = Machine("macos", tmp_path, {"XDG_CONFIG_HOME": str(tmp_path / "elsewhere")})
+    assert machine.file_of(BY_ID["zed"]) == tmp_path / ".config/zed/settings.json"
 
 
 def test_the_second_version_of_opencode_has_its_servers_one_key_deeper(tmp_path: Path) -> None:

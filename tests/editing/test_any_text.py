@@ -33,8 +33,9 @@ def test_an_entry_that_is_inserted_and_removed_leaves_the_same_bytes(data: st.Da
     root, text, tree = written(data, syntax)
     entry = data.draw(NEW)
     done = insert(text, syntax, (root, "mcp-hub"), entry)
+    assert done.tree == parse(done.text, syntax).tree
     assert parse(done.text, syntax).tree == {**tree, root: {**(tree.get(root) or {}), "mcp-hub": entry}}
-    assert remove(done.text, syntax, (root, "mcp-hub"), done.placement) == text
+    assert remove(done.text, syntax, (root, "mcp-hub"), done.placement).text == text
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
@@ -54,7 +55,7 @@ def test_an_entry_can_be_removed_after_others_were_added(data: st.DataObject, sy
     root, text, tree = written(data, syntax)
     first = insert(text, syntax, (root, "mcp-hub"), data.draw(NEW))
     both = insert(first.text, syntax, (root, "later"), {"command": "x"})
-    left = remove(both.text, syntax, (root, "mcp-hub"), first.placement)
+    left = remove(both.text, syntax, (root, "mcp-hub"), first.placement).text
     assert parse(left, syntax).tree == {**tree, root: {**(tree.get(root) or {}), "later": {"command": "x"}}}
 
 
@@ -65,7 +66,7 @@ def test_any_entry_of_a_file_can_be_removed_or_the_removal_is_refused(data: st.D
     root, text, tree = written(data, syntax, least=1)
     name = data.draw(st.sampled_from(sorted(tree[root])))
     try:
-        left = parse(remove(text, syntax, (root, name)), syntax).tree or {}
+        left = parse(remove(text, syntax, (root, name)).text, syntax).tree or {}
     except EditRefused:
         return
     rest = {key: value for key, value in tree[root].items() if key != name}
@@ -82,7 +83,7 @@ def test_a_value_of_an_entry_is_set_or_refused_and_nothing_else_changes(
     root, text, tree = written(data, syntax, least=1)
     name = data.draw(st.sampled_from(sorted(tree[root])))
     try:
-        done = put(text, syntax, (root, name, "enabled"), value)
+        done = put(text, syntax, (root, name, "enabled"), value).text
     except EditRefused:
         return
     changed = {**tree, root: {**tree[root], name: {**(tree[root][name] or {}), "enabled": value}}}

@@ -55,7 +55,7 @@ def test_a_null_has_no_form_in_toml() -> None:
 )
 def test_empty_keys_of_others_stay(syntax: Syntax, text: str) -> None:
     done = insert(text, syntax, ("mcpServers", "hub"), ENTRY)
-    assert remove(done.text, syntax, ("mcpServers", "hub"), done.placement) == text
+    assert remove(done.text, syntax, ("mcpServers", "hub"), done.placement).text == text
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_an_item_goes_to_the_end_of_a_list_and_comes_out_again(syntax: Syntax, t
     done = insert(text, syntax, at, {"name": "hub", "args": ["a", "b"], "env": {"A": "1"}})
     wanted = [*(tree.get("mcpServers") or []), {"name": "hub", "args": ["a", "b"], "env": {"A": "1"}}]
     assert parse(done.text, syntax).tree == {**tree, "mcpServers": wanted}
-    assert remove(done.text, syntax, at, done.placement) == text
+    assert remove(done.text, syntax, at, done.placement).text == text
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_item_goes_to_the_end_of_a_list_and_comes_out_again(syntax: Syntax, t
 def test_a_value_is_set_in_its_place(
     syntax: Syntax, text: str, at: tuple[str | int, ...], value: object, after: str
 ) -> None:
-    assert put(text, syntax, at, value) == after
+    assert put(text, syntax, at, value).text == after
 
 
 @pytest.mark.parametrize("syntax", ["json", "yaml", "toml"])

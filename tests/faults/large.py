@@ -275,6 +275,7 @@ async def measured(case: Large) -> list[Outcome]:
         patient = {"deadlines": {"connect": PATIENCE, "list": PATIENCE}}
         servers = {f"a{n}": fake("--lists", str(listed), **patient, **case.entry) for n in range(case.servers)}
         config = write_config(directory, servers, **{"list_wait": PATIENCE, "expose": "all", **case.root})
+        lines: list[str] = []
         for _ in range(1 + case.again):
             stalls.unlink(missing_ok=True)
             env = {"MCP_HUB_STALLS": str(stalls), "MCP_HUB_STALL": str(SEEN)}
@@ -282,7 +283,8 @@ async def measured(case: Large) -> list[Outcome]:
                 client.patience = PATIENCE
                 await client.initialize(case.version)
                 await case.does(client)
-        lines = stalls.read_text().splitlines() if stalls.exists() else []
+                # What comes after is the end of the process, when nobody waits.
+                lines = stalls.read_text().splitlines() if stalls.exists() else []
     found = [json.loads(line) for line in lines]
     return sorted((Outcome(one["seconds"], one["frames"], one["stack"]) for one in found), key=lambda one: -one.seconds)
 

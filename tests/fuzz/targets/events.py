@@ -52,7 +52,7 @@ def _parsed(pieces: list[bytes], limit: int) -> tuple[list[sse_codec.SseEvent], 
                 events += error.events
                 large += error.tail is None
                 chunk = b"" if len(error.head) <= sse_codec._KEPT else fail("more is kept of a head than the limit")
-        held = len(parser._line) + len(parser._data or b"") + len(parser._head) + len(parser._tail)
+        held = parser._line.size + parser._data_size() + len(parser._head) + len(parser._tail)
         assert held <= limit + sse_codec._FIELD + 2 * sse_codec._KEPT, "more is kept than the limit allows"
         assert not parser._pieces
     return events, large
