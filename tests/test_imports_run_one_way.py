@@ -29,6 +29,7 @@ ROOMS = [
     "catalog",
     "oauth",
     "observability",
+    "store",
     "registry",
     "transport",
     "clients",

@@ -13,7 +13,7 @@ from mcp_hub.codes import CodedText
 T = TypeVar("T")
 
 DISTRIBUTION: Final = "mcp-hub-gateway"
-Extra = Literal["web", "browser", "oauth", "verify", "keyring", "otel", "search", "code_mode"]
+Extra = Literal["web", "browser", "oauth", "verify", "keyring", "otel", "search", "code_mode", "store"]
 _PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = {
     "web": ("aiohttp", "markitdown"),
     "browser": ("playwright",),
@@ -24,6 +24,7 @@ _PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = {
     "otel": ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"),
     "search": ("numpy", "safetensors", "tokenizers"),
     "code_mode": ("pydantic_monty",),
+    "store": ("redis",),
 }
 """Extra -> the packages of it that are imported."""
 OF_BUILTINS: Final[Mapping[str, Extra]] = {"web": "web", "native": "web", "browser": "browser"}

@@ -1,0 +1,193 @@
+"""The store that several replicas of a hub share: a Redis or Valkey server, behind deadlines.
+
+Every use of it ends within `DEADLINE` seconds, with an answer or with StoreUnavailable. While the store is away, uses
+fail at once, and one probe looks for it: no call waits for a server that is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+
+from mcp_hub.config.store import StoreSettings
+from mcp_hub.errors import CallError, ConfigError
+
+log = logging.getLogger("mcp_hub.store")
+
+DEADLINE: Final = 1.0
+"""Seconds for one use of the store."""
+PROBE_EVERY: Final = 0.25
+"""Seconds between two probes while the store is away."""
+LAYOUT: Final = 1
+"""Version of the keys and their values. Replicas of another layout are another hub to this one."""
+MAX_CONNECTIONS: Final = 16
+"""Uses at once; more of them wait, within their deadline."""
+
+Reply = Any
+"""What the store answers: bytes, a number, a list of these, or None."""
+
+
+class StoreUnavailable(CallError):
+    """The store is away, and this cannot be done without it. Nothing was executed."""
+
+    code, rpc_code, retryable = "store_unavailable", -32010, True
+
+
+class Script:
+    """A Lua script of the store. It is executed as one step: nothing comes between its commands."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    async def run(self, store: Store, keys: Sequence[str], *args: str | bytes | float) -> Reply:
+        """Returns what the script returns for `keys` (without the prefix). Raises StoreUnavailable."""
+        return await store.evaluate(self.text, keys, args)
+
+
+class Store:
+    """One connection pool to the store. `clock` returns seconds.
+
+    Its keys are `{PREFIX:1}:NAME`; the braces keep them on one node of a cluster, as scripts need several of them.
+    """
+
+    def __init__(self, settings: StoreSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._prefix = f"{{{settings.prefix}:{LAYOUT}}}:"
+        self._redis: Redis | None = None
+        self._probe: asyncio.Task[None] | None = None
+        self._digests: dict[str, str] = {}
+        self.away_since: float | None = None
+        """When the store went away, by `clock`; None while it answers."""
+        self.changed: Callable[[bool], None] = lambda _: None
+        """Called with whether it is away, when that has changed."""
+        self.uses = 0
+        """How often the store was asked."""
+
+    @property
+    def away(self) -> bool:
+        """Whether the last use failed and no probe has been answered since."""
+        return self.away_since is not None
+
+    def key(self, name: str) -> str:
+        """Returns the full key for a name."""
+        return self._prefix + name
+
+    async def open(self) -> None:
+        """Looks whether the store can be used. Raises ConfigError if it evicts; a store that is away is no error."""
+        try:
+            facts = await self.execute("INFO", "memory")
+        except StoreUnavailable:
+            return
+        policy = str(facts.get("maxmemory_policy", ""))
+        if policy.startswith("allkeys-"):
+            text = f"the store evicts keys when its memory is full (maxmemory-policy {policy}), and sessions with them"
+            raise ConfigError(f"{text}; set maxmemory-policy to noeviction")
+        if policy.startswith("volatile-") and facts.get("maxmemory"):
+            log.warning("the store may evict sessions when its memory is full (maxmemory-policy %s)", policy)
+
+    async def execute(self, *command: str | bytes | float) -> Reply:
+        """Returns the answer to one command, whose keys are full ones. Raises StoreUnavailable."""
+        return await self._use(lambda redis: redis.execute_command(*command))  # type: ignore[no-untyped-call]
+
+    async def evaluate(self, text: str, keys: Sequence[str], args: Sequence[str | bytes | float]) -> Reply:
+        """Returns what a script returns. `keys` are without the prefix. Raises StoreUnavailable."""
+        full = [self.key(name) for name in keys]
+        digest = self._digests.get(text)
+        if digest is not None:
+            try:
+                return await self._use(lambda redis: redis.evalsha(digest, len(full), *full, *args))
+            except NoScriptError:  # the store was started anew
+                del self._digests[text]
+        answer = await self._use(lambda redis: redis.eval(text, len(full), *full, *args))
+        self._digests[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        return answer
+
+    async def _use(self, ask: Callable[[Redis], Any]) -> Reply:
+        """Asks the store. An answer that is an error is raised as it is: then the store is there."""
+        if self.away:
+            raise StoreUnavailable("The store is away (setting: store).", retry_after=1.0, executed=False)
+        self.uses += 1
+        try:
+            async with asyncio.timeout(DEADLINE):
+                return await ask(self._connected())
+        except (NoPermissionError, OutOfMemoryError, ReadOnlyError) as error:  # there, but of no use now
+            self._lost(error)
+        except ResponseError:
+            raise
+        except (OSError, RedisError) as error:  # TimeoutError is an OSError
+            self._lost(error)
+        raise StoreUnavailable("The store does not answer (setting: store).", retry_after=1.0)
+
+    def _connected(self) -> Redis:
+        if self._redis is None:
+            self._redis = _connected_to(self._settings)
+        return self._redis
+
+    def _lost(self, error: BaseException) -> None:
+        """Notes that the store is away, and begins to look for it."""
+        if self.away_since is None:
+            self.away_since = self._clock()
+            log.warning("the store is away: %s", type(error).__name__)
+            self.changed(True)
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.get_running_loop().create_task(self._look_for_it())
+
+    async def _look_for_it(self) -> None:
+        """Asks for the store until it answers."""
+        while self.away:
+            await asyncio.sleep(PROBE_EVERY)
+            redis, self._redis = self._redis, None  # connections of before may hang for long
+            if redis is not None:
+                with contextlib.suppress(Exception):
+                    async with asyncio.timeout(DEADLINE):
+                        await redis.aclose()
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(DEADLINE):
+                    await self._connected().ping()
+                seconds = self._clock() - (self.away_since or self._clock())
+                self.away_since = None
+                log.warning("the store is back after %.1f s", seconds)
+                self.changed(False)
+
+    async def close(self) -> None:
+        """Closes all connections. Never raises."""
+        if self._probe is not None:
+            self._probe.cancel()
+            await asyncio.wait([self._probe])
+        redis, self._redis = self._redis, None
+        if redis is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(DEADLINE):
+                    await redis.aclose()
+
+
+def _connected_to(settings: StoreSettings) -> Redis:
+    """Returns a client that gives up in time, and never asks twice: a step must not happen twice."""
+    pool = BlockingConnectionPool.from_url(
+        settings.url.get_secret_value(),
+        max_connections=MAX_CONNECTIONS,
+        timeout=DEADLINE,
+        socket_timeout=DEADLINE,
+        socket_connect_timeout=DEADLINE,
+        retry=Retry(NoBackoff(), 0),
+        client_name="mcp-hub",
+    )
+    return Redis.from_pool(pool)

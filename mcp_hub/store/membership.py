@@ -1,0 +1,250 @@
+"""Which replicas are alive, and which of them owns what: leases of two seconds, fenced by an incarnation.
+
+A replica is alive while its member record is in the store; it renews the record every half second. What it owns is
+its own while it is alive; then another replica may take it over. A replica that was paused or cut off does not trust
+what it remembers: it executes nothing for an owner's sake once its lease may have ended by its own clock, which is
+always before the store drops the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from mcp_hub.protocol.frames import FrameError, decode, encode
+from mcp_hub.store import Script, Store, StoreUnavailable
+from mcp_hub.store.replica_keys import ReplicaKeys
+
+log = logging.getLogger("mcp_hub.store")
+
+LEASE: Final = 2.0
+"""Seconds for which a replica is alive without renewing its record."""
+RENEW_EVERY: Final = 0.5
+MARGIN: Final = 0.25
+"""Seconds before the end of its lease from which a replica does not count on it any more."""
+OWNED_FOR: Final = 24 * 3600
+"""Seconds for which the store remembers who owned something."""
+_MEMBER: Final = "member"
+
+_RENEW: Final = Script("""
+local known = redis.call('EXISTS', KEYS[1])
+if ARGV[3] == '0' and known == 0 then return {0} end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+redis.call('SADD', KEYS[2], ARGV[4])
+local topics = redis.call('HGETALL', KEYS[3])
+local members = redis.call('SMEMBERS', KEYS[2])
+local found = {}
+for _, id in ipairs(members) do
+    local record = redis.call('GET', ARGV[5] .. id)
+    if record then table.insert(found, record) else redis.call('SREM', KEYS[2], id) end
+end
+return {1, topics, found}
+""")
+"""Renews a member record (KEYS[1]); with ARGV[3] = 0 only if it has not ended."""
+
+_CLAIM: Final = Script("""
+local owner = redis.call('GET', KEYS[1])
+if owner and owner ~= ARGV[1] then
+    if redis.call('EXISTS', ARGV[2] .. owner) == 1 and ARGV[4] ~= owner then return {owner, 0} end
+end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[3])
+if owner and owner ~= ARGV[1] then return {ARGV[1], 1} end
+return {ARGV[1], 0}
+""")
+"""Claims something (KEYS[1]) for an owner, unless its owner is alive and does not hand it over (ARGV[4])."""
+
+_RELEASE: Final = Script("""
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+return 1
+""")
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A replica that is alive."""
+
+    id: str
+    incarnation: str
+    """Another one after each time that its lease has ended."""
+    address: str
+    """The URL of its listener; "" for a replica that cannot be reached."""
+    config: str = ""
+    """The digest of its configuration."""
+
+    @property
+    def owner(self) -> str:
+        """What it owns things as."""
+        return f"{self.id}:{self.incarnation}"
+
+
+class Claim(NamedTuple):
+    """Who owns something."""
+
+    owner: str
+    taken_over: bool
+    """Whether this claim took it from a replica that is gone."""
+
+
+class Lease:
+    """The time for which a replica may count on what it owns, by its own clock. A state machine without I/O.
+
+    The store counts from when it was asked, which is after `asked` and before the answer: so a lease that is counted
+    from `asked` never outlasts that in the store, however long the answer took or the process was paused.
+    """
+
+    def __init__(self, seconds: float = LEASE, margin: float = MARGIN) -> None:
+        self._seconds = seconds - margin
+        self._until = float("-inf")
+
+    def renewed(self, asked: float) -> None:
+        """Notes that the store has renewed the lease, when asked at `asked`."""
+        self._until = max(self._until, asked + self._seconds)
+
+    def ended(self) -> None:
+        """Notes that the lease is lost or given back."""
+        self._until = float("-inf")
+
+    def holds(self, now: float) -> bool:
+        """Returns whether the replica may count on it."""
+        return now < self._until
+
+
+class Membership:
+    """This replica among the others. `clock` returns seconds, and goes on while the process is paused.
+
+    `lost()` is called when what it owned may be another's by now; `topics(versions)` with what others have announced.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Callable[[], ReplicaKeys],
+        address: str,
+        *,
+        lost: Callable[[], None] = lambda: None,
+        topics: Callable[[Mapping[str, int]], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._lost = lost
+        self._topics = topics
+        self._clock = clock
+        self._lease = Lease()
+        self._held = False
+        """Whether something may be owned: the lease has been renewed since this incarnation began."""
+        self._renewing: asyncio.Task[None] | None = None
+        self.me = Member(secrets.token_hex(6), secrets.token_hex(4), address)
+        self.others: dict[str, Member] = {}
+        """The other replicas that are alive, by id."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether this replica may count on what it owns."""
+        return self._lease.holds(self._clock())
+
+    @property
+    def count(self) -> int:
+        """The number of replicas that are alive, with this one."""
+        return len(self.others) + 1
+
+    async def join(self) -> None:
+        """Joins the others, and stays until `leave`. A store that is away is tried again."""
+        with contextlib.suppress(StoreUnavailable):
+            await self._renew(fresh=True)
+        self._renewing = asyncio.get_running_loop().create_task(self._keep_renewing())
+
+    async def leave(self) -> None:
+        """Leaves the others: what this replica owned is free at once. Never raises."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+        self._lease.ended()
+        with contextlib.suppress(StoreUnavailable):
+            await self._store.execute("DEL", self._store.key(self._record))
+
+    def announce_config(self, digest: str) -> None:
+        """Tells the others, with the next renewal, which configuration is in force here."""
+        self.me = msgspec.structs.replace(self.me, config=digest)
+
+    async def announce(self, topic: str) -> None:
+        """Tells the others that something has changed; they notice within RENEW_EVERY. Raises StoreUnavailable."""
+        await self._store.execute("HINCRBY", self._store.key("topics"), topic, 1)
+
+    async def claim(self, what: str, handed_over_by: str = "") -> Claim:
+        """Returns who owns `what`, this replica if nobody who is alive does. Raises StoreUnavailable."""
+        args = (self.me.owner, self._store.key(f"{_MEMBER}:"), OWNED_FOR, handed_over_by)
+        owner, taken_over = await _CLAIM.run(self._store, [f"owner:{what}"], *args)
+        return Claim(owner.decode(), bool(taken_over))
+
+    async def release(self, what: str) -> None:
+        """Gives up what this replica owns; does nothing for what it does not. Raises StoreUnavailable."""
+        await _RELEASE.run(self._store, [f"owner:{what}"], self.me.owner)
+
+    def find(self, owner: str) -> Member | None:
+        """Returns the replica that owns something; None if it is not alive, or this one."""
+        found = self.others.get(owner.partition(":")[0])
+        return found if found is not None and found.owner == owner else None
+
+    @property
+    def _record(self) -> str:
+        return f"{_MEMBER}:{self.me.owner}"
+
+    async def _keep_renewing(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_EVERY)
+            with contextlib.suppress(StoreUnavailable):
+                await self._renew(fresh=False)
+            if not self.holds:
+                self._give_up()
+                with contextlib.suppress(StoreUnavailable):
+                    await self._renew(fresh=True)
+
+    def _give_up(self) -> None:
+        """Gives up what was owned, as others may have taken it over; from now on this is another incarnation."""
+        if not self._held:
+            return
+        self._held = False
+        self._lease.ended()
+        self.others = {}
+        self.me = msgspec.structs.replace(self.me, incarnation=secrets.token_hex(4))
+        self._lost()
+
+    async def _renew(self, *, fresh: bool) -> None:
+        asked = self._clock()
+        record = encode(msgspec.structs.asdict(self.me))
+        signed = f"{self._keys().sign(_MEMBER, record)} ".encode() + record
+        answer = await _RENEW.run(
+            self._store,
+            [self._record, "members", "topics"],
+            signed,
+            int(LEASE * 1000),
+            int(fresh),
+            self.me.owner,
+            self._store.key(f"{_MEMBER}:"),
+        )
+        if answer[0] == 0:
+            self._lease.ended()
+            return
+        self._lease.renewed(asked)
+        self._held = True
+        flat = answer[1]
+        self._topics({flat[i].decode(): int(flat[i + 1]) for i in range(0, len(flat), 2)})
+        known = [member for one in answer[2] if (member := self._member_of(one)) is not None]
+        self.others = {one.id: one for one in known if one.id != self.me.id}
+
+    def _member_of(self, signed: bytes) -> Member | None:
+        """Returns the member of a record; None if no replica has signed it: then its address must not be dialled."""
+        mac, _, record = signed.partition(b" ")
+        if not self._keys().is_signed(_MEMBER, record, mac.decode("latin-1")):
+            return None
+        try:
+            said: Any = decode(record)
+            return msgspec.convert(said, Member)
+        except (FrameError, msgspec.ValidationError):
+            return None

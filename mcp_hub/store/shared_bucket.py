@@ -1,0 +1,85 @@
+"""A token bucket that all replicas take from, fair between principals."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from mcp_hub.store import Script, Store, StoreUnavailable
+
+ACTIVE: Final = 1.0
+"""Seconds for which a principal that has asked for a token counts among those that share the rate."""
+MAX_LOCAL: Final = 10_000
+"""Buckets that are kept while the store is away; of more, the least recent are dropped."""
+
+_TAKE: Final = Script("""
+local rate, room, who, active = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
+local function level(key, rate, room)
+    local kept = redis.call('HMGET', key, 'tokens', 'at')
+    local tokens, at = tonumber(kept[1]), tonumber(kept[2])
+    if not tokens then return room end
+    return math.min(room, tokens + math.max(now - at, 0) * rate)
+end
+local function keep(key, tokens, rate, room)
+    redis.call('HSET', key, 'tokens', tostring(tokens), 'at', tostring(now))
+    redis.call('PEXPIRE', key, math.ceil(1000 * (room / rate + active)))
+end
+redis.call('ZADD', KEYS[2], now, who)
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. tostring(now - active))
+redis.call('PEXPIRE', KEYS[2], math.ceil(2000 * active))
+local sharing = math.max(redis.call('ZCARD', KEYS[2]), 1)
+local own_rate, own_room = rate / sharing, math.max(room / sharing, 1)
+local all, own = level(KEYS[1], rate, room), level(KEYS[3], own_rate, own_room)
+local spare = sharing == 1 or all > room / 2
+if all >= 1 and (own >= 1 or spare) then
+    keep(KEYS[1], all - 1, rate, room)
+    keep(KEYS[3], math.max(own - 1, 0), own_rate, own_room)
+    return '0'
+end
+keep(KEYS[1], all, rate, room)
+keep(KEYS[3], own, own_rate, own_room)
+local wait = (1 - all) / rate
+if own < 1 then wait = math.max(wait, (1 - own) / own_rate) end
+return tostring(wait)
+""")
+"""Takes a token from KEYS[1] (all) for a principal (KEYS[3]) among those active (KEYS[2]); returns seconds to wait."""
+
+
+class SharedBucket:
+    """Takes tokens for calls of all replicas: `rate` a second, as many at once, at least one.
+
+    While several principals ask, each gets its part of the rate; what nobody uses is for all. While the store is away,
+    this replica takes its part of the rate by itself: `rate` divided by `replicas()`, as many as there were last.
+    """
+
+    def __init__(self, store: Store, replicas: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._replicas = replicas
+        self._clock = clock
+        self._local: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Tokens, and when they were counted, while the store is away."""
+
+    async def take(self, name: str, rate: float, principal: str) -> float:
+        """Takes a token of the bucket `name` and returns 0, or returns the seconds until there may be one."""
+        room = max(rate, 1.0)
+        keys = [f"bucket:{name}", f"bucket:{name}:active", f"bucket:{name}:of:{principal}"]
+        try:
+            said = await _TAKE.run(self._store, keys, rate, room, principal, ACTIVE)
+        except StoreUnavailable:
+            return self._take_local(name, rate / max(self._replicas(), 1))
+        self._local.pop(name, None)
+        return float(said)
+
+    def _take_local(self, name: str, rate: float) -> float:
+        now, room = self._clock(), max(rate, 1.0)
+        tokens, at = self._local.pop(name, (room, now))
+        tokens = min(room, tokens + (now - at) * rate)
+        wait = 0.0 if tokens >= 1 else (1 - tokens) / rate
+        self._local[name] = (tokens if wait else tokens - 1, now)
+        while len(self._local) > MAX_LOCAL:
+            self._local.popitem(last=False)
+        return wait

@@ -1,0 +1,75 @@
+"""The events of one stream to a client, in the store: any replica can go on with it after its own has died."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+from mcp_hub.store import Script, Store
+
+MAX_EVENTS: Final = 256
+"""Events of one stream that are kept."""
+KEPT_SECONDS: Final = 300
+"""Seconds for which a stream is kept after its last event."""
+LOOK_EVERY: Final = 0.1
+"""Seconds between two looks for further events."""
+PAGE: Final = 64
+"""Events that are read at once."""
+
+_APPEND: Final = Script("""
+redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[2], ARGV[3] .. '-1', 'e', ARGV[1])
+redis.call('EXPIRE', KEYS[1], ARGV[4])
+return 1
+""")
+
+
+class StoredEvent(NamedTuple):
+    """An event as it is kept. `data` is the text of its message; None: the stream ends here."""
+
+    number: int
+    data: bytes | None
+
+
+class StoredStream:
+    """The stream `name` of a session. Numbers of its events begin at 1 and grow by one."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = f"stream:{name}"
+
+    async def append(self, number: int, data: bytes | None) -> None:
+        """Adds an event; None ends the stream. Raises StoreUnavailable."""
+        await _APPEND.run(self._store, [self._name], data or b"", MAX_EVENTS, number, KEPT_SECONDS)
+
+    async def read(self, after: int) -> list[StoredEvent] | None:
+        """Returns the events after a number; None if some of these are not kept any more. Raises StoreUnavailable."""
+        key = self._store.key(self._name)
+        found = await self._store.execute("XRANGE", key, f"({after}-1", "+", "COUNT", PAGE)
+        events = [StoredEvent(int(id.partition(b"-")[0]), fields[b"e"] or None) for id, fields in found]
+        if not events:
+            if after and not await self._store.execute("XRANGE", key, f"{after}-1", f"{after}-1"):
+                return None
+            return []
+        return events if events[0].number == after + 1 else None
+
+    async def follow(self, after: int) -> AsyncIterator[StoredEvent]:
+        """Yields the events after a number as they come, until the stream ends. Raises StoreUnavailable, KeyError.
+
+        KeyError: the events are not kept any more.
+        """
+        while True:
+            events = await self.read(after)
+            if events is None:
+                raise KeyError(after)
+            for event in events:
+                if event.data is None:
+                    return
+                yield event
+                after = event.number
+            if not events:
+                await asyncio.sleep(LOOK_EVERY)
+
+    async def drop(self) -> None:
+        """Removes the stream. Raises StoreUnavailable."""
+        await self._store.execute("DEL", self._store.key(self._name))

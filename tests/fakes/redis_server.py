@@ -1,0 +1,78 @@
+"""Debian's redis-server on a private socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from mcp_hub.config.store import StoreSettings
+
+PATIENCE = 30.0
+
+
+class RedisServer:
+    """One server, which can be paused, killed and started anew. It keeps nothing on disk."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.socket = directory / "redis.sock"
+        self.url = f"unix://{self.socket}"
+        self._directory = directory
+        self._options = options
+        self._process: asyncio.subprocess.Process | None = None
+
+    def settings(self, **given: object) -> StoreSettings:
+        """Returns the settings of a store in this server."""
+        return StoreSettings.model_validate({"url": self.url, **given})
+
+    async def start(self) -> None:
+        """Starts it, and waits until it answers."""
+        self._process = await asyncio.create_subprocess_exec(
+            *("redis-server", "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700"),
+            *("--dir", str(self._directory), "--save", "", "--appendonly", "no", *self._options),
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with contextlib.suppress(OSError, TimeoutError):
+                    reader, writer = await asyncio.open_unix_connection(str(self.socket))
+                    writer.write(b"PING\r\n")
+                    answer = await reader.readline()
+                    writer.close()
+                    if answer:
+                        return
+                await asyncio.sleep(0.01)
+
+    def pause(self) -> None:
+        """Stops it as SIGSTOP does: its connections stay, and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Goes on after a pause."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """Kills it, with all that it holds."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+        await self._process.wait()
+        self.socket.unlink(missing_ok=True)
+
+
+@contextlib.asynccontextmanager
+async def redis_server(*options: str) -> AsyncIterator[RedisServer]:
+    """Runs a server for the block."""
+    with tempfile.TemporaryDirectory(prefix="redis") as directory:
+        server = RedisServer(Path(directory), *options)
+        await server.start()
+        try:
+            yield server
+        finally:
+            await server.kill()

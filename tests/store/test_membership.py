@@ -1,0 +1,192 @@
+"""Replicas among each other: who is alive, who owns what, and what a paused or cut off replica may count on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_hub.store import Store, StoreUnavailable
+from mcp_hub.store.membership import LEASE, MARGIN, Lease, Membership
+from mcp_hub.store.replica_keys import ReplicaKeys
+from tests.fakes.redis_server import PATIENCE, RedisServer, redis_server
+
+KEYS = ReplicaKeys([b"k" * 32])
+
+
+class Replica:
+    """A member with a store connection and a clock of its own."""
+
+    def __init__(self, server: RedisServer, keys: ReplicaKeys = KEYS) -> None:
+        self.store = Store(server.settings())
+        self.lost = 0
+        self.heard: list[Mapping[str, int]] = []
+        self.skipped = 0.0
+        self.member = Membership(
+            self.store,
+            lambda: keys,
+            "http://127.0.0.1:1",
+            lost=self._lose,
+            topics=self.heard.append,
+            clock=lambda: asyncio.get_running_loop().time() + self.skipped,
+        )
+
+    def _lose(self) -> None:
+        self.lost += 1
+
+    def cut_off(self) -> None:
+        """Reaches the store no more, and is not told: what is left of it in the store is as after SIGKILL."""
+        self.store.away_since = 0.0
+
+
+@asynccontextmanager
+async def replicas(server: RedisServer, count: int) -> AsyncIterator[list[Replica]]:
+    made = [Replica(server) for _ in range(count)]
+    for one in made:
+        await one.member.join()
+    try:
+        yield made
+    finally:
+        for one in made:
+            await one.member.leave()
+            await one.store.close()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.floats(0, 3)), min_size=1, max_size=20),
+    st.floats(0, 30),
+)
+def test_a_lease_never_outlasts_that_in_the_store(renewals: list[tuple[float, float]], later: float) -> None:
+    """Each renewal is asked for after a pause, and reaches the store some time after that."""
+    lease, now, store_until = Lease(), 0.0, float("-inf")
+    for pause, under_way in renewals:
+        now += pause
+        asked = now
+        now += under_way
+        store_until = asked + under_way + LEASE  # the store counts from when it is reached, at the earliest `asked`
+        lease.renewed(asked)
+        assert not lease.holds(store_until - MARGIN / 2 + 1e-6)
+    assert not (lease.holds(now + later) and now + later >= store_until)
+
+
+def test_a_lease_that_was_ended_does_not_hold() -> None:
+    lease = Lease()
+    assert not lease.holds(0.0)
+    lease.renewed(0.0)
+    assert lease.holds(1.0)
+    lease.ended()
+    assert not lease.holds(1.0)
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_replicas_know_each_other_and_forget_who_has_left() -> None:
+    async with redis_server() as server, replicas(server, 3) as (a, b, c):
+        await until(lambda: all(one.member.count == 3 for one in (a, b, c)))
+        assert b.member.find(a.member.me.owner) == a.member.me
+        await c.member.leave()
+        await until(lambda: a.member.count == b.member.count == 2)
+
+
+async def test_what_one_replica_owns_no_other_gets_while_it_lives() -> None:
+    async with redis_server() as server, replicas(server, 2) as (a, b):
+        mine = await a.member.claim("session")
+        assert mine == (a.member.me.owner, False)
+        assert await b.member.claim("session") == (a.member.me.owner, False)
+        assert await a.member.claim("session") == mine
+
+
+async def test_many_claims_at_once_have_one_winner() -> None:
+    async with redis_server() as server, replicas(server, 5) as made:
+        found = await asyncio.gather(*(one.member.claim("session") for one in made for _ in range(20)))
+        assert len({claim.owner for claim in found}) == 1
+
+
+async def test_what_a_dead_replica_owned_is_taken_over_once() -> None:
+    async with redis_server() as server, replicas(server, 3) as (a, b, c):
+        await a.member.claim("session")
+        a.cut_off()
+        await until(lambda: b.member.count == c.member.count == 2)
+        claims = await asyncio.gather(*(one.member.claim("session") for one in (b, c, b, c)))
+        assert len({claim.owner for claim in claims}) == 1
+        assert [claim.taken_over for claim in claims].count(True) == 1
+
+
+async def test_a_replica_that_leaves_is_followed_at_once() -> None:
+    async with redis_server() as server, replicas(server, 2) as (a, b):
+        await a.member.claim("session")
+        await a.member.leave()
+        assert await b.member.claim("session") == (b.member.me.owner, True)
+
+
+async def test_what_is_handed_over_is_taken_from_a_replica_that_lives() -> None:
+    async with redis_server() as server, replicas(server, 2) as (a, b):
+        await a.member.claim("session")
+        assert await b.member.claim("session", handed_over_by=a.member.me.owner) == (b.member.me.owner, True)
+        assert await a.member.claim("session") == (b.member.me.owner, False)
+
+
+async def test_a_replica_that_was_paused_does_not_trust_what_it_remembers() -> None:
+    async with redis_server() as server, replicas(server, 2) as (a, b):
+        await a.member.claim("session")
+        before = a.member.me.owner
+        assert a.member.holds
+        a.skipped += LEASE  # its clock goes on while it is paused, and its record ends
+        await b.store.execute("DEL", b.store.key(f"member:{before}"))
+        assert not a.member.holds
+        assert await b.member.claim("session") == (b.member.me.owner, True)
+        await until(lambda: a.lost == 1 and a.member.holds)
+        assert a.member.me.owner != before
+        assert await a.member.claim("session") == (b.member.me.owner, False)
+        assert b.lost == 0
+
+
+async def test_a_replica_that_is_cut_off_gives_up_before_another_takes_over() -> None:
+    async with redis_server() as server, replicas(server, 1) as (a,):
+        await a.member.claim("session")
+        server.pause()
+        await until(lambda: a.store.away and not a.member.holds)
+        await until(lambda: a.lost == 1)
+        with pytest.raises(StoreUnavailable):
+            await a.member.claim("session")
+        server.resume()
+        await until(lambda: a.member.holds)
+        assert a.lost == 1
+
+
+async def test_a_member_that_no_replica_has_signed_is_not_known() -> None:
+    async with redis_server() as server, replicas(server, 1) as (a,):
+        stranger = Replica(server, ReplicaKeys([b"s" * 32]))
+        await stranger.member.join()
+        await until(lambda: len(a.heard) > 2)
+        assert a.member.others == {}
+        await stranger.member.leave()
+        await stranger.store.close()
+
+
+async def test_what_is_announced_reaches_every_replica() -> None:
+    async with redis_server() as server, replicas(server, 3) as made:
+        await made[0].member.announce("pins")
+        await until(lambda: all(one.heard[-1].get("pins") == 1 for one in made))
+
+
+async def test_a_store_that_lost_everything_gives_each_thing_one_owner_again() -> None:
+    async with redis_server() as server, replicas(server, 2) as (a, b):
+        await a.member.claim("session")
+        await server.kill()
+        await until(lambda: a.store.away or b.store.away)
+        await server.start()
+        await until(lambda: a.member.holds and b.member.holds and a.member.count == b.member.count == 2)
+        claims = await asyncio.gather(a.member.claim("session"), b.member.claim("session"))
+        assert len({claim.owner for claim in claims}) == 1

@@ -1,0 +1,78 @@
+"""What replicas seal, and who can open it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_hub.store import Store
+from mcp_hub.store.replica_keys import ReplicaKeys
+from tests.fakes.redis_server import redis_server
+
+ONE, OTHER, STRANGE = b"1" * 32, b"2" * 32, b"3" * 32
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="utf-8"), max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_what_one_replica_seals_another_opens(value: object) -> None:
+    sealed = ReplicaKeys([ONE]).seal("session", value)
+    assert ReplicaKeys([OTHER, ONE]).open("session", sealed) == value
+    assert sealed.isascii()
+    assert sealed.isprintable()
+
+
+@given(VALUES, st.data())
+def test_what_was_changed_opens_as_nothing(value: object, data: st.DataObject) -> None:
+    keys = ReplicaKeys([ONE])
+    sealed = keys.seal("session", value)
+    at = data.draw(st.integers(0, len(sealed) - 1))
+    other = data.draw(st.sampled_from("abcdefghijABCDEFGHIJ0123456789-_.= \n").filter(lambda one: one != sealed[at]))
+    assert keys.open("session", sealed[:at] + other + sealed[at + 1 :]) is None
+    assert keys.open("session", sealed[:at]) is None
+    assert keys.open("session", sealed + other) is None
+
+
+def test_what_is_sealed_as_one_kind_opens_as_no_other() -> None:
+    keys = ReplicaKeys([ONE])
+    assert keys.open("state", keys.seal("session", 1)) is None
+    assert not keys.is_signed("state", b"x", keys.sign("session", b"x"))
+
+
+def test_a_stranger_opens_and_signs_nothing() -> None:
+    ours, strange = ReplicaKeys([ONE, OTHER]), ReplicaKeys([STRANGE])
+    assert ours.open("session", strange.seal("session", 1)) is None
+    assert not ours.is_signed("member", b"x", strange.sign("member", b"x"))
+    assert ours.is_signed("member", b"x", ReplicaKeys([OTHER]).sign("member", b"x"))
+
+
+@pytest.mark.parametrize("text", ["", ".", "a.b", "ä.ö", "x" * 7000, "e30.", ".e30", "e30.AA\n"])
+def test_texts_that_nobody_sealed_open_as_nothing(text: str) -> None:
+    assert ReplicaKeys([ONE]).open("session", text) is None
+
+
+@pytest.mark.anyio
+async def test_replicas_find_the_same_keys_in_the_store() -> None:
+    async with redis_server() as server:
+        one, other = Store(server.settings()), Store(server.settings())
+        first, second = await ReplicaKeys.shared(one), await ReplicaKeys.shared(other)
+        assert second.open("session", first.seal("session", {"a": 1})) == {"a": 1}
+        await one.close()
+        await other.close()
+
+
+@pytest.mark.anyio
+async def test_an_old_key_is_followed_by_another_and_still_opens() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        before = await ReplicaKeys.shared(store)
+        kept = (await store.execute("LINDEX", store.key("keys"), 0)).partition(b":")[2]
+        await store.execute("LSET", store.key("keys"), 0, b"1000:" + kept)  # made in 1970
+        after = await ReplicaKeys.shared(store)
+        assert after.open("session", before.seal("session", 1)) == 1
+        assert before.open("session", after.seal("session", 1)) is None
+        await store.close()

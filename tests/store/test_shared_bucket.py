@@ -1,0 +1,91 @@
+"""One rate for all replicas, shared fairly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mcp_hub.store import Store
+from mcp_hub.store.shared_bucket import SharedBucket
+from tests.fakes.redis_server import redis_server
+
+pytestmark = pytest.mark.anyio
+SLOW = 0.001
+"""Tokens a second that no test waits for."""
+
+
+@asynccontextmanager
+async def buckets(count: int) -> AsyncIterator[list[SharedBucket]]:
+    """Replicas with a connection each."""
+    async with redis_server() as server:
+        stores = [Store(server.settings()) for _ in range(count)]
+        yield [SharedBucket(store, lambda: 3) for store in stores]
+        for store in stores:
+            await store.close()
+
+
+async def test_replicas_take_from_one_bucket() -> None:
+    async with buckets(3) as three:
+        waits = [await three[i % 3].take("server", 6, "alice") for i in range(12)]
+        assert waits[:6] == [0] * 6
+        assert sum(wait > 0 for wait in waits[6:]) > 0
+        assert all(wait <= 1 / 6 for wait in waits)
+
+
+async def test_a_principal_that_floods_leaves_the_others_their_part() -> None:
+    async with buckets(2) as (one, other):
+        await other.take("server", 20, "bob")
+        taken = 0
+        while await one.take("server", 20, "mallory") == 0:
+            taken += 1
+        assert taken >= 10
+        assert [await other.take("server", 20, "bob") for _ in range(5)] == [0] * 5
+
+
+async def test_who_is_alone_has_the_whole_rate() -> None:
+    async with buckets(1) as (alone,):
+        assert [await alone.take("server", 10, "alice") for _ in range(10)] == [0] * 10
+
+
+async def test_names_do_not_share_a_bucket() -> None:
+    async with buckets(1) as (one,):
+        assert await one.take("a", SLOW, "alice") == 0
+        assert await one.take("a", SLOW, "alice") > 0
+        assert await one.take("b", SLOW, "alice") == 0
+
+
+async def test_tokens_come_back_with_time() -> None:
+    async with buckets(1) as (one,):
+        while await one.take("server", 50, "alice") == 0:
+            pass
+        async with asyncio.timeout(30):
+            while await one.take("server", 50, "alice") > 0:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_clock_of_the_store_that_went_back_refuses_nobody_for_long() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        one = SharedBucket(store, lambda: 1)
+        assert await one.take("server", 5, "alice") == 0
+        for name in ("bucket:server", "bucket:server:of:alice"):
+            await store.execute("HSET", store.key(name), "at", "99999999999", "tokens", "0")
+        assert 0 < await one.take("server", 5, "alice") <= 0.2
+        await store.close()
+
+
+async def test_without_the_store_each_replica_takes_its_part() -> None:
+    now = 0.0
+    async with redis_server() as server:
+        store = Store(server.settings())
+        one = SharedBucket(store, lambda: 3, clock=lambda: now)
+        assert await one.take("server", 30, "alice") == 0
+        server.pause()
+        assert [await one.take("server", 30, "alice") for _ in range(11)] == [0] * 10 + [pytest.approx(0.1)]
+        now += 0.1
+        assert await one.take("server", 30, "alice") == 0
+        server.resume()
+        await store.close()

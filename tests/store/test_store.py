@@ -1,0 +1,132 @@
+"""The store behind its deadlines: answers, and what happens where there are none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from mcp_hub.config.field_types import ValidationError
+from mcp_hub.config.store import StoreSettings
+from mcp_hub.errors import ConfigError, to_wire
+from mcp_hub.store import Script, Store, StoreUnavailable
+from tests.fakes.redis_server import PATIENCE, redis_server
+
+pytestmark = pytest.mark.anyio
+COUNT = Script("return redis.call('INCR', KEYS[1])")
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_script_is_executed_with_the_prefix_before_its_keys() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings(prefix="team"))
+        await store.open()
+        assert [await COUNT.run(store, ["n"]) for _ in range(3)] == [1, 2, 3]
+        assert await store.execute("KEYS", "*") == [b"{team:1}:n"]
+        await store.close()
+
+
+async def test_hubs_with_different_prefixes_share_nothing() -> None:
+    async with redis_server() as server:
+        one, other = Store(server.settings(prefix="one")), Store(server.settings(prefix="other"))
+        assert await COUNT.run(one, ["n"]) == await COUNT.run(other, ["n"]) == 1
+        await one.close()
+        await other.close()
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random"])
+async def test_a_store_that_evicts_any_key_is_refused(policy: str) -> None:
+    async with redis_server("--maxmemory", "50mb", "--maxmemory-policy", policy) as server:
+        store = Store(server.settings())
+        with pytest.raises(ConfigError, match="set maxmemory-policy to noeviction"):
+            await store.open()
+        await store.close()
+
+
+async def test_a_store_that_hangs_fails_every_use_and_is_found_again() -> None:
+    async with redis_server() as server:
+        told: list[bool] = []
+        store = Store(server.settings())
+        store.changed = told.append
+        await COUNT.run(store, ["n"])
+        server.pause()
+        with pytest.raises(StoreUnavailable) as raised:
+            await COUNT.run(store, ["n"])
+        assert to_wire(raised.value, "tools/list", None)["error"]["code"] == -32010
+        assert to_wire(raised.value, "tools/list", None)["error"]["data"]["code"] == "store_unavailable"
+        uses = store.uses
+        for _ in range(100):  # nothing waits for a server that is not there
+            with pytest.raises(StoreUnavailable):
+                await COUNT.run(store, ["n"])
+        assert (store.away, store.uses) == (True, uses)
+        server.resume()
+        await until(lambda: not store.away)
+        assert await COUNT.run(store, ["n"]) >= 2
+        assert told == [True, False]
+        await store.close()
+
+
+async def test_a_store_that_was_started_anew_knows_its_scripts_again() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        assert await COUNT.run(store, ["n"]) == 1
+        await server.kill()
+        with pytest.raises(StoreUnavailable):
+            await COUNT.run(store, ["n"])
+        await server.start()
+        await until(lambda: not store.away)
+        assert [await COUNT.run(store, ["n"]) for _ in range(2)] == [1, 2]
+        await store.close()
+
+
+async def test_a_store_that_is_away_at_the_start_does_not_stop_the_hub() -> None:
+    store = Store(StoreSettings.model_validate({"url": "unix:///nowhere/redis.sock"}))
+    await store.open()
+    assert store.away
+    await store.close()
+
+
+async def test_a_wrong_password_counts_as_away() -> None:
+    async with redis_server("--requirepass", "right-one") as server:
+        for url, away in ((server.url, True), (f"{server.url}?password=right-one", False)):
+            store = Store(StoreSettings.model_validate({"url": url}))
+            await store.open()
+            assert store.away is away
+            await store.close()
+
+
+async def test_an_error_of_a_script_is_raised_and_the_store_stays() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        with pytest.raises(Exception, match="wrong"):
+            await Script("return redis.error_reply('wrong')").run(store, [])
+        assert not store.away
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"url": "http://redis:6379"}, "redis://"),
+        ({"url": "redis://"}, "redis://"),
+        ({"url": "redis://host:port"}, "redis://"),
+        ({"url": "redis://host", "prefix": "a b"}, "letters"),
+        ({"url": "redis://host", "keys": ["short"]}, "openssl rand -hex 32"),
+        ({"url": "redis://host", "address": "10.0.0.7:8808"}, "http://10.0.0.7:8808"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_with_an_example(given: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        StoreSettings.model_validate(given)
+
+
+def test_a_password_is_not_shown() -> None:
+    settings = StoreSettings.model_validate({"url": "redis://hub:hunter2hunter2@host", "keys": ["k" * 32]})
+    assert "hunter2" not in repr(settings)
+    assert "kkk" not in repr(settings)

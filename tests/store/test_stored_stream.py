@@ -1,0 +1,70 @@
+"""Streams in the store: read again, and followed, by another replica."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mcp_hub.store import Store
+from mcp_hub.store.stored_stream import MAX_EVENTS, StoredStream
+from tests.fakes.redis_server import redis_server
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_another_replica_reads_what_came_after_an_event() -> None:
+    async with redis_server() as server:
+        mine, theirs = Store(server.settings()), Store(server.settings())
+        stream = StoredStream(mine, "s-1")
+        for number in range(1, 6):
+            await stream.append(number, b'{"n":%d}' % number)
+        found = await StoredStream(theirs, "s-1").read(2)
+        assert found == [(3, b'{"n":3}'), (4, b'{"n":4}'), (5, b'{"n":5}')]
+        assert await StoredStream(theirs, "s-1").read(5) == []
+        await mine.close()
+        await theirs.close()
+
+
+async def test_another_replica_follows_a_stream_to_its_end() -> None:
+    async with redis_server() as server:
+        mine, theirs = Store(server.settings()), Store(server.settings())
+        seen: list[int] = []
+
+        async def follow() -> None:
+            async for event in StoredStream(theirs, "s-1").follow(0):
+                seen.append(event.number)
+
+        reading = asyncio.ensure_future(follow())
+        stream = StoredStream(mine, "s-1")
+        for number in range(1, 200):
+            await stream.append(number, b"{}")
+        await stream.append(200, None)
+        await asyncio.wait_for(reading, 30)
+        assert seen == list(range(1, 200))
+        await mine.close()
+        await theirs.close()
+
+
+async def test_events_that_are_not_kept_any_more_are_not_left_out_silently() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        stream = StoredStream(store, "s-1")
+        for number in range(1, MAX_EVENTS + 50):
+            await stream.append(number, b"{}")
+        assert await stream.read(10) is None
+        assert await StoredStream(store, "unknown").read(3) is None
+        with pytest.raises(KeyError):
+            await anext(aiter(stream.follow(10)))
+        await store.close()
+
+
+async def test_a_dropped_stream_is_gone_and_a_kept_one_has_a_time_to_live() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        stream = StoredStream(store, "s-1")
+        await stream.append(1, b"{}")
+        assert 0 < await store.execute("TTL", store.key("stream:s-1")) <= 300
+        await stream.drop()
+        assert await store.execute("EXISTS", store.key("stream:s-1")) == 0
+        await store.close()
