@@ -164,7 +164,7 @@ ROOT_KEYS: Final = frozenset({
     "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "token_store", "token_dir", "listen", "unread",
     "defaults", "serverDefaults",
     "web", "scrape", "tool_sets", "profiles", "skills", "groups", "group_scope", "meta_tools", "state_file",
-    "tracing", "output_strategy", "search", "max_hub_depth",
+    "tracing", "output_strategy", "search", "store", "max_hub_depth",
     "expose", "expose_budget", "expose_always", "always", "expose_recent",
 })  # fmt: skip
 """Keys of the root that belong to no policy."""

@@ -36,6 +36,7 @@ from mcp_hub.config.root_rules import (
     WebSettings,
 )
 from mcp_hub.config.settings import Frozen
+from mcp_hub.config.store import StoreSettings
 from mcp_hub.protocol.questions import MAX_QUESTIONS
 from mcp_hub.security.file_access import RawTextPolicy, RootMode
 
@@ -270,6 +271,8 @@ class Config(Frozen):
     unread: UnreadLimits = UnreadLimits()
     web: WebSettings = WebSettings()
     tracing: TracingSettings = TracingSettings(enabled=False)
+    store: StoreSettings | None = None
+    """Where the replicas of this hub meet; None: it is one process."""
     output_strategy: OutputStrategy = OutputStrategy()
     search: SearchSettings = SearchSettings()
     tool_sets: tuple[ToolSetSettings, ...] = ()

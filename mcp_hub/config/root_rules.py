@@ -20,6 +20,7 @@ from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.listen import UnreadLimits
 from mcp_hub.config.settings import Exposed, Frozen, KeyReading, RootKey, as_list, read_model
+from mcp_hub.config.store import StoreSettings
 from mcp_hub.security.address_rules import problem_of_entries
 
 SCRAPE_TOOLS = ("scrape", "scrape_website")
@@ -188,6 +189,7 @@ def read_root_rules(
         ("tracing", TracingSettings, tracing),
         ("output_strategy", OutputStrategy, given.get("output_strategy")),
         ("search", SearchSettings, given.get("search")),
+        ("store", StoreSettings, _store_value(given)),
     ):
         if item is not None and item.value is not None:
             found[name] = read_model(model, item.value, item.at, findings)
@@ -196,9 +198,18 @@ def read_root_rules(
     _check_groups(found["groups"] or (), ids, findings)
     if (tracing_rules := found.get("tracing")) is not None and tracing_rules.enabled:
         warn_if_missing("otel", ("tracing",), findings)
+    if found.get("store") is not None and (lacking := missing("store")) is not None:
+        findings.error(("store",), lacking)
     if found.get("search") is not None:
         warn_if_missing("search", ("search",), findings)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _store_value(given: Mapping[str, FieldValue]) -> FieldValue | None:
+    item = given.get("store")
+    if item is None or not isinstance(item.value, str):
+        return item
+    return FieldValue({"url": item.value}, item.at)
 
 
 EXPOSE_KEYS: Final = {

@@ -103,6 +103,9 @@ def secrets_of(config: Config) -> Iterator[str]:
     yield from _in_url(config.tracing.endpoint)
     for name, secret in config.tracing.headers.items():
         yield from _of_header(name, secret.get_secret_value())
+    if config.store is not None:
+        yield from _in_url(config.store.url.get_secret_value())
+        yield from (key.get_secret_value() for key in config.store.keys)
     yield from _in_settings(config.settings)
 
 

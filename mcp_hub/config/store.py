@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 from urllib.parse import urlsplit
 
 from mcp_hub.config.field_types import After, SecretStr
@@ -63,8 +63,3 @@ class StoreSettings(Frozen):
     """The replica keys: the first seals, all open. None: the replicas make one, and keep it in the store."""
     address: Annotated[str, After(_check_address)] | None = None
     """The URL under which the other replicas reach this one's listener; None: that of its listener."""
-
-    @classmethod
-    def of(cls, value: Any) -> Any:
-        """Returns the mapping that a value of the file stands for."""
-        return {"url": value} if isinstance(value, str) else value
