@@ -1,0 +1,234 @@
+"""Requests that are forwarded to the replica they belong to: sent, checked where they arrive, and streamed back."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from mcp_hub.errors import CallError
+from mcp_hub.security import Principal
+from mcp_hub.store.membership import Member, Membership
+from mcp_hub.store.replica_keys import ReplicaKeys
+from mcp_hub.transport.http1.client_response import (
+    ConnectFailed,
+    ConnectTimeout,
+    HttpFailure,
+    HttpResponse,
+    NameUnknown,
+    PoolClosed,
+)
+from mcp_hub.transport.http1.dialler import Dialler, trusted_certificates
+from mcp_hub.transport.http1.exchange import EVENTS, ClientGone, HttpReply, HttpRequest
+from mcp_hub.transport.http1.heads import HeaderLines
+from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder
+
+PATH: Final = "/replica"
+HEADER: Final = "X-Mcp-Hub-Forward"
+KIND: Final = "forward"
+"""What the header of a forward is sealed as."""
+FRESH: Final = 30.0
+"""Seconds for which a forward is valid; clocks of replicas may differ by as much."""
+MAX_NONCES: Final = 200_000
+"""Forwards that are remembered while they are valid; one more is refused, as it might have come before."""
+CONNECT: Final = 1.0
+KEEP: Final = 4.0
+LIMIT: Final = 256
+"""Connections to one replica."""
+MISDIRECTED: Final = 421
+"""The status by which a replica says that it is not the owner: nothing was executed."""
+_CARRIED: Final = ("accept", "content-type", "mcp-session-id", "mcp-protocol-version", "last-event-id")
+_RETURNED: Final = ("mcp-session-id", "retry-after")
+_NOT_SENT: Final = (ConnectFailed, ConnectTimeout, NameUnknown, PoolClosed)
+
+
+class ReplicaGone(CallError):
+    """The replica that a request belongs to failed while it answered. The call may have been executed."""
+
+    code, rpc_code, retryable = "server_unavailable", -32010, True
+
+
+class Forward(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the header of a forward says; it is sealed."""
+
+    to: str
+    """The owner that it is meant for."""
+    method: str
+    principal: str
+    digest: str
+    """SHA-256 of the body."""
+    at: float
+    """Seconds since 1970."""
+    nonce: str
+    headers: dict[str, str] = {}
+    """The headers of the client that count."""
+    profile: str | None = None
+    label: str | None = None
+
+
+class NotOwner(Exception):
+    """The replica that a request was forwarded to is not its owner, or is not there: nothing was executed."""
+
+
+class ForwardClient:
+    """Sends requests to other replicas. `keys()` returns the replica keys."""
+
+    def __init__(self, keys: Callable[[], ReplicaKeys]) -> None:
+        self._keys = keys
+        self._pools: OrderedDict[str, tuple[HttpPool, RequestHeadEncoder]] = OrderedDict()
+
+    async def forward(
+        self, to: Member, request: HttpRequest, reply: HttpReply, principal: Principal, body: bytes
+    ) -> None:
+        """Forwards a client's request, and passes the response on as it comes.
+
+        Raises NotOwner if nothing was executed, ReplicaGone if that is not known, ClientGone.
+        """
+        response = await self._sent(to, request, principal, body)
+        request.watch(response.close)
+        try:
+            await _passed_on(response, reply)
+        except HttpFailure:
+            if reply.started:
+                reply.give_up()  # the client sees a stream that broke off, and resumes it
+                raise ClientGone from None
+            raise _gone() from None
+        finally:
+            request.unwatch()
+            response.close()
+
+    async def tell(self, to: Member, principal: Principal, headers: dict[str, str], body: bytes) -> None:
+        """Passes a message on whose answer does not matter. Failures are ignored: the replica may be gone."""
+        try:
+            async with asyncio.timeout(2 * CONNECT):
+                response = await self._posted(to, "POST", principal, headers, body)
+                response.close()
+        except (HttpFailure, TimeoutError):
+            return
+
+    async def _sent(self, to: Member, request: HttpRequest, principal: Principal, body: bytes) -> HttpResponse:
+        carried = {name: value for name in _CARRIED if (value := ", ".join(request.values(name.encode())))}
+        try:
+            response = await self._posted(to, request.method, principal, carried, body)
+        except _NOT_SENT:
+            raise NotOwner from None
+        except HttpFailure:
+            raise _gone() from None
+        if response.status == MISDIRECTED:
+            response.close()
+            raise NotOwner
+        return response
+
+    async def _posted(
+        self, to: Member, method: str, principal: Principal, headers: dict[str, str], body: bytes
+    ) -> HttpResponse:
+        said = Forward(
+            to.owner,
+            method,
+            str(principal),
+            hashlib.sha256(body).hexdigest(),
+            time.time(),
+            secrets.token_urlsafe(12),
+            headers,
+            principal.profile,
+            principal.label,
+        )
+        pool, heads = await self._pool(to.address)
+        sealed = self._keys().seal(KIND, msgspec.to_builtins(said))
+        head = heads.head("POST", PATH, {HEADER: sealed}, len(body))
+        return await pool.exchange("POST", head, body)
+
+    async def _pool(self, address: str) -> tuple[HttpPool, RequestHeadEncoder]:
+        known = self._pools.get(address)
+        if known is None:
+            from yarl import URL
+
+            parts = urlsplit(address)
+            tls: ssl.SSLContext | None = None
+            if parts.scheme == "https":
+                tls = await asyncio.to_thread(trusted_certificates)
+            host, port = parts.hostname or "", parts.port or (443 if tls else 80)
+            pool = HttpPool(Dialler(host, port, tls), limit=LIMIT, connect=CONNECT, keep=KEEP)
+            known = pool, RequestHeadEncoder(URL(address), {"Accept-Encoding": "identity"})
+            self._pools[address] = known
+        self._pools.move_to_end(address)
+        while len(self._pools) > 64:
+            _, (oldest, _) = self._pools.popitem(last=False)
+            await oldest.close()
+        return known
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        for pool, _ in self._pools.values():
+            await pool.close()
+        self._pools.clear()
+
+
+def _gone() -> ReplicaGone:
+    text = "The replica that this session belongs to failed. The call may have been carried out; it is not sent again."
+    return ReplicaGone(text)
+
+
+async def _passed_on(response: HttpResponse, reply: HttpReply) -> None:
+    """Writes a response as it comes. Raises HttpFailure if it breaks off, ClientGone."""
+    lines: HeaderLines = [
+        (name.encode(), value.encode("latin-1")) for name in _RETURNED if (value := response.get(name)) is not None
+    ]
+    kind = (response.get("content-type") or "").encode("latin-1")
+    if kind.partition(b";")[0].strip() == EVENTS:
+        await reply.start(lines)
+        while chunk := await response.chunk():
+            await reply.write(chunk)
+        await reply.end()
+        return
+    body = bytearray()
+    while chunk := await response.chunk():
+        body += chunk
+    await reply.send(response.status, bytes(body), kind or b"application/json", lines)
+
+
+class ForwardGate:
+    """Checks what other replicas forward to this one. `clock` returns seconds since 1970."""
+
+    def __init__(
+        self, keys: Callable[[], ReplicaKeys], members: Membership, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._keys = keys
+        self._members = members
+        self._clock = clock
+        self._seen: OrderedDict[str, float] = OrderedDict()
+        """Nonces, and until when they are remembered."""
+
+    def opened(self, sealed: str, body: bytes) -> Forward | int:
+        """Returns a forward that was sealed by a replica for this body, or the status it is refused with.
+
+        403: no replica has sealed it, or it is old or has come before. 421: this replica is not who it is meant for.
+        """
+        said = self._keys().open(KIND, sealed)
+        try:
+            forward = msgspec.convert(said, Forward)
+        except msgspec.ValidationError:
+            return 403
+        now = self._clock()
+        if abs(now - forward.at) > FRESH or hashlib.sha256(body).hexdigest() != forward.digest:
+            return 403
+        if forward.nonce in self._seen or not self._room(now):
+            return 403
+        self._seen[forward.nonce] = now + 2 * FRESH
+        if forward.to != self._members.me.owner or not self._members.holds:
+            return MISDIRECTED
+        return forward
+
+    def _room(self, now: float) -> bool:
+        seen = self._seen
+        while seen and next(iter(seen.values())) < now:
+            seen.popitem(last=False)
+        return len(seen) < MAX_NONCES
