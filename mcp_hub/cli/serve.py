@@ -44,6 +44,8 @@ from mcp_hub.protocol import frames
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
+    from mcp_hub.downstream.app import App
+    from mcp_hub.downstream.replicas import Replicas
     from mcp_hub.downstream.verifier import Verifier
 
 
@@ -233,20 +235,37 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
                 app = App(dispatcher, listen, sse=options.sse, verifier=verifier, quotas=quotas)
                 app.page = running.page
                 running.status.refusals = app.refusals.facts
+                replicas = await _joined(config, hub, app)
                 running.reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
 
                 def ready(bases: list[str]) -> None:
                     running.status.serving = bases
                     running.page.base = partial(app.page_base, bases)
+                    if replicas is not None:
+                        replicas.reached_at(bases[0])
                     announcing = _announce(hub, bases, listen, records, running.page, sse=options.sse)
                     announcements.add(asyncio.get_running_loop().create_task(announcing))
 
                 try:
                     await serve_network(app, listen, stop=signals.stop, ready=ready)
                 finally:
+                    if replicas is not None:
+                        await replicas.close()
                     if verifier is not None:
                         await verifier.close()
     return FAILED if missing else OK
+
+
+async def _joined(config: Config, hub: Engine, app: App) -> Replicas | None:
+    """Makes the hub one of the replicas that meet in its store. Raises ConfigError."""
+    if config.store is None:
+        return None
+    from mcp_hub.downstream.replicas import Replicas
+
+    replicas = await asyncio.to_thread(Replicas, config.store, hub)
+    await replicas.begin()
+    app.join(replicas)
+    return replicas
 
 
 async def _verifier(config: Config) -> Verifier | None:

@@ -205,6 +205,8 @@ class ClientQuestions:
         self._send = send
         self._waiting: dict[str, asyncio.Future[Message]] = {}
         self._last = 0
+        self.prefix = "hub-"
+        """Begins the ids of questions; it names the replica that asks, where there are several."""
 
     async def ask(self, method: str, params: Json, send: Send | None = None) -> Json:
         """Asks the client and returns its result; `send` is the stream of the request that caused the question.
@@ -215,7 +217,7 @@ class ClientQuestions:
         if len(self._waiting) >= MAX_ASKED:
             raise ProtocolError(INVALID_REQUEST, f"The client has {MAX_ASKED} questions to answer already.")
         self._last += 1
-        request_id = f"hub-{self._last}"
+        request_id = f"{self.prefix}{self._last}"
         reach = send or self._send
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = future

@@ -16,7 +16,7 @@ from mcp_hub.downstream.metrics_page import metrics_page
 from mcp_hub.downstream.page_access import UI, PageAccess, comes_back
 from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.downstream.refusal_log import RefusalLog
-from mcp_hub.downstream.responses import BROKEN
+from mcp_hub.downstream.responses import BROKEN, read_body
 from mcp_hub.downstream.sse import MESSAGES, SseEndpoint
 from mcp_hub.downstream.streamable import StreamableEndpoint
 from mcp_hub.downstream.verifier import MCP, WELL_KNOWN, ProtectedResource
@@ -37,6 +37,7 @@ from mcp_hub.transport.http1.server_connection import ServerConnection
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
+    from mcp_hub.downstream.replicas import Replicas
     from mcp_hub.downstream.verifier import Verifier
 
 log = logging.getLogger("mcp_hub.downstream")
@@ -44,6 +45,8 @@ log = logging.getLogger("mcp_hub.downstream")
 ROOT: Final = ""
 """The path `/`, without its slash like all others."""
 HEALTH: Final = "/healthz"
+FORWARDS: Final = "/replica"
+"""Where other replicas forward requests to."""
 METRICS: Final = "/metrics"
 CORS: Final = [
     (b"access-control-allow-methods", b"GET, POST, DELETE"),
@@ -80,6 +83,7 @@ class App:
         self._resource = ProtectedResource(listen, listen.verify) if listen.verify is not None else None
         self._verifier = verifier
         self._quotas = quotas
+        self._max_forwarded = listen.max_body
         self._admission = Admission(self._gate, verifier, self._resource)
         self.streamable = StreamableEndpoint(dispatcher, listen.max_body, quotas)
         self.sse = SseEndpoint(dispatcher, listen.max_body, quotas) if sse else None
@@ -94,6 +98,7 @@ class App:
         if self._resource is not None:
             self._open |= {WELL_KNOWN: self._metadata, WELL_KNOWN + MCP: self._metadata}
         self._draining = False
+        self._replicas: Replicas | None = None
         self.page: PageAccess | None = None
         """The way to the live page, which is served where the listener's settings say so."""
         self._serves_page = listen.serves_page
@@ -129,7 +134,34 @@ class App:
                 request.let_in()
                 serving: Awaitable[None] = head.route(request, reply, found)
                 return serving
+        if self._replicas is not None and request.path == FORWARDS:
+            return self._from_replica(request, reply, self._replicas)
         return self._check(request, reply)
+
+    def join(self, replicas: Replicas) -> None:
+        """Makes this listener that of one replica among several."""
+        self._replicas = self.streamable.handshake.replicas = replicas
+        self.streamable.sessions.replica = replicas.id
+
+    async def _from_replica(self, request: HttpRequest, reply: HttpReply, replicas: Replicas) -> None:
+        """Serves a request that another replica has forwarded; its seal says so, not where it comes from."""
+        body = await read_body(request, reply, self._max_forwarded)
+        if body is None:
+            return
+        found = replicas.gate.request(request, body)
+        if isinstance(found, int) or not self._knows(found[1]):
+            self._note(request, "replica", 403)
+            await reply.text(found if isinstance(found, int) else 403, "This is not for this replica.")
+            return
+        request.let_in()
+        forwarded, principal = found
+        PEER.set(request.head.peer)
+        await self.streamable(forwarded, reply, principal)
+
+    def _knows(self, principal: Principal) -> bool:
+        """Returns whether a principal that another replica let in is one here too."""
+        gate = self._gate
+        return not gate.authenticates or self._resource is not None or (principal, principal.profile) in gate.principals
 
     async def _check(self, request: HttpRequest, reply: HttpReply) -> None:
         """Serves a request whose head has not been accepted yet, or whose sender the gate alone does not know."""

@@ -111,12 +111,13 @@ RETRY: Final = 1000
 class EventLog(Outbox):
     """A stream that its client can resume: an outbox that also keeps written events, within bounds.
 
-    `number`: the stream's number in its session.
+    `number`: the stream's number in its session. `prefix` begins the ids of its events.
     """
 
-    def __init__(self, number: int, share: Share | None = None) -> None:
+    def __init__(self, number: int, share: Share | None = None, prefix: str = "") -> None:
         super().__init__(share)
         self.number = number
+        self._prefix = prefix
         self.done = False
         """Whether it is complete."""
         self.reader: object | None = None
@@ -141,7 +142,7 @@ class EventLog(Outbox):
 
     def first(self) -> bytes:
         """Returns an event without a message, to resume from."""
-        return prime(f"{self.number}-0", RETRY)
+        return prime(f"{self._prefix}{self.number}-0", RETRY)
 
     def put(self, message: Any) -> None:
         """Adds a message, or a list of them as a batch. Never blocks, never raises."""
@@ -163,7 +164,7 @@ class EventLog(Outbox):
         self._written_bytes += len(data)
         while len(self._written) > MAX_KEPT or (self._written_bytes > MAX_KEPT_BYTES and len(self._written) > 1):
             self._written_bytes -= len(self._written.popleft()[1])
-        return encode_event(data, id=f"{self.number}-{number}")
+        return encode_event(data, id=f"{self._prefix}{self.number}-{number}")
 
     def rewind(self, last: int) -> bool:
         """Queues everything after event `last` to be written again; returns False if that is not kept any more."""
@@ -182,11 +183,15 @@ class EventLog(Outbox):
 
 
 class SessionStreams:
-    """The resumable streams of one session; number 0 is the standing stream. `total` counts for the listener."""
+    """The resumable streams of one session; number 0 is the standing stream.
 
-    def __init__(self, total: RetentionBudget, share: Share | None = None) -> None:
-        self.standing = EventLog(0, share)
+    `total` counts for the listener. `prefix` begins the ids of events.
+    """
+
+    def __init__(self, total: RetentionBudget, share: Share | None = None, prefix: str = "") -> None:
+        self.standing = EventLog(0, share, prefix)
         self._share = share
+        self._prefix = prefix
         self._total = total
         self._logs: OrderedDict[int, EventLog] = OrderedDict()
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -196,11 +201,11 @@ class SessionStreams:
     def new(self) -> EventLog:
         """Returns the stream of a new request. It can be found only after `keep`."""
         self._last += 1
-        return EventLog(self._last, self._share)
+        return EventLog(self._last, self._share, self._prefix)
 
     def find(self, event_id: str) -> tuple[EventLog, int] | None:
         """Returns the stream and number of an event; None for an unknown id or one that is not kept any more."""
-        number, _, event = event_id.partition("-")
+        number, _, event = event_id.removeprefix(self._prefix).partition("-")
         if not (number.isdecimal() and event.isdecimal() and len(event_id) < 40):
             return None
         log = self.standing if int(number) == 0 else self._logs.get(int(number))

@@ -13,7 +13,7 @@ from mcp_hub.downstream import Caller, Send, batch_fault
 from mcp_hub.downstream.event_stream import EventLog, RetentionBudget, SessionStreams, pump
 from mcp_hub.downstream.quotas import Share
 from mcp_hub.downstream.responses import Responder, Resumable, Shape, Work, id_of, refuse, refuse_with, shape_of
-from mcp_hub.errors import INVALID_REQUEST, Overloaded
+from mcp_hub.errors import INVALID_REQUEST, CallError, Overloaded
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import era_of
 from mcp_hub.protocol.frames import Message
@@ -24,6 +24,7 @@ from mcp_hub.transport.http1.heads import HeaderLines
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.quotas import Quotas
+    from mcp_hub.downstream.replicas import Replicas
     from mcp_hub.security import Principal
 
 SESSION_HEADER: Final = b"mcp-session-id"
@@ -39,6 +40,8 @@ class HandshakeEndpoint:
         self._dispatcher = dispatcher
         self._responder = responder
         self.sessions = SessionStore(dispatcher, quotas)
+        self.replicas: Replicas | None = None
+        """The other replicas of this hub; None: it is one process."""
 
     async def post(
         self,
@@ -60,7 +63,10 @@ class HandshakeEndpoint:
             return
         session = self.sessions.find(ids[0], principal) if len(ids) == 1 else None
         if session is None:
-            await self._session(request, reply, principal, message["id"] if shape == "request" else None)
+            session = await self._session(request, reply, principal, message["id"] if shape == "request" else None)
+            if session is None:
+                return
+        if self.replicas is not None and await self.replicas.took(request, reply, session, message, shape):
             return
         session.busy += 1
         try:
@@ -81,6 +87,8 @@ class HandshakeEndpoint:
         """Answers a POSTed batch; only one revision has them."""
         session = await self._session(request, reply, principal)
         if session is None:
+            return
+        if self.replicas is not None and await self.replicas.took_stream(request, reply, session, messages):
             return
         if session.caller.protocol_version != eras.BATCHING_REVISION:
             await refuse(reply, 400, INVALID_REQUEST, "A batch is not part of this revision.")
@@ -113,6 +121,8 @@ class HandshakeEndpoint:
         """Answers GET: serves the session's standing stream, for unsolicited messages, or resumes another stream."""
         session = await self._session(request, reply, principal)
         if session is None:
+            return
+        if self.replicas is not None and await self.replicas.took_stream(request, reply, session):
             return
         if not request.accepts(EVENTS):
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.")
@@ -158,6 +168,8 @@ class HandshakeEndpoint:
         session = await self._session(request, reply, principal)
         if session is not None:
             self.sessions.close(session)
+            if self.replicas is not None:
+                await self.replicas.ended(request, session)
             await reply.send(204)
 
     async def _initialize(self, reply: HttpReply, principal: Principal, message: Message) -> None:
@@ -175,8 +187,13 @@ class HandshakeEndpoint:
         try:
             answer = await self._responder.answer(session.caller, message, session.standing.put, "handshake")
             if "result" in answer:
+                if self.replicas is not None:
+                    await self.replicas.begun(session)
                 self.sessions.admit(session)
                 headers.append((SESSION_HEADER, session.id.encode()))
+        except CallError as error:  # the replicas cannot keep the session
+            await refuse_with(reply, 503, error, message["id"], later)
+            return
         finally:
             if not headers:
                 self.sessions.close(session)
@@ -192,6 +209,8 @@ class HandshakeEndpoint:
             await refuse(reply, 400, INVALID_REQUEST, text, request_id)
             return None
         session = self.sessions.find(ids[0], principal)
+        if session is None and self.replicas is not None:
+            session = await self.replicas.adopted(ids[0], principal, self.sessions)
         if session is None:
             await refuse(reply, 404, INVALID_REQUEST, "Session not found", request_id)
         return session
@@ -243,16 +262,28 @@ SWEEP_EVERY: Final = 60.0
 class HandshakeSession:
     """One client after `initialize`, with a secret id."""
 
-    def __init__(self, principal: Principal, now: float, total: RetentionBudget, share: Share) -> None:
+    def __init__(
+        self, principal: Principal, now: float, total: RetentionBudget, share: Share, replica: str = ""
+    ) -> None:
         self.id = secrets.token_urlsafe(24)
-        """192 random bits, visible ASCII."""
+        """192 random bits, visible ASCII; or the sealed id by which every replica knows it."""
+        self.known_as = ""
+        """What the replicas call it among themselves."""
+        self.owner: str | None = None
+        """The replica that owns it, as far as is known here."""
+        self.restarted = False
+        """Whether its client has to be told that another replica has lost what was open for it alone."""
+        self.own_kept = False
+        """Whether the other replicas can know that something is open for it alone."""
         self.share = share
         """The bytes that wait for it."""
-        self.streams = SessionStreams(total, share)
+        self.streams = SessionStreams(total, share, replica and f"{replica}.")
         """The streams of its requests, and the standing stream."""
         self.standing = self.streams.standing
         self.principal = principal
         self.caller = Caller(principal, self.standing.put_once)
+        if replica:
+            self.caller.questions.prefix = f"hub-{replica}-"
         self.ended = False
         self.busy = 0
         """Number of exchanges in progress, including the standing stream."""
@@ -275,6 +306,8 @@ class SessionStore:
         self._sessions: dict[str, HandshakeSession] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._total = RetentionBudget()
+        self.replica = ""
+        """What this replica is called among several."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -289,7 +322,8 @@ class SessionStore:
         if len(self._sessions) >= MAX_SESSIONS:
             return None
         self._quotas.open_session(principal)
-        return HandshakeSession(principal, self._clock(), self._total, self._dispatcher.backlog.share())
+        share = self._dispatcher.backlog.share()
+        return HandshakeSession(principal, self._clock(), self._total, share, self.replica)
 
     def admit(self, session: HandshakeSession) -> None:
         """Adds a session, after a successful `initialize`."""

@@ -348,6 +348,18 @@ class Engine:
             return True
         return call.route == CODE_RUN or self.rules.confirm.asks_about(call)
 
+    @property
+    def has_own_sessions(self) -> bool:
+        """Whether a server has a session for each client."""
+        return any(upstream.server.session == "client" for upstream in self.upstreams.values())
+
+    def may_need_own_session(self, kind: Kind, exposed: str, caller: Hashable | None) -> bool:
+        """Returns whether what a name stands for may be asked of a server with a session for each client."""
+        route = self.catalogs.of(caller).resolve(kind, exposed)
+        if route is None or route.upstream not in self.upstreams:
+            return True
+        return self.upstreams[route.upstream].server.session == "client"
+
     def one_by_one(self, call: Call) -> bool:
         """Returns whether a call waits for the one before it, as one anonymous caller may be several clients."""
         server = self.upstreams[call.route.upstream].server if call.route.upstream in self.upstreams else None

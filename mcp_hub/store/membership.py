@@ -168,6 +168,10 @@ class Membership:
         with contextlib.suppress(StoreUnavailable):
             await self._store.execute("DEL", self._store.key(self._record))
 
+    def reached_at(self, address: str) -> None:
+        """Tells the others, when this replica joins them, under which URL they reach it."""
+        self.me = msgspec.structs.replace(self.me, address=address)
+
     def announce_config(self, digest: str) -> None:
         """Tells the others, with the next renewal, which configuration is in force here."""
         self.me = msgspec.structs.replace(self.me, config=digest)

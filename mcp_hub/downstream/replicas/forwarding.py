@@ -28,7 +28,7 @@ from mcp_hub.transport.http1.client_response import (
 )
 from mcp_hub.transport.http1.dialler import Dialler, trusted_certificates
 from mcp_hub.transport.http1.exchange import EVENTS, ClientGone, HttpReply, HttpRequest
-from mcp_hub.transport.http1.heads import HeaderLines
+from mcp_hub.transport.http1.heads import HeaderLines, RequestHead
 from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder
 
 PATH: Final = "/replica"
@@ -74,6 +74,12 @@ class Forward(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str | None = None
 
 
+class ForwardedRequest(HttpRequest):
+    """A request as another replica has got it from its client. It is not forwarded again."""
+
+    __slots__ = ()
+
+
 class NotOwner(Exception):
     """The replica that a request was forwarded to is not its owner, or is not there: nothing was executed."""
 
@@ -105,11 +111,13 @@ class ForwardClient:
             request.unwatch()
             response.close()
 
-    async def tell(self, to: Member, principal: Principal, headers: dict[str, str], body: bytes) -> None:
+    async def tell(
+        self, to: Member, principal: Principal, headers: dict[str, str], body: bytes, method: str = "POST"
+    ) -> None:
         """Passes a message on whose answer does not matter. Failures are ignored: the replica may be gone."""
         try:
             async with asyncio.timeout(2 * CONNECT):
-                response = await self._posted(to, "POST", principal, headers, body)
+                response = await self._posted(to, method, principal, headers, body)
                 response.close()
         except (HttpFailure, TimeoutError):
             return
@@ -141,6 +149,8 @@ class ForwardClient:
             principal.profile,
             principal.label,
         )
+        if not to.address:
+            raise PoolClosed  # it has no listener yet
         pool, heads = await self._pool(to.address)
         sealed = self._keys().seal(KIND, msgspec.to_builtins(said))
         head = heads.head("POST", PATH, {HEADER: sealed}, len(body))
@@ -157,7 +167,10 @@ class ForwardClient:
                 tls = await asyncio.to_thread(trusted_certificates)
             host, port = parts.hostname or "", parts.port or (443 if tls else 80)
             pool = HttpPool(Dialler(host, port, tls), limit=LIMIT, connect=CONNECT, keep=KEEP)
-            known = pool, RequestHeadEncoder(URL(address), {"Accept-Encoding": "identity"})
+            known = (
+                pool,
+                RequestHeadEncoder(URL(address), {"Accept-Encoding": "identity", "Content-Type": "application/json"}),
+            )
             self._pools[address] = known
         self._pools.move_to_end(address)
         while len(self._pools) > 64:
@@ -232,3 +245,16 @@ class ForwardGate:
         while seen and next(iter(seen.values())) < now:
             seen.popitem(last=False)
         return len(seen) < MAX_NONCES
+
+    def request(self, request: HttpRequest, body: bytes) -> tuple[ForwardedRequest, Principal] | int:
+        """Returns the client's request that was forwarded in another, and whose it is; or the status of a refusal."""
+        sealed = request.values(HEADER.lower().encode())
+        forward = self.opened(sealed[0], body) if len(sealed) == 1 else 403
+        if isinstance(forward, int):
+            return forward
+        lines = [(name.encode(), value.encode("latin-1")) for name, value in forward.headers.items()]
+        head = RequestHead(forward.method, b"/mcp", lines)
+        head.peer = request.head.peer
+        made = ForwardedRequest(request.wire, head, len(body), body=body)
+        request.watch(made.lose)
+        return made, Principal(forward.principal, forward.profile, forward.label)

@@ -124,6 +124,11 @@ class HttpRequest:
         self._gone: Callable[[], object] | None = None
 
     @property
+    def wire(self) -> ExchangeConnection:
+        """The connection that it came on."""
+        return self._wire
+
+    @property
     def query(self) -> bytes:
         """The query of the target, without the question mark."""
         return self.head.query

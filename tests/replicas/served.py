@@ -1,0 +1,86 @@
+"""Several replicas of one hub behind Debian's haproxy, which sends each request to the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.fakes.client import PATIENCE, StdioClient, free_port
+from tests.fakes.network import network_hub
+from tests.fakes.redis_server import RedisServer, redis_server
+
+_HAPROXY = """
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 60s
+    timeout server 60s
+    retries 2
+    option redispatch 1
+    option http-server-close
+frontend all
+    bind 127.0.0.1:{port}
+    default_backend replicas
+backend replicas
+    balance roundrobin
+    option httpchk
+    http-check send meth GET uri /healthz ver HTTP/1.1 hdr Host localhost
+    default-server check inter 100ms fall 1 rise 1 on-marked-down shutdown-sessions
+{servers}
+"""
+
+
+class Cluster(msgspec.Struct):
+    """What runs: the replicas with their URLs, the store, and the URL of the balancer in front."""
+
+    store: RedisServer
+    replicas: list[tuple[StdioClient, str]]
+    url: str
+
+    def kill(self, number: int) -> None:
+        """Kills a replica as SIGKILL does."""
+        self.replicas[number][0].process.kill()
+
+
+@contextlib.asynccontextmanager
+async def cluster(directory: Path, servers: dict[str, Any], count: int = 3, **root: Any) -> AsyncIterator[Cluster]:
+    """Runs so many replicas for the block, with a store and a balancer."""
+    async with contextlib.AsyncExitStack() as stack:
+        store = await stack.enter_async_context(redis_server())
+        begun = [
+            stack.enter_async_context(network_hub(directory / f"replica{n}", servers, store=store.url, **root))
+            for n in range(count)
+        ]
+        made = list(await asyncio.gather(*begun))
+        port = free_port()
+        await stack.enter_async_context(_balancer(directory, port, [url for _, url in made]))
+        yield Cluster(store, made, f"http://127.0.0.1:{port}")
+
+
+@contextlib.asynccontextmanager
+async def _balancer(directory: Path, port: int, urls: list[str]) -> AsyncIterator[None]:
+    lines = [f"    server r{n} {url.removeprefix('http://')}" for n, url in enumerate(urls)]
+    config = directory / "haproxy.cfg"
+    config.write_text(_HAPROXY.format(port=port, servers="\n".join(lines)))
+    program = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
+    assert program is not None
+    process = await asyncio.create_subprocess_exec(program, "-db", "-f", str(config))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with contextlib.suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    break
+                await asyncio.sleep(0.01)
+        yield
+    finally:
+        process.kill()
+        await process.wait()
