@@ -26,7 +26,8 @@ async def network_hub(
         found = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
         assert found is not None
         yield process, found[1].decode()
-        process.process.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            process.process.terminate()
 
 
 def sdk(url: str, era: str, **options: Any) -> Client:

@@ -20,6 +20,7 @@ _HAPROXY = """
 defaults
     mode http
     timeout connect 2s
+    timeout check 10s
     timeout client 60s
     timeout server 60s
     retries 2
