@@ -27,7 +27,8 @@ from tests.fakes.fork_server import SIGNALS, exactly
 
 HUB: Final = (
     "tests.fakes.watched:prepare", "mcp_hub.cli.serve", "mcp_hub.downstream.stdio", "mcp_hub.downstream.app",
-    "mcp_hub.transport.stdio_link", "mcp_hub.upstream.link_dialer", "uvloop", "watchfiles",
+    "mcp_hub.transport.stdio_link", "mcp_hub.upstream.link_dialer", "jsonschema_rs", "platformdirs.unix", "uvloop",
+    "watchfiles",
 )  # fmt: skip
 """What a hub imports on its way, or soon after."""
 SIGNING_IN: Final = (*HUB, "mcp_hub.cli.login", "mcp_hub.oauth.token_flow")
