@@ -210,7 +210,7 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
     from mcp_hub.downstream.admission import check_listener
     from mcp_hub.downstream.app import App, serve_network
     from mcp_hub.downstream.quotas import Quotas
-    from mcp_hub.transport.http1.listening_sockets import tls_context
+    from mcp_hub.transport.http1.tls_server import tls_context
 
     listen = config.listen
     objection = check_listener(listen)

@@ -16,7 +16,8 @@ from mcp_hub.diagnosis.probes import holder_of, port_problem
 from mcp_hub.downstream.admission import check_listener
 from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
-from mcp_hub.transport.http1.listening_sockets import connections_possible, tls_context
+from mcp_hub.transport.http1.listening_sockets import connections_possible
+from mcp_hub.transport.http1.tls_server import tls_context
 
 SOON: Final = 14
 """Days before the end of a certificate from which on it is told."""
