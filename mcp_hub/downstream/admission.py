@@ -129,12 +129,17 @@ def _principals_of(listen: Listen) -> Iterable[tuple[bytes, Principal]]:
 
 
 class Gate:
-    """The checks of one listener that need no I/O. `tokens` (token -> principal) replaces those of `listen`."""
+    """The checks of one listener that need no I/O. `tokens` (token -> principal) replaces those of `listen`.
 
-    def __init__(self, listen: Listen, tokens: Mapping[bytes, str] | None = None) -> None:
+    `own_uid`: the user who needs no token over a Unix socket; None: that of the process.
+    """
+
+    def __init__(
+        self, listen: Listen, tokens: Mapping[bytes, str] | None = None, *, own_uid: int | None = None
+    ) -> None:
         known = tokens.items() if tokens is not None else _principals_of(listen)
         self._tokens = {token: name if isinstance(name, Principal) else Principal(name) for token, name in known}
-        self._peers = PeerPrincipals(listen)
+        self._peers = PeerPrincipals(listen, own_uid=own_uid)
         named = (*self._tokens.values(), *self._peers.principals)
         self.principals = frozenset((principal, principal.profile) for principal in named)
         """The principals of the configuration, each with its profile."""

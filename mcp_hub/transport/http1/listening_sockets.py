@@ -108,6 +108,8 @@ def bind_path(path: Path) -> socket.socket:
     where = f"{UNIX}:{path}"
     if sys.platform == "win32":
         raise HubError(f"cannot listen on {where}: Python has no Unix sockets on this system", codes.ADDRESS_FOREIGN)
+    if (problem := _directory_problem(path)) is not None:
+        raise problem
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _alone_in(path.parent):
@@ -132,14 +134,8 @@ def path_problem(path: Path) -> HubError | None:
     where = f"cannot listen on {UNIX}:{path}"
     if sys.platform == "win32":
         return HubError(f"{where}: Python has no Unix sockets on this system", codes.ADDRESS_FOREIGN)
-    try:
-        above = path.parent.stat()
-    except OSError as error:
-        text = f"{where}: the directory {path.parent} cannot be used: {error.strerror}; create it, for this user alone"
-        return HubError(text, codes.ADDRESS_FOREIGN)
-    if above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
-        text = f"{where}: others can write to {path.parent} and put a socket of their own there; chmod go-w it"
-        return HubError(text, codes.OPEN_TO_OTHERS)
+    if (problem := _directory_problem(path)) is not None:
+        return problem
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -157,6 +153,19 @@ def path_problem(path: Path) -> HubError | None:
         except OSError as error:
             return HubError(f"{where}: whether its socket is in use cannot be told: {error}", codes.PORT_TAKEN)
     return HubError(f"{where}: another program does already; choose another path (listen.host)", codes.PORT_TAKEN)
+
+
+def _directory_problem(path: Path) -> HubError | None:
+    where = f"cannot listen on {UNIX}:{path}"
+    try:
+        above = path.parent.stat()
+    except OSError as error:
+        text = f"{where}: the directory {path.parent} cannot be used: {error.strerror}; create it, for this user alone"
+        return HubError(text, codes.ADDRESS_FOREIGN)
+    if above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
+        text = f"{where}: others can write to {path.parent} and put a socket of their own there; chmod go-w it"
+        return HubError(text, codes.OPEN_TO_OTHERS)
+    return None
 
 
 @contextlib.contextmanager
