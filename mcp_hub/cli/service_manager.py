@@ -68,6 +68,8 @@ class ServiceNotifier:
         self._patience = int(patience) / 1_000_000 if watched else 0.0
         """Seconds after which the manager ends a hub that gives no sign of life; 0: it does not."""
         self._unheard = False
+        self._ended = False
+        """Whether the manager has heard that the hub stops."""
 
     def say(self, *lines: str) -> None:
         """Sends lines such as `READY=1`. Never blocks, never raises: the manager may be gone."""
@@ -103,6 +105,7 @@ class ServiceNotifier:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._end()
 
     async def _alive(self) -> None:
         while self._patience:
@@ -111,4 +114,9 @@ class ServiceNotifier:
 
     async def _stopping(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self.say("STOPPING=1")
+        self._end()
+
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self.say("STOPPING=1")
