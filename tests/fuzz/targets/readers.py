@@ -80,33 +80,35 @@ SEEDS = (
         for name in CORPORA
         for case in corpora.cases(name)
     ),
-    *(bytes([2 + kind, 0]) + bytes(range(n, n + 24)) for kind in range(2) for n in range(0, 200, 5)),
+    *(bytes([kind, 0]) + bytes(range(n, n + 24)) for kind in (2, 3, 4) for n in range(0, 200, 8)),
 )
 
 
 def target(data: bytes) -> None:
     supply = Supply(data)
-    kind = supply.below(4)
+    kind = supply.below(5)
     if kind < 2:
         cuts = supply.cuts(4)
         pieces = split(supply.rest(), cuts)
-    else:
+    elif kind < 4:
         at_once = supply.below(2)
-        made = _made(supply, STATUSES if kind == 3 else STARTS)
+        starts = STATUSES if kind == 3 else STARTS
+        made = [_changed(supply, _message(supply, starts), 3) for _ in range(1 + supply.below(3))]
         pieces = made if at_once else split(b"".join(made), supply.cuts(4))
+    else:  # one after the other with the same head, but for a byte: the listener does not parse a head that it knows
+        line, framing = supply.one_of(NEUTRAL), supply.one_of(FRAMES[:4])
+        sound = STARTS[0] + line + framing + b"\r\nhello"
+        pieces = [sound, *(_changed(supply, sound, 2) for _ in range(3))]
     runner().run(_responses(pieces) if kind % 2 else _requests(pieces))
 
 
-def _made(supply: Supply, starts: tuple[bytes, ...]) -> list[bytes]:
-    """Messages of known parts, some twice, into which a byte or two are put."""
-    made: list[bytes] = []
-    for _ in range(1 + supply.below(3)):
-        text = bytearray(made[-1] if made and supply.below(2) else _message(supply, starts))
-        for _ in range(max(0, supply.below(4) - 1)):
-            at = supply.below(65536) % (len(text) + 1)
-            text[at : at + supply.below(2)] = supply.one_of(BYTES)
-        made.append(bytes(text))
-    return made
+def _changed(supply: Supply, text: bytes, most: int) -> bytes:
+    """The text with some bytes in the place of others, or between them."""
+    changed = bytearray(text)
+    for _ in range(max(0, supply.below(most + 1) - 1)):
+        at = supply.below(65536) % (len(changed) + 1)
+        changed[at : at + supply.below(2)] = supply.one_of(BYTES)
+    return bytes(changed)
 
 
 def _message(supply: Supply, starts: tuple[bytes, ...]) -> bytes:
