@@ -97,7 +97,7 @@ def target(data: bytes) -> None:
         pieces = made if at_once else split(b"".join(made), supply.cuts(4))
     else:  # one after the other with the same head, but for a byte: the listener does not parse a head that it knows
         line, framing = supply.one_of(NEUTRAL), supply.one_of(FRAMES[:4])
-        sound = STARTS[0] + line + framing + b"\r\nhello"
+        sound = STARTS[0] + (line + framing if supply.below(2) else framing + line) + b"\r\nhello"
         pieces = [sound, *(_changed(supply, sound, 2) for _ in range(3))]
     runner().run(_responses(pieces) if kind % 2 else _requests(pieces))
 
