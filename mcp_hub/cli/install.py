@@ -35,7 +35,7 @@ def _socket_note(configs: list[Path]) -> str | None:
     if listen.socket_path is None:
         return None
     where = printable(listen.host, 200)
-    return f"The client starts a hub of its own over stdio: no client has a URL for {where}, which `serve --http` listens on"
+    return f"The client will start a hub of its own over stdio: none has a URL for {where} (listen.host)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
