@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import ssl
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -243,10 +244,10 @@ def base_url(bound: socket.socket, scheme: str) -> str:
 
 def connections_possible() -> int:
     """Returns how many connections there can be, after raising the process's limit of descriptors as far as allowed."""
-    try:
-        import resource
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         return MAX_CONNECTIONS
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + KEPT_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:
