@@ -3,8 +3,8 @@
     python -m tests.fakes.other_system win32 import
     python -m tests.fakes.other_system win32 run status --json
 
-What the other system lacks is gone: modules of the standard library, and names of its other modules. The standard library
-and installed packages are those of this system, imported before; only the modules of the project see the other one.
+What the other system lacks is gone: modules of the standard library, and names of its other modules. The standard
+library and installed packages are those of this system, imported before; only the project's modules see the other one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ NO_MODULES: Final = {
 NO_NAMES: Final[dict[str, dict[ModuleType, str]]] = {
     "win32": {
         os: "O_CLOEXEC O_DIRECTORY O_NOCTTY O_NOFOLLOW O_NONBLOCK P_PID SCHED_IDLE ST_RDONLY WEXITED WNOHANG WNOWAIT "
-        "chown eventfd fchmod fchown fork forkpty getegid geteuid getgid getgroups getpgid getpgrp getsid getuid killpg "
-        "lchown memfd_create mkfifo nice openpty pidfd_open posix_fallocate posix_spawn register_at_fork "
+        "chown eventfd fchmod fchown fork forkpty getegid geteuid getgid getgroups getpgid getpgrp getsid getuid "
+        "killpg lchown memfd_create mkfifo nice openpty pidfd_open posix_fallocate posix_spawn register_at_fork "
         "sched_getaffinity sched_setaffinity sendfile set_blocking setsid splice statvfs sysconf tcgetpgrp uname wait3 "
         "wait4 waitid",
         signal: "SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGQUIT SIGSTOP SIGTSTP SIGUSR1 SIGUSR2 SIGWINCH alarm "
