@@ -29,9 +29,9 @@ from mcp_hub.oauth import TokenRegistry
 from mcp_hub.oauth.token_store import TokenStoreError
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
 from mcp_hub.policy import Call, Json, PolicyParts
+from mcp_hub.policy.approvals import Approvals
 from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import KEYS, make_rules
-from mcp_hub.policy.confirm import Approvals
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults

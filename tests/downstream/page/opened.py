@@ -139,9 +139,9 @@ class ServedHub:
 
 @contextlib.asynccontextmanager
 async def served_hub(
-    directory: Path, servers: Json, listen: Json | None = None, **root: Any
+    directory: Path, servers: Json, listen: Json | None = None, *, sse: bool = False, **root: Any
 ) -> AsyncIterator[ServedHub]:
-    """A hub that serves its page on a port of its own."""
+    """A hub that serves its page on a port of its own; with `sse` it has clients over SSE too."""
     directory.mkdir(exist_ok=True)
     path = write_config(directory, servers, listen={"port": 0, **(listen or {})}, **root)
     loaded = read_config(path)
@@ -152,7 +152,7 @@ async def served_hub(
         quotas = Quotas(settings)
         dispatcher = Dispatcher(hub, quotas)
         access = PageAccess(PageSources(dispatcher, status, reloader.facts, lambda code: remedies()[code].cure))
-        app = App(dispatcher, settings, sse=False, quotas=quotas)
+        app = App(dispatcher, settings, sse=sse, quotas=quotas)
         app.page = access
         reloader.listener = ListenerSettings(app, settings, listen_of)
         bases: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
