@@ -261,6 +261,12 @@ async def _verifier(config: Config) -> Verifier | None:
     return await asyncio.to_thread(Verifier, verify, profiles)
 
 
+def _costs(hub: Engine) -> dict[str, Any]:
+    from mcp_hub.diagnosis.token_costs import calls_of, token_costs
+
+    return token_costs(hub, calls_of(hub))
+
+
 def _cure(code: str) -> str | None:
     from mcp_hub.diagnosis import remedies
 
@@ -287,7 +293,7 @@ async def _supervised(
     status, stalls = Status(hub), StallMonitor()
     signals.calls = lambda: int(status.facts()["calls"])
     reloader = Reloader(hub, loaded, lambda config: read_selection(options, config), records.line, hide_secrets_of)
-    page = PageAccess(PageSources(dispatcher, status, reloader.facts, _cure))
+    page = PageAccess(PageSources(dispatcher, status, reloader.facts, _cure, _costs))
 
     def facts() -> dict[str, Any]:
         stalled = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}

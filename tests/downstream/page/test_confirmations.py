@@ -115,7 +115,7 @@ async def test_a_client_that_cannot_be_asked_waits_for_the_page_and_for_none_is_
             assert not (await calling).is_error
             assert not (await client.call_tool("files__effect")).is_error
     assert did(tmp_path) == ["effect", "effect"]
-    settings = {"confirm": ["files/effect"]}
+    settings: dict[str, Any] = {"confirm": ["files/effect"]}
     async with (
         served_hub(tmp_path / "alone", {"files": counting(tmp_path)}, **settings) as served,
         served.looking(),

@@ -1,5 +1,6 @@
 /** The view of tools: as everyone or as one principal sees them, with their schemas, their rules, and a run of each. */
 
+import { Costs } from "./costs.js";
 import { emptyState, h, problem, section } from "./element.js";
 import { jsonDetails } from "./json_text.js";
 import { Choice, ListView } from "./list_view.js";
@@ -32,6 +33,7 @@ export class ToolsView extends ListView {
   #server = new Choice("Server", "All servers", () => this.draw());
   #as = new Choice("As whom", "As everyone", () => this.#load());
   #hidden = h("input", { type: "checkbox", onchange: () => this.draw() });
+  #costs;
   #loading = false;
   #refusal = null;
   #run = null;
@@ -51,6 +53,8 @@ export class ToolsView extends ListView {
     });
     const hidden = h("label", { class: "check" }, this.#hidden, "Hidden ones too");
     this.addControls(this.#server.element, this.#as.element, hidden);
+    this.#costs = new Costs(app.session);
+    this.grid.frame.before(this.#costs.element);
   }
 
   show(key, query) {
@@ -79,6 +83,7 @@ export class ToolsView extends ListView {
     try {
       store.takeCatalog(await session.request("GET", as ? `tools?${new URLSearchParams({ as })}` : "tools"));
       this.#refusal = null;
+      this.#costs.draw();
     } catch (refusal) {
       this.#refusal = refusal;
       store.touch("catalog");
@@ -109,6 +114,7 @@ export class ToolsView extends ListView {
     const principals = (store.catalog?.principals ?? []).filter((name) => typeof name === "string" && name !== "");
     this.#as.update(principals.map((name) => [name, `As ${name}`]));
     this.#as.element.hidden = principals.length === 0;
+    this.#costs.element.hidden = !this.app.isAdmin;
     this.#hidden.parentElement.hidden = !this.rows().some((row) => row.hidden_by);
     super.draw();
   }

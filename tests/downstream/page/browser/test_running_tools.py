@@ -236,7 +236,7 @@ async def test_an_outcome_stays_when_the_list_of_tools_changes(browser: Browser,
         write_config(tmp_path, more, listen={"port": 0, **listen})
         await looker.sees(looker.row("beta__echo"))
         await looker.said(found, "still here")
-        assert await panel.get_by_label("text").input_value() == "still here"
+        assert await panel.get_by_role("textbox", name="text").input_value() == "still here"
 
 
 async def test_a_tool_whose_server_was_away_can_be_run_as_soon_as_it_is_back(browser: Browser, tmp_path: Path) -> None:
@@ -246,13 +246,12 @@ async def test_a_tool_whose_server_was_away_can_be_run_as_soon_as_it_is_back(bro
         await looker.press("Disable…", panel)
         await looker.confirm("Disable")
         await looker.said(looker.row("alpha"), "disabled")
-        await looker.view("tools")
-        await looker.page.get_by_label("Hidden ones too").check()
-        panel = await looker.open("alpha__echo")
-        await looker.said(panel, "Hidden:")
+        await looker.view("tools", "alpha__echo")
+        await looker.said(looker.panel(), "There is no such tool")
         async with page_of(browser, hub) as other:
             panel_of_other = await other.open("alpha")
             await other.press("Enable…", panel_of_other)
             await other.confirm("Enable")
+        panel = looker.panel()
         await panel.get_by_label("text").fill("again")
         await looker.said(await outcome(looker, panel), "again")

@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.downstream.page.browser.looking import WAIT, Looker, WatchedHub, page_of, watched_hub
+from tests.downstream.page.browser.test_accessible import violations
 from tests.fakes.client import fake
 
 pytestmark = pytest.mark.anyio
@@ -71,6 +72,19 @@ async def test_a_tool_shows_its_schema_what_rules_do_to_it_and_who_hides_it(look
     panel = await looker.open("alpha__crash")
     await looker.said(panel, "Hidden: servers.alpha")
     await looker.sees_not(panel.get_by_role("button", name="Run", exact=True))
+
+
+async def test_tools_say_what_they_cost_a_model_in_each_way_of_listing_them(looker: Looker) -> None:
+    view = await looker.view("tools")
+    await view.get_by_text("What they cost a model").click()
+    costs = view.locator(".costs")
+    await looker.said(costs, "Any client that is not known is listed")
+    for row in ("all", "groups", "search", "numbers", "alpha"):
+        await looker.sees(
+            costs.get_by_role("row").filter(has=looker.page.get_by_role("rowheader", name=row, exact=True))
+        )
+    await looker.said(costs, "nobody has called since the hub began")
+    assert await violations(looker) == []
 
 
 async def test_calls_appear_as_they_end_and_show_what_every_rule_did(looker: Looker, hub: WatchedHub) -> None:
