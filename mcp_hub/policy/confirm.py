@@ -215,7 +215,10 @@ class Confirm:
         pending = self._approvals.pending
         if missing is not None and not pending.can_ask(call):
             own = "" if call.within is None else f"Call {call.exposed!r} by its own name, which the client can show. "
-            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {own}")
+            page = (
+                "" if call.asker is None else "With the live page open (`mcp-hub open`) the person can allow it there. "
+            )
+            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {page}{own}")
         answer, where = await self._answer(call, tool, setting, by_client=missing is None)
         call.notes.append(f"confirm: {answer}{where}")
         if answer not in (ONCE, SESSION):

@@ -40,7 +40,8 @@ class ToolsPart:
 
     async def costs(self, asked: PageRequest) -> Json:
         """Returns what the tools cost in each way of listing them, and how many nobody has called. For admins alone."""
-        if not asked.session.viewer.admin:
+        viewer = asked.session.viewer
+        if not viewer.admin:
             raise not_found("such endpoint")
         await self._hub.settled_catalog()
         for _ in range(ATTEMPTS):

@@ -56,7 +56,7 @@ export class Confirmations {
         busy = false;
       }
     };
-    const buttons = choices.map((answer) => button(VERBS[answer] ?? answer, say(answer), answer === "no" ? {} : { class: "primary" }));
+    const buttons = choices.map((answer) => button(VERBS[answer] ?? answer, say(answer), answer === "once" ? { class: "primary" } : {}));
     const who = [client ?? "A client", principal].filter(Boolean).map((text) => printable(text, 80)).join(", ");
     const program = run ? h("a", { href: `#calls/${encodeURIComponent(run)}` }, "a program") : printable(within ?? "", 40);
     return h(
