@@ -143,7 +143,7 @@ async def test_one_call_shows_its_route_and_what_every_rule_did_without_secrets(
         await client.text("up__echo", {"text": "x", "api_key": SECRET})
         (call,) = await settled(page, 1)
         found = await page.found(f"calls/{call['id']}")
-        assert found["route"] == {"server": "up", "tool": "echo", "name": "up__echo"}
+        assert found["route"] == {"server": "up", "tool": "echo", "name": "up__echo", "run": None}
         assert {"access", "validate", "upstream"} <= {step["policy"] for step in found["steps"]}
         assert found["call"]["arguments"]["text"] == "x"
         assert SECRET not in json.dumps(found)
