@@ -168,7 +168,7 @@ async def test_sessions_of_a_principal_that_is_gone_end(authority: Authority) ->
 
 
 CASES: list[tuple[dict[str, Any], str]] = [
-    ({"principals": {"alice": {}}}, "listen.principals.alice has no token"),
+    ({"principals": {"alice": {}}}, "listen.principals.alice.token is missing"),
     ({"principals": {"alice": {"token": "t" * 40, "certificate": "a"}}}, "needs listen.tls.client_ca"),
     ({"tls": {"cert": "c", "key": "k", "client_ca": "a"}}, "lets nobody in"),
     (
