@@ -19,6 +19,7 @@ from mcp_hub.downstream.peer_principals import PeerPrincipals
 from mcp_hub.transport.http1.peers import CertifiedPeer
 from tests.downstream.network.authority import Authority
 from tests.downstream.scripted import Connection, Lines, Response, Served, modern, request, serving
+from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio
 
