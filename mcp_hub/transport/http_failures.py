@@ -153,7 +153,8 @@ def _no_connection(error: Exception, at: str, server: Server, proxy: ForwardProx
             text = f"no TLS connection to {at} could be made: the port does not speak TLS; try http:// in the url"
             return CodedText(text, codes.TLS_UNKNOWN)
         case client_response.TlsFailed():
-            return CodedText(f"no TLS connection to {at} could be made", codes.CERTIFICATE_REFUSED)
+            text = f"no TLS connection to {at} could be made; it may want a certificate of the hub's (client_cert)"
+            return CodedText(text, codes.CERTIFICATE_REFUSED)
         case client_response.ConnectFailed(error=cause):
             reason = os.strerror(cause.errno) if cause.errno else printable(str(cause), 100)
             return CodedText(f"cannot connect to {at}: {reason}", codes.CONNECTION_REFUSED)

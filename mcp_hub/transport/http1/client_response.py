@@ -326,4 +326,4 @@ def broken_by(error: Exception) -> HttpFailure:
 def wants_certificate(error: Exception) -> bool:
     """Returns whether an error of TLS is the other side's refusal of the certificate that it got, or of none."""
     reason = str(getattr(error, "reason", None))
-    return "ALERT" in reason and "CERTIFICATE" in reason
+    return "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)

@@ -116,8 +116,8 @@ def tls_failures() -> Iterator[None]:
         if wants_certificate(error):
             raise CertificateWanted from None
         raise TlsFailed(spoken=error.reason not in _NO_TLS) from None
-    except OSError as error:
-        raise ConnectFailed(error) from None
+    except OSError:
+        raise TlsFailed from None  # the host has closed the connection within the handshake
 
 
 async def _give_up(attempts: set[asyncio.Task[socket.socket]]) -> None:
