@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
+import socket
 import ssl
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+PATIENCE = 60
+"""Seconds a connection may take."""
 
 
 class PrivateAuthority:
@@ -67,3 +74,32 @@ class PrivateAuthority:
             context.load_verify_locations(clients)
             context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+
+@contextlib.contextmanager
+def strict(context: ssl.SSLContext) -> Iterator[int]:
+    """A server that ends handshakes with an alert, which asyncio does not send; yields its port."""
+
+    def serve(listening: socket.socket) -> None:
+        while True:
+            try:
+                one, _ = listening.accept()
+            except OSError:
+                return
+            one.settimeout(PATIENCE)
+            with one.dup() as plain:
+                try:
+                    with context.wrap_socket(one, server_side=True) as inner:
+                        inner.recv(65536)
+                        inner.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                except OSError:
+                    plain.shutdown(socket.SHUT_WR)
+                    while plain.recv(65536):  # what is unread at the end would reset the connection
+                        pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join(PATIENCE)

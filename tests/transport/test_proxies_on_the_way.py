@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from mcp_hub.config.field_types import SecretStr
 from mcp_hub.transport import LinkError
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http_link import HttpLink
-from tests.fakes.private_authority import PrivateAuthority
+from tests.fakes.private_authority import PrivateAuthority, strict
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.forward_proxy import ForwardingProxy, forwarding
 from tests.transport.scripted_http import PATIENCE, Inbox, Reply, Request, Server, ask, call, configured, scripted
@@ -306,35 +304,6 @@ async def test_a_private_authority_is_trusted_by_its_file_alone(authority: Priva
         url = f"https://localhost:{server.port}/mcp"
         assert await result_of(url, None, ca=str(authority.ca)) == {"path": "/mcp"}
         assert (await failure_of(url, "direct")).hub_code == codes.CERTIFICATE_REFUSED
-
-
-@contextlib.contextmanager
-def strict(context: ssl.SSLContext) -> Iterator[int]:
-    """A server that ends handshakes with an alert, which asyncio does not send; yields its port."""
-
-    def serve(listening: socket.socket) -> None:
-        while True:
-            try:
-                one, _ = listening.accept()
-            except OSError:
-                return
-            one.settimeout(PATIENCE)
-            with one.dup() as plain:
-                try:
-                    with context.wrap_socket(one, server_side=True) as inner:
-                        inner.recv(65536)
-                        inner.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-                except OSError:
-                    plain.shutdown(socket.SHUT_WR)
-                    while plain.recv(65536):  # what is unread at the end would reset the connection
-                        pass
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=serve, args=(listening,))
-        thread.start()
-        yield listening.getsockname()[1]
-        listening.shutdown(socket.SHUT_RDWR)
-    thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
