@@ -325,16 +325,16 @@ class HttpClient:
         status = response.status
         body = await self._head(response)
         response.close()
-        if status in (401, 403):
-            return refusal(self._server, status, self._masked(response.get("www-authenticate") or "", session)), body
-        if status == 404 and session is not None:
-            return SessionLost("HTTP 404 Not Found: the session is gone", executed=False, status=status), body
-        executed = not 400 <= status < 500
         proxy = self._proxy
         if proxy is not None and proxy.forwards(self.url.scheme):
             refused = refused_by_proxy(proxy, response)
             if refused is not None:
                 return LinkError(refused, executed=False, status=status), body
+        if status in (401, 403):
+            return refusal(self._server, status, self._masked(response.get("www-authenticate") or "", session)), body
+        if status == 404 and session is not None:
+            return SessionLost("HTTP 404 Not Found: the session is gone", executed=False, status=status), body
+        executed = not 400 <= status < 500
         wait = _retry_after(response.get("retry-after")) if status in (429, 503) else None
         text = error_text(status, body, lambda said: self._masked(said, session))
         return LinkError(text, executed=executed, status=status, retry_after=wait), body

@@ -100,9 +100,10 @@ def _status_line(status: int) -> str:
 def refused_by_proxy(proxy: ForwardProxy, response: client_response.HttpResponse) -> CodedText | None:
     """Returns why a proxy did not forward a request; None where the response is the server's, for all that is known."""
     named = f"the proxy {proxy} (set by {proxy.source})"
-    if response.status == 407:
+    of_tinyproxy = response.status == 401 and (response.get("server") or "").startswith("tinyproxy/")
+    if response.status == 407 or of_tinyproxy:
         wants = "does not accept its user and password" if proxy.authorization else "wants a user and a password"
-        return CodedText(f"{named} {wants} (HTTP 407)", codes.PROXY_CREDENTIALS)
+        return CodedText(f"{named} {wants}", codes.PROXY_CREDENTIALS)
     if (response.get("x-squid-error") or "").partition(" ")[0] not in _NOT_FORWARDED:
         return None
     return CodedText(f"{named} did not forward the request ({_status_line(response.status)})", codes.PROXY_REFUSED)

@@ -141,7 +141,7 @@ class ProxyDialler:
                 raise ProxyFailed("answer", "does not answer with HTTP; its address may have to begin with socks5h://")
             if (status := int(found[1])) >= 200:
                 break
-        if status == 407:
+        if status in (401, 407):  # tinyproxy says 401
             self._want_credentials(_CHALLENGE.search(head))
         if not 200 <= status < 300:
             reason = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
@@ -153,8 +153,8 @@ class ProxyDialler:
         if scheme.lower() != "basic":
             raise ProxyFailed("credentials", f"wants credentials by {scheme}, which the hub does not speak")
         if self._proxy.authorization is None:
-            raise ProxyFailed("credentials", "wants a user and a password (HTTP 407)")
-        raise ProxyFailed("credentials", "does not accept its user and password (HTTP 407)")
+            raise ProxyFailed("credentials", "wants a user and a password")
+        raise ProxyFailed("credentials", "does not accept its user and password")
 
     # --- SOCKS5 (RFC 1928, RFC 1929) --------------------------------------------------------------------------------
 
