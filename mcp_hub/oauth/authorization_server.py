@@ -20,7 +20,7 @@ from mcp_hub.oauth.token_store import SignInError, TokenUnavailable
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.proxies import ProxySettingError
 from mcp_hub.text import printable
-from mcp_hub.transport.egress import BodyTooLarge, Egress, egress_failure, whole
+from mcp_hub.transport.egress import PROXIED_LOOKUP, BodyTooLarge, Egress, egress_failure, whole
 from mcp_hub.transport.http1.client_response import HttpFailure
 from mcp_hub.transport.trust_store import UnusableCertificates
 
@@ -55,7 +55,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         proxy = None
         try:
             proxy = self._egress.proxy_for(url.scheme, url.host, _port_of(url))
-            addresses = (await self._addresses(url, proxied=proxy is not None))[:MAX_ADDRESSES]
+            addresses = (await self._addresses(url))[:MAX_ADDRESSES]
             # No connection is kept: one that is checked for a name must not serve another name of the same address.
             asked = (self._egress if _origin(url) == _origin(self._server) else self._egress.anonymous).response(
                 request.method,
@@ -81,23 +81,13 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         kept = [(name, value) for name, value in answer.headers if name.encode() not in _OF_THE_HOP]
         return httpx2.Response(answer.status, headers=kept, content=answer.content)
 
-    async def _addresses(self, url: httpx2.URL, *, proxied: bool) -> list[str]:
+    async def _addresses(self, url: httpx2.URL) -> list[str]:
         """The addresses of a URL's host, after all of them were checked; none that only a proxy can resolve."""
         port = _port_of(url)
-        try:
-            found = await _resolved(url)
-        except TokenUnavailable:
-            if not proxied:
-                raise
-            found = []
+        found = await self._resolved(url)
         if _origin(url) == _origin(self._server) or is_loopback(self._server.host):
             return found  # the user has named it, or the server runs on this machine and reaches everything itself
-        try:
-            own = await _resolved(self._server)
-        except TokenUnavailable:
-            if not proxied:
-                raise
-            own = []
+        own = await self._resolved(self._server)
         if any(_PUBLIC.refused("", address, 0) is not None for address in own):
             # A server on a private network may name private addresses, but not this machine.
             if any(_is_loopback(address) for address in found) and self._refused(url.host, found, port):
@@ -107,6 +97,18 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         if why is not None:
             raise SignInError(f"{_shown(url)} is not allowed: {why}")
         return found
+
+    async def _resolved(self, url: httpx2.URL) -> list[str]:
+        """The addresses of a host; none, after a short wait, if it is reached through a proxy that may know it."""
+        proxied = self._egress.proxy_for(url.scheme, url.host, _port_of(url)) is not None
+        try:
+            async with asyncio.timeout(PROXIED_LOOKUP if proxied else RESOLVE_WAIT):
+                found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or 443, type=socket.SOCK_STREAM)
+        except (OSError, TimeoutError, UnicodeError):
+            if proxied:
+                return []
+            raise TokenUnavailable(f"cannot find the host of {_shown(url)}") from None
+        return list(dict.fromkeys(str(one[4][0]) for one in found))
 
     def _refused(self, host: str, addresses: Sequence[str], port: int) -> str | None:
         return next((why for one in addresses if (why := self._allowed.refused(host, one, port)) is not None), None)
@@ -179,15 +181,6 @@ def check_url(server_url: str, url: str) -> None:
     if named.scheme == "http" and (own or _origin(named) == _origin(server)):
         return
     raise SignInError(f"the server names {_shown(named)}, which is not https://")
-
-
-async def _resolved(url: httpx2.URL) -> list[str]:
-    try:
-        async with asyncio.timeout(RESOLVE_WAIT):
-            found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or 443, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError, UnicodeError):
-        raise TokenUnavailable(f"cannot find the host of {_shown(url)}") from None
-    return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
 def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 CONNECT: Final = 10.0
 """Seconds for a connection that serves a single request."""
+PROXIED_LOOKUP: Final = 2.0
+"""Seconds for finding the addresses of a host that a proxy will resolve, to refuse private ones. Where a proxy is the
+only way out, the names of others often have no address here, and the name servers do not even say so."""
 
 
 class Egress:

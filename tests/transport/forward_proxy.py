@@ -156,7 +156,10 @@ async def both_ways(
                 await target.drain()
         target.close()
 
-    await asyncio.gather(copy(reader, out), copy(upstream, writer))
+    try:
+        await asyncio.gather(copy(reader, out), copy(upstream, writer))
+    finally:
+        out.transport.abort()
 
 
 @contextlib.asynccontextmanager

@@ -25,7 +25,7 @@ from mcp_hub.security.proxies import ForwardProxy
 from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.local.tool_results import ToolRefused
 from mcp_hub.text import printable
-from mcp_hub.transport.egress import Egress, egress_failure
+from mcp_hub.transport.egress import PROXIED_LOOKUP, Egress, egress_failure
 from mcp_hub.transport.http1 import client_response as failures
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
 from mcp_hub.transport.session_headers import CookieJar
@@ -119,9 +119,10 @@ class Fetcher:
         host, port = url.raw_host or "", url.port or 0
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(
-                self._lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            )
+            async with asyncio.timeout(PROXIED_LOOKUP if proxied else None):
+                found = await loop.run_in_executor(
+                    self._lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                )
         except (OSError, UnicodeError):
             if proxied:
                 self._check_name(url)

@@ -34,7 +34,7 @@ from mcp_hub.servers.builtin.proxy_http import (
     relay_response,
     send_body,
 )
-from mcp_hub.transport.egress import Egress, egress_failure
+from mcp_hub.transport.egress import PROXIED_LOOKUP, Egress, egress_failure
 from mcp_hub.transport.http1.client_response import HttpFailure
 from mcp_hub.transport.trust_store import UnusableCertificates
 
@@ -152,16 +152,13 @@ class Proxy:
         Raises RequestRefused, whose message names the setting, if none may, and HostUnreachable if it does not resolve.
         """
         try:
-            async with asyncio.timeout(DIAL_WAIT):
+            async with asyncio.timeout(PROXIED_LOOKUP if proxied else DIAL_WAIT):
                 found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except TimeoutError:  # an OSError as well
-            raise HostUnreachable(f"the name {host} was not resolved within {DIAL_WAIT:g} s") from None
-        except (OSError, UnicodeError):
-            if not proxied:
-                raise HostUnreachable(f"the name {host} does not resolve") from None
-            if (refusal := self._addresses.refused_name(host, port)) is not None:
-                raise RequestRefused("guard_blocked", refusal) from None
-            return []
+        except (OSError, UnicodeError) as error:
+            if proxied:
+                return self._unknown(host, port)
+            late = f"was not resolved within {DIAL_WAIT:g} s" if isinstance(error, TimeoutError) else "does not resolve"
+            raise HostUnreachable(f"the name {host} {late}") from None
         allowed, why = [], None
         for address in dict.fromkeys(str(entry[4][0]) for entry in found):
             problem = self._addresses.refused(host, address, port)
@@ -172,6 +169,15 @@ class Proxy:
         if not allowed and why is not None:
             raise RequestRefused("guard_blocked", why)
         return allowed[:MAX_ADDRESSES]
+
+    def _unknown(self, host: str, port: int) -> list[str]:
+        """Lets a name pass that has no address here and that only another proxy knows; there is nothing to dial.
+
+        Raises RequestRefused.
+        """
+        if (refusal := self._addresses.refused_name(host, port)) is not None:
+            raise RequestRefused("guard_blocked", refusal)
+        return []
 
     async def _dial(self, scheme: str, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         proxy = self._proxy_for(scheme, host, port)
