@@ -70,7 +70,7 @@ class BrowserProfile:
     def release(self) -> None:
         """Unlocks the profile once its browser has ended. A browser that has not ended after a second is killed."""
         if (process := self._process) is not None:
-            for number in (0, signal.SIGKILL):
+            for number in (0, getattr(signal, "SIGKILL", signal.SIGTERM)):
                 end = time.monotonic() + _KILL_WAIT
                 while time.monotonic() < end and _signalled(process, number):
                     time.sleep(_POLL)
@@ -94,7 +94,7 @@ def _chromium_in(path: Path) -> int | None:
 
     Such a Chromium listens on a socket in the profile, and its lock, a symbolic link, names its process.
     """
-    if not hasattr(socket, "AF_UNIX"):
+    if sys.platform == "win32":
         return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_ASK_WAIT)
@@ -106,6 +106,8 @@ def _chromium_in(path: Path) -> int | None:
 
 
 def _holder(path: Path) -> int | None:
+    if sys.platform == "win32":  # there it is a file without a number, and signal 0 would interrupt a console
+        return None
     try:
         number = os.readlink(path / "SingletonLock").rpartition("-")[2]  # noqa: PTH115 - a link that leads nowhere
     except OSError:
