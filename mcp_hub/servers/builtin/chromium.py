@@ -33,6 +33,11 @@ _PREFERENCES: Final[dict[str, Any]] = {
     "alternate_error_pages": {"enabled": False},
 }
 """Preferences of a new profile. They keep Chromium from sending what users type to anybody but the page."""
+_FLAGS: Final[dict[str, Any]] = {
+    "browser": {"enabled_labs_experiments": ["webui-omnibox-popup@2", "webui-omnibox-aim-popup@2"]}
+}
+"""The choices at chrome://flags in a new profile. They keep Chromium from loading the lists below its address bar as
+pages, which takes a process and half the work of a start. As switches they would replace those of Playwright."""
 
 
 class BrowserProfile:
@@ -66,6 +71,7 @@ class BrowserProfile:
         if not file.parent.exists():
             file.parent.mkdir(mode=0o700)
             file.write_text(json.dumps(_PREFERENCES))
+            (self.path / "Local State").write_text(json.dumps(_FLAGS))
 
     def release(self) -> None:
         """Unlocks the profile once its browser has ended. A browser that has not ended after a second is killed."""
