@@ -102,6 +102,8 @@ TLS_EXPIRED: Final = "HUB-510"
 HTTP_OPTION_MISSING: Final = "HUB-511"
 REQUIRED_FAILED: Final = "HUB-512"
 FEW_DESCRIPTORS: Final = "HUB-513"
+SOCKET_UNUSABLE: Final = "HUB-514"
+SOCKET_HANDED: Final = "HUB-515"
 
 # The hub's own files, and hubs that run
 STATE_NOT_PRIVATE: Final = "HUB-601"

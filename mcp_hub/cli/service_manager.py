@@ -43,7 +43,7 @@ def handed_sockets(environ: MutableMapping[str, str]) -> list[tuple[str, socket.
         return []
     if not count.isascii() or not count.isdigit() or int(count) > MAX_SOCKETS:
         text = f"LISTEN_FDS is {printable(count, 40)!r}; it must be a number of sockets, at most {MAX_SOCKETS}"
-        raise ConfigError(text, codes.VALUE_WRONG)
+        raise ConfigError(text, codes.SOCKET_HANDED)
     found = []
     for number in range(int(count)):
         descriptor = FIRST_DESCRIPTOR + number
@@ -52,7 +52,7 @@ def handed_sockets(environ: MutableMapping[str, str]) -> list[tuple[str, socket.
             one = socket.socket(fileno=descriptor)
         except OSError as error:
             text = f"descriptor {descriptor}, which was handed over (LISTEN_FDS), is no socket: {error.strerror}"
-            raise ConfigError(text, codes.VALUE_WRONG) from None
+            raise ConfigError(text, codes.SOCKET_HANDED) from None
         found.append((printable(names[number], 100) if number < len(names) else "unknown", one))
     return found
 

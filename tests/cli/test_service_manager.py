@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_hub import codes
 from mcp_hub.cli.service_manager import ServiceNotifier, handed_sockets
 from mcp_hub.config.models import Listen
 from mcp_hub.errors import ConfigError, HubError
@@ -186,8 +187,9 @@ def test_a_socket_that_cannot_be_served_is_told_of_by_its_name(kind: str) -> Non
             one = stack.enter_context(socket.create_connection(listening.getsockname()))
         else:
             one = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-        with pytest.raises(HubError, match="'web'"):
+        with pytest.raises(HubError, match="'web'") as refused:
             check_handed(Listen(), [("web", one)])
+        assert refused.value.hub_code == codes.SOCKET_HANDED
 
 
 async def test_the_manager_hears_of_the_start_a_reload_and_the_end(tmp_path: Path, manager: Manager) -> None:

@@ -109,7 +109,7 @@ def bind_path(path: Path) -> socket.socket:
     """
     where = f"{UNIX}:{path}"
     if sys.platform == "win32":
-        raise HubError(f"cannot listen on {where}: Python has no Unix sockets on this system", codes.ADDRESS_FOREIGN)
+        raise HubError(f"cannot listen on {where}: Python has no Unix sockets on this system", codes.SOCKET_UNUSABLE)
     if (problem := _directory_problem(path)) is not None:
         raise problem
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -124,7 +124,7 @@ def bind_path(path: Path) -> socket.socket:
         opened.setblocking(False)
     except OSError as error:
         opened.close()
-        raise HubError(f"cannot listen on {where}: {error.strerror or error}", codes.ADDRESS_FOREIGN) from error
+        raise HubError(f"cannot listen on {where}: {error.strerror or error}", codes.SOCKET_UNUSABLE) from error
     except BaseException:
         opened.close()
         raise
@@ -135,7 +135,7 @@ def path_problem(path: Path) -> HubError | None:
     """Returns why the hub cannot listen on a path now; None if it can."""
     where = f"cannot listen on {UNIX}:{path}"
     if sys.platform == "win32":
-        return HubError(f"{where}: Python has no Unix sockets on this system", codes.ADDRESS_FOREIGN)
+        return HubError(f"{where}: Python has no Unix sockets on this system", codes.SOCKET_UNUSABLE)
     if (problem := _directory_problem(path)) is not None:
         return problem
     try:
@@ -143,9 +143,9 @@ def path_problem(path: Path) -> HubError | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        return HubError(f"{where}: {error.strerror}", codes.ADDRESS_FOREIGN)
+        return HubError(f"{where}: {error.strerror}", codes.SOCKET_UNUSABLE)
     if not stat.S_ISSOCK(found.st_mode):
-        return HubError(f"{where}: there is something else than a socket; choose another path", codes.PORT_TAKEN)
+        return HubError(f"{where}: there is something else than a socket; choose another path", codes.SOCKET_UNUSABLE)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
         trying.settimeout(CONNECT_WAIT)
         try:
@@ -153,7 +153,7 @@ def path_problem(path: Path) -> HubError | None:
         except ConnectionRefusedError:
             return None
         except OSError as error:
-            return HubError(f"{where}: whether its socket is in use cannot be told: {error}", codes.PORT_TAKEN)
+            return HubError(f"{where}: whether its socket is in use cannot be told: {error}", codes.SOCKET_UNUSABLE)
     return HubError(f"{where}: another program does already; choose another path (listen.host)", codes.PORT_TAKEN)
 
 
@@ -163,7 +163,7 @@ def _directory_problem(path: Path) -> HubError | None:
         above = path.parent.stat()
     except OSError as error:
         text = f"{where}: the directory {path.parent} cannot be used: {error.strerror}; create it, for this user alone"
-        return HubError(text, codes.ADDRESS_FOREIGN)
+        return HubError(text, codes.SOCKET_UNUSABLE)
     if above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
         text = f"{where}: others can write to {path.parent} and put a socket of their own there; chmod go-w it"
         return HubError(text, codes.OPEN_TO_OTHERS)
@@ -184,7 +184,7 @@ def _alone_in(directory: Path) -> Iterator[None]:
         yield
     except BlockingIOError:
         text = f"cannot listen in {directory}: another program locks the directory, perhaps a hub that starts"
-        raise HubError(f"{text}; try again", codes.PORT_TAKEN) from None
+        raise HubError(f"{text}; try again", codes.SOCKET_UNUSABLE) from None
     finally:
         os.close(held)
 
@@ -226,9 +226,9 @@ def check_handed(listen: Listen, handed: Sequence[tuple[str, socket.socket]]) ->
     for name, each in handed:
         which = f"the socket {name!r} (descriptor {each.fileno()}) that was handed over"
         if each.type != socket.SOCK_STREAM or not (each.family in (socket.AF_INET, socket.AF_INET6) or is_unix(each)):
-            raise HubError(f"{which} is no stream socket of IP or Unix (ListenStream=)", codes.ADDRESS_FOREIGN)
+            raise HubError(f"{which} is no stream socket of IP or Unix (ListenStream=)", codes.SOCKET_HANDED)
         if not each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            raise HubError(f"{which} does not listen; the unit of the socket needs Accept=no", codes.ADDRESS_FOREIGN)
+            raise HubError(f"{which} does not listen; the unit of the socket needs Accept=no", codes.SOCKET_HANDED)
         each.setblocking(False)
         address = each.getsockname()
         hosts.append((f"{UNIX}:{address}", 0) if is_unix(each) else (str(address[0]), int(address[1])))
