@@ -266,10 +266,13 @@ async def _verifier(config: Config) -> Verifier | None:
     if verify is None:
         return None
 
+    from mcp_hub.config.egress_settings import EgressSettings
     from mcp_hub.downstream.verifier import Verifier
+    from mcp_hub.transport.egress import Egress
 
     profiles = [profile.name for profile in config.profiles]
-    return await asyncio.to_thread(Verifier, verify, profiles)
+    egress = Egress.of(EgressSettings(proxy=config.proxy))
+    return await asyncio.to_thread(Verifier, verify, profiles, egress=egress)
 
 
 def _costs(hub: Engine) -> dict[str, Any]:
