@@ -96,7 +96,7 @@ class ServerRows:
         now = (
             *(upstream, upstream.state, upstream.error, upstream.starts, upstream.wants_sign_in, upstream.calls.count),
             *(session, session.last_words if session is not None else (), flags, counts, cost.tools, cost.tokens),
-            self._hub.rules.breaker_state(id),
+            *(self._hub.rules.breaker_state(id), tuple(upstream.incomplete), self._pin_problems(id)),
         )
         owner = "" if viewer.admin else viewer.principal
         known = self._rows.get((owner, id))
@@ -140,8 +140,7 @@ class ServerRows:
         server, session, agreement = upstream.server, upstream.session, upstream.agreement
         code = code_of(upstream.error)
         median, slow = self._percentiles(server.id) if viewer.admin else (None, None)
-        review = self._hub.rules.pins
-        pins = [f"{kind} {name}: {text}" for kind, name, text in review.problems(server.id)]
+        pins = [f"{kind} {name}: {text}" for kind, name, text in self._pin_problems(server.id)]
         return shown_object(
             {
                 "server": server.id,
@@ -171,6 +170,10 @@ class ServerRows:
                 "since": iso(time.time() - (time.monotonic() - upstream.since)),
             }
         )
+
+    def _pin_problems(self, server: str) -> tuple[tuple[str, str, str], ...]:
+        review = self._hub.rules.pins
+        return tuple(review.problems(server))
 
     def _percentiles(self, server: str) -> tuple[float | None, float | None]:
         """Returns the median and the 95th percentile of a server's newest calls, else of all since the start."""

@@ -77,6 +77,7 @@ class UpdatesPart:
         asked.request.watch(news.set)
         stream = _Stream(self, session, self._begin_at(asked))
         try:
+            await stream.begin()
             await reply.start(CONFINED)
             await reply.write(b": connected\n\n")
             with self._confirmations.watched(session, news.set):
@@ -167,6 +168,10 @@ class _Stream:
         self._load = part.newest_load()
         self._looked = self._told_clients = -CLIENTS_EVERY
         self.written = time.monotonic()
+
+    async def begin(self) -> None:
+        """Looks at everything once. A state that is asked for afterwards is newer, so no change is lost between."""
+        await self._states(time.monotonic())
 
     async def changes(self) -> bytes:
         """Returns the events since the last time."""

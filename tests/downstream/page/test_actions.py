@@ -221,6 +221,23 @@ async def test_a_server_is_pinned_as_it_is_now_and_what_changes_later_is_seen(tm
         assert list(json.loads((tmp_path / "servers.pins.json").read_text())["servers"]) == ["a", "b"]
 
 
+async def test_a_server_that_differs_from_its_pins_says_so_until_it_is_pinned_again(tmp_path: Path) -> None:
+    more = tmp_path / "more"
+    async with (
+        served_hub(tmp_path, {"a": fake("--more-if", str(more), pins="warn")}) as served,
+        served.looking() as page,
+        asyncio.timeout(PATIENCE),
+    ):
+        await act(page, "pin", server="a")
+        more.touch()
+        await act(page, "restart", server="a")
+        while not (await row(page, "a"))["pins"]:
+            await asyncio.sleep(0)
+        await act(page, "pin", server="a")
+        while (await row(page, "a"))["pins"]:
+            await asyncio.sleep(0)
+
+
 async def test_a_server_that_is_away_is_not_pinned(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake("--die", "no luck")}) as served, served.looking() as page:
         assert await refusal(page, "pin", server="a") == (409, "not_there")

@@ -75,6 +75,8 @@ async def test_a_program_is_shown_with_its_calls_and_waits_for_the_person_at_the
     await looker.said(looker.panel().get_by_label("Program"), "await files__read()\n")
     inner = looker.panel().locator("table.steps").first.get_by_role("link")
     await expect(inner).to_have_text(["files__read", "files__effect"], timeout=WAIT)
+    await looker.page.get_by_placeholder("Filter calls").hover()  # on the list it would hold rows back
+    await looker.sees(looker.row("confirm"))
     names = [await cell.inner_text() for cell in await view.locator(".grid-body .cell.name:visible").all()]
     assert sorted(names) == ["confirm", "files__effect", "files__read", "hub_run"]
     grouped = [name for name in await in_order(view) if name != "confirm"]

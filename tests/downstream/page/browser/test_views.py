@@ -134,6 +134,25 @@ async def test_calls_are_filtered_by_verdict_and_held_still(looker: Looker, hub:
         await looker.sees(looker.row("beta__t7"))
 
 
+async def test_the_list_of_calls_stands_still_while_the_pointer_rests_on_it(looker: Looker, hub: WatchedHub) -> None:
+    await looker.view("calls")
+    async with hub.visitor() as visitor:
+        await visitor.text("beta__t3")
+        row = looker.row("beta__t3").first
+        await row.hover()
+        place = await row.bounding_box()
+        total = looker.page.locator(".calls-view .total")
+        before = int((await total.inner_text()).split()[0])
+        for _ in range(3):
+            await visitor.text("beta__t4")
+        await looker.said(total, f"{before + 3} calls")
+        assert await row.bounding_box() == place
+        await row.click()
+        await looker.said(looker.panel().locator("h2"), "beta__t3")
+        await looker.page.get_by_placeholder("Filter calls").hover()
+        await expect(looker.row("beta__t4")).to_have_count(3, timeout=WAIT)
+
+
 async def test_rules_and_groups_name_the_line_that_made_them(looker: Looker) -> None:
     view = await looker.view("rules")
     await looker.said(view.get_by_role("row").filter(has_text="disable_tools"), "servers.json")
