@@ -132,7 +132,8 @@ OTHER: dict[str, Any] = {
     "policy": "deny", "roots": (FileRoot(at="/a/", path=Path("a"), mode="ro"),), "allow_over_network": True,
     "functions": "f", "native": SecretStr("[]"), "secrets": (SecretStr("secret"),),
     "skills": (Skill(name="s", description="d", directory=Path("s")),),
-    "oauth": OAuthSettings(client_id="c", client_secret=SecretStr("s")), "egress": EgressSettings(client_cert="hub.pem"),
+    "oauth": OAuthSettings(client_id="c", client_secret=SecretStr("s")),
+    "egress": EgressSettings(client_cert="hub.pem"),
 }  # fmt: skip
 RULES: dict[str, Any] = {
     "tags": ("a",), "filters": {"tools": Filter(deny=("x",))}, "tools": {"x": ToolRules(name="y")},
