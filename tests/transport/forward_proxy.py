@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -129,7 +130,7 @@ class ForwardingProxy:
         if kind == 3:
             host = (await reader.readexactly((await reader.readexactly(1))[0])).decode()
         else:
-            host = ".".join(str(byte) for byte in await reader.readexactly(4 if kind == 1 else 16))
+            host = str(ipaddress.ip_address(await reader.readexactly(4 if kind == 1 else 16)))
         wanted = int.from_bytes(await reader.readexactly(2), "big")
         self.asked.append(f"SOCKS {host}:{wanted}")
         port = self._port(host, wanted)

@@ -119,6 +119,18 @@ async def test_requests_of_an_unencrypted_server_are_sent_to_the_proxy_as_whole_
         assert "proxy-authorization" not in server.requests[0].headers
 
 
+@pytest.mark.parametrize(("kind", "asked"), [("http", "CONNECT [fd00::1]:443"), ("socks5h", "SOCKS fd00::1:443")])
+async def test_a_server_is_reached_by_an_ipv6_address_that_only_the_proxy_can_reach(
+    kind: str, asked: str, authority: PrivateAuthority
+) -> None:
+    async with (
+        encrypted(authority, "fd00::1") as server,
+        forwarding(hosts={"fd00::1": server.port}, socks=kind == "socks5h") as proxy,
+    ):
+        assert await result_of("https://[fd00::1]/mcp", through(kind, proxy), ca=str(authority.ca)) == {"path": "/mcp"}
+        assert proxy.asked == [asked]
+
+
 async def test_an_unencrypted_server_is_reached_through_socks_by_a_tunnel() -> None:
     async with scripted(answering) as server, forwarding(hosts={NAME: server.port}, socks=True) as proxy:
         assert await result_of(f"http://{NAME}/mcp", through("socks5", proxy)) == {"path": "/mcp"}

@@ -41,10 +41,8 @@ async def test_check_and_doctor_say_by_which_way_servers_are_reached(tmp_path: P
         assert f"sse: reached {shown}" in checked.out
         assert codes.PROXY_CREDENTIALS in checked.codes
         assert "3 of 4 servers work" in checked.out, checked.out
-        ways = {fact["server"]: (fact["way"], fact["state"]) for fact in json.loads(facts.out)["servers"]}
-        assert ways["http"] == ways["sse"] == (shown, "ready")
-        assert ways["near"] == ("direct", "ready")
-        assert ways["shut"][1] != "ready"
+        ways = {fact["server"]: fact["way"] for fact in json.loads(facts.out)["servers"]}
+        assert ways == {"http": shown, "sse": shown, "near": "direct", "shut": shown}
         assert f"connected {shown}" in doctor.out
         for text in (checked, facts, doctor):
             assert PASSWORD not in text.out + text.err
