@@ -35,6 +35,8 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 NO_EXTRA = "base"
 CACHE = tempfile.TemporaryDirectory(prefix="mcp-hub-wheels-")
 """What the index has said, for this run; UV_CACHE_DIR names another place."""
+_NAMED = re.compile(r"required for `([^`]+)`|wheels for `([^`]+)`|([\w.-]+)(?:\{[^}]*\})?[=<>]\S* has no")
+"""The package that the resolver calls the reason."""
 AT_ONCE = 6
 """Resolvers; they mostly wait for the index."""
 
@@ -60,7 +62,7 @@ def resolved(extra: str, system: str, python: str, *options: str) -> str | None:
         answer = ended()
     if answer.returncode == 0:
         return None
-    named = re.search(r"required for `([^`]+)`|wheels for `([^`]+)`|(\S+?)[=<>]\S* has no", answer.stderr)
+    named = _NAMED.search(answer.stderr)
     return next(filter(None, named.groups())) if named else answer.stderr.strip().splitlines()[-1][:200]
 
 
