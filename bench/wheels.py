@@ -35,7 +35,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 NO_EXTRA = "base"
 CACHE = tempfile.TemporaryDirectory(prefix="mcp-hub-wheels-")
 """What the index has said, for this run; UV_CACHE_DIR names another place."""
-_NAMED = re.compile(r"required for `([^`]+)`|wheels for `([^`]+)`|([\w.-]+)(?:\{[^}]*\})?[=<>]\S* has no")
+_NAMED = re.compile(r"(?:required|available) for `([^`]+)`|wheels for `([^`]+)`|([\w.-]+)(?:\{[^}]*\})?[=<>]\S* has no")
 """The package that the resolver calls the reason."""
 AT_ONCE = 6
 """Resolvers; they mostly wait for the index."""
