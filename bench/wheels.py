@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
@@ -32,6 +33,10 @@ SYSTEMS = {
 }
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 NO_EXTRA = "base"
+CACHE = tempfile.TemporaryDirectory(prefix="mcp-hub-wheels-")
+"""What the index has said, for this run; UV_CACHE_DIR names another place."""
+_NAMED = re.compile(r"(?:required|available) for `([^`]+)`|wheels for `([^`]+)`|([\w.-]+)(?:\{[^}]*\})?[=<>]\S* has no")
+"""The package that the resolver calls the reason."""
 AT_ONCE = 6
 """Resolvers; they mostly wait for the index."""
 
@@ -46,12 +51,19 @@ def resolved(extra: str, system: str, python: str, *options: str) -> str | None:
     argv = [UV, "pip", "compile", "--quiet", "--only-binary", ":all:", "--no-config", "--default-index",
             "https://pypi.org/simple", "--python-platform", system, "--python-version", python, *options]  # fmt: skip
     argv += [] if extra == NO_EXTRA else ["--extra", extra]
-    env = {**os.environ, "MACOSX_DEPLOYMENT_TARGET": "14.0", "UV_PYTHON": sys.executable}
-    ended = subprocess.run([*argv, "pyproject.toml"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
-    if ended.returncode == 0:
+    env = {"UV_CACHE_DIR": CACHE.name, **os.environ, "MACOSX_DEPLOYMENT_TARGET": "14.0", "UV_PYTHON": sys.executable}
+
+    def ended(*more: str) -> subprocess.CompletedProcess[str]:
+        words = [*argv, *more, "pyproject.toml"]
+        return subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+    answer = ended("--offline")  # what this run has asked for before is not asked for again
+    if answer.returncode != 0 and "network was disabled" in answer.stderr:
+        answer = ended()
+    if answer.returncode == 0:
         return None
-    named = re.search(r"required for `([^`]+)`|wheels for `([^`]+)`|(\S+?)[=<>]\S* has no", ended.stderr)
-    return next(filter(None, named.groups())) if named else ended.stderr.strip().splitlines()[-1][:200]
+    named = _NAMED.search(answer.stderr)
+    return next(filter(None, named.groups())) if named else answer.stderr.strip().splitlines()[-1][:200]
 
 
 def found(extra: str, system: str, python: str) -> tuple[str, str | None]:

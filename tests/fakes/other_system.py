@@ -103,11 +103,13 @@ def become(system: str) -> None:
         windows.get_osfhandle = int  # type: ignore[attr-defined]
         sys.modules["msvcrt"] = windows
         ctypes.WinDLL = RefusingLibrary  # type: ignore[attr-defined]
-        pathlib.WindowsPath = pathlib.PosixPath  # type: ignore[assignment, misc]  # a path is one of this machine
+        pathlib.Path.__new__.__globals__["WindowsPath"] = pathlib.PosixPath  # a path is one of this machine
     for module, names in NO_NAMES[system].items():
         for name in names.split():
             if hasattr(module, name):
                 delattr(module, name)
+    if hasattr(os, "process_cpu_count"):
+        os.process_cpu_count = os.cpu_count  # as it is where there is no affinity
     sys.platform = system
 
 
