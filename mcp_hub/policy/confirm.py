@@ -254,8 +254,10 @@ class Confirm:
         tool = f"{printable(call.route.name, 200)!r} of {printable(call.route.upstream, 100)!r}"
         missing = missing_capability(call.asker.capabilities, ELICITATION, {}) if call.asker is not None else ""
         if missing is not None:
-            own = "" if call.within is None else f"Call {call.exposed!r} by its own name, which the client can show. "
-            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {own}")
+            cure = "Use a client that has elicitation, or change the setting. "
+            if call.within is not None:
+                cure = f"Call {call.exposed!r} by its own name, which the client can show. "
+            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {cure}")
         answer = await self._answer(call, tool)
         call.notes.append(f"confirm: {answer}")
         if answer not in (ONCE, SESSION):
