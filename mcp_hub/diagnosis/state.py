@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from mcp_hub.hub.hub_status import running_hubs, runtime_directory
 from mcp_hub.oauth import token_store
 from mcp_hub.policy.pins import pins_file
 from mcp_hub.policy.trace import CALL_LOG
+from mcp_hub.security.access_lists import READ, WRITE, access_list, others_with
 from mcp_hub.text import printable
 from mcp_hub.upstream import catalog_cache
 from mcp_hub.version import VERSION
@@ -56,14 +58,16 @@ def _private(about: str, directory: Path) -> Iterator[Finding]:
         return
     if not stat.S_ISDIR(status.st_mode):
         yield fail(about, f"{shown} is no directory", codes.STATE_NOT_WRITABLE)
-    elif os.name == "posix" and status.st_uid != os.getuid():
+    elif sys.platform != "win32" and status.st_uid != os.getuid():
         yield fail(about, f"{shown} belongs to another user (uid {status.st_uid})", codes.STATE_NOT_PRIVATE)
-    elif os.name == "posix" and status.st_mode & OTHERS:
+    elif sys.platform != "win32" and status.st_mode & OTHERS:
         mode = stat.S_IMODE(status.st_mode)
         text = f"{shown} is open to others (mode {mode:04o}) and not used"
         yield fail(about, text, codes.STATE_NOT_PRIVATE, closed(directory, OTHERS))
+    elif others := others_with(access_list(str(directory)) or "", READ | WRITE):
+        yield fail(about, f"{shown} is open to {' and '.join(others)} and not used", codes.STATE_NOT_PRIVATE)
     else:
-        open_files = [one for one in _files(directory) if os.name == "posix" and one.lstat().st_mode & OTHERS]
+        open_files = [one for one in _files(directory) if sys.platform != "win32" and one.lstat().st_mode & OTHERS]
         for one in open_files:
             text = f"{printable(str(one), 500)} is open to others and not used"
             yield fail(about, text, codes.STATE_NOT_PRIVATE, closed(one, OTHERS))

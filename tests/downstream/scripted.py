@@ -18,6 +18,7 @@ from mcp_hub.downstream.app import App, serve_network
 from mcp_hub.downstream.quotas import Backlog
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND
 from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.frames import Raw
 
 HANG_BOUND = 60.0
 """Seconds after which any wait of a test is a failure."""
@@ -29,6 +30,8 @@ class ScriptedDispatcher:
     """Keeps the contract of `Dispatcher`: cancellable requests by id, notifications, a close that ends listens."""
 
     def __init__(self) -> None:
+        self.listed: Raw | None = None
+        """The result of `tools/list`, as catalogs give it."""
         self.callers: list[Caller] = []
         """Who sent them."""
         self.asked: list[str] = []
@@ -109,6 +112,8 @@ class ScriptedDispatcher:
             send({"jsonrpc": "2.0", "method": eras.ACKNOWLEDGED, "params": {"notifications": {}, **tag}})
             await self.closing.wait()
             return {"result": {**complete, **tag}}
+        if method == "tools/list" and self.listed is not None:
+            return {"result": self.listed}
         if method == "tools/list":
             caching = {"ttlMs": 0, "cacheScope": "private"} if modern else {}
             return {"result": {**complete, **caching, "tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}}
