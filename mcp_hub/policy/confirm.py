@@ -214,11 +214,15 @@ class Confirm:
         missing = missing_capability(call.asker.capabilities, ELICITATION, {}) if call.asker is not None else ""
         pending = self._approvals.pending
         if missing is not None and not pending.can_ask(call):
-            own = "" if call.within is None else f"Call {call.exposed!r} by its own name, which the client can show. "
+            cure = "Use a client that has elicitation, or change the setting. "
+            if call.within is not None:
+                cure = f"Call {call.exposed!r} by its own name, which the client can show. "
             page = (
-                "" if call.asker is None else "With the live page open (`mcp-hub open`) the person can allow it there. "
+                "With the live page open (`mcp-hub open`) the person can allow it there. "
+                if call.asker is not None
+                else ""
             )
-            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {page}{own}")
+            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {page}{cure}")
         answer, where = await self._answer(call, tool, setting, by_client=missing is None)
         call.notes.append(f"confirm: {answer}{where}")
         if answer not in (ONCE, SESSION):
