@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.fakes import forks
 from tests.tiers import TIERS, tier_of
@@ -17,6 +18,9 @@ from tests.tiers import TIERS, tier_of
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 forks.install()
+# A machine that is busy elsewhere makes no example slow.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 gc.disable()  # until everything is imported and collected: there is no garbage among it
 
 _start = subprocess.Popen.__init__
