@@ -58,6 +58,11 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def check_listener(listen: Listen) -> CodedText | None:
     """Returns why this listener may not start, as a text for the user; None if it may."""
+    return check_tokens(listen) or _check_reach(listen)
+
+
+def check_tokens(listen: Listen) -> CodedText | None:
+    """Returns what is wrong with the tokens of the configuration, as a text for the user; None if nothing is."""
     keys: dict[str, str] = {}
     for key, token in _tokens_of(listen):
         size = len(token.encode())
@@ -69,6 +74,10 @@ def check_listener(listen: Listen) -> CodedText | None:
             return CodedText(text, codes.TOKEN_WEAK)
         if keys.setdefault(token, key) != key:
             return CodedText(f"{key} is the same as {keys[token]}; nobody could tell who it is", codes.TOKEN_WEAK)
+    return None
+
+
+def _check_reach(listen: Listen) -> CodedText | None:
     if not listen.authenticates and listen.public_host:
         return CodedText(f"{listen.public_host[0]} (public_host) lets others in: {_SAY_WHO}", codes.TOKEN_MISSING)
     if not listen.authenticates and not is_loopback(listen.host):
@@ -111,14 +120,19 @@ def _principals_of(listen: Listen) -> Iterable[tuple[bytes, Principal]]:
 
 
 class Gate:
-    """The checks of one listener that need no I/O. `tokens` (token -> principal) replaces those of `listen`."""
+    """The checks of one listener that need no I/O. `tokens` (token -> principal) replaces those of `listen`.
 
-    def __init__(self, listen: Listen, tokens: Mapping[bytes, str] | None = None) -> None:
+    `authenticated`: every request must be, also where `listen` has no token.
+    """
+
+    def __init__(
+        self, listen: Listen, tokens: Mapping[bytes, str] | None = None, *, authenticated: bool = False
+    ) -> None:
         known = tokens.items() if tokens is not None else _principals_of(listen)
         self._tokens = {token: name if isinstance(name, Principal) else Principal(name) for token, name in known}
         self.principals = frozenset((principal, principal.profile) for principal in self._tokens.values())
         """The principals with a token of the configuration, each with its profile."""
-        self.authenticates = bool(self._tokens) or listen.verify is not None
+        self.authenticates = bool(self._tokens) or listen.verify is not None or authenticated
         """Whether every request has to be authenticated."""
         self._proxies = tuple(ip_network(proxy, strict=False) for proxy in listen.trusted_proxies)
         self._scheme = b"http" if listen.tls is None else b"https"

@@ -13,6 +13,7 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream import error_response
 from mcp_hub.downstream.admission import Admission, Gate, Refusal, check_listener
 from mcp_hub.downstream.metrics_page import metrics_page
+from mcp_hub.downstream.mount import Mount
 from mcp_hub.downstream.page_access import UI, PageAccess, comes_back
 from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.downstream.refusal_log import RefusalLog
@@ -58,9 +59,9 @@ END_GRACE: Final = 2.75
 class App:
     """Serves `dispatcher` to the clients of one listener; with `sse` also over the legacy transport.
 
-    `gate` replaces the checks that `listen` describes, `verifier` is the one for `listen.verify`, and `quotas` are
-    those of the dispatcher. Raises ConfigError if the hub has servers that must not be reachable from a network; from
-    then on the hub refuses configurations that have any.
+    `gate` replaces the checks that `listen` describes, `verifier` is the one for `listen.verify`, `quotas` are those of
+    the dispatcher, and `mount` is given where an application serves the hub. Raises ConfigError if the hub has servers
+    that must not be reachable from a network; from then on the hub refuses configurations that have any.
     """
 
     def __init__(
@@ -72,15 +73,17 @@ class App:
         gate: Gate | None = None,
         verifier: Verifier | None = None,
         quotas: Quotas | None = None,
+        mount: Mount | None = None,
     ) -> None:
         dispatcher.over_network()
         quotas = quotas or Quotas(listen)
         self._dispatcher = dispatcher
-        self._gate = gate if gate is not None else Gate(listen)
-        self._resource = ProtectedResource(listen, listen.verify) if listen.verify is not None else None
+        self._mount = mount
+        self._gate = gate if gate is not None else self._make_gate(listen)
+        self._resource = self._make_resource(listen)
         self._verifier = verifier
         self._quotas = quotas
-        self._admission = Admission(self._gate, verifier, self._resource)
+        self._admission = self._make_admission()
         self.streamable = StreamableEndpoint(dispatcher, listen.max_body, quotas)
         self.sse = SseEndpoint(dispatcher, listen.max_body, quotas) if sse else None
         self._routes = {"/mcp": self.streamable.__call__, METRICS: self._metrics}
@@ -99,6 +102,17 @@ class App:
         self._serves_page = listen.serves_page
         self._public_host = next(iter(listen.public_host), None)
         self.refusals = RefusalLog(dispatcher.hub.record_stranger)
+
+    def _make_gate(self, listen: Listen) -> Gate:
+        return Gate(listen) if self._mount is None else self._mount.gate(listen)
+
+    def _make_resource(self, listen: Listen) -> ProtectedResource | None:
+        verify = listen.verify
+        return None if verify is None else ProtectedResource(listen, verify, mounted=self._mount is not None)
+
+    def _make_admission(self) -> Admission:
+        make = Admission if self._mount is None else self._mount.admission
+        return make(self._gate, self._verifier, self._resource)
 
     def trusts(self, peer: str) -> bool:
         """Returns whether `peer` is a trusted proxy."""
@@ -247,13 +261,13 @@ class App:
 
     def take(self, listen: Listen) -> None:
         """Goes over to other tokens, principals, names and limits; ends the sessions of principals that are gone."""
-        before, self._gate = self._gate.principals, Gate(listen)
+        before, self._gate = self._gate.principals, self._make_gate(listen)
         self._serves_page = listen.serves_page
         if self.page is not None and not self._serves_page:
             self.page.sign_out()
         if self._resource is not None and listen.verify is not None:
-            self._resource = ProtectedResource(listen, listen.verify)
-        self._admission = Admission(self._gate, self._verifier, self._resource)
+            self._resource = self._make_resource(listen)
+        self._admission = self._make_admission()
         self._quotas.take(listen)
         gone = before - self._gate.principals
         if gone:

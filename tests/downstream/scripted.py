@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
+
+import uvicorn
 
 from mcp_hub.config.listen import UnreadLimits
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream import Caller, Send
-from mcp_hub.downstream.admission import Gate
-from mcp_hub.downstream.app import App, serve_network
+from mcp_hub.downstream.admission import Gate, check_listener
+from mcp_hub.downstream.app import END_GRACE, App, serve_network
 from mcp_hub.downstream.quotas import Backlog
-from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND
+from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, HubError
 from mcp_hub.protocol import era as eras
+from mcp_hub.transport.asgi import AsgiFront
+from mcp_hub.transport.http1 import listening_sockets
 
 HANG_BOUND = 60.0
 """Seconds after which any wait of a test is a failure."""
@@ -144,6 +148,34 @@ def progress(step: int, text: str = "", token: Any = "t") -> dict[str, Any]:
 
 # --- serving ---------------------------------------------------------------------------------------------------
 
+FRONTS: dict[Literal["now"], str] = {"now": "listener"}
+"""What serves the app now: the `listener` of the hub, or `asgi`, uvicorn (conftest.py)."""
+
+
+async def serve_by_uvicorn(
+    app: App, listen: Listen, *, stop: asyncio.Event, grace: float, ready: Callable[[list[str]], None]
+) -> None:
+    """Does what `serve_network` does, with the server of an application that the app is mounted in."""
+    if (problem := check_listener(listen)) is not None:
+        raise HubError(problem)
+    sockets = await listening_sockets.bind(listen)
+    front = AsgiFront(app, app.refusals)
+    config = uvicorn.Config(front, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
+    running = asyncio.create_task(server.serve(sockets=sockets))
+    try:
+        ready([listening_sockets.base_url(each, "http") for each in sockets])
+        await stop.wait()
+        await app.drain(grace)
+        await front.close(END_GRACE)
+    finally:
+        server.should_exit = True
+        await asyncio.wait({running}, timeout=HANG_BOUND)
+        app.refusals.close()
+        for each in sockets:
+            each.close()
+
 
 @dataclass
 class Served:
@@ -168,7 +200,8 @@ async def serving(
     app = App(dispatcher, listen, sse=sse, gate=gate)  # type: ignore[arg-type]
     stop = asyncio.Event()
     urls: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve_network(app, listen, stop=stop, grace=grace, ready=urls.set_result))
+    serve = serve_network if FRONTS["now"] == "listener" else serve_by_uvicorn
+    task = asyncio.create_task(serve(app, listen, stop=stop, grace=grace, ready=urls.set_result))
     try:
         async with asyncio.timeout(HANG_BOUND):
             await asyncio.wait({task, urls}, return_when=asyncio.FIRST_COMPLETED)
@@ -209,7 +242,7 @@ class Connection:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    buffer: bytes = field(default=b"")
+    buffer: bytearray = field(default_factory=bytearray)
     last_id: str = ""
 
     def send(self, data: bytes) -> None:
@@ -248,12 +281,16 @@ class Connection:
                 return name, json.loads(data) if name == "message" else data
 
     async def _event(self) -> tuple[str, Any]:
-        while b"\n\n" not in self.buffer:
+        end = self.buffer.find(b"\n\n")
+        while end < 0:
             chunk = await self.chunk()
             if not chunk:
                 return "end", None
+            seen = max(0, len(self.buffer) - 1)
             self.buffer += chunk
-        block, _, self.buffer = self.buffer.partition(b"\n\n")
+            end = self.buffer.find(b"\n\n", seen)
+        block = bytes(self.buffer[:end])
+        del self.buffer[: end + 2]
         if block.startswith(b":"):
             return "comment", None
         fields = dict(line.split(": ", 1) for line in block.decode().split("\n"))

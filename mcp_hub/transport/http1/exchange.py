@@ -28,9 +28,13 @@ _BODY_OF: Final = {
     kind: b"content-type: " + kind + b"\r\nx-content-type-options: nosniff\r\ncontent-length: "
     for kind in (JSON, PLAIN)
 }
-_STREAM: Final = (
-    b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
-)
+EVENT_STREAM: Final[HeaderLines] = [
+    (b"content-type", EVENTS),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+"""The header lines of an event stream."""
+_STREAM: Final = written(EVENT_STREAM)
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 

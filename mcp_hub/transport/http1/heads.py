@@ -57,7 +57,7 @@ class RequestHead:
 
     __slots__ = (
         *("_accepted", "_by_name", "_text", "_values", "authority", "facts", "in_chunks", "lines", "method", "passed"),
-        *("path", "peer", "query", "route", "size", "target"),
+        *("path", "peer", "prefix", "query", "route", "size", "target"),
     )
 
     def __init__(self, method: str, target: bytes, lines: HeaderLines) -> None:
@@ -66,6 +66,8 @@ class RequestHead:
         self.target = target
         split = split_target(target) if len(target) <= LONG_TARGET else _split(target)
         self.path, self.query, self.authority = split
+        self.prefix = ""
+        """The path below which the hub is mounted in another application; `path` is without it."""
         self.lines = lines
         self.size = sum(len(name) + len(value) + LINE for name, value in lines)
         """Bytes of all header lines."""
