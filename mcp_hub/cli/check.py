@@ -61,11 +61,11 @@ async def _check(loaded: LoadedConfig, *, as_json: bool, strict: bool) -> int:
             print(f"error: {where}: {with_code(f'no server has {names}', MEMBER_UNKNOWN)}")
         if report.failed:
             print(with_code(f"failed: required and not available: {', '.join(report.failed)}", REQUIRED_FAILED))
+        if report.working:
+            print(_listed_text(report.listed_to))
         if report.meant:
             plural = "s" if report.meant != 1 else ""
             print(f"{report.working} of {report.meant} server{plural} work{'' if plural else 's'}")
-        if report.working:
-            print(_listed_text(report.listed_to))
     return FAILED if report.is_bad(strict=strict) else OK
 
 

@@ -69,7 +69,7 @@ def _sections(options: argparse.Namespace, machine: Machine) -> Iterator[Section
     yield running
 
 
-def _sections_of(loaded: LoadedConfig, ports: set[int], machine: Machine) -> Iterator[Section]:
+def _sections_of(loaded: LoadedConfig, ports: set[int | str], machine: Machine) -> Iterator[Section]:
     config = loaded.config
     hide_secrets_of(config)
     yield programs_section(config, machine)

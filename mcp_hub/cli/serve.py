@@ -126,7 +126,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     over = parser.add_mutually_exclusive_group()
     over.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")
     over.add_argument("--http", action="store_true", help="over a network: /mcp alone")
-    parser.add_argument("--host", help="address to listen on (default 127.0.0.1; any other needs a token)")
+    parser.add_argument(
+        "--host",
+        help="address to listen on (default 127.0.0.1; any other needs a token), or unix:/PATH for a Unix socket",
+    )
     parser.add_argument(
         "--public-host",
         metavar="HOST",
@@ -207,12 +210,15 @@ async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, 
 
 
 async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Config) -> int:
+    from mcp_hub.cli.service_manager import ServiceNotifier, handed_sockets
     from mcp_hub.downstream.admission import check_listener
     from mcp_hub.downstream.app import App, serve_network
     from mcp_hub.downstream.quotas import Quotas
-    from mcp_hub.transport.http1.listening_sockets import tls_context
+    from mcp_hub.transport.http1.listening_sockets import check_handed
+    from mcp_hub.transport.http1.tls_server import tls_context
 
-    listen = config.listen
+    handed, notifier = handed_sockets(os.environ), ServiceNotifier(os.environ)
+    listen = check_handed(config.listen, handed) if handed else config.listen
     objection = check_listener(listen)
     if objection is not None:
         raise ConfigError(objection, objection.code)
@@ -234,15 +240,19 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
                 app.page = running.page
                 running.status.refusals = app.refusals.facts
                 running.reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
+                running.reloader.announced = notifier.reloading
 
                 def ready(bases: list[str]) -> None:
                     running.status.serving = bases
                     running.page.base = partial(app.page_base, bases)
                     announcing = _announce(hub, bases, listen, records, running.page, sse=options.sse)
                     announcements.add(asyncio.get_running_loop().create_task(announcing))
+                    notifier.say("READY=1", f"STATUS=listening on {', '.join(bases)}")
 
+                sockets = [each for _, each in handed]
                 try:
-                    await serve_network(app, listen, stop=signals.stop, ready=ready)
+                    async with notifier.watching(signals.stop):
+                        await serve_network(app, listen, stop=signals.stop, ready=ready, handed=sockets)
                 finally:
                     if verifier is not None:
                         await verifier.close()

@@ -150,7 +150,8 @@ def secrets_of_listener(listen: Listen) -> Iterator[str]:
     if listen.token is not None:
         yield listen.token.get_secret_value()
     for principal in listen.principals.values():
-        yield principal.token.get_secret_value()
+        if principal.token is not None:
+            yield principal.token.get_secret_value()
     if listen.verify is not None and listen.verify.introspection is not None:
         yield listen.verify.introspection.client_secret.get_secret_value()
 

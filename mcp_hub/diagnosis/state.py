@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from mcp_hub import codes
+from mcp_hub.config.listen import UNIX
 from mcp_hub.config.models import Config
 from mcp_hub.diagnosis import Finding, Repair, Section, fail, ok, warn
 from mcp_hub.diagnosis.configuration import closed
@@ -129,7 +130,8 @@ def _hub(facts: Mapping[str, Any]) -> Iterator[Finding]:
             yield level(about, text, server.get("code"))
 
 
-def ports_of(hubs: list[Json]) -> set[int]:
-    """Returns the ports that hubs listen on."""
-    urls = [urlsplit(url) for hub in hubs for url in hub.get("serving", ()) if "://" in url]
-    return {url.port for url in urls if url.port is not None}
+def ports_of(hubs: list[Json]) -> set[int | str]:
+    """Returns the ports that hubs listen on, and their Unix sockets as `unix:/path`."""
+    served = [str(one) for hub in hubs for one in hub.get("serving", ())]
+    ports = {urlsplit(url).port for url in served if "://" in url}
+    return {port for port in ports if port is not None} | {one for one in served if one.startswith(f"{UNIX}:")}

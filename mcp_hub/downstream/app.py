@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mcp_hub.config.listen import UNIX
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream import error_response
 from mcp_hub.downstream.admission import Admission, Gate, Refusal, check_listener
@@ -27,14 +29,15 @@ from mcp_hub.security import ANONYMOUS, PEER, Principal
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.listening_sockets import (
-    BACKLOG,
-    TlsServer,
+    OwnPath,
+    accepting,
     base_url,
     bind,
     connections_possible,
-    tls_context,
+    is_unix,
 )
 from mcp_hub.transport.http1.server_connection import ServerConnection
+from mcp_hub.transport.http1.tls_server import Certificates, TlsServer
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -96,10 +99,11 @@ class App:
         """Routes that need no authentication."""
         if self._resource is not None:
             self._open |= {WELL_KNOWN: self._metadata, WELL_KNOWN + MCP: self._metadata}
-        self._draining = False
+        self._leaving = self._draining = False
         self.page: PageAccess | None = None
         """The way to the live page, which is served where the listener's settings say so."""
         self._serves_page = listen.serves_page
+        self.shutdown_delay = listen.shutdown_delay
         self._public_host = next(iter(listen.public_host), None)
         self.refusals = RefusalLog(dispatcher.hub.record_stranger)
 
@@ -137,7 +141,7 @@ class App:
     def _route(self, request: HttpRequest, reply: HttpReply) -> Awaitable[None]:
         head, gate = request.head, self._gate
         if head.route is not None and head.passed is gate and not self._draining:
-            found = gate.admit(head.lines) if gate.authenticates else ANONYMOUS
+            found = gate.admit(head.lines, request.proven) if gate.authenticates else ANONYMOUS
             if isinstance(found, Principal):
                 PEER.set(head.peer)
                 request.let_in()
@@ -150,7 +154,8 @@ class App:
         head = request.head
         if head.passed is not self._gate:
             head.peer = self._gate.peer(request.peer, request.headers)
-            refusal = self._gate.refusal(request.headers, request.port, head.authority)
+            request.speaks_for(head.peer)
+            refusal = self._gate.refusal(request.headers, request.port, head.authority, request.proven)
             returns = (
                 refusal is not None and refusal.cause == "cross_site" and self._serves_page and comes_back(request)
             )
@@ -174,7 +179,7 @@ class App:
         elif self._draining:
             await _stopping(reply)
         else:
-            principal = await self._admission.admit(request.headers, request.port)
+            principal = await self._admission.admit(request.headers, request.port, request.proven)
             if isinstance(principal, Refusal):
                 await self._turn_away(request, reply, principal)
                 return
@@ -194,6 +199,8 @@ class App:
             return None
         if self._public_host is not None:
             return f"https://{self._public_host}"
+        if bases[0].startswith(f"{UNIX}:"):
+            return None
         port = int(bases[0].rpartition(":")[2])
         # A listener on all addresses does not know by which names it is reached, so its page could not sign in.
         return bases[0] if self._gate.is_own_origin(bases[0].encode(), port) else None
@@ -245,7 +252,7 @@ class App:
     async def _health(self, request: HttpRequest, reply: HttpReply) -> None:
         if not await _is_read(request, reply):
             return
-        if self._draining:
+        if self._leaving or self._draining:
             await reply.json(503, {"status": "stopping"})
         else:
             await reply.json(200, {"status": "ok"})
@@ -263,6 +270,7 @@ class App:
         """Goes over to other tokens, principals, names and limits; ends the sessions of principals that are gone."""
         before, self._gate = self._gate.principals, self._make_gate(listen)
         self._serves_page = listen.serves_page
+        self.shutdown_delay = listen.shutdown_delay
         if self.page is not None and not self._serves_page:
             self.page.sign_out()
         if self._resource is not None and listen.verify is not None:
@@ -276,6 +284,10 @@ class App:
                 self.sse.close_of(gone)
 
     # --- shutdown ----------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Says to balancers, by `/healthz`, that the hub is about to stop. Everybody is served as before."""
+        self._leaving = True
 
     async def drain(self, grace: float) -> None:
         """Accepts no new requests, waits at most `grace` seconds for the others, then ends every stream and session."""
@@ -331,36 +343,46 @@ async def serve_network(
     stop: asyncio.Event,
     grace: float = 10.0,
     ready: Callable[[list[str]], None],
+    handed: Sequence[socket.socket] = (),
 ) -> None:
-    """Serves until `stop` is set, then waits at most `grace` seconds for calls to finish, and 3 s for all else.
+    """Serves until `stop` is set and for `shutdown_delay`, then at most `grace` seconds for calls and 3 s for all else.
 
-    `ready` gets the base URLs (`http://127.0.0.1:8808`) once connections are accepted. Raises HubError, with a text for
-    the user, if the listener must not or cannot start.
+    `ready` gets the base URLs (`http://127.0.0.1:8808`, `unix:/path`) once connections are accepted. `handed` are
+    listening sockets that take the place of those that `listen` describes. Raises HubError, with a text for the user,
+    if the listener must not or cannot start.
     """
     problem = check_listener(listen)
     if problem is not None:
         raise HubError(problem)
-    context = tls_context(listen.tls) if listen.tls is not None else None
-    sockets = await bind(listen)
+    certificates = Certificates(listen.tls) if listen.tls is not None else None
+    sockets = list(handed) or await bind(listen)
+    path = OwnPath(listen.socket_path) if listen.socket_path is not None and not handed else None
     try:
         listener = Listener(app, connections_possible(), refusals=app.refusals, exempt=app.trusts)
         servers: list[asyncio.Server | TlsServer] = []
         loop = asyncio.get_running_loop()
+        watching = None if certificates is None else loop.create_task(certificates.watched(), name="certificates")
         try:
             for each in sockets:
-                if context is None:
-                    servers.append(
-                        await loop.create_server(partial(ServerConnection, listener), sock=each, backlog=BACKLOG)
-                    )
+                if certificates is None or is_unix(each):
+                    servers.append(await accepting(each, partial(ServerConnection, listener)))
                 else:
-                    servers.append(TlsServer(listener, context, each))
-            ready([base_url(each, "http" if context is None else "https") for each in sockets])
+                    servers.append(TlsServer(listener, certificates, each))
+            ready([base_url(each, "http" if certificates is None else "https") for each in sockets])
             await stop.wait()
+            app.leave()
+            await asyncio.sleep(app.shutdown_delay)
+            if path is not None:
+                path.remove()
             for server in servers:
                 server.close()
             await app.drain(grace)
             await listener.close(END_GRACE)
         finally:
+            if watching is not None:
+                watching.cancel()
+            if path is not None:
+                path.remove()
             for server in servers:
                 server.close()
             await listener.abort()  # clients that have not read their replies until now

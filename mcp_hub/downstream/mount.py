@@ -15,6 +15,7 @@ from mcp_hub.config.listen import Listen
 from mcp_hub.downstream.admission import COME_BACK, Admission, Gate, Headers, Refusal, check_tokens
 from mcp_hub.downstream.verifier import ProtectedResource, Verifier
 from mcp_hub.security import Principal
+from mcp_hub.transport.http1.peers import Peer
 
 log = logging.getLogger("mcp_hub.downstream")
 
@@ -39,7 +40,8 @@ class Mount(msgspec.Struct, frozen=True):
 
         The addresses of `listen` are not those of the application, so they say nothing about who reaches the hub.
         """
-        if self.authenticate is None and not listen.authenticates:
+        tokens = listen.token is not None or any(one.token is not None for one in listen.principals.values())
+        if self.authenticate is None and not tokens and listen.verify is None:
             text = (
                 "an application that the hub is mounted in lets others in: "
                 "give authenticate=, or set listen.token (or listen.principals or listen.verify)"
@@ -67,10 +69,10 @@ class MountedAdmission(Admission):
         self._known = known
         self._authenticate = authenticate
 
-    async def admit(self, headers: Headers, port: int | None) -> Principal | Refusal:
+    async def admit(self, headers: Headers, port: int | None, peer: Peer | None = None) -> Principal | Refusal:
         """Returns the principal who sends the request, or the refusal."""
         headers = list(headers)
-        found = await self._known.admit(headers, port)
+        found = await self._known.admit(headers, port, peer)
         if isinstance(found, Principal):
             return found
         said: dict[str, str] = {}

@@ -282,7 +282,7 @@ def _resource(listen: Listen, verify: TokenVerification, port: int | None) -> st
     if listen.public_host:
         return f"https://{listen.public_host[0]}{MCP}"
     scheme = "http" if listen.tls is None else "https"
-    if listen.host not in _WILDCARDS:
+    if listen.host not in _WILDCARDS and listen.socket_path is None:
         host = listen.host.strip("[]")
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port or listen.port}{MCP}"
     return next((one for one in verify.issued.audience if one.startswith("https://")), None)

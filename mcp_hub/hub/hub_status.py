@@ -290,10 +290,13 @@ def _facts_at(path: Path, left_over: Callable[[Path], None]) -> Json | None:
         asking.settimeout(READ_WAIT)
         try:
             asking.connect(str(path))
-            asking.sendall(b'{"ask": "status"}\n')
             data = bytearray()
-            while len(data) < MAX_SIZE and (chunk := asking.recv(65536)):
-                data += chunk
+            with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+                # A hub of an earlier version answers whoever connects, without reading, and closes.
+                asking.sendall(b'{"ask": "status"}\n')
+            with contextlib.suppress(ConnectionResetError):
+                while len(data) < MAX_SIZE and (chunk := asking.recv(65536)):
+                    data += chunk
             facts = json.loads(data)
         except ConnectionRefusedError:
             with contextlib.suppress(FileNotFoundError):

@@ -13,9 +13,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from mcp_hub.transport.http1 import send_buffer
-from mcp_hub.transport.http1.exchange import EVENT_STREAM, PLAIN, HttpReply, HttpRequest
-from mcp_hub.transport.http1.heads import AROUND, LENGTH, MAX_HEAD, BadHead, HeaderLines, RequestHead
+from mcp_hub.transport.http1.exchange import PLAIN, HttpReply, HttpRequest
+from mcp_hub.transport.http1.heads import AROUND, EVENT_STREAM, LENGTH, MAX_HEAD, BadHead, HeaderLines, RequestHead
 from mcp_hub.transport.http1.listener import Handler, RefusalSink
+from mcp_hub.transport.http1.peers import Peer
 from mcp_hub.transport.http1.send_buffer import UnreadAccount
 from mcp_hub.transport.http1.server_connection import MAX_SPILL
 
@@ -86,6 +87,7 @@ class AsgiExchange:
         server, client = scope.get("server"), scope.get("client")
         self.port: int | None = server[1] if server else None
         self.peer = str(client[0]) if client else ""
+        self.proven: Peer | None = None
         self.paused = False
         self.share: UnreadAccount | None = None
         self.stranger = False
@@ -232,6 +234,9 @@ class AsgiExchange:
 
     def let_in(self) -> None:
         """Does nothing: no connection is a stranger's."""
+
+    def speaks_for(self, peer: str) -> None:
+        """Does nothing: addresses have no share of the server's connections."""
 
 
 class AsgiReply(HttpReply):

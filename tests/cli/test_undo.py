@@ -33,7 +33,6 @@ def changed(path: Path, after: bytes | None = b'{"token": "abcdefgh"}') -> Plan:
 
 def given(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--json", action="store_true")
     add_confirmation_arguments(parser)
     return parser.parse_args(words)
 

@@ -267,7 +267,7 @@ def test_a_directory_named_tools_alone_has_no_effect(tmp_path: Path) -> None:
         (
             "listen: 7",
             "listen: must be a mapping with host, port, token, principals, verify, tls, public_host, allowed_hosts, "
-            "allowed_origins, trusted_proxies, max_body, limits, ui",
+            "allowed_origins, trusted_proxies, max_body, shutdown_delay, limits, ui",
         ),
         (
             "listen: {public_host: 'https://hub.example'}",

@@ -17,6 +17,7 @@ NOT_MOUNTED: Final = {
     "test_half_closed.py": "uvicorn takes the end of what a client sends for its end",
     "test_known_heads.py": READS,
     "test_strangers.py": CONNECTS,
+    "test_an_sdk_client_whose_connections_are_cut_gets_all_progress_and_its_answer": "it starts a hub of its own",
     "test_a_stop_lets_the_running_calls_finish_and_takes_no_new_ones": CONNECTS,
     "test_one_connection_too_many_is_refused_at_once_and_its_slot_freed": CONNECTS,
     "test_an_idle_connection_ends": CONNECTS,

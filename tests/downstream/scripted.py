@@ -33,6 +33,8 @@ class ScriptedDispatcher:
     """Keeps the contract of `Dispatcher`: cancellable requests by id, notifications, a close that ends listens."""
 
     def __init__(self) -> None:
+        self.callers: list[Caller] = []
+        """Who sent them."""
         self.asked: list[str] = []
         """Methods of the requests that arrived."""
         self.noted: list[str] = []
@@ -75,6 +77,7 @@ class ScriptedDispatcher:
 
     async def answer(self, caller: Caller, message: dict[str, Any], send: Send, era: eras.Era) -> dict[str, Any]:
         self.asked.append(message["method"])
+        self.callers.append(caller)
         task = asyncio.current_task()
         assert task is not None
         caller.in_flight[message["id"]] = task

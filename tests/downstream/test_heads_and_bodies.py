@@ -84,6 +84,15 @@ async def test_an_invalid_head_ends_its_connection(text: bytes) -> None:
         assert said.count(b"HTTP/1.1") == 1
 
 
+@pytest.mark.parametrize("end", [b"", b" HTTP/0.9", b" HTTP/2.0"])
+async def test_other_versions_are_refused(end: bytes) -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(get().replace(b" HTTP/1.1", end) + get())
+        said = await rest(connection)
+        assert said.startswith(b"HTTP/1.1 505 HTTP Version Not Supported\r\n")
+        assert said.count(b"HTTP/1.1") == 1
+
+
 async def test_a_head_beyond_its_bound_is_refused_however_it_comes() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(get() + get(head=f"X-Long: {'x' * 2 * heads.MAX_HEAD}\r\n"))

@@ -18,6 +18,7 @@ from mcp_hub.downstream.admission import Gate
 from mcp_hub.protocol.frames import decode
 from mcp_hub.security import url_rules
 from mcp_hub.security.redaction import Redactor
+from mcp_hub.transport.http1 import MessageMachine
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.lines import LineReader
 from mcp_hub.transport.peer import Peer
@@ -25,8 +26,8 @@ from mcp_hub.transport.sse_codec import SseParser
 from tests.fuzz import targets
 from tests.fuzz.targets import answers, bodies, frames, redacted, sockets
 
-EXAMPLES = {"configuration": 400, "bodies": 400, "sockets": 400}
-"""Fewer where one takes longer; 1,000 of the others."""
+EXAMPLES = {"configuration": 400, "bodies": 400, "sockets": 400, "readers": 4000}
+"""Fewer where one takes longer, more where what is made is mostly refused; 1,000 of the others."""
 
 
 def texts(target: str) -> st.SearchStrategy[bytes]:
@@ -61,6 +62,7 @@ def test_no_input_of_a_fuzz_target_violates_its_invariants(name: str) -> None:
 
 _PARAMS = len('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{')
 _NAME = bodies.TOKENS.index(b'"Name":"up__echo",')
+WITH_BODY = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"
 FAULTS: dict[str, tuple[object, str, object, bytes]] = {
     "lines": (LineReader, "rest", lambda self: None, b"\x05\x00rest"),
     "frames": (frames, "salvage_id", lambda head, tail=b"": 8, b'\xff{"id":7,"result":{"id":8}}'),
@@ -78,6 +80,7 @@ FAULTS: dict[str, tuple[object, str, object, bytes]] = {
         b"\x00" + sockets.SIZED,
     ),
     "answers": (HttpResponse, "feed", lambda self, piece: None, b"\x00\x00\x00" + answers.SIZED),
+    "readers": (MessageMachine, "on_body", lambda self, piece: None, b"\x00\x00" + WITH_BODY),
     "bodies": (dispatcher, "ambiguous_member", lambda params: None, bytes([1, 1, 0, _PARAMS, 1, _NAME, 0])),
 }
 """What to replace in the product by what, and the bytes that must be objected to then."""

@@ -35,7 +35,7 @@ async def tools(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) ->
 async def _listed(tmp: Path, **defaults: Any) -> list[Json]:
     async with real_servers(tmp, ()) as place:
         servers = {one.name: one.entry(place) for one in ARGUMENT_SERVERS}
-        config = write_config(tmp, servers, list_wait=60, call_log=False, defaults=defaults)
+        config = write_config(tmp, servers, expose="all", list_wait=60, call_log=False, defaults=defaults)
         async with spawned([*HUB, "serve", "--config", str(config)]) as hub:
             await hub.initialize()
             listed: list[Json] = (await hub.request("tools/list"))["tools"]

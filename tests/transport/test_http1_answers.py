@@ -128,6 +128,8 @@ async def test_a_reset_connection_is_not_the_end_of_a_body():
         b"SSH-2.0-OpenSSH\r\n\r\n",
         b"\x16\x03\x01\x02\x00",
         b"HTTP/1.1 20 OK\r\n\r\n",
+        b"HTTP/0.9 200 OK\r\n\r\n",
+        b"HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\nNo colon\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nBad name: x\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nName: nu\0l\r\n\r\n",

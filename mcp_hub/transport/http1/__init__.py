@@ -63,6 +63,8 @@ RESPONSES: Final[Table] = {
 }
 """The same of the half that says responses. A response behind a whole one is passed over and ends the connection."""
 
+VERSIONS: Final = frozenset({"1.1", "1.0"})
+"""What the parser takes beside them, HTTP/0.9 and HTTP/2.0, has messages of another form."""
 MAX_FIELDS: Final = 128
 """Headers of one response."""
 LINE: Final = 16
@@ -283,7 +285,10 @@ class RequestMachine(MessageMachine):
         if self.theirs is not HEAD or parser.should_upgrade():
             return
         self._unfinished = 0
-        chunks = parser.get_http_version() not in ("1.0", "0.9")
+        version = parser.get_http_version()
+        if version not in VERSIONS:
+            raise BadHead("only HTTP/1.1 and HTTP/1.0 are spoken here", 505)
+        chunks = version == "1.1"
         keep = chunks and parser.should_keep_alive()
         self._end = END if keep else LAST
         lines, self._lines = self._lines, []
@@ -369,6 +374,8 @@ class ResponseMachine(MessageMachine):
         if self.theirs is not HEAD:
             return
         status = self._parser.get_status_code()
+        if self._parser.get_http_version() not in VERSIONS:
+            raise NotHttp("it speaks neither HTTP/1.1 nor HTTP/1.0")
         self._unfinished = 0
         lines, self._lines = self._lines, []
         if status < 200 and status != 101:

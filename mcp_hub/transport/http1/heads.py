@@ -264,6 +264,12 @@ start: Final = _StatusLines()
 
 
 RETRY: Final = b"retry-after: 1\r\n"
+EVENT_STREAM: Final[HeaderLines] = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+"""The header lines of an event stream."""
 
 
 def last_answer(status: int, lines: bytes = b"") -> bytes:

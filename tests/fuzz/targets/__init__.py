@@ -27,6 +27,7 @@ NAMES = (
     "bodies",
     "sockets",
     "answers",
+    "readers",
 )
 
 

@@ -83,9 +83,9 @@ async def test_no_configuration_change_adds_such_a_server_to_a_network_hub(tmp_p
     async with Engine(Config()) as running:
         App(Dispatcher(running), Listen(port=0), sse=False)
         with pytest.raises(ConfigError):
-            await running.renew(Config(servers=(shell(),)), running.selection)
+            await running.renew(Config(servers=(shell(),)), running.generation.selection)
         assert running.upstreams == {}
-        await running.renew(Config(servers=(shell(allow_over_network=True),)), running.selection)
+        await running.renew(Config(servers=(shell(allow_over_network=True),)), running.generation.selection)
         assert list(running.upstreams) == ["mine"]
 
 

@@ -1,0 +1,49 @@
+"""What other projects hold their readers of HTTP/1.1 against: texts, and what each of them is.
+
+`convert.py` makes the files and names their origin; the licences stand beside them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Case:
+    """One text. `messages` and `end` are None where its project says nothing of them.
+
+    `messages`: the requests or responses whose head is in the text, `{"method", "target" | "status", "headers", "body",
+    "whole"}`. `end`: `open` (another may follow), `closed` (none may), `pending` (the text is cut), `refused`,
+    `switched` (what follows is another protocol). `lenient`: the setting under which their reader finds that.
+    """
+
+    name: str
+    side: str
+    text: bytes
+    messages: list[dict[str, Any]] | None
+    end: str | None
+    lenient: str = ""
+
+
+def cases(corpus: str) -> list[Case]:
+    """The cases of one corpus, in the order of its files."""
+    return [
+        Case(
+            name=one["name"],
+            side=one["side"],
+            text=one["bytes"].encode("latin-1"),
+            messages=one["messages"],
+            end=one["end"],
+            lenient=one.get("lenient", ""),
+        )
+        for one in read(corpus)["cases"]
+    ]
+
+
+def read(corpus: str) -> Any:
+    return json.loads((HERE / f"{corpus}.json").read_text(encoding="utf-8"))

@@ -1,0 +1,329 @@
+"""What readers of HTTP/1.1 find in bytes: the hub's listener and client, h11, and both protocols of uvicorn.
+
+Each takes pieces, says what messages are in them and how its connection stands then. No sockets: a transport that
+writes down what it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import h11
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from mcp_hub.transport.http1.client_connection import ClientConnection
+from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
+from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
+from mcp_hub.transport.http1.listener import Listener
+from mcp_hub.transport.http1.server_connection import ServerConnection
+
+MOST = 1 << 20
+"""Bytes of a body."""
+QUIET = 12
+"""Turns of the event loop in which nothing happens any more."""
+PATIENCE = 60
+HEAD_OF_ASKED = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+Headers = list[tuple[str, str]]
+"""Names in lower case and stripped values, in their order, without Content-Length: the hub keeps it apart."""
+
+
+@dataclass
+class Message:
+    """A request or a response. `body` is None where it has not come whole."""
+
+    start: tuple[str, str] | int
+    """Method and target, or the status."""
+    headers: Headers
+    body: bytes | None = None
+
+    def header(self, name: str) -> list[str]:
+        return [value.lower() for field, value in self.headers if field == name]
+
+
+@dataclass
+class Reading:
+    """`end`: as in `corpora.Case`. `status`: of the refusal."""
+
+    messages: list[Message] = field(default_factory=list)
+    end: str = "open"
+    status: int | None = None
+
+    @property
+    def whole(self) -> list[Message]:
+        return [message for message in self.messages if message.body is not None]
+
+
+def headers_of(lines: Any) -> Headers:
+    pairs = [
+        (bytes(name).lower().decode("latin-1"), bytes(value).strip(b" \t").decode("latin-1")) for name, value in lines
+    ]
+    return [pair for pair in pairs if pair[0] != "content-length"]
+
+
+class Wire(asyncio.Transport):
+    """The transport of a connection."""
+
+    def __init__(self) -> None:
+        super().__init__({"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 1)})
+        self.said = b""
+        self.closed = False
+        self.paused = False
+
+    def write(self, data: Any) -> None:
+        self.said += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is no buffer."""
+
+    async def takes(self, protocol: asyncio.Protocol, pieces: Sequence[bytes], busy: Callable[[], object]) -> None:
+        """Hands on the pieces as they are read, until nothing changes any more."""
+        for piece in filter(None, pieces):
+            if self.closed or self.paused:
+                break
+            protocol.data_received(piece)
+            await self.quiet(busy)
+
+    async def quiet(self, busy: Callable[[], object]) -> None:
+        before, turns = None, 0
+        async with asyncio.timeout(PATIENCE):
+            while turns < QUIET:
+                turns = turns + 1 if (now := (len(self.said), self.closed, busy())) == before else 0
+                before = now
+                await asyncio.sleep(0)
+
+
+STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+
+
+def refusal(said: bytes) -> int | None:
+    """The status of a refusal among responses whose bodies do not look like one."""
+    return next((int(status) for status in STATUS.findall(said) if status not in (b"100", b"200")), None)
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+async def listener(pieces: Sequence[bytes]) -> Reading:
+    """The hub's listener, with a handler that reads each body and answers 200."""
+    found, wire = Reading(), Wire()
+
+    async def handler(request: HttpRequest, reply: HttpReply) -> None:
+        head = request.head
+        message = Message((head.method, head.target.decode("latin-1")), headers_of(head.lines))
+        found.messages.append(message)
+        try:
+            message.body = await request.body(MOST)
+        except ClientGone:
+            return
+        await reply.send(200, b"ok")
+
+    shared = Listener(handler, 1)
+    connection = ServerConnection(shared)
+    connection.connection_made(wire)
+    await wire.takes(connection, pieces, lambda: len(shared.tasks))
+    found.status = refusal(wire.said)
+    if found.status is not None:
+        found.end = "refused"
+    elif wire.closed:
+        found.end = "closed"
+    elif connection._machine.under_way:
+        found.end = "pending"
+    connection.connection_lost(None)
+    if shared.tasks:
+        await asyncio.wait(shared.tasks, timeout=PATIENCE)
+    return found
+
+
+def h11_server(pieces: Sequence[bytes]) -> Reading:
+    connection, found = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 16), Reading()
+    body: list[bytes] = []
+    for piece in pieces:
+        if piece:
+            connection.receive_data(piece)
+    try:
+        while (event := connection.next_event()) is not h11.NEED_DATA:
+            if isinstance(event, h11.Request):
+                target = event.target.decode("latin-1")
+                found.messages.append(Message((event.method.decode("latin-1"), target), headers_of(event.headers)))
+                body = []
+            elif isinstance(event, h11.Data):
+                body.append(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage):
+                found.messages[-1].body = b"".join(body)
+                connection.send(h11.Response(status_code=404, headers=[("content-length", "0")]))  # so no tunnel begins
+                connection.send(h11.EndOfMessage())
+                if connection.our_state is not h11.DONE:
+                    found.end = "closed"
+                    return found
+                connection.start_next_cycle()
+    except h11.RemoteProtocolError as refusal:
+        found.end, found.status = "refused", refusal.error_status_hint
+        return found
+    if connection.their_state is not h11.IDLE or connection.trailing_data[0]:
+        found.end = "pending"
+    return found
+
+
+async def uvicorn_httptools(pieces: Sequence[bytes]) -> Reading:
+    return await _uvicorn(HttpToolsProtocol, pieces)
+
+
+async def uvicorn_h11(pieces: Sequence[bytes]) -> Reading:
+    return await _uvicorn(H11Protocol, pieces)
+
+
+async def _uvicorn(kind: Any, pieces: Sequence[bytes]) -> Reading:
+    """What is cut and what is open are not told apart."""
+    found, wire, state = Reading(), Wire(), ServerState()
+    protocol = kind(_config(), state, {"found": found})
+    protocol.connection_made(wire)
+    await wire.takes(protocol, pieces, lambda: (len(state.tasks), len(found.messages)))
+    found.status = refusal(wire.said)
+    if found.status is not None:
+        found.end = "refused"
+    elif wire.closed:
+        found.end = "closed"
+    protocol.connection_lost(None)
+    if state.tasks:
+        await asyncio.wait(state.tasks, timeout=PATIENCE)
+    return found
+
+
+async def _app(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+    """Reads each body and answers 200."""
+    target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+    message = Message((scope["method"], target.decode("latin-1")), headers_of(scope["headers"]))
+    scope["state"]["found"].messages.append(message)
+    body = b""
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            return
+        body += event["body"]
+        if not event["more_body"]:
+            break
+    message.body = body
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@cache
+def _config() -> Config:
+    config = Config(_app, http="h11", ws="none", lifespan="off", interface="asgi3", log_config=None, access_log=False)
+    config.load()
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    return config
+
+
+# --- responses ------------------------------------------------------------------------------------------------------
+
+
+class Pool:
+    """Where a connection goes whose exchange is over."""
+
+    def __init__(self) -> None:
+        self.taken_back = False
+
+    def released(self, connection: ClientConnection) -> None:
+        self.taken_back = True
+
+    def lost(self, connection: ClientConnection) -> None:
+        """It is closed."""
+
+
+async def client(pieces: Sequence[bytes]) -> Reading:
+    """The hub's client, which has asked with GET; its server ends the connection behind the pieces."""
+    found, wire, pool = Reading(end="pending"), Wire(), Pool()
+    news: list[HttpResponse | HttpFailure] = []
+    connection = ClientConnection(pool)
+    connection.connection_made(wire)
+    connection.begin(HEAD_OF_ASKED, news.append)
+    for piece in pieces:
+        if piece and not wire.closed:
+            connection.data_received(piece)
+    refused = wire.closed
+    response = news[0] if news and isinstance(news[0], HttpResponse) else None
+    read = response is not None and not _waits(response) and await _read(response, found)
+    if pool.taken_back and not wire.closed:
+        found.end = "open"
+    connection.connection_lost(None)
+    response = news[0] if news and isinstance(news[0], HttpResponse) else None
+    if response is not None and not found.messages:
+        read = await _read(response, found)
+    if found.messages and found.messages[0].start == 101:
+        found.end = "switched"
+    elif read and found.end != "open":
+        found.end = "closed"
+    elif not read and refused:
+        found.end = "refused"
+    return found
+
+
+def _waits(response: HttpResponse) -> bool:
+    return not response._ended and response._failure is None
+
+
+async def _read(response: HttpResponse, found: Reading) -> bool:
+    """Reads a response whose connection says no more; returns whether it is whole."""
+    message = Message(response.status, headers_of(response._fields))
+    found.messages.append(message)
+    body = b""
+    try:
+        while piece := await response.chunk():
+            body += piece
+    except HttpFailure:
+        return False
+    message.body = body
+    return True
+
+
+def h11_client(pieces: Sequence[bytes]) -> Reading:
+    connection, found = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 16), Reading(end="pending")
+    connection.send(h11.Request(method="GET", target="/", headers=[("Host", "a")]))
+    connection.send(h11.EndOfMessage())
+    body: list[bytes] = []
+    try:
+        for piece in [*filter(None, pieces), b""]:
+            connection.receive_data(piece)
+            while not isinstance(event := connection.next_event(), type) and not isinstance(
+                event, h11.ConnectionClosed
+            ):
+                if isinstance(event, h11.Response):
+                    found.messages.append(Message(event.status_code, headers_of(event.headers)))
+                elif isinstance(event, h11.Data):
+                    body.append(bytes(event.data))
+                elif isinstance(event, h11.EndOfMessage):
+                    found.messages[-1].body = b"".join(body)
+                    found.end = "open" if connection.their_state is h11.DONE else "closed"
+                    return found
+    except h11.RemoteProtocolError as refusal:
+        cut = not piece and connection.their_state is not h11.ERROR
+        found.end = "pending" if cut or "closed connection" in str(refusal) else "refused"
+    return found

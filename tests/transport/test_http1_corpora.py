@@ -1,0 +1,153 @@
+"""The listener and the client against what other projects test their readers of HTTP/1.1 with.
+
+Where the hub differs, `corpora/differences.toml` has the case, under the kind of difference that it is.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.transport.http1.client_response import NotHttp
+from mcp_hub.transport.http1.heads import BadHead
+from tests.transport import corpora, readers
+from tests.transport.corpora import Case
+from tests.transport.readers import Message, Reading
+from tests.transport.test_message_machine import Client, Server, joined
+
+pytestmark = pytest.mark.anyio
+
+CORPORA = ("llhttp", "h11", "gunicorn", "httptools")
+KINDS: dict[str, Any] = tomllib.loads((corpora.HERE / "differences.toml").read_text(encoding="utf-8"))
+DIFFERS = {case: kind for kind, facts in KINDS.items() for case in facts["cases"]}
+BODILESS = (204, 304)
+HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
+BODY = b"0\r\n\r\n" + HIDDEN
+"""A body that ends in its first line for whoever takes it for chunks; then another request begins."""
+
+
+async def reading_of(case: Case) -> Reading:
+    return await (readers.listener if case.side == "request" else readers.client)([case.text])
+
+
+def expected(case: Case) -> Reading:
+    """What the corpus says, in the words of `Reading`; `end` is empty where it says nothing."""
+    found = Reading(end=case.end or "")
+    for one in case.messages or ():
+        start = one["status"] if case.side == "response" else (one["method"], one["target"])
+        headers = [(name, value) for name, value in one["headers"] if name != "content-length"]
+        found.messages.append(Message(start, headers, one["body"].encode("latin-1") if one["whole"] else None))
+    return found if case.side == "request" else _of_one(case, found)
+
+
+def _of_one(case: Case, told: Reading) -> Reading:
+    """The same for a client that has asked for one response and whose server ends the connection behind the text."""
+    final = [message for message in told.messages if message.start == 101 or message.start >= 200]  # type: ignore[operator]
+    found = Reading(final[:1], told.end)
+    if not final or told.end in ("refused", "switched"):
+        return found
+    first = final[0]
+    said = (case.messages or ())[told.messages.index(first)]
+    if first.body is None and not {"content-length", "transfer-encoding"} & {name for name, _ in said["headers"]}:
+        first.body = said["body"].encode("latin-1")
+        found.end = "closed"
+    elif first.body is not None and (len(final) > 1 or told.end == "pending"):
+        found.end = "closed"  # by the bytes that nobody asked for
+    return found
+
+
+def difference(case: Case, ours: Reading) -> str:
+    """What of a reading is not what the corpus says; empty where nothing is."""
+    wanted = expected(case)
+    if wanted.end and ours.end != wanted.end:
+        return f"it is {ours.end} ({ours.status}) and not {wanted.end}"
+    if case.messages is None:
+        return ""
+    both = (ours.whole, wanted.whole) if ours.end == "refused" else (ours.messages, wanted.messages)
+    return "" if both[0] == both[1] else f"{both[0]} and not {both[1]}"
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+async def test_each_case_is_read_as_its_corpus_says_or_differs_as_decided(corpus: str) -> None:
+    wrong = []
+    for case in corpora.cases(corpus):
+        name, ours = f"{corpus}: {case.name}", await reading_of(case)
+        found, kind = difference(case, ours), DIFFERS.get(f"{corpus}: {case.name}")
+        if bool(found) != bool(kind):
+            wrong.append(f"{name} [{case.lenient}] {case.text[:200]!r}: {found or f'no longer differs by {kind!r}'}")
+        elif kind and ours.end not in KINDS[kind]["ours"]:
+            wrong.append(f"{name}: the connection is {ours.end}, which is not {kind!r}")
+        elif ours.end == "refused" and case.side == "request" and ours.status not in (400, 431, 501, 505):
+            wrong.append(f"{name}: refused with {ours.status}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_difference_names_a_case_once_and_its_reason_is_documented() -> None:
+    named = [case for facts in KINDS.values() for case in facts["cases"]]
+    there = {f"{corpus}: {case.name}" for corpus in CORPORA for case in corpora.cases(corpus)}
+    assert len(named) == len(set(named))
+    assert set(named) <= there
+    page = Path("docs/reference/http.md").read_text(encoding="utf-8")
+    assert [kind for kind in KINDS if f"| `{kind}` |" not in page] == []
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_each_case_is_the_same_byte_by_byte(corpus: str) -> None:
+    for case in corpora.cases(corpus):
+        whole, cut = [Server(), Server()] if case.side == "request" else [Client(), Client()]
+        for side, pieces in ((whole, [case.text]), (cut, [bytes([byte]) for byte in case.text])):
+            if isinstance(side, Client):
+                side("ask")
+            for piece in pieces:
+                if side.machine.shut:
+                    break
+                try:
+                    side.machine.receive(piece)
+                except (BadHead, NotHttp):
+                    break
+        assert joined(cut.sink.told) == joined(whole.sink.told), case
+        assert cut.machine.theirs == whole.machine.theirs, case
+
+
+def hiding(corpus: str) -> list[tuple[str, bytes]]:
+    """Requests with a line that some readers take for a transfer coding or a length, and others do not."""
+    found = []
+    for one in corpora.read(corpus)["cases"]:
+        line = one["bytes"].encode("latin-1")
+        length = b"" if b"{length}" in line else b"Content-Length: %d\r\n" % len(BODY)
+        line = line.replace(b"{length}", b"%d" % len(BODY))
+        found.append((one["bytes"], b"POST / HTTP/1.1\r\n" + line + b"\r\nHost: a\r\n" + length + b"\r\n" + BODY))
+    return found
+
+
+ORDINARY = {
+    *("Content-Encoding: chunked", "Transfer_Encoding: chunked", "Transfer-%45ncoding: chunked"),
+    *(f"X: X{blank}Transfer-Encoding: chunked" for blank in "\t \xa0\xff"),
+    *("Content-Length: 0{length}", "Content-Length: 00000000000{length}"),
+    *("Expect: 100-continue\r\nContent-Length: {length}", "Expect: x 100-continue\r\nContent-Length: {length}"),
+}
+"""Lines that say nothing but what they say: other names, values, numbers with zeros before them."""
+
+
+@pytest.mark.parametrize("corpus", ["smuggler", "portswigger"])
+async def test_a_line_that_hides_where_a_body_ends_ends_the_connection(corpus: str) -> None:
+    for line, text in hiding(corpus):
+        ours = await readers.listener([text])
+        assert b"/hidden" not in [start[1] for start in (message.start for message in ours.messages)], line  # type: ignore[index]
+        if line in ORDINARY:
+            assert (ours.end, [message.body for message in ours.messages]) == ("open", [BODY]), line
+        elif line == "Content_Length: {length}":
+            assert (ours.end, [message.body for message in ours.messages]) == ("refused", [b""]), line
+        else:
+            assert (ours.end, ours.messages) == ("refused", []), line
+
+
+def test_the_corpora_have_their_licences_and_origins() -> None:
+    for corpus in (*CORPORA, "smuggler", "portswigger"):
+        origin = corpora.read(corpus)["origin"]
+        assert origin["repository"].startswith("https://github.com/")
+        assert len(origin["commit"]) == 40
+        assert (corpora.HERE / f"LICENSE.{corpus}").stat().st_size
