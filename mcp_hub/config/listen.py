@@ -74,6 +74,11 @@ def _as_texts(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _delay(value: Any) -> float:
+    """Returns the seconds of a duration, which may be none. Raises ValueError."""
+    return 0.0 if value in (0, "0", "0s") and value is not False else parse_duration(value)
+
+
 WebAddress = Annotated[str, After(_check_web_address)]
 """A URL with https, or with http to this machine."""
 Texts = Annotated[tuple[str, ...], Before(_as_texts)]
@@ -245,7 +250,7 @@ class Listen(Frozen):
     trusted_proxies: Annotated[tuple[str, ...], After(_check_networks)] = ()
     """Addresses or networks of reverse proxies, or `unix`, whose forwarded addresses count in records and limits."""
     max_body: Size = 4 * 1024 * 1024
-    shutdown_delay: Annotated[Duration, Meta(le=MAX_SHUTDOWN_DELAY)] = 0.0
+    shutdown_delay: Annotated[float, Before(_delay), Meta(ge=0, le=MAX_SHUTDOWN_DELAY)] = 0.0
     """Seconds for which `/healthz` says that the hub is stopping while it still serves everybody."""
     limits: CallerLimits = CallerLimits()
     """The limits of each principal without its own."""
@@ -321,7 +326,7 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
         "allowed_origins": inner.texts("allowed_origins"),
         "trusted_proxies": inner.texts("trusted_proxies"),
         "max_body": inner.parsed("max_body", parse_size),
-        "shutdown_delay": inner.parsed("shutdown_delay", parse_duration),
+        "shutdown_delay": inner.parsed("shutdown_delay", _delay),
         "ui": inner.flag("ui"),
     }
     for name, model in (("verify", TokenVerification), ("limits", CallerLimits)):

@@ -136,7 +136,7 @@ async def _stop(balancer: Balancer, hub: StdioClient, port: int) -> None:
 
 
 class Calls:
-    """Clients that call one after the other, each on a connection and with a token of its own."""
+    """Clients that call one after the other, each with a token of its own and each call on a new connection."""
 
     def __init__(self, balancer: Balancer) -> None:
         self._balancer = balancer
@@ -157,8 +157,8 @@ class Calls:
                 self._over = True
 
     async def _call(self, name: str) -> None:
-        async with guest(self._balancer, name) as one:
-            while not self._over:
+        while not self._over:
+            async with guest(self._balancer, name) as one:
                 answer = await one.modern_call("up__pid", {})
                 async with self._changed:
                     if answer.status == 200 and "result" in answer.json:
