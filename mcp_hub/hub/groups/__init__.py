@@ -21,7 +21,7 @@ from mcp_hub.hub.catalogs import Catalogs
 from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers, own_tools
 from mcp_hub.policy import Policy
 from mcp_hub.policy.access import GroupPolicy
-from mcp_hub.security.private_files import PendingWrites, PrivateDirectory
+from mcp_hub.security.private_files import PendingWrites, PrivateDirectory, newer_format
 from mcp_hub.text import printable
 
 log = logging.getLogger("mcp_hub")
@@ -45,6 +45,8 @@ class GroupStateFile:
         """Returns {group: whether it is active}. A file that cannot be used is logged and ignored."""
         try:
             value = json.loads(self._files.read(self._path.name, MAX_SIZE))
+            if (newer := newer_format(value, FORMAT)) is not None:
+                raise ValueError(newer)
             groups = value["groups"]
             if value["format"] != FORMAT or not all(isinstance(on, bool) for on in groups.values()):
                 raise ValueError("its content is not of this version")
@@ -71,6 +73,9 @@ class GroupStateFile:
         )
 
     def _write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            if newer_format(json.loads(self._files.read(self._path.name, MAX_SIZE)), FORMAT) is not None:
+                return  # `read` has said so
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._files.write(self._path.name, data)
 
