@@ -65,6 +65,7 @@ class Signals:
         self._catch("SIGTERM", self._end)
         self._catch("SIGINT", self._interrupt)
         self._catch("SIGHUP", self._hang_up)
+        self._catch("SIGBREAK", self._end)  # Windows: Ctrl-Break, and the end of the console
 
     def _catch(self, name: str, caught: Callable[[], None]) -> None:
         number = getattr(signal, name, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -56,14 +57,14 @@ def _private(about: str, directory: Path) -> Iterator[Finding]:
         return
     if not stat.S_ISDIR(status.st_mode):
         yield fail(about, f"{shown} is no directory", codes.STATE_NOT_WRITABLE)
-    elif os.name == "posix" and status.st_uid != os.getuid():
+    elif sys.platform != "win32" and status.st_uid != os.getuid():
         yield fail(about, f"{shown} belongs to another user (uid {status.st_uid})", codes.STATE_NOT_PRIVATE)
-    elif os.name == "posix" and status.st_mode & OTHERS:
+    elif sys.platform != "win32" and status.st_mode & OTHERS:
         mode = stat.S_IMODE(status.st_mode)
         text = f"{shown} is open to others (mode {mode:04o}) and not used"
         yield fail(about, text, codes.STATE_NOT_PRIVATE, closed(directory, OTHERS))
     else:
-        open_files = [one for one in _files(directory) if os.name == "posix" and one.lstat().st_mode & OTHERS]
+        open_files = [one for one in _files(directory) if sys.platform != "win32" and one.lstat().st_mode & OTHERS]
         for one in open_files:
             text = f"{printable(str(one), 500)} is open to others and not used"
             yield fail(about, text, codes.STATE_NOT_PRIVATE, closed(one, OTHERS))

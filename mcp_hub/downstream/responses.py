@@ -11,6 +11,7 @@ import msgspec
 
 from mcp_hub.downstream import Caller, Send, error_response, event_stream
 from mcp_hub.downstream.event_stream import REMEMBERED, EventLog, Outbox, SessionStreams
+from mcp_hub.downstream.list_compression import LISTS, WORTH, ListCompressor
 from mcp_hub.downstream.quotas import LARGE, QueuedAnswer, Share, declined, encoded
 from mcp_hub.errors import INTERNAL_ERROR, INVALID_REQUEST, CallCancelled, ProtocolError
 from mcp_hub.protocol.era import Era
@@ -51,6 +52,7 @@ class Responder:
         self._idle: asyncio.Future[None] | None = None
         self._unprimed = TimeoutQueue(lambda: PRIME_AFTER)
         self._silent = TimeoutQueue(lambda: event_stream.KEEP_ALIVE)
+        self._lists = ListCompressor()
 
     def __len__(self) -> int:
         return len(self._running)
@@ -94,8 +96,7 @@ class Responder:
             raise ClientGone
         size = request.length or 0
         if (refusal := share.begin(asked, size)) is not None:
-            answer = declined(asked, refusal)
-            await reply.send(200 if status is None else status(answer), encoded(answer), JSON)
+            await _decline(reply, declined(asked, refusal), status)
             return
         reply.charge_to(share)
         writer = ResponseWriter(request, reply, share, resumable, task)
@@ -124,19 +125,19 @@ class Responder:
                 self._idle.set_result(None)
         data = None if answer is None else share.encoded(answer, asked)
         code = 202 if answer is None else 500 if broken else 200 if status is None else status(answer)
+        lines, listed = None, request.head.takes_gzip and isinstance(asked, dict) and asked.get("method") in LISTS
+        if listed and not writer.streams and data is not None and len(data) >= WORTH:
+            data, lines = await self._lists.shortened(data, answer)
         del answer  # only the text is kept until it is read
         if writer.streams:
             writer.put_answer(data)
             del data
             await writer.finish()
             return
-        if data is None:
-            await reply.send(code)
-            return
-        held = QueuedAnswer(len(data)) if len(data) >= LARGE else None
+        held = QueuedAnswer(len(data)) if data is not None and len(data) >= LARGE else None
         if held is not None:
             share.watch(held)
-        await reply.send(code, data, JSON)
+        await reply.send(code, data or b"", JSON, lines)
 
     async def drained(self) -> None:
         """Waits until no request is being answered; not bounded in time."""
@@ -149,6 +150,10 @@ class Responder:
         """Cancels all requests; each is answered that it was cancelled."""
         for task in tuple(self._running):
             task.cancel()
+
+
+async def _decline(reply: HttpReply, answer: Any, status: Callable[[Any], int] | None) -> None:
+    await reply.send(200 if status is None else status(answer), encoded(answer), JSON)
 
 
 def _uncancel() -> None:

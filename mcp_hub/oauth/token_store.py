@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import secrets
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -118,19 +119,17 @@ class TokenStore:
         the other process takes longer than `LOCK_WAIT`, the block runs all the same.
         """
         try:
-            import fcntl
-
             self._files.make()
             path = self._files.directory / f"{self._name(server)}.lock"
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except (ImportError, OSError, ValueError):
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        except (OSError, ValueError):
             yield
             return
         try:
             until = time.monotonic() + LOCK_WAIT
             while time.monotonic() < until:
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _lock(lock)
                     break
                 except OSError:
                     await asyncio.sleep(LOCK_LOOK)
@@ -148,6 +147,18 @@ class TokenStore:
 
     def _user(self, server: Server) -> str:
         return f"{server.id} {_digest(server)[:16]}"
+
+
+def _lock(fd: int) -> None:
+    """Locks an open file until it is closed. Raises OSError if another process holds the lock."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _digest(server: Server) -> str:

@@ -14,6 +14,7 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -181,7 +182,7 @@ def _with_manifest(package: Package, directory: Path, home: Path) -> Package:
 
 
 def _platform() -> str:
-    return {"nt": "win32"}.get(os.name, "darwin" if os.uname().sysname == "Darwin" else "linux")
+    return sys.platform if sys.platform in ("win32", "darwin") else "linux"
 
 
 class _ManifestReader:

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from tests.downstream import scripted
+from tests.downstream.fronts import FRONTS
 
 READS: Final = "the server of the application reads requests, each head anew"
 CONNECTS: Final = "the server of the application decides which connections there are, and how long"
@@ -47,6 +48,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(autouse=True)
 def front(request: pytest.FixtureRequest) -> Iterator[str]:
     """What serves the app: the `listener` of the hub, or `asgi`, uvicorn."""
-    scripted.FRONTS["now"] = found = getattr(request, "param", "listener")
+    FRONTS["now"] = found = getattr(request, "param", "listener")
     yield found
-    scripted.FRONTS["now"] = "listener"
+    FRONTS["now"] = "listener"

@@ -5,26 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Literal
-
-import uvicorn
+from typing import Any
 
 from mcp_hub.config.listen import UnreadLimits
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream import Caller, Send
-from mcp_hub.downstream.admission import Gate, check_listener
-from mcp_hub.downstream.app import END_GRACE, App, serve_network
+from mcp_hub.downstream.admission import Gate
+from mcp_hub.downstream.app import App, serve_network
 from mcp_hub.downstream.quotas import Backlog
-from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, HubError
+from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND
 from mcp_hub.protocol import era as eras
-from mcp_hub.transport.asgi import AsgiFront
-from mcp_hub.transport.http1 import listening_sockets
-
-HANG_BOUND = 60.0
-"""Seconds after which any wait of a test is a failure."""
+from mcp_hub.protocol.frames import Raw
+from tests.downstream.fronts import FRONTS, HANG_BOUND, serve_by_uvicorn
 
 REGIONAL = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
 
@@ -33,6 +28,8 @@ class ScriptedDispatcher:
     """Keeps the contract of `Dispatcher`: cancellable requests by id, notifications, a close that ends listens."""
 
     def __init__(self) -> None:
+        self.listed: Raw | None = None
+        """The result of `tools/list`, as catalogs give it."""
         self.callers: list[Caller] = []
         """Who sent them."""
         self.asked: list[str] = []
@@ -113,6 +110,8 @@ class ScriptedDispatcher:
             send({"jsonrpc": "2.0", "method": eras.ACKNOWLEDGED, "params": {"notifications": {}, **tag}})
             await self.closing.wait()
             return {"result": {**complete, **tag}}
+        if method == "tools/list" and self.listed is not None:
+            return {"result": self.listed}
         if method == "tools/list":
             caching = {"ttlMs": 0, "cacheScope": "private"} if modern else {}
             return {"result": {**complete, **caching, "tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}}
@@ -150,34 +149,6 @@ def progress(step: int, text: str = "", token: Any = "t") -> dict[str, Any]:
 
 
 # --- serving ---------------------------------------------------------------------------------------------------
-
-FRONTS: dict[Literal["now"], str] = {"now": "listener"}
-"""What serves the app now: the `listener` of the hub, or `asgi`, uvicorn (conftest.py)."""
-
-
-async def serve_by_uvicorn(
-    app: App, listen: Listen, *, stop: asyncio.Event, grace: float, ready: Callable[[list[str]], None]
-) -> None:
-    """Does what `serve_network` does, with the server of an application that the app is mounted in."""
-    if (problem := check_listener(listen)) is not None:
-        raise HubError(problem)
-    sockets = await listening_sockets.bind(listen)
-    front = AsgiFront(app, app.refusals)
-    config = uvicorn.Config(front, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    server.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
-    running = asyncio.create_task(server.serve(sockets=sockets))
-    try:
-        ready([listening_sockets.base_url(each, "http") for each in sockets])
-        await stop.wait()
-        await app.drain(grace)
-        await front.close(END_GRACE)
-    finally:
-        server.should_exit = True
-        await asyncio.wait({running}, timeout=HANG_BOUND)
-        app.refusals.close()
-        for each in sockets:
-            each.close()
 
 
 @dataclass

@@ -32,6 +32,7 @@ class Hubs:
 
     place: Place
     config: Path
+    """What clients start it with."""
     urls: dict[Transport, str]
     tools: list[str]
     """Every tool of every server as the hub names it, asked of the servers themselves."""
@@ -57,7 +58,9 @@ async def hubs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hubs]:
         command = [*HUB, "--sse", "--port", str(port), "--config", str(config)]
         async with network_server(command, port, log=tmp / "hub.log"):
             base = f"http://127.0.0.1:{port}"
-            yield Hubs(place, config, {"http": f"{base}/mcp", "sse": f"{base}/sse"}, tools)
+            # The hub of each client need not start all of them again: it has their lists from the first one.
+            started = hub_config(place, name="started", defaults={"lazy": True})
+            yield Hubs(place, started, {"http": f"{base}/mcp", "sse": f"{base}/sse"}, tools)
 
 
 async def _tools_of_all(place: Place) -> list[str]:

@@ -57,7 +57,7 @@ class RequestHead:
 
     __slots__ = (
         *("_accepted", "_by_name", "_text", "_values", "authority", "facts", "in_chunks", "lines", "method", "passed"),
-        *("path", "peer", "prefix", "query", "route", "size", "target"),
+        *("path", "peer", "prefix", "query", "route", "size", "takes_gzip", "target"),
     )
 
     def __init__(self, method: str, target: bytes, lines: HeaderLines) -> None:
@@ -85,6 +85,8 @@ class RequestHead:
         self._values: dict[bytes, list[str]] = {}
         self._text: list[tuple[str, str]] | None = None
         self._accepted: dict[bytes, bool] = {}
+        self.takes_gzip = False
+        """Whether `route` has read that the client accepts gzip. Set by it."""
 
     def raw(self, name: bytes) -> list[bytes]:
         """Returns every value of one header (name in lower case) as it came, in order."""
@@ -230,6 +232,18 @@ def accepts(values: list[str], *, kind: bytes) -> bool:
             found = (ranges.index(name), not refused)
             best = found if best is None or found[0] < best[0] else best  # the closest range decides
     return best is not None and best[1]
+
+
+def takes_gzip(values: list[str]) -> bool:
+    """Returns whether the values of Accept-Encoding allow gzip. Without any, it is not worth the risk."""
+    any_coding = False
+    for item in ",".join(values).split(","):
+        name, *parameters = (part.strip().lower() for part in item.split(";"))
+        if name in ("gzip", "x-gzip"):
+            return not any(_is_zero(parameter) for parameter in parameters)
+        if name == "*":
+            any_coding = not any(_is_zero(parameter) for parameter in parameters)
+    return any_coding
 
 
 def _is_zero(parameter: str) -> bool:

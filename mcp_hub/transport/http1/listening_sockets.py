@@ -171,6 +171,9 @@ def _directory_problem(path: Path) -> HubError | None:
 @contextlib.contextmanager
 def _alone_in(directory: Path) -> Iterator[None]:
     """Keeps other hubs from replacing a socket of this directory while the block runs. Raises HubError, OSError."""
+    if sys.platform == "win32":  # there are no Unix sockets: `path_problem` has said so
+        yield
+        return
     import fcntl
 
     held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -245,10 +248,10 @@ def base_url(bound: socket.socket, scheme: str) -> str:
 
 def connections_possible() -> int:
     """Returns how many connections there can be, after raising the process's limit of descriptors as far as allowed."""
-    try:
-        import resource
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         return MAX_CONNECTIONS
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + KEPT_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:
