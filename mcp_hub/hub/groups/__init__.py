@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub import codes
@@ -22,8 +17,6 @@ from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers, own_too
 from mcp_hub.hub.groups.state_file import GroupStateFile
 from mcp_hub.policy import Policy
 from mcp_hub.policy.access import GroupPolicy
-from mcp_hub.security.private_files import PendingWrites, PrivateDirectory, newer_format
-from mcp_hub.text import printable
 
 log = logging.getLogger("mcp_hub")
 
