@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +32,8 @@ SYSTEMS = {
 }
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 NO_EXTRA = "base"
-AT_ONCE = 2
+AT_ONCE = 6
+"""Resolvers; they mostly wait for the index."""
 
 
 def extras() -> list[str]:
@@ -70,25 +72,29 @@ def cell(ways: dict[str, str]) -> str:
 
 
 def main(words: list[str]) -> int:
+    """Prints a row for each extra as soon as it is known, then what stands in the way."""
     names = [word for word in words if word in extras()] or extras()
     systems = [word for word in words if word in SYSTEMS] or list(SYSTEMS)
     pythons = [word for word in words if word in PYTHONS] or list(PYTHONS)
     if unknown := set(words) - {*names, *systems, *pythons}:
         print(f"wheels: unknown: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    asked = [(extra, system, python) for extra in names for system in systems for python in pythons]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = dict(zip(asked, pool.map(lambda one: found(*one), asked), strict=True))
     print("| extra |", " | ".join(SYSTEMS[one] for one in systems), "|\n|---|" + "---|" * len(systems))
-    for extra in names:
-        ways = [{python: answers[extra, system, python][0] for python in pythons} for system in systems]
-        print(f"| `{extra}` |", " | ".join(map(cell, ways)), "|")
-    print()
-    for (extra, system, python), (way, package) in answers.items():
-        if package is not None:
-            what = "wheels in other versions only" if way == "other" else "no wheel"
-            print(f"{extra}, {SYSTEMS[system]}, {python}: {package} has {what}")
-    return int(any(way == "none" for (extra, *_), (way, _) in answers.items() if extra == NO_EXTRA))
+    reasons, base_lacks = [], False
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for extra in names:
+            asked = [(system, python) for system in systems for python in pythons]
+            ways_of = pool.map(found, repeat(extra), *zip(*asked, strict=True))
+            answers = dict(zip(asked, ways_of, strict=True))
+            ways = [{python: answers[system, python][0] for python in pythons} for system in systems]
+            print(f"| `{extra}` |", " | ".join(map(cell, ways)), "|", flush=True)
+            for (system, python), (way, package) in answers.items():
+                if package is not None:
+                    what = "wheels in other versions only" if way == "other" else "no wheel"
+                    reasons.append(f"{extra}, {SYSTEMS[system]}, {python}: {package} has {what}")
+            base_lacks |= extra == NO_EXTRA and any(way == "none" for way, _ in answers.values())
+    print("", *reasons, sep="\n")
+    return int(base_lacks)
 
 
 if __name__ == "__main__":

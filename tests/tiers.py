@@ -25,7 +25,7 @@ OF_FOLDERS: Final[dict[str, Tier]] = {
 }
 _STARTS: Final = re.compile(
     r"\bsubprocess\b|\bcreate_subprocess|\bPopen\b|\bspawned\(|\bspawn\(|\bHUB\b|\bhub\(|\bfake\(|\bnetwork_hub\b"
-    r"|\bopen_stdio\b|\bStdioLink\(|\bChildren\(|\bsys\.executable\b|\bpython_with_sdk\b|\blogin\("
+    r"|\bcounting\(|\bopen_stdio\b|\bStdioLink\(|\bChildren\(|\bsys\.executable\b|\bpython_with_sdk\b|\blogin\("
     r"|\btests\.(peers|load|library\.tool_managers)\b|\bscripted_model\b"
 )
 """What starts a program in a test, or says which one to start."""

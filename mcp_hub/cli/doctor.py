@@ -78,7 +78,7 @@ def _sections_of(loaded: LoadedConfig, ports: set[int | str], machine: Machine) 
     yield sign_ins_section(config)
     yield listening_section(config, ports)
     yield files_section(config)
-    yield machine_section(config, {fact["server"]: fact["code"] for fact in report.servers}, machine)
+    yield machine_section(config, machine)
 
 
 class _Report:

@@ -266,10 +266,19 @@ async def _verifier(config: Config) -> Verifier | None:
     if verify is None:
         return None
 
+    from mcp_hub.config.egress_settings import EgressSettings
     from mcp_hub.downstream.verifier import Verifier
+    from mcp_hub.transport.egress import Egress
 
     profiles = [profile.name for profile in config.profiles]
-    return await asyncio.to_thread(Verifier, verify, profiles)
+    egress = Egress.of(EgressSettings(proxy=config.proxy))
+    return await asyncio.to_thread(Verifier, verify, profiles, egress=egress)
+
+
+def _costs(hub: Engine) -> dict[str, Any]:
+    from mcp_hub.diagnosis.token_costs import calls_of, token_costs
+
+    return token_costs(hub, calls_of(hub))
 
 
 def _cure(code: str) -> str | None:
@@ -298,7 +307,7 @@ async def _supervised(
     status, stalls = Status(hub), StallMonitor()
     signals.calls = lambda: int(status.facts()["calls"])
     reloader = Reloader(hub, loaded, lambda config: read_selection(options, config), records.line, hide_secrets_of)
-    page = PageAccess(PageSources(dispatcher, status, reloader.facts, _cure))
+    page = PageAccess(PageSources(dispatcher, status, reloader.facts, _cure, _costs))
 
     def facts() -> dict[str, Any]:
         stalled = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}

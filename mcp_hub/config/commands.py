@@ -188,6 +188,7 @@ def _usual_directories(home: Path, environ: Mapping[str, str]) -> Iterator[Path]
     yield Path(environ.get("ASDF_DATA_DIR") or home / ".asdf") / "shims"
     yield home / ".npm-global/bin"
     yield data / "pnpm"
+    yield home / "Library" / "pnpm"
 
 
 def _usual_directories_on_windows(home: Path, environ: Mapping[str, str]) -> Iterator[Path]:

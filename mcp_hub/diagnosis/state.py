@@ -19,6 +19,7 @@ from mcp_hub.hub.hub_status import running_hubs, runtime_directory
 from mcp_hub.oauth import token_store
 from mcp_hub.policy.pins import pins_file
 from mcp_hub.policy.trace import CALL_LOG
+from mcp_hub.security.access_lists import READ, WRITE, access_list, others_with
 from mcp_hub.text import printable
 from mcp_hub.upstream import catalog_cache
 from mcp_hub.version import VERSION
@@ -63,6 +64,8 @@ def _private(about: str, directory: Path) -> Iterator[Finding]:
         mode = stat.S_IMODE(status.st_mode)
         text = f"{shown} is open to others (mode {mode:04o}) and not used"
         yield fail(about, text, codes.STATE_NOT_PRIVATE, closed(directory, OTHERS))
+    elif others := others_with(access_list(str(directory)) or "", READ | WRITE):
+        yield fail(about, f"{shown} is open to {' and '.join(others)} and not used", codes.STATE_NOT_PRIVATE)
     else:
         open_files = [one for one in _files(directory) if sys.platform != "win32" and one.lstat().st_mode & OTHERS]
         for one in open_files:

@@ -71,6 +71,16 @@ def count_calls(config: Config) -> CallCounts:
     return found
 
 
+def calls_of(hub: Engine) -> CallCounts:
+    """Returns the calls that a hub of this process has counted since it began."""
+    metrics = hub.metrics
+    found = CallCounts(sources=["this hub"])
+    for series, count in list(metrics.calls.items()):
+        if series.method == TOOLS.act_method and series.tool:
+            found.counts[series.server, series.tool] += count
+    return found
+
+
 def _files(newest: Path) -> Iterator[Path]:
     yield newest
     yield from (newest.with_name(f"{newest.name}.{number}") for number in range(1, KEPT_FILES + 1))

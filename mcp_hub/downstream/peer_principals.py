@@ -82,7 +82,7 @@ def check_certificates(listen: Listen) -> CodedText | None:
             )
             return CodedText(text, codes.VALUE_WRONG)
         if one.token is None and not by_certificate:
-            text = f"listen.principals.{name} has no token: set one, or listen.tls.client_ca for its certificate"
+            text = f"listen.principals.{name}.token is missing: set it, or listen.tls.client_ca for its certificate"
             return CodedText(text, codes.TOKEN_MISSING)
         for each in map(_spelled, one.certificate or (name,)) if by_certificate else ():
             if known.setdefault(each, name) != name:

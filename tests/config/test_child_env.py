@@ -51,7 +51,7 @@ def test_a_child_gets_a_small_base_and_what_its_entry_declares(tmp_path: Path) -
 
 def test_usual_directories_are_appended_to_path_without_reordering_it(tmp_path: Path) -> None:
     usual = [".local/bin", ".cargo/bin", ".bun/bin", ".deno/bin", ".volta/bin", ".pyenv/shims", ".asdf/shims"]
-    usual += [".local/share/mise/shims", ".npm-global/bin"]
+    usual += [".local/share/mise/shims", ".npm-global/bin", "Library/pnpm"]
     usual += [f".nvm/versions/node/{version}/bin" for version in ("v9.11.2", "v22.1.0", "v22.10.0")]
     for place in usual:
         (tmp_path / place).mkdir(parents=True)

@@ -22,6 +22,8 @@ MAX_CONNECTIONS: Final = 10_000
 """As many as there can be sessions. One more takes the slot of a stranger, or is answered 503 at once."""
 KEPT_DESCRIPTORS: Final = 256
 """Descriptors that are kept free for upstream servers, files and the event loop."""
+MACOS_DESCRIPTORS: Final = 10_240
+"""OPEN_MAX of macOS, which refuses a higher limit even where it calls its own one infinite."""
 CONNECT_WAIT: Final = 2.0
 """Seconds until a connection to a socket of this machine is given up."""
 
@@ -255,10 +257,12 @@ def connections_possible() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + KEPT_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-            soft = raised
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        for raised in sorted({most, max(soft, min(most, MACOS_DESCRIPTORS))}, reverse=True):
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+                soft = raised
+                break
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
     return min(MAX_CONNECTIONS, max(soft - KEPT_DESCRIPTORS, soft // 2))

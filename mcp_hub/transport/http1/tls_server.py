@@ -66,6 +66,8 @@ class Certificates:
     async def _read_again(self, stamps: tuple[FileStamp | None, ...]) -> None:
         try:
             context = await asyncio.to_thread(tls_context, self._tls)
+        except OSError:
+            return  # a file went away while it was read, so there is another look
         except ConfigError as error:
             self._seen = stamps
             log.error("%s; the certificate that was in use stays", printable(str(error), 1000))

@@ -20,6 +20,13 @@ def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)] if common else [])
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
+    key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+"""What a certificate is for. Python 3.13 refuses an authority that does not say so."""
+
+
 class Authority:
     """Its certificate is `file`; everything is written into `directory`."""
 
@@ -39,6 +46,7 @@ class Authority:
             .not_valid_after(now + 24 * HOUR)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .add_extension(_SIGNS, critical=True)
             .sign(self._key, hashes.SHA256())
         )
         self.file = directory / f"{name}.pem"

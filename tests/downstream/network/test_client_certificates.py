@@ -19,6 +19,7 @@ from mcp_hub.downstream.peer_principals import PeerPrincipals
 from mcp_hub.transport.http1.peers import CertifiedPeer
 from tests.downstream.network.authority import Authority
 from tests.downstream.scripted import Connection, Lines, Response, Served, modern, request, serving
+from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio
 
@@ -168,7 +169,7 @@ async def test_sessions_of_a_principal_that_is_gone_end(authority: Authority) ->
 
 
 CASES: list[tuple[dict[str, Any], str]] = [
-    ({"principals": {"alice": {}}}, "listen.principals.alice has no token"),
+    ({"principals": {"alice": {}}}, "listen.principals.alice.token is missing"),
     ({"principals": {"alice": {"token": "t" * 40, "certificate": "a"}}}, "needs listen.tls.client_ca"),
     ({"tls": {"cert": "c", "key": "k", "client_ca": "a"}}, "lets nobody in"),
     (

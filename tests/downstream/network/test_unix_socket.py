@@ -21,6 +21,7 @@ from mcp_hub.errors import HubError
 from mcp_hub.transport.http1.listening_sockets import bind
 from tests.downstream.scripted import BOTH, HANG_BOUND, Connection, Lines, Response, Served, message, modern, serving
 from tests.fakes.client import HUB, PATIENCE, spawned, write_config
+from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio
 

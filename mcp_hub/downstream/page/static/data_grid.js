@@ -25,6 +25,8 @@ export class DataGrid {
   #id;
   #empty;
   #scheduled = false;
+  /** Whether a pointer rests on a list that shows its beginning: it stands still then, so that no click meets another row. */
+  #held = false;
 
   /**
    * `columns`: `{key, title, render(cell, row), value(row)}`; without `render` the value is the text of the cell, and
@@ -53,6 +55,8 @@ export class DataGrid {
     this.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.element.addEventListener("keydown", (event) => this.#onkey(event));
     this.#body.addEventListener("click", (event) => this.#onclick(event));
+    this.#body.addEventListener("pointerenter", (event) => (this.#held = event.pointerType === "mouse" && this.#top < this.#height));
+    this.#body.addEventListener("pointerleave", () => this.#release());
     new ResizeObserver(() => this.#measure()).observe(this.element);
   }
 
@@ -74,8 +78,15 @@ export class DataGrid {
   setRows(rows) {
     const first = this.#shown[this.#firstInSight()];
     this.#rows = rows;
-    const atTop = this.#top < this.#height;
-    this.#arrange(atTop ? null : first);
+    const follows = this.#top < this.#height && !this.#held;
+    this.#arrange(follows ? null : first);
+  }
+
+  #release() {
+    if (!this.#held) return;
+    this.#held = false;
+    this.#scrollTo(0);
+    this.#draw();
   }
 
   /** Says in place of rows why there are none; null when there are. */
