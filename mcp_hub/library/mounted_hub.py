@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.config.builtin_servers import refuse_over_network
+from mcp_hub.config.egress_settings import EgressSettings
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Config
 from mcp_hub.downstream.app import END_GRACE, App
@@ -26,6 +27,7 @@ from mcp_hub.library import as_config
 from mcp_hub.library.engine_host import EngineHost
 from mcp_hub.library.serving import TOKEN_VARIABLE
 from mcp_hub.transport.asgi import AsgiFront, Receive, Scope, Send
+from mcp_hub.transport.egress import Egress
 
 log = logging.getLogger("mcp_hub.library")
 
@@ -81,7 +83,9 @@ class MountedHub:
             verify = self._listen.verify
             if verify is not None:
                 profiles = [profile.name for profile in self._config.profiles]
-                self._verifier = await asyncio.to_thread(Verifier, verify, profiles)  # its imports take a second
+                egress = Egress.of(EgressSettings(proxy=self._config.proxy))
+                # In a thread, as its imports take a second.
+                self._verifier = await asyncio.to_thread(Verifier, verify, profiles, egress=egress)
             quotas = Quotas(self._listen)
             self._app = App(
                 Dispatcher(hub, quotas),
