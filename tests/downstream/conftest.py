@@ -27,6 +27,7 @@ NOT_MOUNTED: Final = {
     "test_a_whole_answer_that_nobody_reads_is_not_kept": BUFFERS,
     "test_a_stream_of_http_1_0_has_no_chunks": "uvicorn writes chunks to clients of HTTP/1.0, too",
     "test_only_one_transfer_coding_is_taken": "uvicorn refuses some codings itself, with 400 and uncounted",
+    "test_other_versions_are_refused": "uvicorn also answers other versions of HTTP in the form of 1.1",
     "test_trailers_do_not_become_headers": "uvicorn adds trailers to the headers",
     "test_trailers_are_bounded": "uvicorn has no bound on trailers",
     "test_invalid_http_gets_an_error_after_the_replies_before_it": READS,
