@@ -20,7 +20,7 @@ EVERY_CELL: Final = os.environ.get("MCP_HUB_EVERY_CELL") == "1"
 ROOT: Final = Path(__file__).parent
 OF_FOLDERS: Final[dict[str, Tier]] = {
     **dict.fromkeys(("browser", "scrape"), "browser"),
-    **dict.fromkeys(("conformance", "dependencies", "differential", "doors", "matrix", "peers"), "peer"),
+    **dict.fromkeys(("balancers", "conformance", "dependencies", "differential", "doors", "matrix", "peers"), "peer"),
     **dict.fromkeys(("bench", "chaos", "faults", "fuzz", "load"), "soak"),
 }
 _STARTS: Final = re.compile(

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from mcp_hub.config.field_types import After, Before, Duration, SecretStr, Size, parse_size
+from mcp_hub.config.field_types import After, Before, Duration, SecretStr, Size, parse_duration, parse_size
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, only_known
 from mcp_hub.config.settings import Exposed, Frozen, read_model
@@ -29,6 +29,9 @@ UNIX = "unix"
 """The scheme of `listen.host` for a Unix socket, and in `trusted_proxies` whoever connects over one."""
 MAX_SOCKET_PATH = 100
 """Bytes of the path of a Unix socket; the systems allow 104 to 108."""
+
+MAX_SHUTDOWN_DELAY = 600.0
+"""Seconds; more is a mistake, as whoever stops the hub would wait no longer."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
@@ -69,6 +72,11 @@ def _split_words(value: Any) -> Any:
 
 def _as_texts(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
+
+
+def _delay(value: Any) -> float:
+    """Returns the seconds of a duration, which may be none. Raises ValueError."""
+    return 0.0 if value in (0, "0", "0s") and value is not False else parse_duration(value)
 
 
 WebAddress = Annotated[str, After(_check_web_address)]
@@ -242,6 +250,8 @@ class Listen(Frozen):
     trusted_proxies: Annotated[tuple[str, ...], After(_check_networks)] = ()
     """Addresses or networks of reverse proxies, or `unix`, whose forwarded addresses count in records and limits."""
     max_body: Size = 4 * 1024 * 1024
+    shutdown_delay: Annotated[float, Before(_delay), Meta(ge=0, le=MAX_SHUTDOWN_DELAY)] = 0.0
+    """Seconds for which `/healthz` says that the hub is stopping while it still serves everybody."""
     limits: CallerLimits = CallerLimits()
     """The limits of each principal without its own."""
     ui: bool | None = None
@@ -316,6 +326,7 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
         "allowed_origins": inner.texts("allowed_origins"),
         "trusted_proxies": inner.texts("trusted_proxies"),
         "max_body": inner.parsed("max_body", parse_size),
+        "shutdown_delay": inner.parsed("shutdown_delay", _delay),
         "ui": inner.flag("ui"),
     }
     for name, model in (("verify", TokenVerification), ("limits", CallerLimits)):

@@ -58,7 +58,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def check_listener(listen: Listen) -> CodedText | None:
     """Returns why this listener may not start, as a text for the user; None if it may."""
-    problem = _weak_token(listen) or check_certificates(listen)
+    problem = check_tokens(listen) or check_certificates(listen)
     if problem is not None:
         return problem
     if listen.tls is not None and listen.socket_path is not None:
@@ -72,7 +72,8 @@ def check_listener(listen: Listen) -> CodedText | None:
     return None
 
 
-def _weak_token(listen: Listen) -> CodedText | None:
+def check_tokens(listen: Listen) -> CodedText | None:
+    """Returns what is wrong with the tokens of the configuration, as a text for the user; None if nothing is."""
     keys: dict[str, str] = {}
     for key, token in _tokens_of(listen):
         size = len(token.encode())
@@ -131,11 +132,17 @@ def _principals_of(listen: Listen) -> Iterable[tuple[bytes, Principal]]:
 class Gate:
     """The checks of one listener that need no I/O. `tokens` (token -> principal) replaces those of `listen`.
 
-    `own_uid`: the user who needs no token over a Unix socket; None: that of the process.
+    `own_uid`: the user who needs no token over a Unix socket; None: that of the process. `authenticated`: every request
+    has to be, also where `listen` names no principal.
     """
 
     def __init__(
-        self, listen: Listen, tokens: Mapping[bytes, str] | None = None, *, own_uid: int | None = None
+        self,
+        listen: Listen,
+        tokens: Mapping[bytes, str] | None = None,
+        *,
+        own_uid: int | None = None,
+        authenticated: bool = False,
     ) -> None:
         known = tokens.items() if tokens is not None else _principals_of(listen)
         self._tokens = {token: name if isinstance(name, Principal) else Principal(name) for token, name in known}
@@ -143,7 +150,7 @@ class Gate:
         named = (*self._tokens.values(), *self._peers.principals)
         self.principals = frozenset((principal, principal.profile) for principal in named)
         """The principals of the configuration, each with its profile."""
-        self.authenticates = bool(named) or listen.verify is not None
+        self.authenticates = bool(named) or listen.verify is not None or authenticated
         """Whether every request has to be authenticated, by what its connection proves or by a token."""
         self._proxies = TrustedProxies(listen.trusted_proxies)
         self._scheme = b"http" if listen.tls is None else b"https"

@@ -15,6 +15,7 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream import error_response
 from mcp_hub.downstream.admission import Admission, Gate, Refusal, check_listener
 from mcp_hub.downstream.metrics_page import metrics_page
+from mcp_hub.downstream.mount import Mount
 from mcp_hub.downstream.page_access import UI, PageAccess, comes_back
 from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.downstream.refusal_log import RefusalLog
@@ -61,9 +62,9 @@ END_GRACE: Final = 2.75
 class App:
     """Serves `dispatcher` to the clients of one listener; with `sse` also over the legacy transport.
 
-    `gate` replaces the checks that `listen` describes, `verifier` is the one for `listen.verify`, and `quotas` are
-    those of the dispatcher. Raises ConfigError if the hub has servers that must not be reachable from a network; from
-    then on the hub refuses configurations that have any.
+    `gate` replaces the checks that `listen` describes, `verifier` is the one for `listen.verify`, `quotas` are those of
+    the dispatcher, and `mount` is given where an application serves the hub. Raises ConfigError if the hub has servers
+    that must not be reachable from a network; from then on the hub refuses configurations that have any.
     """
 
     def __init__(
@@ -75,15 +76,17 @@ class App:
         gate: Gate | None = None,
         verifier: Verifier | None = None,
         quotas: Quotas | None = None,
+        mount: Mount | None = None,
     ) -> None:
         dispatcher.over_network()
         quotas = quotas or Quotas(listen)
         self._dispatcher = dispatcher
-        self._gate = gate if gate is not None else Gate(listen)
-        self._resource = ProtectedResource(listen, listen.verify) if listen.verify is not None else None
+        self._mount = mount
+        self._gate = gate if gate is not None else self._make_gate(listen)
+        self._resource = self._make_resource(listen)
         self._verifier = verifier
         self._quotas = quotas
-        self._admission = Admission(self._gate, verifier, self._resource)
+        self._admission = self._make_admission()
         self.streamable = StreamableEndpoint(dispatcher, listen.max_body, quotas)
         self.sse = SseEndpoint(dispatcher, listen.max_body, quotas) if sse else None
         self._routes = {"/mcp": self.streamable.__call__, METRICS: self._metrics}
@@ -96,12 +99,24 @@ class App:
         """Routes that need no authentication."""
         if self._resource is not None:
             self._open |= {WELL_KNOWN: self._metadata, WELL_KNOWN + MCP: self._metadata}
-        self._draining = False
+        self._leaving = self._draining = False
         self.page: PageAccess | None = None
         """The way to the live page, which is served where the listener's settings say so."""
         self._serves_page = listen.serves_page
+        self.shutdown_delay = listen.shutdown_delay
         self._public_host = next(iter(listen.public_host), None)
         self.refusals = RefusalLog(dispatcher.hub.record_stranger)
+
+    def _make_gate(self, listen: Listen) -> Gate:
+        return Gate(listen) if self._mount is None else self._mount.gate(listen)
+
+    def _make_resource(self, listen: Listen) -> ProtectedResource | None:
+        verify = listen.verify
+        return None if verify is None else ProtectedResource(listen, verify, mounted=self._mount is not None)
+
+    def _make_admission(self) -> Admission:
+        make = Admission if self._mount is None else self._mount.admission
+        return make(self._gate, self._verifier, self._resource)
 
     def trusts(self, peer: str) -> bool:
         """Returns whether `peer` is a trusted proxy."""
@@ -237,7 +252,7 @@ class App:
     async def _health(self, request: HttpRequest, reply: HttpReply) -> None:
         if not await _is_read(request, reply):
             return
-        if self._draining:
+        if self._leaving or self._draining:
             await reply.json(503, {"status": "stopping"})
         else:
             await reply.json(200, {"status": "ok"})
@@ -253,13 +268,14 @@ class App:
 
     def take(self, listen: Listen) -> None:
         """Goes over to other tokens, principals, names and limits; ends the sessions of principals that are gone."""
-        before, self._gate = self._gate.principals, Gate(listen)
+        before, self._gate = self._gate.principals, self._make_gate(listen)
         self._serves_page = listen.serves_page
+        self.shutdown_delay = listen.shutdown_delay
         if self.page is not None and not self._serves_page:
             self.page.sign_out()
         if self._resource is not None and listen.verify is not None:
-            self._resource = ProtectedResource(listen, listen.verify)
-        self._admission = Admission(self._gate, self._verifier, self._resource)
+            self._resource = self._make_resource(listen)
+        self._admission = self._make_admission()
         self._quotas.take(listen)
         gone = before - self._gate.principals
         if gone:
@@ -268,6 +284,10 @@ class App:
                 self.sse.close_of(gone)
 
     # --- shutdown ----------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Says to balancers, by `/healthz`, that the hub is about to stop. Everybody is served as before."""
+        self._leaving = True
 
     async def drain(self, grace: float) -> None:
         """Accepts no new requests, waits at most `grace` seconds for the others, then ends every stream and session."""
@@ -325,7 +345,7 @@ async def serve_network(
     ready: Callable[[list[str]], None],
     handed: Sequence[socket.socket] = (),
 ) -> None:
-    """Serves until `stop` is set, then waits at most `grace` seconds for calls to finish, and 3 s for all else.
+    """Serves until `stop` is set and for `shutdown_delay`, then at most `grace` seconds for calls and 3 s for all else.
 
     `ready` gets the base URLs (`http://127.0.0.1:8808`, `unix:/path`) once connections are accepted. `handed` are
     listening sockets that take the place of those that `listen` describes. Raises HubError, with a text for the user,
@@ -350,6 +370,8 @@ async def serve_network(
                     servers.append(TlsServer(listener, certificates, each))
             ready([base_url(each, "http" if certificates is None else "https") for each in sockets])
             await stop.wait()
+            app.leave()
+            await asyncio.sleep(app.shutdown_delay)
             if path is not None:
                 path.remove()
             for server in servers:

@@ -221,6 +221,7 @@ class ResponseWriter:
         if outbox is None:
             if self._resumable is not None:
                 self._log = outbox = self._outbox = self._resumable.streams.new()
+                self._resumable.streams.begin(self._log, self._hand_on)
             else:
                 outbox = self._outbox = Outbox(self._share)
         if self._writer is None:
@@ -239,7 +240,7 @@ class ResponseWriter:
                 await reply.write(self._log.first())
             elif silent:
                 await reply.write(COMMENT)
-            while not request.disconnected:
+            while not (request.disconnected or self._left):
                 event = outbox.take_event()
                 if event is not None:
                     await reply.write(event)
@@ -266,6 +267,15 @@ class ResponseWriter:
         else:
             self._task.cancel()
 
+    def _hand_on(self) -> None:
+        """Leaves the stream to another response, for which its client has come already."""
+        self._request.unwatch()
+        self.client_gone()
+        if self.work_done and self._log is not None and self._resumable is not None:
+            self._left = True
+            self._resumable.streams.keep(self._log, None, REMEMBERED)
+        self._reply.give_up()
+
     def put_answer(self, answer: bytes | None) -> None:
         """Puts the answer's text at the end of the stream; None: there is no answer. Call `finish` next."""
         log, outbox = self._log, self._open()
@@ -282,6 +292,8 @@ class ResponseWriter:
         log, kept = self._log, self._resumable.streams if self._resumable is not None else None
         if self._writer is not None:
             await self._writer
+        if kept is not None and log is not None:
+            kept.end(log)
         if log is None and self._outbox is not None:
             self._outbox.clear()
         if self._reply.streams and not self._left:

@@ -316,9 +316,13 @@ def _resource(listen: Listen, verify: TokenVerification, port: int | None) -> st
 
 
 class ProtectedResource:
-    """The protected resource metadata of one listener (RFC 9728). `port` is always that of its own socket."""
+    """The protected resource metadata of one listener (RFC 9728). `port` is always that of its own socket.
 
-    def __init__(self, listen: Listen, verify: TokenVerification) -> None:
+    `mounted`: the hub has no paths but those below its mount, so the metadata is there.
+    """
+
+    def __init__(self, listen: Listen, verify: TokenVerification, *, mounted: bool = False) -> None:
+        self._mounted = mounted
         self._listen = listen
         self._verify = verify
 
@@ -342,7 +346,8 @@ class ProtectedResource:
     def challenge(self, port: int | None, error: str | None = None) -> bytes:
         """Returns the value of `WWW-Authenticate`."""
         parts = urlsplit(self.resource(port))
-        where = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
+        base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+        where = f"{base}{path.removesuffix(MCP)}{WELL_KNOWN}" if self._mounted else f"{base}{WELL_KNOWN}{path}"
         words = ['realm="mcp-hub"', *([f'error="{error}"'] if error is not None else [])]
         if self._verify.issued.required_scopes:
             words.append(f'scope="{" ".join(self._verify.issued.required_scopes)}"')

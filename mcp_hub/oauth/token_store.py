@@ -19,7 +19,7 @@ import msgspec
 from mcp_hub.config.extras import KeyringError, delete_secret, read_secret, write_secret
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import HubError
-from mcp_hub.security.private_files import PrivateDirectory
+from mcp_hub.security.private_files import PrivateDirectory, newer_format
 from mcp_hub.transport import Challenge
 
 SERVICE: Final = "mcp-hub"
@@ -72,6 +72,7 @@ class TokenStore:
         """Loads a sign-in; None if there is none. Raises TokenStoreError."""
         try:
             kept = json.loads(self._files.read(self._name(server), MAX_SIZE))
+            self._refuse_newer(server, kept)
             if self._in_keyring and isinstance(kept, dict):
                 hidden = read_secret(SERVICE, self._user(server))
                 kept |= json.loads(hidden) if hidden is not None else dict.fromkeys(SECRET)
@@ -87,6 +88,8 @@ class TokenStore:
         """Saves a sign-in. Raises TokenStoreError."""
         kept = sign_in.to_json()
         try:
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                self._refuse_newer(server, json.loads(self._files.read(self._name(server), MAX_SIZE)))
             if self._in_keyring:
                 hidden = {name: kept.pop(name) for name in sorted(SECRET)}
                 write_secret(SERVICE, self._user(server), json.dumps(hidden))
@@ -133,6 +136,11 @@ class TokenStore:
             yield
         finally:
             os.close(lock)
+
+    def _refuse_newer(self, server: Server, kept: Any) -> None:
+        if (newer := newer_format(kept, FORMAT)) is not None:
+            path = self._files.directory / self._name(server)
+            raise TokenStoreError(f"the tokens of {server.id!r} in {path} are not used: {newer}")
 
     def _name(self, server: Server) -> str:
         return f"{_digest(server)}.json"

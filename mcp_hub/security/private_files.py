@@ -23,6 +23,7 @@ from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.access_lists import READ, REPLACE, WRITE, access_list, others_with
+from mcp_hub.version import VERSION
 
 log = logging.getLogger("mcp_hub")
 
@@ -33,6 +34,20 @@ CLOSE_WAIT: Final = 5.0
 """Seconds that the shutdown of the hub waits for pending writes."""
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 """Errors of file systems without hard links."""
+
+
+def newer_format(value: Any, known: int) -> str | None:
+    """Returns why the content of a state file is not read if a newer version of the hub has written it; else None.
+
+    Such a file is neither used nor replaced: the newer version may come back.
+    """
+    found = value.get("format") if isinstance(value, dict) else None
+    if not isinstance(found, int) or isinstance(found, bool) or found <= known:
+        return None
+    return (
+        f"a newer mcp-hub has written it (format {found}; mcp-hub {VERSION} reads up to {known}): "
+        "install that version again, or move the file away"
+    )
 
 
 class PrivateDirectory:

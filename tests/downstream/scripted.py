@@ -19,9 +19,7 @@ from mcp_hub.downstream.quotas import Backlog
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.frames import Raw
-
-HANG_BOUND = 60.0
-"""Seconds after which any wait of a test is a failure."""
+from tests.downstream.fronts import FRONTS, HANG_BOUND, serve_by_uvicorn
 
 REGIONAL = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
 
@@ -176,7 +174,8 @@ async def serving(
     app = App(dispatcher, listen, sse=sse, gate=gate)  # type: ignore[arg-type]
     stop = asyncio.Event()
     urls: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve_network(app, listen, stop=stop, grace=grace, ready=urls.set_result))
+    serve = serve_network if FRONTS["now"] == "listener" else serve_by_uvicorn
+    task = asyncio.create_task(serve(app, listen, stop=stop, grace=grace, ready=urls.set_result))
     try:
         async with asyncio.timeout(HANG_BOUND):
             await asyncio.wait({task, urls}, return_when=asyncio.FIRST_COMPLETED)
@@ -217,7 +216,7 @@ class Connection:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    buffer: bytes = field(default=b"")
+    buffer: bytearray = field(default_factory=bytearray)
     last_id: str = ""
 
     def send(self, data: bytes) -> None:
@@ -256,12 +255,16 @@ class Connection:
                 return name, json.loads(data) if name == "message" else data
 
     async def _event(self) -> tuple[str, Any]:
-        while b"\n\n" not in self.buffer:
+        end = self.buffer.find(b"\n\n")
+        while end < 0:
             chunk = await self.chunk()
             if not chunk:
                 return "end", None
+            seen = max(0, len(self.buffer) - 1)
             self.buffer += chunk
-        block, _, self.buffer = self.buffer.partition(b"\n\n")
+            end = self.buffer.find(b"\n\n", seen)
+        block = bytes(self.buffer[:end])
+        del self.buffer[: end + 2]
         if block.startswith(b":"):
             return "comment", None
         fields = dict(line.split(": ", 1) for line in block.decode().split("\n"))

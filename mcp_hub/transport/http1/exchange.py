@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from mcp_hub.errors import HubError
 from mcp_hub.protocol.frames import encode
-from mcp_hub.transport.http1.heads import HeaderLines, RequestHead, closes, start, written
+from mcp_hub.transport.http1.heads import EVENT_STREAM, HeaderLines, RequestHead, closes, start, written
 from mcp_hub.transport.http1.peers import Peer
 from mcp_hub.transport.http1.send_buffer import UnreadAccount
 
@@ -29,9 +29,7 @@ _BODY_OF: Final = {
     kind: b"content-type: " + kind + b"\r\nx-content-type-options: nosniff\r\ncontent-length: "
     for kind in (JSON, PLAIN)
 }
-_STREAM: Final = (
-    b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
-)
+_STREAM: Final = written(EVENT_STREAM)
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 

@@ -57,7 +57,7 @@ class RequestHead:
 
     __slots__ = (
         *("_accepted", "_by_name", "_text", "_values", "authority", "facts", "in_chunks", "lines", "method", "passed"),
-        *("path", "peer", "query", "route", "size", "takes_gzip", "target"),
+        *("path", "peer", "prefix", "query", "route", "size", "takes_gzip", "target"),
     )
 
     def __init__(self, method: str, target: bytes, lines: HeaderLines) -> None:
@@ -66,6 +66,8 @@ class RequestHead:
         self.target = target
         split = split_target(target) if len(target) <= LONG_TARGET else _split(target)
         self.path, self.query, self.authority = split
+        self.prefix = ""
+        """The path below which the hub is mounted in another application; `path` is without it."""
         self.lines = lines
         self.size = sum(len(name) + len(value) + LINE for name, value in lines)
         """Bytes of all header lines."""
@@ -276,6 +278,12 @@ start: Final = _StatusLines()
 
 
 RETRY: Final = b"retry-after: 1\r\n"
+EVENT_STREAM: Final[HeaderLines] = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+"""The header lines of an event stream."""
 
 
 def last_answer(status: int, lines: bytes = b"") -> bytes:
