@@ -271,7 +271,7 @@ class _Process(asyncio.SubprocessProtocol):
             text = f"the answer is {line.size:,} bytes, more than the limit of {self._max_frame:,} (max_frame)"
             self._receiver.failed(salvage_id(line.head, line.tail), FrameTooLarge(text))
             return
-        if is_blank(line):
+        if line[:1] != b"{" and is_blank(line):
             return
         try:
             value = decode(line)
