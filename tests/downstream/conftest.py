@@ -14,7 +14,12 @@ READS: Final = "the server of the application reads requests, each head anew"
 CONNECTS: Final = "the server of the application decides which connections there are, and how long"
 BUFFERS: Final = "the server of the application keeps what it has taken until its client has read it"
 
+ENCRYPTS: Final = "certificates, and the sockets, are the affair of the application's server"
+
 NOT_MOUNTED: Final = {
+    "test_client_certificates.py": ENCRYPTS,
+    "test_renewed_certificates.py": ENCRYPTS,
+    "test_unix_socket.py": ENCRYPTS,
     "test_half_closed.py": "uvicorn takes the end of what a client sends for its end",
     "test_known_heads.py": READS,
     "test_strangers.py": CONNECTS,
