@@ -335,10 +335,6 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
     if known.get("tls") is not None:
         values["tls"] = _tls(inner, known["tls"], (*given.at, "tls"), findings)
     values = {name: item for name, item in values.items() if item is not None}
-    if getattr(values.get("tls"), "client_ca", None) is None:
-        for name, principal in values.get("principals", {}).items():
-            if principal.token is None:  # nobody could be that principal
-                findings.error((*given.at, "principals", name, "token"), "is missing")
     return read_model(Listen, values, given.at, findings)
 
 

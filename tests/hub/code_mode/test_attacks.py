@@ -167,7 +167,9 @@ async def test_a_program_that_sleeps_or_computes_ends_with_its_call(client: Stdi
     for _ in range(12):  # more than there are workers
         client.start("tools/call", {"name": "hub_run", "arguments": {"code": endless}}, "endless")
         client.notify("notifications/cancelled", {"requestId": "endless"})
-    assert await said(client, "'free'") == "free"
+    async with asyncio.timeout(PATIENCE):
+        while (await run(client, "'free'")).get("isError"):  # overloaded until one of them has ended
+            pass
 
 
 async def test_a_call_that_nobody_waits_for_does_not_outlive_its_program(tmp_path: Path) -> None:
