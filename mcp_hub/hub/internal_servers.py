@@ -123,21 +123,13 @@ class InternalServers:
             model = self._config.search.model
             if missing("search") is not None or (model is None and not default_model_there()):
                 return None
-            args = ["-P", "-m", "mcp_hub.servers", "search", *([f"--model={model}"] if model is not None else [])]
-            server = Server(
-                id=SEARCH, transport="stdio", command=sys.executable, args=tuple(args), namespace="", keep_catalog=False
-            )
-            self._started(server)
+            self._started(_process(SEARCH, "search", *([f"--model={model}"] if model is not None else [])))
         return self._running[SEARCH]
 
     def programs(self) -> Upstream:
         """Returns the process that runs programs of models, started with the first one."""
         if PROGRAMS not in self._running:
-            args = ("-P", "-m", "mcp_hub.servers", "programs")
-            server = Server(
-                id=PROGRAMS, transport="stdio", command=sys.executable, args=args, namespace="", keep_catalog=False
-            )
-            self._started(server)
+            self._started(_process(PROGRAMS, "programs"))
         return self._running[PROGRAMS]
 
     def _functions(self) -> Server:
@@ -147,10 +139,7 @@ class InternalServers:
         names = sorted({step.step for step in steps if ":" in step.step})
         places = [self._config.path.parent] if self._config.path is not None else []
         places += [server.tools_dir for server in servers if server.tools_dir is not None]
-        args = ["-P", "-m", "mcp_hub.servers", "steps", *(f"--path={place}" for place in places), *names]
-        return Server(
-            id=FUNCTIONS, transport="stdio", command=sys.executable, args=tuple(args), namespace="", keep_catalog=False
-        )
+        return _process(FUNCTIONS, "steps", *(f"--path={place}" for place in places), *names)
 
     async def _ask(self, server: Server, tool: str, arguments: Json) -> Json:
         listed = self._listed_web() if server.id == WEB else None
@@ -166,6 +155,12 @@ class InternalServers:
     async def close(self) -> None:
         """Stops the servers that were started here; a listed one belongs to the hub."""
         await asyncio.gather(*(upstream.stop() for upstream in self._running.values()), return_exceptions=True)
+
+
+def _process(id: str, *words: str) -> Server:
+    """Returns an entry whose process is `python -m mcp_hub.servers WORDS...`."""
+    args = ("-P", "-m", "mcp_hub.servers", *words)
+    return Server(id=id, transport="stdio", command=sys.executable, args=args, namespace="", keep_catalog=False)
 
 
 def _said(result: Json) -> tuple[str, str, str]:
