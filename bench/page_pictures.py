@@ -11,9 +11,10 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
@@ -32,6 +33,8 @@ class PageScene:
     scheme: str = "light"
     run: bool = False
     """Whether the form of the tool is sent before the picture is taken."""
+    program: bool = False
+    """Whether a program runs meanwhile, one call of which waits for the person."""
     size: tuple[int, int] = SIZE
 
 
@@ -40,8 +43,11 @@ SCENES: Final = (
     PageScene("page-servers-dark", "servers/files", "dark"),
     PageScene("page-tools", "tools/time__get_current_time", run=True),
     PageScene("page-calls", "calls", "light"),
+    PageScene("page-program", "calls", program=True),
     PageScene("page-narrow", "servers", "dark", size=(390, 760)),
 )
+READY: Final = "4 of 5"
+"""What the head of the page counts once all servers but the missing one are there."""
 CONFIG: Final = """\
 servers:
   time:
@@ -59,6 +65,8 @@ servers:
     args: [{modules}/server-everything/dist/index.js]
   notes:
     command: notes-server
+code_mode: true
+confirm: [memory/delete_*]
 groups:
   graph:
     description: Tools that change what is remembered
@@ -67,6 +75,13 @@ groups:
 timeout: 30
 listen: {{port: 0}}
 cache_dir: {home}/cache
+"""
+PROGRAM: Final = """\
+found = await memory__search_nodes(query="2019")
+graph = await memory__read_graph()
+old = [one["name"] for one in graph["entities"]]
+await memory__delete_entities(entityNames=old)
+f"deleted {len(old)}"
 """
 CALLS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("time__get_current_time", {"timezone": "Europe/Berlin"}),
@@ -160,15 +175,30 @@ def take(scenes: Sequence[PageScene], pictures: Path) -> None:
                 page.goto(link)
                 page.wait_for_selector(".grid-body [role=row]")
                 if client is None:
+                    page.get_by_text(READY).wait_for()
                     client = HubClient(base)
                     for name, arguments in CALLS:
                         filled = json.loads(json.dumps(arguments).replace("{home}", str(home)))
                         client.ask("tools/call", {"name": name, "arguments": filled})
-                _show(page, scene)
-                page.screenshot(path=pictures / f"{scene.name}.png")
+                with _program(client) if scene.program else nullcontext():
+                    _show(page, scene)
+                    page.screenshot(path=pictures / f"{scene.name}.png")
+                    if scene.program:
+                        page.get_by_role("button", name="No", exact=True).click()
                 print(f"docs/pictures/{scene.name}.png")
                 context.close()
         browser.close()
+
+
+@contextmanager
+def _program(client: HubClient) -> Iterator[None]:
+    """Has a program run that waits for the person."""
+    asked = Thread(target=client.ask, args=("tools/call", {"name": "hub_run", "arguments": {"code": PROGRAM}}))
+    asked.start()
+    try:
+        yield
+    finally:
+        asked.join(PATIENCE)
 
 
 def _show(page: Any, scene: PageScene) -> None:
@@ -179,7 +209,10 @@ def _show(page: Any, scene: PageScene) -> None:
         page.get_by_role("button", name="Run", exact=True).click()
         page.locator(".outcome pre").first.wait_for()
         page.locator(".outcome pre").first.scroll_into_view_if_needed()
-    if scene.view == "calls":
+    if scene.program:
+        page.get_by_role("link", name="a program").click()
+        page.locator(".panel table.steps").wait_for()
+    elif scene.view == "calls":
         page.locator(".grid-body [role=row]:not([hidden])").filter(has_text="invalid_parameters").first.click()
         page.locator("table.steps").wait_for()
     page.mouse.move(2, 2)

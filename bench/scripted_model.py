@@ -1,13 +1,15 @@
 """A scripted model that does tasks through a hub, and the tokens of what it reads and writes for them.
 
 Each task is a conversation of its own: the definitions that the client is listed, calls, and answers. A list that has
-changed is read again.
+changed is read again. What it calls a tool with, itself or in a program, comes from what it was shown: the definition
+that was listed, or the signature in an answer of the search.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub.catalog.token_estimate import estimate_tokens, estimate_tool_tokens
+from mcp_hub.hub.code_runs import identifier_of
 from tests.fakes.client import HUB, StdioClient, fake, spawned, write_config
 
 Json = dict[str, Any]
@@ -22,7 +25,24 @@ WAYS: Final = ("all", "groups", "search", "code")
 WAIT: Final = 60
 """Seconds that the hub waits for its servers."""
 SWITCH: Final = "reset_equipped_tools"
-_SAMPLES: Final = {"string": "x", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}, "null": None}
+ROWS: Final = {
+    "rows": [
+        {"id": number, "title": f"Row number {number}", "owner": "somebody", "open": number == 7}
+        for number in range(20)
+    ]
+}
+_SIGNATURE: Final = re.compile(r"(?m)^- (\S+?)\((.*)\)(?: \[[^\]]*\])?$")
+"""A tool in an answer of the search: its name and its parameters."""
+_SAMPLES: Final = {
+    "string": "x",
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "array": [],
+    "object": {},
+    "null": None,
+    "any": "x",
+}
 
 
 @dataclass(frozen=True)
@@ -31,6 +51,8 @@ class Task:
 
     text: str
     tools: frozenset[str]
+    calls: int = 1
+    """How often the tool is called; of the rows in all answers, those that are open are wanted."""
 
 
 @dataclass
@@ -59,25 +81,32 @@ class ScriptedModel:
         """Does a task. Raises ValueError if the hub shows no tool that does it."""
         transcript = Transcript()
         self.transcripts.append(transcript)
-        names = await self._list(transcript)
+        listed = await self._list(transcript)
         if self.way == "groups":
             await self._call(transcript, SWITCH, {next(iter(task.tools)).partition("/")[0]: True})
-            names = await self._list(transcript)
-        elif self.way in ("search", "code"):
-            names = await self._search(transcript, task)
-        name = next((name for name in names if name.replace("__", "/", 1) in task.tools), None)
+            listed = await self._list(transcript)
+        if self.way in ("search", "code"):
+            shown = await self._search(transcript, task)
+        else:
+            shown = {name: _arguments(schema) for name, schema in listed.items()}
+        name = next((name for name in shown if name.replace("__", "/", 1) in task.tools), None)
         if name is None:
             raise ValueError(f"no tool was shown for: {task.text}")
-        arguments = _arguments(self._schema(name))
+        arguments = shown[name]
+        if lacking := self._required(name) - arguments.keys():
+            raise ValueError(f"{name} was shown without {', '.join(sorted(lacking))}")
         if self.way == "code":
-            await self._call(transcript, "hub_run", {"code": f"await call_tool({name!r}, {arguments!r})"})
+            given = ", ".join(f"{one}={value!r}" for one, value in arguments.items())
+            given = given if all(map(str.isidentifier, arguments)) else f"**{arguments!r}"
+            await self._call(transcript, "hub_run", {"code": _program(f"{identifier_of(name)}({given})", task.calls)})
         else:
-            await self._call(transcript, name, arguments)
+            for _ in range(task.calls):
+                await self._call(transcript, name, arguments)
         if self.way == "groups":
             await self.client.call(SWITCH, {})  # the next conversation begins as this one did
         return transcript
 
-    async def _list(self, transcript: Transcript) -> list[str]:
+    async def _list(self, transcript: Transcript) -> dict[str, Json]:
         tools: list[Json] = []
         cursor: Json = {}
         while True:
@@ -87,17 +116,21 @@ class ScriptedModel:
                 break
             cursor = {"cursor": page["nextCursor"]}
         transcript.listed += sum(map(estimate_tool_tokens, tools))
-        return [tool["name"] for tool in tools]
+        return {tool["name"]: tool["inputSchema"] for tool in tools}
 
-    async def _search(self, transcript: Transcript, task: Task) -> list[str]:
-        """Searches with the words of the task, then with those of the tool, as a model does that looks again."""
+    async def _search(self, transcript: Transcript, task: Task) -> dict[str, Json]:
+        """Returns the tools of the task whose signatures it was shown, with the least arguments that these ask for.
+
+        It searches with the words of the task; where that does not show a signature, with those of the tool's name, as
+        a model does that looks again.
+        """
         wanted = {tool.replace("/", "__", 1) for tool in task.tools}
         for query in (task.text, next(iter(task.tools)).partition("/")[2].replace("_", " ")):
             transcript.searches += 1
             answer = await self._call(transcript, "hub_search", {"query": query})
-            if found := [name for name in wanted if name in answer]:
-                return found
-        return []
+            if found := {name: given for name, given in _SIGNATURE.findall(answer) if name in wanted}:
+                return {name: arguments_of_signature(given) for name, given in found.items()}
+        return {}
 
     async def _call(self, transcript: Transcript, name: str, arguments: Json) -> str:
         result = await self.client.call(name, arguments)
@@ -107,10 +140,61 @@ class ScriptedModel:
         transcript.said += estimate_tokens(json.dumps({"name": name, "arguments": arguments})) + estimate_tokens(text)
         return text
 
-    def _schema(self, exposed: str) -> Json:
+    def _required(self, exposed: str) -> set[str]:
         server, _, name = exposed.partition("__")
-        found: Json = next(tool["inputSchema"] for tool in self.servers[server] if tool["name"] == name)
-        return found
+        schema = next(tool["inputSchema"] for tool in self.servers[server] if tool["name"] == name)
+        return set(schema.get("required", ()))
+
+
+def _program(call: str, calls: int) -> str:
+    if calls == 1:
+        return f"await {call}"
+    return (
+        f"found = await asyncio.gather(*[{call} for _ in range({calls})])\n"
+        "[row for one in found for row in one['rows'] if row['open']]"
+    )
+
+
+def arguments_of_signature(parameters: str) -> Json:
+    """The least arguments that the parameters of a signature ask for, for example `{"a": 1}` of `a: integer, b?: any`.
+
+    Raises ValueError if they cannot be read.
+    """
+    found = {}
+    for part in _split(parameters, ", "):
+        name, _, kind = part.partition(": ")
+        if kind and not name.endswith("?"):
+            found[json.loads(name) if name.startswith('"') else name] = _sample_of(kind)
+    return found
+
+
+def _sample_of(kind: str) -> Any:
+    first = _split(kind, " | ")[0]
+    if first.endswith("[]"):
+        return []
+    if first.startswith("{"):
+        return arguments_of_signature(first[1:-1])
+    return _SAMPLES[first] if first in _SAMPLES else json.loads(first)
+
+
+def _split(text: str, by: str) -> list[str]:
+    """The parts of a text between `by`, but for those inside of brackets and quotes."""
+    parts, depth, quoted, start, at = [], 0, False, 0, 0
+    while at < len(text):
+        letter = text[at]
+        if quoted:
+            at += letter == "\\"
+            quoted = letter != '"'
+        elif letter == '"':
+            quoted = True
+        elif not depth and text.startswith(by, at):
+            parts.append(text[start:at])
+            at = start = at + len(by)
+            continue
+        else:
+            depth += (letter in "([{") - (letter in ")]}")
+        at += 1
+    return [*parts, text[start:]]
 
 
 def _arguments(schema: Json) -> Json:
@@ -128,15 +212,19 @@ def _sample(schema: Json) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def model(way: str, servers: Mapping[str, list[Json]]) -> AsyncIterator[ScriptedModel]:
-    """A model that is a client of a hub with these servers, each a process; in the way `groups` each is a group."""
+async def model(way: str, servers: Mapping[str, list[Json]], *, rows: bool = False) -> AsyncIterator[ScriptedModel]:
+    """A model that is a client of a hub with these servers, each a process; in the way `groups` each is a group.
+
+    With `rows` each tool answers twenty rows, one of which is open.
+    """
+    answers = ["--result", json.dumps({"content": [{"type": "text", "text": json.dumps(ROWS)}]})] if rows else []
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         entries = {}
         for server, tools in servers.items():
             file = directory / f"{server}.json"
             file.write_text(json.dumps({"tools": tools}))
-            entries[server] = fake("--lists", str(file), validate_arguments="off")
+            entries[server] = fake("--lists", str(file), *answers, validate_arguments="off")
         root: Json = {"expose": way if way in ("search", "code") else "all", "list_wait": WAIT, "call_log": "off"}
         if way == "code":
             root["code_mode"] = {"writes": True}
@@ -149,7 +237,9 @@ async def model(way: str, servers: Mapping[str, list[Json]]) -> AsyncIterator[Sc
             yield ScriptedModel(client, way, servers)
 
 
-async def transcripts(way: str, servers: Mapping[str, list[Json]], tasks: Iterable[Task]) -> list[Transcript]:
+async def transcripts(
+    way: str, servers: Mapping[str, list[Json]], tasks: Iterable[Task], *, rows: bool = False
+) -> list[Transcript]:
     """The transcripts of some tasks in one way of exposing. Raises ValueError for one that could not be done."""
-    async with model(way, servers) as at_work:
+    async with model(way, servers, rows=rows) as at_work:
         return [await at_work.do(task) for task in tasks]

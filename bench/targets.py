@@ -26,7 +26,12 @@ def targets(sheet: Sheet) -> list[Target]:
 
 
 def _at_most(what: str, limit: float, unit: str, reached: float | None) -> Target:
-    return Target(what, f"at most {limit:g} {unit}", reached, None if reached is None else reached <= limit)
+    return Target(what, f"at most {limit:g} {unit}".rstrip(), reached, None if reached is None else reached <= limit)
+
+
+def _at_least(what: str, limit: float, unit: str, reached: float | None) -> Target:
+    good = None if reached is None else reached >= limit
+    return Target(what, f"at least {limit:g} {unit}".rstrip(), reached, good)
 
 
 def _scenes(sheet: Sheet, measure: str, cell: Cell | None = None) -> Iterator[Scene]:
@@ -88,3 +93,27 @@ def _others(sheet: Sheet) -> Iterator[Target]:
         ):
             what = f"pip install to the first tools of three servers, {caches}"
             yield _at_most(what, limit, "s", sheet.median(scene, HUB, figure))
+    yield from _economy(sheet)
+
+
+def _economy(sheet: Sheet) -> Iterator[Target]:
+    """Of context economy: how well tools are found, what tasks cost, and what programs take."""
+    for scene in _scenes(sheet, "retrieval"):
+        for queries, figure, limit in (
+            ("golden set", "recall@5", 0.88),
+            ("recorded", "hit@3", 0.6),
+            ("steps", "recall@5", 0.75),
+        ):
+            yield _at_least(f"{figure}, {queries}", limit, "", sheet.median(scene, f"{queries}: hub", figure))
+            for plain in ("BM25", "meaning"):
+                of_plain = sheet.median(scene, f"{queries}: {plain}", figure)
+                if of_plain is not None:
+                    what = f"{figure}, {queries}, as by {plain} alone"
+                    yield _at_least(what, round(of_plain, 3), "", sheet.median(scene, f"{queries}: hub", figure))
+    for scene in _scenes(sheet, "context"):
+        for way, limit in (("search", 15.0), ("code", 25.0)):
+            yield _at_least(f"tokens of ten tasks in `{way}`", limit, "× fewer", sheet.median(scene, way, "less"))
+    for scene in _scenes(sheet, "code"):
+        yield _at_most("a program without a call, warm", 50.0, "ms", sheet.median(scene, HUB, "program"))
+        yield _at_most("a call in a program, beyond an ordinary one", 1.0, "ms", sheet.median(scene, HUB, "more"))
+        yield _at_most("processes for programs before the first", 0.0, "", sheet.median(scene, HUB, "before"))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from mcp_hub.library.manager import ToolManager
     from mcp_hub.library.miroflow import PlaywrightSession, with_timeout
+    from mcp_hub.library.mounted_hub import asgi
     from mcp_hub.library.tool_system import IConfigLoader, IConfigSystem, IToolManager
     from mcp_hub.library.tool_system.executor import ILogger, IToolExecutor, ToolExecutor
     from mcp_hub.library.tool_system.formatter import ILLMClient, IToolFormatter, ToolFormatter
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         ToolMessage,
     )
     from mcp_hub.observability.call_metrics import IMetricsCollector
+    from mcp_hub.security import Principal
     from mcp_hub.servers.local import tool
     from mcp_hub.servers.local.tool_results import (
         AudioBlock,
@@ -95,11 +97,13 @@ _HOMES: Final = {
     "tool": "mcp_hub.servers.local",
     "ToolExecutor": "mcp_hub.library.tool_system.executor",
     "ToolFormatter": "mcp_hub.library.tool_system.formatter",
+    "Principal": "mcp_hub.security",
     "Toolkit": "mcp_hub.library.agentscope",
     "ToolManager": "mcp_hub.library.manager",
     "ToolManagerProtocol": "mcp_hub.library.tool_system.tool_types",
     "ToolMessage": "mcp_hub.library.tool_system.tool_types",
     "ToolResponse": "mcp_hub.servers.local.tool_results",
+    "asgi": "mcp_hub.library.mounted_hub",
     "with_timeout": "mcp_hub.library.miroflow",
 }
 """The module of each public name."""
@@ -127,6 +131,7 @@ __all__ = [
     "MCPToolFunction",
     "NativeTool",
     "PlaywrightSession",
+    "Principal",
     "StatefulClientBase",
     "StdIOStatefulClient",
     "TextBlock",
@@ -141,6 +146,7 @@ __all__ = [
     "URLSource",
     "VideoBlock",
     "__version__",
+    "asgi",
     "execute_python_code",
     "execute_shell_command",
     "insert_text_file",

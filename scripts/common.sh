@@ -34,6 +34,18 @@ find_python() {
     die "Python 3.11 or newer is needed and none was found; install it, or name it: PYTHON=/path/to/python3 $0"
 }
 
+# Print the path of the Python that a path or a version such as 3.13 names, on PATH or of pyenv.
+named_python() {
+    local candidate
+    for candidate in "$1" "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1"*/bin/python; do
+        if command -v "$candidate" >/dev/null && is_python "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    die "no Python $1 was found; install it, or give the path of its program"
+}
+
 # install_lock PYTHON LOCK: install the files that a lock names, nothing else, and check that they fit together.
 # The lock is complete, so pip need not resolve: it would look for an extra (json-repair[schema]) anew and might find a newer
 # release. Nor does it build: it would ask the index for whatever a build needs.

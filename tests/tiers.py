@@ -20,12 +20,12 @@ EVERY_CELL: Final = os.environ.get("MCP_HUB_EVERY_CELL") == "1"
 ROOT: Final = Path(__file__).parent
 OF_FOLDERS: Final[dict[str, Tier]] = {
     **dict.fromkeys(("browser", "scrape"), "browser"),
-    **dict.fromkeys(("conformance", "dependencies", "differential", "doors", "matrix", "peers"), "peer"),
+    **dict.fromkeys(("balancers", "conformance", "dependencies", "differential", "doors", "matrix", "peers"), "peer"),
     **dict.fromkeys(("bench", "chaos", "faults", "fuzz", "load"), "soak"),
 }
 _STARTS: Final = re.compile(
     r"\bsubprocess\b|\bcreate_subprocess|\bPopen\b|\bspawned\(|\bspawn\(|\bHUB\b|\bhub\(|\bfake\(|\bnetwork_hub\b"
-    r"|\bopen_stdio\b|\bStdioLink\(|\bChildren\(|\bsys\.executable\b|\bpython_with_sdk\b|\blogin\("
+    r"|\bcounting\(|\bopen_stdio\b|\bStdioLink\(|\bChildren\(|\bsys\.executable\b|\bpython_with_sdk\b|\blogin\("
     r"|\btests\.(peers|load|library\.tool_managers)\b|\bscripted_model\b|\bredis_server\b|\bcluster\("
 )
 """What starts a program in a test, or says which one to start."""

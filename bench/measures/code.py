@@ -13,6 +13,7 @@ import psutil
 
 from bench.cells import STDIO_STDIO
 from bench.plan import Cast
+from bench.processes import processor_seconds
 from bench.rows import HUB
 from bench.table import Table
 from tests.fakes.client import StdioClient, fake, hub
@@ -23,15 +24,18 @@ CALLS: Final = 40
 
 TABLE = Table(
     title="Programs",
-    what=f"One client over stdio, one server. The first program starts the process that runs them; then {RUNS} "
-    f"programs without a call, and {RUNS} with {CALLS} calls one after the other, beside as many ordinary calls: "
-    "medians.",
+    what=f"One client over stdio, one server. The first program starts the process that runs them; then, {RUNS} "
+    f"times in turn, a program without a call, one with {CALLS} calls one after the other, and as many ordinary "
+    "calls: medians. `more` is the median of what a call in a program took longer than the ordinary ones of its turn. "
+    "CPU: of all processes of the hub for one call, without the server.",
     columns=(
         ("first program, ms", "first", 0),
         ("a program, ms", "program", 1),
         ("an ordinary call, ms", "call", 2),
         ("a call in a program, ms", "inner", 2),
         ("more, ms", "more", 2),
+        ("CPU of an ordinary call, ms", "cpu call", 2),
+        ("CPU of one in a program, ms", "cpu inner", 2),
         ("processes before the first", "before", 0),
     ),
     ratios=(),
@@ -46,26 +50,40 @@ TABLE = Table(
 def measure(cast: Cast) -> None:
     """The figures of a hub with `code_mode`."""
     with cast.noting(HUB):
-        for column, value in asyncio.run(_figures()).items():
+        for column, value in asyncio.run(_figures(RUNS // 8 if cast.plan.small else RUNS)).items():
             cast.add(HUB, column, value)
 
 
-async def _figures() -> dict[str, float]:
+async def _figures(runs: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         root = {"code_mode": {"enabled": True, "writes": True}, "call_log": "off"}
         async with hub(Path(name), {"up": fake()}, **root) as client:
             await client.tool_names()
-            children = psutil.Process(client.process.pid).children(recursive=True)
-            before = sum("programs" in child.cmdline() for child in children)
+            before = len(_runners(client))
             first = await _taken(client, "hub_run", {"code": "1"})
-            program = median([await _taken(client, "hub_run", {"code": "1"}) for _ in range(RUNS)])
+            own = [client.process.pid, *_runners(client)]
             loop = f"for _ in range({CALLS}):\n    await up__echo(text='x')"
-            many, calls = [], []
-            for _ in range(RUNS):
-                many.append(await _taken(client, "hub_run", {"code": loop}))
-                calls += [await _taken(client, "up__echo", {"text": "x"}) for _ in range(CALLS)]
-    inner, call = (median(many) - program) / CALLS, median(calls)
-    return {"first": first, "program": program, "call": call, "inner": inner, "more": inner - call, "before": before}
+            turns: list[dict[str, float]] = []
+            for _ in range(runs):
+                turn = {"program": await _taken(client, "hub_run", {"code": "1"})}
+                used = processor_seconds(own)
+                whole = await _taken(client, "hub_run", {"code": loop})
+                turn["inner"] = (whole - turn["program"]) / CALLS
+                used, turn["cpu inner"] = processor_seconds(own), processor_seconds(own) - used
+                turn["call"] = median([await _taken(client, "up__echo", {"text": "x"}) for _ in range(CALLS)])
+                turn["cpu call"] = processor_seconds(own) - used
+                turns.append(turn | {"more": turn["inner"] - turn["call"]})
+    found = {figure: median(turn[figure] for turn in turns) for figure in ("program", "call", "inner", "more")}
+    for figure in ("cpu call", "cpu inner"):  # the clock of processors is too coarse for one turn
+        found[figure] = 1000 * sum(turn[figure] for turn in turns) / len(turns) / CALLS
+    return {"first": first, "before": before, **found}
+
+
+def _runners(client: StdioClient) -> list[int]:
+    """The processes that run programs: the one that the hub starts and its workers."""
+    children = psutil.Process(client.process.pid).children(recursive=True)
+    started = [child for child in children if "programs" in child.cmdline()]
+    return [one.pid for child in started for one in (child, *child.children(recursive=True))]
 
 
 async def _taken(client: StdioClient, tool: str, arguments: dict[str, str]) -> float:

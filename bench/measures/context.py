@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -15,7 +16,7 @@ from bench.scripted_model import WAYS, Task, transcripts
 from bench.table import Table
 from mcp_hub.protocol.kinds import TOOLS
 
-TASKS = 10
+TASKS, CALLS = 10, 10
 
 TABLE = Table(
     title="Tokens of tasks",
@@ -23,7 +24,9 @@ TABLE = Table(
     "conversation of its own over the 527 tools: the mean of the estimated tokens that it reads and writes. `all`: "
     "every tool is listed; `groups`: each server is a group, which the model switches on; `search`: the hub's own "
     "tools are listed, and the model searches, a second time by name where the first did not show it; "
-    "`code`: the same, and a program makes the call.",
+    "`code`: the same, and a program makes the call. What it calls with comes from the definition or the signature it "
+    f"was shown. Below, the same tasks with {CALLS} calls of their tool, each answered with twenty rows, of which the "
+    "model needs one: it reads all, or its program picks it.",
     columns=(
         ("definitions", "listed", 0),
         ("calls and answers", "said", 0),
@@ -48,15 +51,18 @@ def measure(cast: Cast) -> None:
     with cast.noting(HUB):
         servers = live_servers(cast.plan.data)
         tasks, everything = list(_tasks(cast.plan.data)), 0.0
-        for way in WAYS:
-            done = asyncio.run(transcripts(way, servers, tasks))
-            tokens = fmean(one.tokens for one in done)
-            everything = everything or tokens
-            cast.add(way, "listed", fmean(one.listed for one in done))
-            cast.add(way, "said", fmean(one.said for one in done))
-            cast.add(way, "tokens", tokens)
-            cast.add(way, "less", everything / tokens)
-            cast.add(way, "searches", fmean(one.searches for one in done))
+        for calls in (1, CALLS):
+            for way in WAYS:
+                wanted = [replace(task, calls=calls) for task in tasks]
+                done = asyncio.run(transcripts(way, servers, wanted, rows=calls > 1))
+                tokens = fmean(one.tokens for one in done)
+                everything = tokens if way == WAYS[0] else everything
+                row = way if calls == 1 else f"{way}, {calls} calls"
+                cast.add(row, "listed", fmean(one.listed for one in done))
+                cast.add(row, "said", fmean(one.said for one in done))
+                cast.add(row, "tokens", tokens)
+                cast.add(row, "less", everything / tokens)
+                cast.add(row, "searches", fmean(one.searches for one in done))
 
 
 def _tasks(data: Path) -> Iterator[Task]:

@@ -123,7 +123,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    """Returns the parser, and that of the chosen command, the only one whose arguments are there."""
+    """Returns the parser, and that of the chosen command. The others are only named: to make them takes time."""
+
+    def parser_of_command(**how: Any) -> Any:
+        return argparse.ArgumentParser(**how) if how["prog"] == f"mcp-hub {chosen}" else object()
+
+    parser_class: Any = parser_of_command
     described: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": EXIT_CODES}
     about = f"One MCP server in front of all of yours.\n{FIRST_STEPS}"
     parser = argparse.ArgumentParser(prog="mcp-hub", description=about, **described)
@@ -131,7 +136,7 @@ def _make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, argparse.
     parser.add_argument(
         "--json", action="store_true", dest="overview_json", help="without a command: the facts as JSON"
     )
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=parser_class)
     command = parser
     for name, text in COMMANDS.items():
         added = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", **described)

@@ -15,7 +15,14 @@ import msgspec
 
 from mcp_hub.cli import BAD_INPUT, FAILED, OK, json_text
 from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, ask, can_ask, carry_out, confirm, write
-from mcp_hub.cli.startup import add_config_arguments, hide_secrets_of, path_to_edit, run_loop, set_up_logging
+from mcp_hub.cli.startup import (
+    add_config_arguments,
+    hide_secrets_of,
+    path_to_edit,
+    root_egress,
+    run_loop,
+    set_up_logging,
+)
 from mcp_hub.cli.trial import Trial, server_of, try_servers
 from mcp_hub.config.commands import CommandNotFound, child_environment, find_command
 from mcp_hub.config.models import Config, Server
@@ -73,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         code = _download(bundle, candidate, options)
         if code != OK:
             return code
-        offer = run_loop(BundleStore(default_directory()).get(bundle, Path.home()))
+        offer = run_loop(BundleStore(default_directory(), root_egress(options.config)).get(bundle, Path.home()))
         candidate = msgspec.structs.replace(candidate, offer=offer)
     values = _complete(candidate, _values(options.values, candidate), asking=can_ask() and not options.json)
     if missing := candidate.missing(values):
@@ -209,7 +216,9 @@ def is_secret(candidate: Candidate, name: str, value: str) -> bool:
 
 async def _find(options: argparse.Namespace) -> Candidate:
     seen = child_environment(_PLAIN, os.environ, Path.home())  # what npx and uvx see when the hub starts them
-    finder = Finder(lambda: registry_of(os.environ, Path.home()), PackageIndex(seen, Path.home()), has_program)
+    egress = root_egress(options.config)
+    index = PackageIndex(seen, Path.home(), egress)
+    finder = Finder(lambda: registry_of(os.environ, Path.home(), egress), index, has_program)
     what = options.what
     if options.command_line is not None:
         if not options.command_line:

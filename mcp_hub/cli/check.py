@@ -140,5 +140,7 @@ def _print_table(facts: list[dict[str, Any]]) -> None:
             code = LOCAL_TOOLS_BROKEN if fact["local"] else LISTS_INCOMPLETE
             print(f"{fact['server']}: {with_code(printable(text, MAX_PROBLEM), code)}")
     for fact in facts:
+        if fact["way"] not in (None, "direct"):
+            print(f"{fact['server']}: reached {fact['way']}")
         if fact["argv"] is not None:
             print(f"{fact['server']}: runs {shlex.join(fact['argv'])}")

@@ -69,7 +69,7 @@ def _sections(options: argparse.Namespace, machine: Machine) -> Iterator[Section
     yield running
 
 
-def _sections_of(loaded: LoadedConfig, ports: set[int], machine: Machine) -> Iterator[Section]:
+def _sections_of(loaded: LoadedConfig, ports: set[int | str], machine: Machine) -> Iterator[Section]:
     config = loaded.config
     hide_secrets_of(config)
     yield programs_section(config, machine)
@@ -78,7 +78,7 @@ def _sections_of(loaded: LoadedConfig, ports: set[int], machine: Machine) -> Ite
     yield sign_ins_section(config)
     yield listening_section(config, ports)
     yield files_section(config)
-    yield machine_section(config, {fact["server"]: fact["code"] for fact in report.servers}, machine)
+    yield machine_section(config, machine)
 
 
 class _Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 from typing import Final
@@ -15,12 +16,26 @@ from mcp_hub.clients.detection import FoundServer, read_client_file
 from mcp_hub.clients.installs import ENTRY, hub_command, plan_install
 from mcp_hub.clients.table import BY_ID, client_named
 from mcp_hub.editing import EditRefused
+from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import read_config
 from mcp_hub.text import printable
 
 EXAMPLES: Final = """examples:
   mcp-hub install cursor                the servers of the default configuration
   mcp-hub install codex --config F      those of another
   mcp-hub install zed --switch-off      and switch off there what the hub serves"""
+
+
+def _socket_note(configs: list[Path]) -> str | None:
+    """Returns what the client does not use, where the configuration listens on a Unix socket."""
+    try:
+        listen = read_config(configs[0], os.environ, overlays=configs[1:]).config.listen
+    except ConfigError:
+        return None  # `mcp-hub check` says what is wrong with it
+    if listen.socket_path is None:
+        return None
+    where = printable(listen.host, 200)
+    return f"The client will start a hub of its own over stdio: none has a URL for {where} (listen.host)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     if done.switched_off:
         how = "switched off" if client.off is not None else "taken out (this client cannot switch one off)"
         notes.append(f"In {client.name} {how}, as the hub serves them: {', '.join(done.switched_off)}")
+    if (note := _socket_note(configs)) is not None:
+        notes.append(note)
     plan = Plan((done.edit,), notes=tuple(notes), facts=facts)
     if plan.empty:
         if options.json:

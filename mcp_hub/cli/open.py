@@ -55,8 +55,6 @@ def run(options: argparse.Namespace) -> int:
 
 def chosen_hub(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the facts of the running hub that is meant. Raises HubError if there is none, or more than one."""
-    if sys.platform == "win32":
-        raise HubError("this needs Unix sockets, which Python does not have on Windows")
     from mcp_hub.hub.hub_status import running_hubs
 
     named = [] if options.config is None else [options.config, *options.overlays]

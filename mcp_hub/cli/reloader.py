@@ -173,6 +173,8 @@ class Reloader:
         self._on_load = on_load
         self.listener: ListenerSettings | None = None
         """The settings of the listener; None over stdio."""
+        self.announced: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        """Returns the block in which a load runs, so that others are told of it."""
         self._done = asyncio.Event()
         """Set while nothing is being loaded."""
         self.loaded_at = time.time()
@@ -218,7 +220,8 @@ class Reloader:
             again.clear()
             self._done.clear()
             try:
-                await self.reload()
+                with self.announced():
+                    await self.reload()
             except Exception:
                 log.exception("loading the configuration again failed inside the hub")
             self._done.set()

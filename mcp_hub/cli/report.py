@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Iterable, Sequence
 
+from mcp_hub.config.listen import UNIX
 from mcp_hub.config.models import Config
 from mcp_hub.hub import Engine
 from mcp_hub.protocol.kinds import KINDS, TEMPLATES, TOOLS
@@ -85,21 +86,36 @@ SHOWN_NAMES = 8
 def addresses_text(bases: Iterable[str], public_hosts: Sequence[str], *, sse: bool, with_token: bool) -> str:
     """Returns the URLs of the hub and the lines to paste into a client.
 
-    `bases` are such as `http://127.0.0.1:8808`; `public_hosts` are the names that a reverse proxy gives the hub, of
-    which the first is pasted.
+    `bases` are such as `http://127.0.0.1:8808` and `unix:/run/hub.sock`; `public_hosts` are the names that a reverse
+    proxy gives the hub, of which the first is pasted.
     """
     public = [f"https://{host}" for host in public_hosts]
-    urls = [base + path for base in (*bases, *public) for path in (("/mcp", "/sse") if sse else ("/mcp",))]
+    sockets = [base for base in bases if base.startswith(f"{UNIX}:")]
+    paths = ("/mcp", "/sse") if sse else ("/mcp",)
+    urls = [base + path for base in (*bases, *public) if base not in sockets for path in paths]
+    shown = [*(f"{base} with the path {' and '.join(paths)}" for base in map(printable, sockets)), *urls]
+    if not urls:
+        return "\n".join(["mcp-hub is listening on", *(f"  {one}" for one in shown), "", *_socket_lines(sockets[0])])
     http = f"{public[0]}/mcp" if public else _from_elsewhere(urls[0])
     entry: dict[str, object] = {"type": "http", "url": http}
     header = ""
     if with_token:
         entry["headers"] = {"Authorization": "Bearer YOUR_TOKEN"}
         header = ' --header "Authorization: Bearer YOUR_TOKEN"'
-    lines = ["mcp-hub is listening on", *(f"  {url}" for url in urls), "", "Paste into a client:"]
+    lines = ["mcp-hub is listening on", *(f"  {one}" for one in shown), "", "Paste into a client:"]
     lines.append(f"  Claude Code:      claude mcp add --transport http hub {http}{header}")
     lines.append(f'  Cursor, VS Code:  {json.dumps({"hub": entry})}   (under "mcpServers", in VS Code "servers")')
     return "\n".join(lines)
+
+
+def _socket_lines(base: str) -> list[str]:
+    """Returns what can be done with a Unix socket: clients have no URL for it."""
+    path = shlex.quote(base.partition(":")[2])
+    return [
+        "Clients have no URL for a Unix socket: name it in a reverse proxy of yours, and that by --public-host.",
+        f"  To try it:         curl --unix-socket {path} http://localhost/healthz",
+        "  On this machine:   `mcp-hub install` lets clients start the hub over stdio; `mcp-hub open` shows the page.",
+    ]
 
 
 def terminal_text(config: Config) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub.cli import FAILED, OK, json_text
-from mcp_hub.cli.startup import run_loop
+from mcp_hub.cli.startup import root_egress, run_loop
 from mcp_hub.registry import Input, Listing, Offer, Package, RegistryError, inputs_of
 from mcp_hub.registry.launch import needed_program, transport_of
 from mcp_hub.registry.sources import SEED, Found, Seed, registry_of
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 async def _search(word: str) -> tuple[list[Listing], list[str]]:
     seeded = await Seed().search(word)
     try:
-        listed = await registry_of(os.environ, Path.home()).search(word)
+        listed = await registry_of(os.environ, Path.home(), root_egress(None)).search(word)
     except RegistryError as error:
         listed = Found((), (str(error),))
     usable = [one for one in listed.listings if one.status != "deleted"]

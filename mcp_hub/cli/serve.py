@@ -67,6 +67,7 @@ class Signals:
         self._catch("SIGTERM", self._end)
         self._catch("SIGINT", self._interrupt)
         self._catch("SIGHUP", self._hang_up)
+        self._catch("SIGBREAK", self._end)  # Windows: Ctrl-Break, and the end of the console
 
     def _catch(self, name: str, caught: Callable[[], None]) -> None:
         number = getattr(signal, name, None)
@@ -128,7 +129,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     over = parser.add_mutually_exclusive_group()
     over.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")
     over.add_argument("--http", action="store_true", help="over a network: /mcp alone")
-    parser.add_argument("--host", help="address to listen on (default 127.0.0.1; any other needs a token)")
+    parser.add_argument(
+        "--host",
+        help="address to listen on (default 127.0.0.1; any other needs a token), or unix:/PATH for a Unix socket",
+    )
     parser.add_argument(
         "--public-host",
         metavar="HOST",
@@ -209,12 +213,15 @@ async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, 
 
 
 async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Config) -> int:
+    from mcp_hub.cli.service_manager import ServiceNotifier, handed_sockets
     from mcp_hub.downstream.admission import check_listener
     from mcp_hub.downstream.app import App, serve_network
     from mcp_hub.downstream.quotas import Quotas
-    from mcp_hub.transport.http1.listening_sockets import tls_context
+    from mcp_hub.transport.http1.listening_sockets import check_handed
+    from mcp_hub.transport.http1.tls_server import tls_context
 
-    listen = config.listen
+    handed, notifier = handed_sockets(os.environ), ServiceNotifier(os.environ)
+    listen = check_handed(config.listen, handed) if handed else config.listen
     objection = check_listener(listen)
     if objection is not None:
         raise ConfigError(objection, objection.code)
@@ -237,6 +244,7 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
                 running.status.refusals = app.refusals.facts
                 replicas = await _joined(config, hub, app)
                 running.reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
+                running.reloader.announced = notifier.reloading
 
                 def ready(bases: list[str]) -> None:
                     running.status.serving = bases
@@ -245,9 +253,12 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
                         replicas.reached_at(bases[0])
                     announcing = _announce(hub, bases, listen, records, running.page, sse=options.sse)
                     announcements.add(asyncio.get_running_loop().create_task(announcing))
+                    notifier.say("READY=1", f"STATUS=listening on {', '.join(bases)}")
 
+                sockets = [each for _, each in handed]
                 try:
-                    await serve_network(app, listen, stop=signals.stop, ready=ready)
+                    async with notifier.watching(signals.stop):
+                        await serve_network(app, listen, stop=signals.stop, ready=ready, handed=sockets)
                 finally:
                     if replicas is not None:
                         await replicas.close()
@@ -274,10 +285,19 @@ async def _verifier(config: Config) -> Verifier | None:
     if verify is None:
         return None
 
+    from mcp_hub.config.egress_settings import EgressSettings
     from mcp_hub.downstream.verifier import Verifier
+    from mcp_hub.transport.egress import Egress
 
     profiles = [profile.name for profile in config.profiles]
-    return await asyncio.to_thread(Verifier, verify, profiles)
+    egress = Egress.of(EgressSettings(proxy=config.proxy))
+    return await asyncio.to_thread(Verifier, verify, profiles, egress=egress)
+
+
+def _costs(hub: Engine) -> dict[str, Any]:
+    from mcp_hub.diagnosis.token_costs import calls_of, token_costs
+
+    return token_costs(hub, calls_of(hub))
 
 
 def _cure(code: str) -> str | None:
@@ -306,7 +326,7 @@ async def _supervised(
     status, stalls = Status(hub), StallMonitor()
     signals.calls = lambda: int(status.facts()["calls"])
     reloader = Reloader(hub, loaded, lambda config: read_selection(options, config), records.line, hide_secrets_of)
-    page = PageAccess(PageSources(dispatcher, status, reloader.facts, _cure))
+    page = PageAccess(PageSources(dispatcher, status, reloader.facts, _cure, _costs))
 
     def facts() -> dict[str, Any]:
         stalled = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}

@@ -11,10 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mcp_hub.codes import DUPLICATE, FILE_LEFT_OUT, CodedText, with_code
 from mcp_hub.config import LoadedConfig, default_path, user_directory
+from mcp_hub.config.config_files import read_document
 from mcp_hub.config.dialect import FILE_NAMES
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
@@ -28,6 +29,9 @@ from mcp_hub.policy.trace import CALL_LOG
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+
+if TYPE_CHECKING:
+    from mcp_hub.transport.egress import Egress
 
 
 def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
@@ -235,6 +239,23 @@ def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice:
         text = with_code(f"{line}; the file is left out", FILE_LEFT_OUT)
         print(f"{'error' if advice else 'warning'}: {text}", file=sys.stderr)
     return loaded
+
+
+def root_egress(path: Path | None) -> Egress:
+    """Returns the way to networks by the root of a configuration; by the environment, where it cannot be read."""
+    from mcp_hub.config.egress_settings import EgressSettings
+    from mcp_hub.transport.egress import Egress
+
+    try:
+        path = path or default_path(Path.cwd(), os.environ)
+        tree = read_document(path).tree
+        if not isinstance(tree, dict) or tree.get("proxy") is None:
+            return Egress.of()  # the secrets of servers are not read for this
+        config = read_config(path, os.environ).config
+    except ConfigError:
+        return Egress.of()
+    hide_secrets_of(config)
+    return Egress.of(EgressSettings(proxy=config.proxy))
 
 
 def hide_secrets_of(config: Config) -> None:

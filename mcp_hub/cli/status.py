@@ -31,9 +31,6 @@ def run(options: argparse.Namespace) -> int:
     """Returns 1 if no hub is running."""
     from mcp_hub.hub.hub_status import running_hubs
 
-    if sys.platform == "win32":
-        print("mcp-hub status needs Unix sockets, which Python does not have on Windows", file=sys.stderr)
-        return FAILED
     named = [] if options.config is None else [options.config, *options.overlays]
     wanted = [str(Path.cwd() / path) for path in named]
     hubs = [facts for facts in running_hubs() if set(wanted) <= {facts.get("config"), *facts.get("overlays", ())}]

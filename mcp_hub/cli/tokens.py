@@ -92,10 +92,11 @@ def _print_costs(costs: Json, calls: CallCounts) -> None:
 def _break_even(way: Json) -> str:
     if "searches" not in way:
         return ""
-    head = f"and at most {way['each_search']:,} a search: "
+    each = f"plus at most {way['each_search']:,} a search"
     if not way["searches"]:
-        return f"{head}one search makes it more than all of them"
-    return f"{head}less than all of them up to {way['searches']:,} searches in a conversation"
+        return f"{each}: the first search may already make it more than all"
+    searches = "one search" if way["searches"] == 1 else f"{way['searches']:,} searches"
+    return f"{each}: less than all up to {searches} in a conversation"
 
 
 def _print_rows(head: tuple[str, str, str], rows: list[tuple[Any, ...]]) -> None:

@@ -16,6 +16,7 @@ from mcp_hub.cli.add import RELOADS
 from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, ask, can_ask, confirm, write
 from mcp_hub.cli.startup import add_config_arguments, load, path_to_edit, run_loop
 from mcp_hub.cli.trial import Trial, changes_between, try_servers
+from mcp_hub.config.egress_settings import EgressSettings
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.diagnosis.servers import FindingRow
@@ -24,6 +25,7 @@ from mcp_hub.registry.sources import registry_of
 from mcp_hub.registry.updates import Unknown, Update, UpdateFinder
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
+from mcp_hub.transport.egress import Egress
 
 EXAMPLES: Final = """examples:
   mcp-hub update            everything that is pinned
@@ -53,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
     named = options.servers or [id for id in file.entries if id in servers and servers[id].enabled]
     for id in options.servers:
         file.entry(id)
-    finder = UpdateFinder(file, lambda: registry_of(os.environ, Path.home()), os.environ, Path.home())
+    egress = Egress.of(EgressSettings(proxy=config.proxy))
+    finder = UpdateFinder(file, lambda: registry_of(os.environ, Path.home(), egress), os.environ, Path.home(), egress)
     found = run_loop(finder.find([servers[id] for id in named if id in servers]))
     updates = [one for one in found if isinstance(one, Update)]
     unknown = [one for one in found if isinstance(one, Unknown)]

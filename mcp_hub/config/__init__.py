@@ -17,9 +17,10 @@ from mcp_hub.config.ancestry import ITSELF, is_this_hub
 from mcp_hub.config.config_files import HOW_TO_CREATE, ConfigDocument, read_document
 from mcp_hub.config.credentials import TokenStore
 from mcp_hub.config.dialect import FILE_NAMES, ROOT_KEYS, ROOTS
+from mcp_hub.config.egress_settings import EgressSettings, read_proxy, with_root_proxy
 from mcp_hub.config.entry import EntryContext, default_fields, parse_count, read_entry
 from mcp_hub.config.extras import missing
-from mcp_hub.config.field_types import ValidationError
+from mcp_hub.config.field_types import SecretStr, ValidationError
 from mcp_hub.config.fields import Fields, FieldValue, read_defaults
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.folders import Duplicate, FolderReader
@@ -161,6 +162,8 @@ def _read(
         told.add(part)
     told.raise_errors(found.left_out)
     assert config is not None
+    if config.proxy is not None:
+        defaults = {"egress": EgressSettings(proxy=config.proxy), **defaults}
     return LoadedConfig(
         config.model_copy(update={"defaults": defaults}),
         (*(line for one in documents for line in one.warnings), *told.warning_lines(), *found.warnings),
@@ -281,12 +284,21 @@ def _config(
     if (listen := values.get("listen")) is not None:
         check_profiles(listen, {profile.name: profile for profile in rules.get("profiles", ())}, findings)
     paths = [layer.document.path for layer in layers]
+    servers = [_through(server, values.get("proxy")) for server in servers]
     try:
         return Config(path=paths[0], overlays=tuple(paths[1:]), servers=tuple(servers), **values, **rules)
     except ValidationError as error:
         for at, text in error.errors:
             findings.error(at, text)
         return None
+
+
+def _through(server: Server, proxy: SecretStr | None) -> Server:
+    """Returns a server with the proxy of the root, if it is reached over a network or reaches others itself."""
+    if server.url is None and server.builtin not in ("web", "browser", "native"):
+        return server
+    egress = with_root_proxy(server.egress, proxy)
+    return server if egress is server.egress else server.model_copy(update={"egress": egress})
 
 
 def _expanded_root(layer: Layer, findings: Findings) -> dict[str, FieldValue]:
@@ -326,6 +338,7 @@ def _root_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
         "group_scope": fields.choice("group_scope", {word: word for word in get_args(GroupScope)}),
         "meta_tools": fields.flag("meta_tools"),
         "state_file": fields.path("state_file"),
+        "proxy": read_proxy(fields),
         "listen": read_listen(fields, findings),
     }
 

@@ -57,6 +57,8 @@ _WELL_KNOWN: Final = {f"mcp-server-{name}": f"command: uvx, args: [mcp-server-{n
 }
 """Commands of well-known packages -> what runs them without an installation."""
 
+_WINDOWS_PROGRAMS: Final = (".com", ".exe", ".bat", ".cmd")
+"""Suffixes of what Windows starts, in its order. Others that PATHEXT has, such as .js, need a program to be named."""
 SHOWN_DIRECTORIES: Final = 4
 
 
@@ -92,17 +94,18 @@ def child_environment(
     return found
 
 
-def find_command(command: str, path: str, cwd: Path | None) -> str:
+def find_command(command: str, path: str, cwd: Path | None, *, windows: bool = os.name == "nt") -> str:
     """Returns the file that `command` names: a path (relative to `cwd`), or a name in the directories of `path`.
 
     Relative directories in `path` do not count, so that what is started does not depend on where the hub was started.
+    Nor does the working directory, in which Windows looks first.
 
     Raises:
         CommandNotFound: there is no such executable file.
     """
-    if os.sep in command or (os.altsep and os.altsep in command):
+    if any(separator in command for separator in ("/\\" if windows else os.sep)):
         file = (cwd or Path.cwd()) / command
-        found = shutil.which(str(file))
+        found = _executable(file, windows)
         if found is None:
             if file.is_file():
                 hint, code = "the file is not executable", codes.PROGRAM_NOT_EXECUTABLE
@@ -110,14 +113,23 @@ def find_command(command: str, path: str, cwd: Path | None) -> str:
                 hint, code = "there is no such file", codes.PROGRAM_MISSING
             raise CommandNotFound(command, (str(file.parent),), hint, code)
         return found
-    directories = tuple(dict.fromkeys(part for part in path.split(os.pathsep) if Path(part).is_absolute()))
-    found = shutil.which(command, path=os.pathsep.join(directories)) if command and directories else None
+    separator = ";" if windows else os.pathsep
+    directories = tuple(dict.fromkeys(part for part in path.split(separator) if Path(part).is_absolute()))
+    found = next(filter(None, (_executable(Path(one) / command, windows) for one in directories if command)), None)
     if found is None:
         if re.search(r"\s", command.strip()):
             hint = "it holds spaces; write the program as 'command' and the rest as 'args'"
             raise CommandNotFound(command, directories, hint, codes.COMMAND_WITH_SPACES)
         raise CommandNotFound(command, directories, _install_hint(command))
     return found
+
+
+def _executable(file: Path, windows: bool) -> str | None:
+    if not windows:
+        return shutil.which(str(file))
+    named = file.suffix.lower() in _WINDOWS_PROGRAMS
+    files = [file] if named else [Path(f"{file}{suffix}") for suffix in _WINDOWS_PROGRAMS]
+    return next((str(one) for one in files if one.is_file()), None)
 
 
 def _install_hint(command: str) -> str:
@@ -176,6 +188,7 @@ def _usual_directories(home: Path, environ: Mapping[str, str]) -> Iterator[Path]
     yield Path(environ.get("ASDF_DATA_DIR") or home / ".asdf") / "shims"
     yield home / ".npm-global/bin"
     yield data / "pnpm"
+    yield home / "Library" / "pnpm"
 
 
 def _usual_directories_on_windows(home: Path, environ: Mapping[str, str]) -> Iterator[Path]:

@@ -54,6 +54,7 @@ ALIASES: Final = {
     "max_result_bytes": "max_result_bytes",
     "postprocess": "postprocess", "postprocess_func": "postprocess",
     "health": "health",
+    "proxy": "proxy", "ca": "ca", "client_cert": "client_cert", "client_key": "client_key", "cookies": "cookies",
 }  # fmt: skip
 """Key as written -> key as the hub reads it."""
 
@@ -165,7 +166,7 @@ ROOT_KEYS: Final = frozenset({
     "defaults", "serverDefaults",
     "web", "scrape", "tool_sets", "profiles", "skills", "groups", "group_scope", "meta_tools", "state_file",
     "tracing", "output_strategy", "search", "store", "max_hub_depth",
-    "expose", "expose_budget", "expose_always", "always", "expose_recent",
+    "expose", "expose_budget", "expose_always", "always", "expose_recent", "proxy",
 })  # fmt: skip
 """Keys of the root that belong to no policy."""
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})

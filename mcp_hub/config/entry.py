@@ -24,6 +24,7 @@ from mcp_hub.config.dialect import (
     Dialect,
     schemes_of,
 )
+from mcp_hub.config.egress_settings import read_egress
 from mcp_hub.config.entry_rules import Filter, Validation, read_policy_keys, read_rules
 from mcp_hub.config.extras import OF_BUILTINS, Extra, missing
 from mcp_hub.config.field_types import ValidationError, parse_size
@@ -176,7 +177,7 @@ def _server_fields(
         "deadlines": _deadlines(fields, installs=_is_installer(command, args)),
         **read_builtin(fields, builtin, raw.at, findings, unresolved),
     }
-    optional = _optional_fields(fields, browser=browser)
+    optional = _optional_fields(fields, browser=browser) | {"egress": read_egress(fields, url, builtin, unresolved)}
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not tools_dir.is_dir():
         unresolved.setdefault(fields.values["tools_dir"].at, no_directory(tools_dir))

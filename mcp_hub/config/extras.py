@@ -15,7 +15,7 @@ T = TypeVar("T")
 DISTRIBUTION: Final = "mcp-hub-gateway"
 Extra = Literal["web", "browser", "oauth", "verify", "keyring", "otel", "search", "code_mode", "store"]
 _PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = {
-    "web": ("aiohttp", "markitdown"),
+    "web": ("markitdown",),
     "browser": ("playwright",),
     # mcp_types comes with mcp 2: beside AgentScope there is an older one.
     "oauth": ("aiohttp", "httpx2", "mcp", "mcp_types"),
@@ -27,7 +27,7 @@ _PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = {
     "store": ("redis",),
 }
 """Extra -> the packages of it that are imported."""
-OF_BUILTINS: Final[Mapping[str, Extra]] = {"web": "web", "native": "web", "browser": "browser"}
+OF_BUILTINS: Final[Mapping[str, Extra]] = {"web": "web", "browser": "browser"}
 """Built-in server -> the extra that it needs. The others need none."""
 
 

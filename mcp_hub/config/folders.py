@@ -17,7 +17,6 @@ from mcp_hub.config.config_files import ConfigDocument, folder_files, read_docum
 from mcp_hub.config.dialect import FILE_NAMES, HARMLESS_ROOTS, ROOT_KEYS, ROOTS, Dialect
 from mcp_hub.config.entry import EntryContext, check_tools_dir, read_entry, with_defaults
 from mcp_hub.config.entry_rules import ToolRules
-from mcp_hub.config.extras import OF_BUILTINS, missing
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.fields import Fields, read_defaults
 from mcp_hub.config.findings import Findings, KeyPath
@@ -223,9 +222,6 @@ class FolderReader:
             self.found.left_out.append(text)
         elif tools:
             taken[NATIVE] = self._name(folder)
-            lacking = missing(OF_BUILTINS[NATIVE])
-            if lacking is not None:
-                self.found.warnings.append(f"{self._name(folder)}: its tools are switched off: {lacking}")
             self.found.native = Server(
                 id=NATIVE,
                 transport="stdio",
@@ -235,8 +231,6 @@ class FolderReader:
                 secrets=tuple(map(SecretStr, secrets)),
                 tools=rules,
                 deadlines=Deadlines(call=self._defaults.get("deadlines", {}).get("call", NATIVE_TIMEOUT)),
-                enabled=lacking is None,
-                disabled_reason=lacking,
             )
 
     def _mcp(self, folder: Path, taken: dict[str, str]) -> None:

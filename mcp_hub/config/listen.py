@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from mcp_hub.config.field_types import After, Before, Duration, SecretStr, Size, parse_size
+from mcp_hub.config.field_types import After, Before, Duration, SecretStr, Size, parse_duration, parse_size
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, only_known
 from mcp_hub.config.settings import Exposed, Frozen, read_model
@@ -24,6 +24,14 @@ TOKEN_HOLDER = "token"
 """The principal of callers with `listen.token`."""
 MAX_VERIFIED_SECONDS = 3600.0
 """Seconds that a verified token is accepted without asking again, and so the longest that a revoked one works."""
+
+UNIX = "unix"
+"""The scheme of `listen.host` for a Unix socket, and in `trusted_proxies` whoever connects over one."""
+MAX_SOCKET_PATH = 100
+"""Bytes of the path of a Unix socket; the systems allow 104 to 108."""
+
+MAX_SHUTDOWN_DELAY = 600.0
+"""Seconds; more is a mistake, as whoever stops the hub would wait no longer."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
@@ -66,6 +74,11 @@ def _as_texts(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _delay(value: Any) -> float:
+    """Returns the seconds of a duration, which may be none. Raises ValueError."""
+    return 0.0 if value in (0, "0", "0s") and value is not False else parse_duration(value)
+
+
 WebAddress = Annotated[str, After(_check_web_address)]
 """A URL with https, or with http to this machine."""
 Texts = Annotated[tuple[str, ...], Before(_as_texts)]
@@ -97,7 +110,10 @@ class UnreadLimits(Frozen):
 class NamedPrincipal(Frozen):
     """A principal with a token of its own."""
 
-    token: SecretStr
+    token: SecretStr | None = None
+    """None: it comes with a client certificate (`tls.client_ca`)."""
+    certificate: Texts = ()
+    """The names in client certificates that are this principal; (): its own name."""
     profile: str | None = None
     """The profile that it is bound to; None: it sees all that is served."""
     expose: Exposed | None = None
@@ -174,6 +190,8 @@ class Tls(Frozen):
 
     cert: Path
     key: Path
+    client_ca: Path | None = None
+    """The authorities whose certificates say which principal a client is; None: no client is asked for one."""
 
 
 def _check_names(principals: dict[str, NamedPrincipal]) -> dict[str, NamedPrincipal]:
@@ -187,16 +205,35 @@ def _check_names(principals: dict[str, NamedPrincipal]) -> dict[str, NamedPrinci
 def _check_networks(proxies: tuple[str, ...]) -> tuple[str, ...]:
     for proxy in proxies:
         try:
-            ipaddress.ip_network(proxy, strict=False)
+            if proxy != UNIX:
+                ipaddress.ip_network(proxy, strict=False)
         except ValueError:
-            raise ValueError(f"{proxy!r} is not an address or network, such as 10.0.0.5 or 10.0.0.0/24") from None
+            text = f"{proxy!r} is not an address or network, such as 10.0.0.5 or 10.0.0.0/24, nor {UNIX!r}"
+            raise ValueError(text) from None
     return proxies
+
+
+def _check_host(host: str) -> str:
+    path = _socket_path(host)
+    if path is None:
+        return host
+    if not path.startswith("/") or path.endswith("/") or "\0" in path:
+        raise ValueError("must name a Unix socket by its whole path, such as unix:/run/user/1000/hub.sock")
+    if len(path.encode()) > MAX_SOCKET_PATH:
+        raise ValueError(f"must have a path of at most {MAX_SOCKET_PATH} bytes, as the system takes no longer one")
+    return host
+
+
+def _socket_path(host: str) -> str | None:
+    scheme, colon, path = host.partition(":")
+    return path if scheme == UNIX and colon else None
 
 
 class Listen(Frozen):
     """The network side of `serve --sse` and `serve --http`."""
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, After(_check_host)] = "127.0.0.1"
+    """An address, or `unix:/path` for a Unix socket."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8808
     token: SecretStr | None = None
     """The bearer token of all callers without another one. At least 32 bytes."""
@@ -211,22 +248,35 @@ class Listen(Frozen):
     allowed_origins: tuple[str, ...] = ()
     """Further accepted values of `Origin`, as `scheme://host[:port]`."""
     trusted_proxies: Annotated[tuple[str, ...], After(_check_networks)] = ()
-    """Addresses or networks of reverse proxies whose forwarded addresses are used in records."""
+    """Addresses or networks of reverse proxies, or `unix`, whose forwarded addresses count in records and limits."""
     max_body: Size = 4 * 1024 * 1024
+    shutdown_delay: Annotated[float, Before(_delay), Meta(ge=0, le=MAX_SHUTDOWN_DELAY)] = 0.0
+    """Seconds for which `/healthz` says that the hub is stopping while it still serves everybody."""
     limits: CallerLimits = CallerLimits()
     """The limits of each principal without its own."""
     ui: bool | None = None
     """Whether the live page is served; None: only where nobody but this machine can reach the listener."""
 
     @property
+    def socket_path(self) -> Path | None:
+        """The path of the Unix socket that is listened on; None for an address."""
+        path = _socket_path(self.host)
+        return None if path is None else Path(path)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether `host` is a Unix socket or loopback, so that only this machine can connect."""
+        return self.socket_path is not None or is_loopback(self.host)
+
+    @property
     def is_private(self) -> bool:
         """Whether only this machine can reach the listener."""
-        return is_loopback(self.host) and not self.public_host
+        return self.is_local and not self.public_host
 
     @property
     def serves_page(self) -> bool:
-        """Whether the live page is served."""
-        return self.is_private if self.ui is None else self.ui
+        """Whether the live page is served. By default not on a Unix socket, which no browser can open."""
+        return self.is_private and self.socket_path is None if self.ui is None else self.ui
 
     @property
     def authenticates(self) -> bool:
@@ -252,7 +302,9 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
     if given is None or given.value is None:
         return None
     value = given.value
-    if isinstance(value, str):
+    if isinstance(value, str) and value.startswith(f"{UNIX}:"):
+        value = {"host": value}
+    elif isinstance(value, str):
         # `HOST:PORT`, as in mcpproxy and many others.
         host, _, port = value.rpartition(":")
         value = {"port": port} | ({"host": host.strip("[]")} if host else {})
@@ -265,7 +317,7 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
     if token is not None and not token.strip():
         fields.error((*given.at, "token"), "must not be empty")
     values: dict[str, Any] = {
-        "host": inner.text("host"),
+        "host": _host(inner),
         "port": inner.parsed("port", _port),
         "token": None if token is None else SecretStr(token.strip()),
         "principals": _principals(inner, findings),
@@ -274,6 +326,7 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
         "allowed_origins": inner.texts("allowed_origins"),
         "trusted_proxies": inner.texts("trusted_proxies"),
         "max_body": inner.parsed("max_body", parse_size),
+        "shutdown_delay": inner.parsed("shutdown_delay", _delay),
         "ui": inner.flag("ui"),
     }
     for name, model in (("verify", TokenVerification), ("limits", CallerLimits)):
@@ -283,6 +336,12 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
         values["tls"] = _tls(inner, known["tls"], (*given.at, "tls"), findings)
     values = {name: item for name, item in values.items() if item is not None}
     return read_model(Listen, values, given.at, findings)
+
+
+def _host(fields: Fields) -> str | None:
+    host = fields.text("host")
+    path = None if host is None else _socket_path(host.strip())
+    return f"{UNIX}:{fields.scope.path(path)}" if path else host
 
 
 def _principals(fields: Fields, findings: Findings) -> dict[str, NamedPrincipal]:

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from mcp_hub.config.credentials import OAuthSettings, TokenStore, is_private_channel
 from mcp_hub.config.dialect import TRANSPORTS, schemes_of
+from mcp_hub.config.egress_settings import EgressSettings
 from mcp_hub.config.entry_rules import (
     Filter,
     HealthSettings,
@@ -128,6 +129,8 @@ class Server(Frozen):
     headers: dict[str, SecretStr] = msgspec.field(default_factory=dict)
     oauth: OAuthSettings | None = None
     """How the hub signs in to the server; None: it does not."""
+    egress: EgressSettings = EgressSettings()
+    """The way to the server: proxy, certificates, cookies."""
     tools_dir: Path | None = None
     """A directory of Python files whose `@mcp_hub.tool` functions are this upstream's tools."""
 
@@ -267,6 +270,8 @@ class Config(Frozen):
     """Where the tokens of a sign-in are kept."""
     token_dir: Path | None = None
     """Their directory; None: in the user's data directory."""
+    proxy: SecretStr | None = None
+    """The proxy for whatever the hub connects to itself; None: what the environment says."""
     listen: Listen = Listen()
     unread: UnreadLimits = UnreadLimits()
     web: WebSettings = WebSettings()

@@ -35,7 +35,7 @@ def find_plain_secrets(given: Mapping[str, FieldValue], scope: VariableScope) ->
     for key in ("api_key", "auth"):
         if key in given and given[key].value != "oauth" and is_plain_secret("token", given[key].value, scope):
             yield given[key].at
-    for key in ("url", "command", "args"):
+    for key in ("url", "command", "args", "proxy"):
         if key in given:
             words = given[key].value if isinstance(given[key].value, list) else [given[key].value]
             yield from (
@@ -98,6 +98,7 @@ def secrets_of(config: Config) -> Iterator[str]:
     """Yields every value of a configuration that must not be shown."""
     for server in config.servers:
         yield from secrets_of_server(server)
+    yield from _in_proxy(config.proxy)
     yield from secrets_of_listener(config.listen)
     yield from _in_url(config.web.docintel_endpoint)
     yield from _in_url(config.tracing.endpoint)
@@ -153,7 +154,8 @@ def secrets_of_listener(listen: Listen) -> Iterator[str]:
     if listen.token is not None:
         yield listen.token.get_secret_value()
     for principal in listen.principals.values():
-        yield principal.token.get_secret_value()
+        if principal.token is not None:
+            yield principal.token.get_secret_value()
     if listen.verify is not None and listen.verify.introspection is not None:
         yield listen.verify.introspection.client_secret.get_secret_value()
 
@@ -175,6 +177,7 @@ def secrets_of_server(server: Server) -> Iterator[str]:
             yield text
             yield from _in_url(text)
     yield from _in_settings(server.settings)
+    yield from _in_proxy(server.egress.proxy)
     yield from _in_url(server.url)
     yield from _in_command_line(server.args)
 
@@ -204,6 +207,11 @@ def _of_variable(name: str, value: str) -> Iterator[str]:
     if is_secret_key(name) or _ORDINARY.fullmatch(value) is None:
         yield value
     yield from _in_url(value)
+
+
+def _in_proxy(proxy: SecretStr | None) -> Iterator[str]:
+    text = "" if proxy is None else proxy.get_secret_value()
+    yield from _in_url(text if "://" in text else f"http://{text}")
 
 
 def _in_url(text: str | None) -> Iterator[str]:

@@ -15,15 +15,15 @@ from mcp_hub.config.extras import Extra, missing
 from mcp_hub.config.models import Config, Server
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
 from mcp_hub.diagnosis.probes import clock_offset, in_parallel
+from mcp_hub.security.proxies import ForwardProxy, ProxyRules, ProxySettingError
 from mcp_hub.servers.builtin.chromium import NoChromium, find, needs_no_sandbox
 from mcp_hub.text import printable
+from mcp_hub.transport.egress import Egress
 from mcp_hub.version import VERSION
 
 COMMAND: Final = "mcp-hub"
 CLOCK_BOUND: Final = 120.0
 """Seconds that clocks may differ; tokens and certificates mostly allow a minute or more."""
-_PROXIES: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy")
-_UNREACHED: Final = frozenset({codes.HOST_UNKNOWN, codes.CONNECTION_REFUSED, codes.CONNECT_LATE})
 
 
 def installation_section(machine: Machine) -> Section:
@@ -77,10 +77,10 @@ def _is_same(file: Path, own: Path) -> bool:
 # --- the machine -----------------------------------------------------------------------------------------------
 
 
-def machine_section(config: Config, failures: dict[str, str | None], machine: Machine) -> Section:
-    """Returns what `doctor` says of the machine for these servers. `failures`: server -> code of its failure."""
+def machine_section(config: Config, machine: Machine) -> Section:
+    """Returns what `doctor` says of the machine for these servers."""
     servers = [server for server in config.servers if server.enabled]
-    found = [*_browser(servers, machine), *_clock(servers), *_proxy(failures, machine)]
+    found = [*_browser(servers, machine), *_clock(servers, machine), *_proxies(config, machine)]
     return Section("Machine", tuple(found))
 
 
@@ -98,9 +98,10 @@ def _browser(servers: list[Server], machine: Machine) -> Iterator[Finding]:
             yield warn(shown, "you are root: Chromium would run without its sandbox", codes.BROWSER_UNBOXED)
 
 
-def _clock(servers: list[Server]) -> Iterator[Finding]:
-    """Yields whether this machine's clock agrees with those of the servers on a network."""
-    urls = {url.partition("://")[2].partition("/")[0]: url for server in servers if (url := server.url)}
+def _clock(servers: list[Server], machine: Machine) -> Iterator[Finding]:
+    """Yields whether this machine's clock agrees with those of the servers that are reached without a proxy."""
+    direct = [server for server in servers if server.url and _is_direct(server, machine)]
+    urls = {url.partition("://")[2].partition("/")[0]: url for server in direct if (url := server.url)}
     offsets = [offset for offset in in_parallel(clock_offset, list(urls.values())) if offset is not None]
     if not offsets:
         return
@@ -112,10 +113,19 @@ def _clock(servers: list[Server]) -> Iterator[Finding]:
         yield ok("clock", "it agrees with that of servers")
 
 
-def _proxy(failures: dict[str, str | None], machine: Machine) -> Iterator[Finding]:
-    named = next((name for name in _PROXIES if machine.environ.get(name)), None)
-    unreached = [server for server, code in failures.items() if code in _UNREACHED]
-    if named is not None and unreached:
-        names = ", ".join(map(printable, unreached))
-        text = f"{named} is set, and the hub connects without a proxy; it could not reach {names}"
-        yield warn("proxy", text, codes.PROXY_UNUSED)
+def _is_direct(server: Server, machine: Machine) -> bool:
+    return Egress.of(server.egress, machine.environ).way_to(server.url or "") == "direct"
+
+
+def _proxies(config: Config, machine: Machine) -> Iterator[Finding]:
+    """Yields the proxies by which the hub reaches networks, without their users and passwords."""
+    configured = None if config.proxy is None else config.proxy.get_secret_value()
+    rules = ProxyRules.of(machine.environ, configured)
+    for source, address in dict.fromkeys(one for one in (rules.https, rules.http) if one is not None):
+        try:
+            proxy = ForwardProxy.parse(address, source)
+        except ProxySettingError as error:
+            yield fail("proxy", printable(str(error), 500), codes.PROXY_UNREACHABLE)
+            continue
+        exempt = f"; not for {printable(rules.exempt, 300)}" if rules.exempt else ""
+        yield ok("proxy", f"{source}: {'direct' if proxy is None else printable(str(proxy), 300)}{exempt}")

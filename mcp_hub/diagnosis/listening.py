@@ -6,17 +6,19 @@ import errno
 import ssl
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from mcp_hub import codes
-from mcp_hub.config.listen import Listen, Tls
+from mcp_hub.config.listen import UNIX, Listen, Tls
 from mcp_hub.config.models import Config
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
 from mcp_hub.diagnosis.probes import holder_of, port_problem
 from mcp_hub.downstream.admission import check_listener
 from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
-from mcp_hub.transport.http1.listening_sockets import connections_possible, tls_context
+from mcp_hub.transport.http1.listening_sockets import connections_possible, path_problem
+from mcp_hub.transport.http1.tls_server import tls_context
 
 SOON: Final = 14
 """Days before the end of a certificate from which on it is told."""
@@ -25,15 +27,15 @@ FEW: Final = 1000
 _DAY: Final = 86400
 
 
-def listening_section(config: Config, ports_of_hubs: set[int]) -> Section:
-    """Returns what `doctor` says of `listen`. `ports_of_hubs` are those that running hubs of this user listen on."""
+def listening_section(config: Config, ports_of_hubs: set[int | str]) -> Section:
+    """Returns what `doctor` says of `listen`. `ports_of_hubs`: ports and sockets of running hubs of this user."""
     listen = config.listen
     if not listen.model_fields_set:
         return Section("Listening", (ok("listen", "not configured; clients start the hub over stdio"),))
     found: list[Finding] = []
     if (objection := check_listener(listen)) is not None:
         found.append(fail("listen", printable(objection, 500), objection.code))
-    found += _port(listen, ports_of_hubs)
+    found += _port(listen, ports_of_hubs) if listen.socket_path is None else _socket(listen.socket_path, ports_of_hubs)
     if listen.tls is not None:
         found += _certificate(listen.tls)
     possible = connections_possible()
@@ -43,7 +45,20 @@ def listening_section(config: Config, ports_of_hubs: set[int]) -> Section:
     return Section("Listening", tuple(found))
 
 
-def _port(listen: Listen, ports_of_hubs: set[int]) -> Iterator[Finding]:
+def _socket(path: Path, ports_of_hubs: set[int | str]) -> Iterator[Finding]:
+    where = f"{UNIX}:{path}"
+    about = printable(where, 150)
+    if where in ports_of_hubs:
+        yield ok(
+            about, "a hub of yours listens on it; clients reach it through a reverse proxy, or start one over stdio"
+        )
+    elif (problem := path_problem(path)) is not None:
+        yield fail(about, printable(str(problem), 500), problem.hub_code)
+    else:
+        yield ok(about, "the socket can be opened")
+
+
+def _port(listen: Listen, ports_of_hubs: set[int | str]) -> Iterator[Finding]:
     about = f"port {listen.port}"
     where = f"{printable(listen.host) or '*'}:{listen.port}"
     if listen.port == 0:

@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -73,10 +74,10 @@ def first_line(argv: Sequence[str], environ: Mapping[str, str]) -> str | None:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Ends a program and what it has started."""
     with contextlib.suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, 9)
-        else:
+        if sys.platform == "win32":
             process.kill()
+        else:
+            os.killpg(process.pid, 9)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.communicate(timeout=1)
 

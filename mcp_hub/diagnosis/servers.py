@@ -122,6 +122,7 @@ def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:
         "era": agreement.era if agreement is not None and ready else None,
         "revision": agreement.version if agreement is not None and ready else None,
         "transport": upstream.transport,
+        "way": None if server.url is None else printable(hub.dialer.egress(server).way_to(server.url), 300),
         "session": server.session,
         **counts,
         "exposed_tools": sum(1 for name in hub.catalog.names(TOOLS) if _belongs(hub, name, server.id)),
@@ -218,7 +219,8 @@ def _findings_of(fact: Json) -> list[Finding]:
     if fact["state"] in CONNECTED_STATES:
         shown, listed = fact["exposed_tools"], fact["tools"]
         tools = f"{shown} tool{'s' * (shown != 1)}" if shown == listed else f"{shown} of {listed} tools"
-        found.append(ok(server, f"{tools}, connected in {fact['seconds']:.1f} s"))
+        way = f" {fact['way']}" if fact["way"] not in (None, "direct") else ""
+        found.append(ok(server, f"{tools}, connected{way} in {fact['seconds']:.1f} s"))
         if problem is not None:
             found.append(warn(server, problem, code))
     elif problem is None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from mcp_hub import codes
+from mcp_hub.config.listen import UNIX
 from mcp_hub.config.models import Config
 from mcp_hub.diagnosis import Finding, Repair, Section, fail, ok, warn
 from mcp_hub.diagnosis.configuration import closed
@@ -17,6 +19,7 @@ from mcp_hub.hub.hub_status import running_hubs, runtime_directory
 from mcp_hub.oauth import token_store
 from mcp_hub.policy.pins import pins_file
 from mcp_hub.policy.trace import CALL_LOG
+from mcp_hub.security.access_lists import READ, WRITE, access_list, others_with
 from mcp_hub.text import printable
 from mcp_hub.upstream import catalog_cache
 from mcp_hub.version import VERSION
@@ -55,14 +58,16 @@ def _private(about: str, directory: Path) -> Iterator[Finding]:
         return
     if not stat.S_ISDIR(status.st_mode):
         yield fail(about, f"{shown} is no directory", codes.STATE_NOT_WRITABLE)
-    elif os.name == "posix" and status.st_uid != os.getuid():
+    elif sys.platform != "win32" and status.st_uid != os.getuid():
         yield fail(about, f"{shown} belongs to another user (uid {status.st_uid})", codes.STATE_NOT_PRIVATE)
-    elif os.name == "posix" and status.st_mode & OTHERS:
+    elif sys.platform != "win32" and status.st_mode & OTHERS:
         mode = stat.S_IMODE(status.st_mode)
         text = f"{shown} is open to others (mode {mode:04o}) and not used"
         yield fail(about, text, codes.STATE_NOT_PRIVATE, closed(directory, OTHERS))
+    elif others := others_with(access_list(str(directory)) or "", READ | WRITE):
+        yield fail(about, f"{shown} is open to {' and '.join(others)} and not used", codes.STATE_NOT_PRIVATE)
     else:
-        open_files = [one for one in _files(directory) if os.name == "posix" and one.lstat().st_mode & OTHERS]
+        open_files = [one for one in _files(directory) if sys.platform != "win32" and one.lstat().st_mode & OTHERS]
         for one in open_files:
             text = f"{printable(str(one), 500)} is open to others and not used"
             yield fail(about, text, codes.STATE_NOT_PRIVATE, closed(one, OTHERS))
@@ -129,7 +134,8 @@ def _hub(facts: Mapping[str, Any]) -> Iterator[Finding]:
             yield level(about, text, server.get("code"))
 
 
-def ports_of(hubs: list[Json]) -> set[int]:
-    """Returns the ports that hubs listen on."""
-    urls = [urlsplit(url) for hub in hubs for url in hub.get("serving", ()) if "://" in url]
-    return {url.port for url in urls if url.port is not None}
+def ports_of(hubs: list[Json]) -> set[int | str]:
+    """Returns the ports that hubs listen on, and their Unix sockets as `unix:/path`."""
+    served = [str(one) for hub in hubs for one in hub.get("serving", ())]
+    ports = {urlsplit(url).port for url in served if "://" in url}
+    return {port for port in ports if port is not None} | {one for one in served if one.startswith(f"{UNIX}:")}

@@ -14,6 +14,7 @@ import msgspec
 
 from mcp_hub.catalog import OWN, Catalog
 from mcp_hub.config.models import Config
+from mcp_hub.config.settings import Exposed
 from mcp_hub.editing import EditRefused
 from mcp_hub.hub import Engine
 from mcp_hub.hub.exposure import Exposure
@@ -28,6 +29,8 @@ Json = dict[str, Any]
 ToolName = tuple[str, str]
 """The server and the tool's own name."""
 
+FEW: Final[tuple[Exposed, ...]] = ("search", "code")
+"""The ways in which a client is listed a few tools and searches the others."""
 MAX_LINE: Final = 1024 * 1024
 """Bytes of a line of a call log; a longer one is not read."""
 
@@ -71,6 +74,16 @@ def count_calls(config: Config) -> CallCounts:
     return found
 
 
+def calls_of(hub: Engine) -> CallCounts:
+    """Returns the calls that a hub of this process has counted since it began."""
+    metrics = hub.metrics
+    found = CallCounts(sources=["this hub"])
+    for series, count in list(metrics.calls.items()):
+        if series.method == TOOLS.act_method and series.tool:
+            found.counts[series.server, series.tool] += count
+    return found
+
+
 def _files(newest: Path) -> Iterator[Path]:
     yield newest
     yield from (newest.with_name(f"{newest.name}.{number}") for number in range(1, KEPT_FILES + 1))
@@ -109,7 +122,7 @@ def token_costs(hub: Engine, calls: CallCounts, client: str | None = None) -> Js
     few = exposure.few(catalog)
     return {
         "client": _of_client(hub, exposure, catalog, few, client),
-        "ways": list(_ways(hub, catalog, few)),
+        "ways": list(_ways(hub, catalog, exposure)),
         "groups": _groups(hub, catalog),
         **_by_server(catalog, calls),
         "records": {"since": calls.since, "from": [printable(one) for one in calls.sources]} if calls.sources else None,
@@ -146,14 +159,15 @@ def _client(written: str | None) -> tuple[str | None, str]:
     return known.name, (*known.calls_itself, "")[0]
 
 
-def _ways(hub: Engine, catalog: Catalog, few: Catalog) -> Iterator[Json]:
+def _ways(hub: Engine, catalog: Catalog, exposure: Exposure) -> Iterator[Json]:
     everything = {"way": "all", **_sum(catalog)}
     yield everything
     if hub.config.groups:
         yield {"way": "groups", **_sum(hub.catalogs.of(None))}
-    search = {"way": "search", **_sum(few)}
-    saved = everything["tokens"] - search["tokens"]
-    yield {**search, "each_search": MAX_TOKENS, "searches": max(0, saved // MAX_TOKENS)}
+    for way in FEW:
+        few = _sum(exposure.few(catalog, way))
+        saved = everything["tokens"] - few["tokens"]
+        yield {"way": way, **few, "each_search": MAX_TOKENS, "searches": max(0, saved // MAX_TOKENS)}
 
 
 def _groups(hub: Engine, catalog: Catalog) -> list[Json]:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -112,10 +113,10 @@ class _Conversation:
             self._hub.wait(END_WAIT)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(OSError):
-                if hasattr(os, "killpg"):
-                    os.killpg(self._hub.pid, signal.SIGKILL)
-                else:
+                if sys.platform == "win32":
                     self._hub.kill()
+                else:
+                    os.killpg(self._hub.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._hub.wait(END_WAIT)
         for thread in self._threads:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Iterable, Mapping
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final
 
 import msgspec
 
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
-from mcp_hub.config.listen import TOKEN_HOLDER, Listen, is_loopback
+from mcp_hub.config.listen import TOKEN_HOLDER, UNIX, Listen, is_loopback
+from mcp_hub.downstream.peer_principals import PeerPrincipals, Unproven, check_certificates
+from mcp_hub.downstream.trusted_proxies import TrustedProxies
 from mcp_hub.downstream.verifier import ProtectedResource, Reason, Verifier, has_resource
 from mcp_hub.security import ANONYMOUS, Principal
+from mcp_hub.transport.http1.peers import CertifiedPeer, Peer, UnixPeer
 
 Headers = Iterable[tuple[bytes, bytes]]
 """Header lines: names in lower case, values as they came."""
@@ -34,8 +36,6 @@ _ORIGIN: Final = re.compile(
 )
 _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
 """Values of Sec-Fetch-Site that are accepted: the person at the browser, and pages of the hub itself."""
-MAX_HOPS: Final = 10
-"""Proxies in a row whose forwarding headers are followed."""
 _SETTINGS: Final = " (setting: listen.public_host, or listen.allowed_hosts for any other)"
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]*")
 _SAY_WHO: Final = "set listen.token (or listen.principals or listen.verify)"
@@ -58,34 +58,51 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def check_listener(listen: Listen) -> CodedText | None:
     """Returns why this listener may not start, as a text for the user; None if it may."""
+    problem = check_tokens(listen) or check_certificates(listen)
+    if problem is not None:
+        return problem
+    if listen.tls is not None and listen.socket_path is not None:
+        text = f"listen.tls is for addresses, not for {listen.host}; a proxy in front of the socket has the certificate"
+        return CodedText(text, codes.VALUE_WRONG)
+    if not listen.authenticates and (way := _lets_others_in(listen)) is not None:
+        return CodedText(way, codes.TOKEN_MISSING)
+    if listen.verify is not None and not has_resource(listen):
+        text = "clients cannot be told what listen.verify is for: set listen.verify.resource to the URL they use"
+        return CodedText(text, codes.RESOURCE_MISSING)
+    return None
+
+
+def check_tokens(listen: Listen) -> CodedText | None:
+    """Returns what is wrong with the tokens of the configuration, as a text for the user; None if nothing is."""
     keys: dict[str, str] = {}
     for key, token in _tokens_of(listen):
         size = len(token.encode())
         if size < MIN_TOKEN:
             text = f"{key} has {size} bytes; a token that cannot be guessed has at least {MIN_TOKEN}"
-            return CodedText(text, codes.TOKEN_WEAK)
-        if not _VISIBLE.fullmatch(token):
+        elif not _VISIBLE.fullmatch(token):
             text = f"{key} may have visible ASCII characters only; no header can carry blanks or line ends"
-            return CodedText(text, codes.TOKEN_WEAK)
-        if keys.setdefault(token, key) != key:
-            return CodedText(f"{key} is the same as {keys[token]}; nobody could tell who it is", codes.TOKEN_WEAK)
-    if not listen.authenticates and listen.public_host:
-        return CodedText(f"{listen.public_host[0]} (public_host) lets others in: {_SAY_WHO}", codes.TOKEN_MISSING)
-    if not listen.authenticates and not is_loopback(listen.host):
+        elif keys.setdefault(token, key) != key:
+            text = f"{key} is the same as {keys[token]}; nobody could tell who it is"
+        else:
+            continue
+        return CodedText(text, codes.TOKEN_WEAK)
+    return None
+
+
+def _lets_others_in(listen: Listen) -> str | None:
+    """Returns how others get to a listener that nobody has to authenticate at; None if they do not."""
+    if listen.public_host:
+        return f"{listen.public_host[0]} (public_host) lets others in: {_SAY_WHO}"
+    if UNIX in listen.trusted_proxies:
+        return f"{UNIX} (trusted_proxies) is a proxy, which lets others in: {_SAY_WHO}"
+    if not listen.is_local:
         where = listen.host or "every address"
-        text = f"listening on {where} lets others in: {_SAY_WHO}, or listen.host to 127.0.0.1"
-        return CodedText(text, codes.TOKEN_MISSING)
-    if not listen.authenticates:
-        if "null" in (origin.strip().lower() for origin in listen.allowed_origins):
-            text = f"allowed_origins: null lets in every web page that you visit, by a frame in it: {_SAY_WHO}"
-            return CodedText(text, codes.TOKEN_MISSING)
-        for host in listen.allowed_hosts:
-            if not is_loopback(_name_of(host)):
-                text = f"{host} (allowed_hosts) lets others in, as public_host does: {_SAY_WHO}"
-                return CodedText(text, codes.TOKEN_MISSING)
-    if listen.verify is not None and not has_resource(listen):
-        text = "clients cannot be told what listen.verify is for: set listen.verify.resource to the URL they use"
-        return CodedText(text, codes.RESOURCE_MISSING)
+        return f"listening on {where} lets others in: {_SAY_WHO}, or listen.host to 127.0.0.1"
+    if "null" in (origin.strip().lower() for origin in listen.allowed_origins):
+        return f"allowed_origins: null lets in every web page that you visit, by a frame in it: {_SAY_WHO}"
+    for host in listen.allowed_hosts:
+        if not is_loopback(_name_of(host)):
+            return f"{host} (allowed_hosts) lets others in, as public_host does: {_SAY_WHO}"
     return None
 
 
@@ -100,45 +117,67 @@ def _tokens_of(listen: Listen) -> Iterable[tuple[str, str]]:
     if listen.token is not None:
         yield "listen.token", listen.token.get_secret_value()
     for name, one in listen.principals.items():
-        yield f"listen.principals.{name}.token", one.token.get_secret_value()
+        if one.token is not None:
+            yield f"listen.principals.{name}.token", one.token.get_secret_value()
 
 
 def _principals_of(listen: Listen) -> Iterable[tuple[bytes, Principal]]:
     if listen.token is not None:
         yield listen.token.get_secret_value().encode(), Principal(TOKEN_HOLDER)
     for name, one in listen.principals.items():
-        yield one.token.get_secret_value().encode(), Principal(name, one.profile, label=name)
+        if one.token is not None:
+            yield one.token.get_secret_value().encode(), Principal(name, one.profile, label=name)
 
 
 class Gate:
-    """The checks of one listener that need no I/O. `tokens` (token -> principal) replaces those of `listen`."""
+    """The checks of one listener that need no I/O. `tokens` (token -> principal) replaces those of `listen`.
 
-    def __init__(self, listen: Listen, tokens: Mapping[bytes, str] | None = None) -> None:
+    `own_uid`: the user who needs no token over a Unix socket; None: that of the process. `authenticated`: every request
+    has to be, also where `listen` names no principal.
+    """
+
+    def __init__(
+        self,
+        listen: Listen,
+        tokens: Mapping[bytes, str] | None = None,
+        *,
+        own_uid: int | None = None,
+        authenticated: bool = False,
+    ) -> None:
         known = tokens.items() if tokens is not None else _principals_of(listen)
         self._tokens = {token: name if isinstance(name, Principal) else Principal(name) for token, name in known}
-        self.principals = frozenset((principal, principal.profile) for principal in self._tokens.values())
-        """The principals with a token of the configuration, each with its profile."""
-        self.authenticates = bool(self._tokens) or listen.verify is not None
-        """Whether every request has to be authenticated."""
-        self._proxies = tuple(ip_network(proxy, strict=False) for proxy in listen.trusted_proxies)
+        self._peers = PeerPrincipals(listen, own_uid=own_uid)
+        named = (*self._tokens.values(), *self._peers.principals)
+        self.principals = frozenset((principal, principal.profile) for principal in named)
+        """The principals of the configuration, each with its profile."""
+        self.authenticates = bool(named) or listen.verify is not None or authenticated
+        """Whether every request has to be authenticated, by what its connection proves or by a token."""
+        self._proxies = TrustedProxies(listen.trusted_proxies)
         self._scheme = b"http" if listen.tls is None else b"https"
-        named = (*listen.public_host, *listen.allowed_hosts)
-        self._any_host = listen.host in _WILDCARDS and not named and self.authenticates
-        own = set(_LOOPBACK_NAMES) if is_loopback(listen.host) else set()
-        if listen.host not in _WILDCARDS:
+        hosts = (*listen.public_host, *listen.allowed_hosts)
+        self._any_host = listen.host in _WILDCARDS and not hosts and self.authenticates
+        own = set(_LOOPBACK_NAMES) if listen.is_local else set()
+        if listen.host not in _WILDCARDS and listen.socket_path is None:
             own.add(_bracketed(listen.host))
         self._own_names = frozenset(own)
-        self._hosts = self._own_names | {host.lower().removesuffix(":*").encode() for host in named}
+        self._hosts = self._own_names | {host.lower().removesuffix(":*").encode() for host in hosts}
         pages = [f"{scheme}://{host}" for host in listen.public_host for scheme in ("https", "http")]
         self._pages = frozenset(page.lower().encode() for page in pages)
         """The origins of the hub's own pages behind a reverse proxy."""
         self._origins = self._pages | {origin.lower().rstrip("/").encode() for origin in listen.allowed_origins}
         self._admins = frozenset(name for name, one in listen.principals.items() if one.admin)
 
-    def refusal(self, headers: Headers, port: int | None, authority: frozenset[bytes] | None = None) -> Refusal | None:
+    def refusal(
+        self,
+        headers: Headers,
+        port: int | None,
+        authority: frozenset[bytes] | None = None,
+        peer: Peer | None = None,
+    ) -> Refusal | None:
         """Returns why a request is refused before its sender is authenticated; None if it is not.
 
-        `port`: the listener's own. `authority`: the values of Host that fit a target in absolute form.
+        `port`: the listener's own. `authority`: the values of Host that fit a target in absolute form. `peer`: what
+        the connection proves.
         """
         hosts, origins, sites, forwarded = [], [], [], False
         for name, value in headers:
@@ -151,13 +190,14 @@ class Gate:
             elif name == b"forwarded" or name.startswith(b"x-forwarded-"):
                 forwarded = True
         return (
-            self._host(hosts, authority)
+            self._host(hosts, authority, peer)
             or self._forwarded(forwarded)
+            or (None if self.authenticates else self._unproven(peer, headers))
             or self._origin(origins, port)
             or self._site(sites, origins)
         )
 
-    def _host(self, hosts: list[bytes], authority: frozenset[bytes] | None) -> Refusal | None:
+    def _host(self, hosts: list[bytes], authority: frozenset[bytes] | None, peer: Peer | None) -> Refusal | None:
         match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if match is None:
             return Refusal(421, f"The request needs exactly one well-formed Host header{_SETTINGS}.", "host")
@@ -166,6 +206,8 @@ class Gate:
             return Refusal(421, "The URL of the request names another host than its Host header.", "target", said=said)
         if self._any_host or match[1].lower() in self._hosts or match[0].lower() in self._hosts:
             return None
+        if isinstance(peer, UnixPeer) and match[1].lower() in _LOOPBACK_NAMES:
+            return None  # a socket that was handed over beside one on an address
         text = f"The Host {said} is not accepted. If your reverse proxy is known by it, serve with --public-host {said}"
         return Refusal(421, f"{text}{_SETTINGS}.", "host", said=said)
 
@@ -174,6 +216,11 @@ class Gate:
             return None
         # Behind a proxy every client has the address of this machine, and only that one needs no token.
         return Refusal(403, f"A request through a proxy needs a token: {_SAY_WHO}.", "forwarded")
+
+    def _unproven(self, peer: Peer | None, headers: Headers) -> Refusal | None:
+        """Returns the refusal of a connection that does not prove what it should; None for one that proves nothing."""
+        proven = None if peer is None else self._peers.of(peer, headers)
+        return None if proven is None or isinstance(proven, Principal) else _UNPROVEN[proven]
 
     def _origin(self, origins: list[bytes], port: int | None) -> Refusal | None:
         if not origins:
@@ -211,72 +258,49 @@ class Gate:
         return principal in self._admins
 
     def trusts(self, peer: str) -> bool:
-        """Returns whether `peer` is a trusted proxy, whose forwarding headers count."""
-        return bool(self._proxies) and _is_in(peer, self._proxies)
+        """Returns whether `peer` is the address of a trusted proxy, whose forwarding headers count."""
+        return self._proxies.trusts(peer)
 
     def peer(self, peer: str, headers: Headers) -> str:
-        """Returns the address a request comes from: `peer`, or the client that a trusted proxy names.
+        """Returns the address a request comes from: `peer`, or the client that a trusted proxy names."""
+        return self._proxies.client(peer, headers) if self.authenticates else peer
 
-        X-Forwarded-For counts, or else Forwarded. Of several addresses it is the last that is not a trusted proxy.
+    def admit(self, headers: Headers, peer: Peer | None = None) -> Principal | Refusal:
+        """Returns the principal who sends a request, by its token or by what its connection proves, or the refusal.
+
+        The certificate of a trusted proxy says nothing about who sends requests by it.
         """
-        if not self.authenticates or not self.trusts(peer):
-            return peer
-        lines = [value for name, value in headers if name == b"x-forwarded-for"]
-        named = [value.decode("latin-1") for value in b",".join(lines).rsplit(b",", MAX_HOPS)]
-        if not lines:
-            lines = [value for name, value in headers if name == b"forwarded"]
-            parts = b",".join(lines).rsplit(b",", MAX_HOPS) if lines else []
-            named = [said[1].decode("latin-1") if (said := _FOR.search(part)) else "" for part in parts]
-        for text in reversed(named[-MAX_HOPS:]):
-            found = _address(text)
-            if found is None:
-                break
-            peer = found
-            if not self.trusts(peer):
-                break
-        return peer
-
-    def admit(self, headers: Headers) -> Principal | Refusal:
-        """Returns the principal whose token of the configuration the request has, or the refusal."""
         if not self.authenticates:
             return ANONYMOUS
+        proven = None if peer is None else self._peers.of(peer, headers)
+        if isinstance(peer, CertifiedPeer):
+            if self.trusts(peer.address):
+                proven = None
+            elif proven is not None and not isinstance(proven, Principal):
+                return _UNPROVEN[proven]
         if not any(name == b"authorization" for name, _ in headers):
+            if isinstance(proven, Principal):
+                return proven
             return Refusal(401, "The request needs a bearer token (setting: listen.token).", "no_token", CHALLENGE)
         credentials = bearer(headers)
         found: Principal | None = None
         for token, principal in self._tokens.items():  # all of them, so that the time does not reveal which one matches
             if hmac.compare_digest(token, credentials or b""):
                 found = principal
+        if isinstance(proven, Principal) and proven is not ANONYMOUS and found != proven:
+            return Refusal(403, "The bearer token is not one of the principal of the certificate.", "certificate")
         if credentials and found is not None:
             return found
         text = "The bearer token is not known here (setting: listen.token)."
         return Refusal(401, text, "bad_token", CHALLENGE + b', error="invalid_token"')
 
 
-_FOR: Final = re.compile(rb'(?:^|;)[ \t]*for="?([^";]*)"?', re.IGNORECASE)
-
-
-def _address(text: str) -> str | None:
-    """Returns the address in one element of X-Forwarded-For, which may have a port; None for anything else."""
-    text = text.strip(" \t")
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
-    try:
-        return str(ip_address(text.partition("%")[0]))  # a zone is any text of another machine
-    except ValueError:
-        return None
-
-
-def _is_in(peer: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
-    try:
-        address = ip_address(peer.partition("%")[0])
-    except ValueError:
-        return False
-    return any(address in network for network in networks)
-
-
+_UNPROVEN: Final[dict[Unproven, Refusal]] = {
+    "uid": Refusal(403, f"A program of another user needs a token: {_SAY_WHO}.", "uid"),
+    "forwarded": Refusal(403, f"A request through a proxy needs a token: {_SAY_WHO}.", "forwarded"),
+    "certificate": Refusal(403, "No principal has this certificate (setting: listen.principals).", "certificate"),
+    "certificate_ended": Refusal(403, "The certificate has ended; connect with a new one.", "certificate"),
+}
 CHALLENGE: Final = b'Bearer realm="mcp-hub"'
 
 
@@ -317,11 +341,16 @@ class Admission:
         self._verifier = verifier
         self._resource = resource
 
-    async def admit(self, headers: Headers, port: int | None) -> Principal | Refusal:
-        """Returns the principal who sends the request, or the refusal. `port`: the listener's own."""
+    async def admit(self, headers: Headers, port: int | None, peer: Peer | None = None) -> Principal | Refusal:
+        """Returns the principal who sends the request, or the refusal.
+
+        `port`: the listener's own. `peer`: what the connection proves.
+        """
         headers = list(headers)
-        found = self._gate.admit(headers)
+        found = self._gate.admit(headers, peer)
         if isinstance(found, Principal) or self._verifier is None or self._resource is None:
+            return found
+        if found.cause == "certificate":
             return found
         if not any(name == b"authorization" for name, _ in headers):
             return Refusal(401, _UNKNOWN, "no_token", self._resource.challenge(port))

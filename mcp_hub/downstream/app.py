@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mcp_hub.config.listen import UNIX
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream import error_response
 from mcp_hub.downstream.admission import Admission, Gate, Refusal, check_listener
 from mcp_hub.downstream.metrics_page import metrics_page
+from mcp_hub.downstream.mount import Mount
 from mcp_hub.downstream.page_access import UI, PageAccess, comes_back
 from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.downstream.refusal_log import RefusalLog
@@ -26,14 +29,15 @@ from mcp_hub.security import ANONYMOUS, PEER, Principal
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.listening_sockets import (
-    BACKLOG,
-    TlsServer,
+    OwnPath,
+    accepting,
     base_url,
     bind,
     connections_possible,
-    tls_context,
+    is_unix,
 )
 from mcp_hub.transport.http1.server_connection import ServerConnection
+from mcp_hub.transport.http1.tls_server import Certificates, TlsServer
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -61,9 +65,9 @@ END_GRACE: Final = 2.75
 class App:
     """Serves `dispatcher` to the clients of one listener; with `sse` also over the legacy transport.
 
-    `gate` replaces the checks that `listen` describes, `verifier` is the one for `listen.verify`, and `quotas` are
-    those of the dispatcher. Raises ConfigError if the hub has servers that must not be reachable from a network; from
-    then on the hub refuses configurations that have any.
+    `gate` replaces the checks that `listen` describes, `verifier` is the one for `listen.verify`, `quotas` are those of
+    the dispatcher, and `mount` is given where an application serves the hub. Raises ConfigError if the hub has servers
+    that must not be reachable from a network; from then on the hub refuses configurations that have any.
     """
 
     def __init__(
@@ -75,16 +79,18 @@ class App:
         gate: Gate | None = None,
         verifier: Verifier | None = None,
         quotas: Quotas | None = None,
+        mount: Mount | None = None,
     ) -> None:
         dispatcher.over_network()
         quotas = quotas or Quotas(listen)
         self._dispatcher = dispatcher
-        self._gate = gate if gate is not None else Gate(listen)
-        self._resource = ProtectedResource(listen, listen.verify) if listen.verify is not None else None
+        self._mount = mount
+        self._gate = gate if gate is not None else self._make_gate(listen)
+        self._resource = self._make_resource(listen)
         self._verifier = verifier
         self._quotas = quotas
         self._max_forwarded = listen.max_body
-        self._admission = Admission(self._gate, verifier, self._resource)
+        self._admission = self._make_admission()
         self.streamable = StreamableEndpoint(dispatcher, listen.max_body, quotas)
         self.sse = SseEndpoint(dispatcher, listen.max_body, quotas) if sse else None
         self._routes = {"/mcp": self.streamable.__call__, METRICS: self._metrics}
@@ -97,13 +103,25 @@ class App:
         """Routes that need no authentication."""
         if self._resource is not None:
             self._open |= {WELL_KNOWN: self._metadata, WELL_KNOWN + MCP: self._metadata}
-        self._draining = False
+        self._leaving = self._draining = False
         self._replicas: Replicas | None = None
         self.page: PageAccess | None = None
         """The way to the live page, which is served where the listener's settings say so."""
         self._serves_page = listen.serves_page
+        self.shutdown_delay = listen.shutdown_delay
         self._public_host = next(iter(listen.public_host), None)
         self.refusals = RefusalLog(dispatcher.hub.record_stranger)
+
+    def _make_gate(self, listen: Listen) -> Gate:
+        return Gate(listen) if self._mount is None else self._mount.gate(listen)
+
+    def _make_resource(self, listen: Listen) -> ProtectedResource | None:
+        verify = listen.verify
+        return None if verify is None else ProtectedResource(listen, verify, mounted=self._mount is not None)
+
+    def _make_admission(self) -> Admission:
+        make = Admission if self._mount is None else self._mount.admission
+        return make(self._gate, self._verifier, self._resource)
 
     def trusts(self, peer: str) -> bool:
         """Returns whether `peer` is a trusted proxy."""
@@ -128,7 +146,7 @@ class App:
     def _route(self, request: HttpRequest, reply: HttpReply) -> Awaitable[None]:
         head, gate = request.head, self._gate
         if head.route is not None and head.passed is gate and not self._draining:
-            found = gate.admit(head.lines) if gate.authenticates else ANONYMOUS
+            found = gate.admit(head.lines, request.proven) if gate.authenticates else ANONYMOUS
             if isinstance(found, Principal):
                 PEER.set(head.peer)
                 request.let_in()
@@ -168,7 +186,8 @@ class App:
         head = request.head
         if head.passed is not self._gate:
             head.peer = self._gate.peer(request.peer, request.headers)
-            refusal = self._gate.refusal(request.headers, request.port, head.authority)
+            request.speaks_for(head.peer)
+            refusal = self._gate.refusal(request.headers, request.port, head.authority, request.proven)
             returns = (
                 refusal is not None and refusal.cause == "cross_site" and self._serves_page and comes_back(request)
             )
@@ -192,7 +211,7 @@ class App:
         elif self._draining:
             await _stopping(reply)
         else:
-            principal = await self._admission.admit(request.headers, request.port)
+            principal = await self._admission.admit(request.headers, request.port, request.proven)
             if isinstance(principal, Refusal):
                 await self._turn_away(request, reply, principal)
                 return
@@ -212,6 +231,8 @@ class App:
             return None
         if self._public_host is not None:
             return f"https://{self._public_host}"
+        if bases[0].startswith(f"{UNIX}:"):
+            return None
         port = int(bases[0].rpartition(":")[2])
         # A listener on all addresses does not know by which names it is reached, so its page could not sign in.
         return bases[0] if self._gate.is_own_origin(bases[0].encode(), port) else None
@@ -263,7 +284,7 @@ class App:
     async def _health(self, request: HttpRequest, reply: HttpReply) -> None:
         if not await _is_read(request, reply):
             return
-        if self._draining:
+        if self._leaving or self._draining:
             await reply.json(503, {"status": "stopping"})
         else:
             await reply.json(200, {"status": "ok"})
@@ -279,13 +300,14 @@ class App:
 
     def take(self, listen: Listen) -> None:
         """Goes over to other tokens, principals, names and limits; ends the sessions of principals that are gone."""
-        before, self._gate = self._gate.principals, Gate(listen)
+        before, self._gate = self._gate.principals, self._make_gate(listen)
         self._serves_page = listen.serves_page
+        self.shutdown_delay = listen.shutdown_delay
         if self.page is not None and not self._serves_page:
             self.page.sign_out()
         if self._resource is not None and listen.verify is not None:
-            self._resource = ProtectedResource(listen, listen.verify)
-        self._admission = Admission(self._gate, self._verifier, self._resource)
+            self._resource = self._make_resource(listen)
+        self._admission = self._make_admission()
         self._quotas.take(listen)
         gone = before - self._gate.principals
         if gone:
@@ -294,6 +316,10 @@ class App:
                 self.sse.close_of(gone)
 
     # --- shutdown ----------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Says to balancers, by `/healthz`, that the hub is about to stop. Everybody is served as before."""
+        self._leaving = True
 
     async def drain(self, grace: float) -> None:
         """Accepts no new requests, waits at most `grace` seconds for the others, then ends every stream and session."""
@@ -349,36 +375,46 @@ async def serve_network(
     stop: asyncio.Event,
     grace: float = 10.0,
     ready: Callable[[list[str]], None],
+    handed: Sequence[socket.socket] = (),
 ) -> None:
-    """Serves until `stop` is set, then waits at most `grace` seconds for calls to finish, and 3 s for all else.
+    """Serves until `stop` is set and for `shutdown_delay`, then at most `grace` seconds for calls and 3 s for all else.
 
-    `ready` gets the base URLs (`http://127.0.0.1:8808`) once connections are accepted. Raises HubError, with a text for
-    the user, if the listener must not or cannot start.
+    `ready` gets the base URLs (`http://127.0.0.1:8808`, `unix:/path`) once connections are accepted. `handed` are
+    listening sockets that take the place of those that `listen` describes. Raises HubError, with a text for the user,
+    if the listener must not or cannot start.
     """
     problem = check_listener(listen)
     if problem is not None:
         raise HubError(problem)
-    context = tls_context(listen.tls) if listen.tls is not None else None
-    sockets = await bind(listen)
+    certificates = Certificates(listen.tls) if listen.tls is not None else None
+    sockets = list(handed) or await bind(listen)
+    path = OwnPath(listen.socket_path) if listen.socket_path is not None and not handed else None
     try:
         listener = Listener(app, connections_possible(), refusals=app.refusals, exempt=app.trusts)
         servers: list[asyncio.Server | TlsServer] = []
         loop = asyncio.get_running_loop()
+        watching = None if certificates is None else loop.create_task(certificates.watched(), name="certificates")
         try:
             for each in sockets:
-                if context is None:
-                    servers.append(
-                        await loop.create_server(partial(ServerConnection, listener), sock=each, backlog=BACKLOG)
-                    )
+                if certificates is None or is_unix(each):
+                    servers.append(await accepting(each, partial(ServerConnection, listener)))
                 else:
-                    servers.append(TlsServer(listener, context, each))
-            ready([base_url(each, "http" if context is None else "https") for each in sockets])
+                    servers.append(TlsServer(listener, certificates, each))
+            ready([base_url(each, "http" if certificates is None else "https") for each in sockets])
             await stop.wait()
+            app.leave()
+            await asyncio.sleep(app.shutdown_delay)
+            if path is not None:
+                path.remove()
             for server in servers:
                 server.close()
             await app.drain(grace)
             await listener.close(END_GRACE)
         finally:
+            if watching is not None:
+                watching.cancel()
+            if path is not None:
+                path.remove()
             for server in servers:
                 server.close()
             await listener.abort()  # clients that have not read their replies until now

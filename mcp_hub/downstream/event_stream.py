@@ -196,6 +196,8 @@ class SessionStreams:
         self._logs: OrderedDict[int, EventLog] = OrderedDict()
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._given_up: dict[int, Callable[[], object]] = {}
+        self._written: dict[int, Callable[[], object]] = {}
+        """Takes the stream of a response that is still written from it."""
         self._last = 0
 
     def new(self) -> EventLog:
@@ -203,11 +205,26 @@ class SessionStreams:
         self._last += 1
         return EventLog(self._last, self._share, self._prefix)
 
+    def begin(self, log: EventLog, take: Callable[[], object]) -> None:
+        """Notes that a response is written from a stream. `take()` ends that and calls `keep`."""
+        self._written[log.number] = take
+
+    def end(self, log: EventLog) -> None:
+        """Notes that no response is written from a stream any more."""
+        self._written.pop(log.number, None)
+
     def find(self, event_id: str) -> tuple[EventLog, int] | None:
-        """Returns the stream and number of an event; None for an unknown id or one that is not kept any more."""
+        """Returns the stream and number of an event; None for an unknown id or one that is not kept any more.
+
+        A stream that is still written to another response is taken from it: the client has lost that connection, and
+        something between them has not told the hub yet.
+        """
         number, _, event = event_id.removeprefix(self._prefix).partition("-")
         if not (number.isdecimal() and event.isdecimal() and len(event_id) < 40):
             return None
+        take = self._written.pop(int(number), None)
+        if take is not None:
+            take()
         log = self.standing if int(number) == 0 else self._logs.get(int(number))
         return (log, int(event)) if log is not None else None
 

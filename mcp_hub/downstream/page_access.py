@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.page import LivePage
     from mcp_hub.downstream.page.private_listener import PrivateListener
+    from mcp_hub.hub import Engine
     from mcp_hub.hub.hub_status import Status
     from mcp_hub.transport.http1.exchange import HttpRequest
 
@@ -58,6 +59,8 @@ class PageSources(msgspec.Struct, frozen=True):
     configuration: Callable[[], ConfigurationFacts]
     cure: Callable[[str], str | None]
     """Returns what to do about a code such as HUB-201."""
+    costs: Callable[[Engine], Json]
+    """Returns what the tools cost in a model's context, as `mcp-hub tokens --json` prints it."""
 
 
 class PageAccess:

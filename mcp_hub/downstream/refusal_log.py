@@ -18,7 +18,7 @@ SUMMED_AFTER: Final = 1.0
 """Seconds until the refusals without a record of their own are summed up in one."""
 
 CAUSES: Final = (
-    *("no_token", "bad_token", "scope", "profile", "verifier"),
+    *("no_token", "bad_token", "certificate", "uid", "scope", "profile", "verifier"),
     *("host", "target", "forwarded", "origin", "cross_site", "path"),
     *("bad_request", "transfer_encoding", "head_too_large", "head_too_slow", "tls"),
     *("crowded", "full"),

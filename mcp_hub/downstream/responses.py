@@ -11,6 +11,7 @@ import msgspec
 
 from mcp_hub.downstream import Caller, Send, error_response, event_stream
 from mcp_hub.downstream.event_stream import REMEMBERED, EventLog, Outbox, SessionStreams
+from mcp_hub.downstream.list_compression import LISTS, WORTH, ListCompressor
 from mcp_hub.downstream.quotas import LARGE, QueuedAnswer, Share, declined, encoded
 from mcp_hub.errors import INTERNAL_ERROR, INVALID_REQUEST, CallCancelled, ProtocolError
 from mcp_hub.protocol.era import Era
@@ -51,6 +52,7 @@ class Responder:
         self._idle: asyncio.Future[None] | None = None
         self._unprimed = TimeoutQueue(lambda: PRIME_AFTER)
         self._silent = TimeoutQueue(lambda: event_stream.KEEP_ALIVE)
+        self._lists = ListCompressor()
 
     def __len__(self) -> int:
         return len(self._running)
@@ -94,8 +96,7 @@ class Responder:
             raise ClientGone
         size = request.length or 0
         if (refusal := share.begin(asked, size)) is not None:
-            answer = declined(asked, refusal)
-            await reply.send(200 if status is None else status(answer), encoded(answer), JSON)
+            await _decline(reply, declined(asked, refusal), status)
             return
         reply.charge_to(share)
         writer = ResponseWriter(request, reply, share, resumable, task)
@@ -124,19 +125,19 @@ class Responder:
                 self._idle.set_result(None)
         data = None if answer is None else share.encoded(answer, asked)
         code = 202 if answer is None else 500 if broken else 200 if status is None else status(answer)
+        lines, listed = None, request.head.takes_gzip and isinstance(asked, dict) and asked.get("method") in LISTS
+        if listed and not writer.streams and data is not None and len(data) >= WORTH:
+            data, lines = await self._lists.shortened(data, answer)
         del answer  # only the text is kept until it is read
         if writer.streams:
             writer.put_answer(data)
             del data
             await writer.finish()
             return
-        if data is None:
-            await reply.send(code)
-            return
-        held = QueuedAnswer(len(data)) if len(data) >= LARGE else None
+        held = QueuedAnswer(len(data)) if data is not None and len(data) >= LARGE else None
         if held is not None:
             share.watch(held)
-        await reply.send(code, data, JSON)
+        await reply.send(code, data or b"", JSON, lines)
 
     async def drained(self) -> None:
         """Waits until no request is being answered; not bounded in time."""
@@ -149,6 +150,10 @@ class Responder:
         """Cancels all requests; each is answered that it was cancelled."""
         for task in tuple(self._running):
             task.cancel()
+
+
+async def _decline(reply: HttpReply, answer: Any, status: Callable[[Any], int] | None) -> None:
+    await reply.send(200 if status is None else status(answer), encoded(answer), JSON)
 
 
 def _uncancel() -> None:
@@ -216,6 +221,7 @@ class ResponseWriter:
         if outbox is None:
             if self._resumable is not None:
                 self._log = outbox = self._outbox = self._resumable.streams.new()
+                self._resumable.streams.begin(self._log, self._hand_on)
             else:
                 outbox = self._outbox = Outbox(self._share)
         if self._writer is None:
@@ -234,7 +240,7 @@ class ResponseWriter:
                 await reply.write(self._log.first())
             elif silent:
                 await reply.write(COMMENT)
-            while not request.disconnected:
+            while not (request.disconnected or self._left):
                 event = outbox.take_event()
                 if event is not None:
                     await reply.write(event)
@@ -261,6 +267,15 @@ class ResponseWriter:
         else:
             self._task.cancel()
 
+    def _hand_on(self) -> None:
+        """Leaves the stream to another response, for which its client has come already."""
+        self._request.unwatch()
+        self.client_gone()
+        if self.work_done and self._log is not None and self._resumable is not None:
+            self._left = True
+            self._resumable.streams.keep(self._log, None, REMEMBERED)
+        self._reply.give_up()
+
     def put_answer(self, answer: bytes | None) -> None:
         """Puts the answer's text at the end of the stream; None: there is no answer. Call `finish` next."""
         log, outbox = self._log, self._open()
@@ -277,6 +292,8 @@ class ResponseWriter:
         log, kept = self._log, self._resumable.streams if self._resumable is not None else None
         if self._writer is not None:
             await self._writer
+        if kept is not None and log is not None:
+            kept.end(log)
         if log is None and self._outbox is not None:
             self._outbox.clear()
         if self._reply.streams and not self._left:

@@ -77,7 +77,7 @@ class SseEndpoint:
         try:
             reply.charge_to(connection.share)
             await reply.start()
-            where = f"{MESSAGES}?session_id={connection.id}"
+            where = f"{request.head.prefix}{MESSAGES}?session_id={connection.id}"
             await reply.write(encode_event(where.encode(), "endpoint"))
             await pump(request, reply, connection.outbox, lambda: connection.ended)
         finally:

@@ -68,7 +68,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     def take(line: Line | Oversized) -> None:
         if isinstance(line, Oversized):
             duplex.refuse(INVALID_REQUEST, f"The message is {line.size:,} bytes, more than {MAX_LINE:,}.")
-        elif not is_blank(line):
+        elif line[:1] == b"{" or not is_blank(line):
             duplex.received(line)
 
     lines = FairLineReader(MAX_LINE, take, partial(pause.hold, "turns"))

@@ -29,6 +29,9 @@ from mcp_hub.text import printable
 if TYPE_CHECKING:
     import httpx2
 
+    from mcp_hub.transport.egress import Egress
+    from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder
+
 log = logging.getLogger("mcp_hub.downstream")
 
 VERIFY_DEADLINE: Final = 10.0
@@ -44,6 +47,8 @@ MAX_SUBJECT: Final = 1024
 """Characters of a token's subject."""
 CLOCKS_DIFFER: Final = 30.0
 """Seconds by which an issuer's clock may be ahead."""
+KEEP_ALIVE: Final = 4.0
+"""Seconds an idle connection to the issuer is kept."""
 KEYS_AGAIN_AFTER: Final = 5.0
 """Seconds between two attempts to fetch keys, so that tokens with invented key ids cause no flood of requests."""
 
@@ -77,6 +82,7 @@ class Verifier:
         verify: TokenVerification,
         profiles: Collection[str] = (),
         *,
+        egress: Egress | None = None,
         now: Callable[[], float] = time.time,
         keys_again_after: float = KEYS_AGAIN_AFTER,
     ) -> None:
@@ -87,7 +93,7 @@ class Verifier:
         """The principal of a token, and until when that is cached."""
         self._asking: dict[bytes, asyncio.Task[Principal | RejectedToken]] = {}
         try:
-            self._client, self._issuer = _client()
+            self._client, self._issuer = _client(egress)
             self._verifiers = _verifiers(verify.issued, self._client, keys_again_after)
         except Exception as error:
             why = missing("verify") or printable(str(error), 300)
@@ -182,42 +188,63 @@ def _algorithm(token: str) -> str:
     return found if isinstance(found, str) else ""
 
 
+_OF_THE_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length"})
+
+
 class _IssuerHealth:
     """Whether the issuer failed to answer the last request."""
 
     broken = False
 
 
-def _client() -> tuple[httpx2.AsyncClient, _IssuerHealth]:
+def _client(egress: Egress | None) -> tuple[httpx2.AsyncClient, _IssuerHealth]:
     """Returns an HTTP client that bounds answers and follows no redirects. httpx2 is imported here to save startup."""
     import httpx2
+    from yarl import URL
 
-    from mcp_hub.transport.http1.dialler import trusted_certificates
+    from mcp_hub.transport.egress import Egress, whole
+    from mcp_hub.transport.http1.client_response import HttpFailure
+    from mcp_hub.transport.trust_store import UnusableCertificates
 
     health = _IssuerHealth()
-    real = httpx2.AsyncHTTPTransport(verify=trusted_certificates(), limits=httpx2.Limits(max_connections=MAX_ASKING))
+    way = Egress.of() if egress is None else egress
+    origins: dict[str, tuple[HttpPool, RequestHeadEncoder]] = {}
 
     class Bounded(httpx2.AsyncBaseTransport):
-        """Reads answers of at most MAX_ANSWER bytes, and notes whether there was one."""
+        """Asks by the hub's own way out, reads answers of at most MAX_ANSWER bytes, and notes whether there was one."""
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             health.broken = True
-            answer = await real.handle_async_request(request)
-            body = bytearray()
+            url = URL(str(request.url), encoded=True)
+            origin = str(url.origin())
             try:
-                async for chunk in answer.aiter_raw():
-                    body += chunk
-                    if len(body) > MAX_ANSWER:
-                        raise httpx2.ReadError("the answer is too large")
-            finally:
-                await answer.aclose()
-            if "content-encoding" in answer.headers:
-                raise httpx2.ReadError("the answer is compressed though it must not be")
-            health.broken = answer.status_code != 200
-            return httpx2.Response(answer.status_code, headers=answer.headers, content=bytes(body))
+                if origin not in origins:  # that of the issuer's keys or of its introspection
+                    connections = await way.connections(
+                        url, {}, limit=MAX_ASKING, connect=VERIFY_DEADLINE, keep=KEEP_ALIVE
+                    )
+                    origins.setdefault(origin, connections)
+                pool, heads = origins[origin]
+                body = await request.aread()
+                raw = [(name.decode(), value.decode()) for name, value in request.headers.raw]
+                headers = {name: value for name, value in raw if name.lower() not in _OF_THE_HOP}
+                size = len(body) if body or request.method == "POST" else None
+                head = heads.head(request.method, url.raw_path_qs, headers, size)
+                response = await pool.exchange(request.method, head, body if size is not None else None)
+                try:
+                    if "content-encoding" in dict(response.headers):
+                        raise httpx2.ReadError("the answer is compressed though it must not be")
+                    answer = await whole(response, MAX_ANSWER)
+                finally:
+                    response.close()
+            except (HttpFailure, UnusableCertificates, ValueError) as error:
+                raise httpx2.ConnectError(type(error).__name__) from None
+            health.broken = answer.status != 200
+            kept = [(name, value) for name, value in answer.headers if name not in _OF_THE_HOP]
+            return httpx2.Response(answer.status, headers=kept, content=answer.content)
 
         async def aclose(self) -> None:
-            await real.aclose()
+            for pool, _ in origins.values():
+                await pool.close()
 
     headers = {"accept-encoding": "identity", "user-agent": "mcp-hub"}
     client = httpx2.AsyncClient(transport=Bounded(), timeout=VERIFY_DEADLINE, headers=headers, follow_redirects=False)
@@ -282,16 +309,20 @@ def _resource(listen: Listen, verify: TokenVerification, port: int | None) -> st
     if listen.public_host:
         return f"https://{listen.public_host[0]}{MCP}"
     scheme = "http" if listen.tls is None else "https"
-    if listen.host not in _WILDCARDS:
+    if listen.host not in _WILDCARDS and listen.socket_path is None:
         host = listen.host.strip("[]")
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port or listen.port}{MCP}"
     return next((one for one in verify.issued.audience if one.startswith("https://")), None)
 
 
 class ProtectedResource:
-    """The protected resource metadata of one listener (RFC 9728). `port` is always that of its own socket."""
+    """The protected resource metadata of one listener (RFC 9728). `port` is always that of its own socket.
 
-    def __init__(self, listen: Listen, verify: TokenVerification) -> None:
+    `mounted`: the hub has no paths but those below its mount, so the metadata is there.
+    """
+
+    def __init__(self, listen: Listen, verify: TokenVerification, *, mounted: bool = False) -> None:
+        self._mounted = mounted
         self._listen = listen
         self._verify = verify
 
@@ -315,7 +346,8 @@ class ProtectedResource:
     def challenge(self, port: int | None, error: str | None = None) -> bytes:
         """Returns the value of `WWW-Authenticate`."""
         parts = urlsplit(self.resource(port))
-        where = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
+        base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+        where = f"{base}{path.removesuffix(MCP)}{WELL_KNOWN}" if self._mounted else f"{base}{WELL_KNOWN}{path}"
         words = ['realm="mcp-hub"', *([f'error="{error}"'] if error is not None else [])]
         if self._verify.issued.required_scopes:
             words.append(f'scope="{" ".join(self._verify.issued.required_scopes)}"')

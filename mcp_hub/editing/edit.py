@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
@@ -163,7 +164,7 @@ def _replace(edit: Edit, real: Path, content: bytes) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            if status is not None and os.name == "posix":
+            if status is not None and sys.platform != "win32":
                 with contextlib.suppress(PermissionError):  # the group of a file may be one that its owner is not in
                     os.chown(file.fileno(), status.st_uid, status.st_gid)
                 os.chmod(file.fileno(), stat.S_IMODE(status.st_mode))  # noqa: PTH101 - of the open file
@@ -178,7 +179,7 @@ def _replace(edit: Edit, real: Path, content: bytes) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    if os.name != "posix":
+    if sys.platform == "win32":
         return
     descriptor = os.open(directory, os.O_RDONLY)
     try:

@@ -63,7 +63,7 @@ class Engine:
         self.info, self.children, self.metrics = services.info, services.children, services.metrics
         self.catalogs, self.uris, self.clients = services.catalogs, services.uris, services.clients
         self.tap, self.labels, self.times = services.tap, services.labels, services.times
-        self.place, self.switch = parts.place, parts.switch
+        self.place, self.switch, self.approvals = parts.place, parts.switch, services.approvals
         self._generations = parts.generations
         self._screening = parts.screening
         ancestry = services.ancestry

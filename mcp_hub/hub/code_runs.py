@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from keyword import iskeyword
 from typing import Any, Final
@@ -32,7 +33,8 @@ from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.confirm import CodeModeSettings
 from mcp_hub.policy.deadline import TimeLimit
-from mcp_hub.protocol.frames import encode, weighs_more
+from mcp_hub.policy.long_results import without_lone_surrogates
+from mcp_hub.protocol.frames import FrameError, encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import CallQuestions
 from mcp_hub.text import printable
@@ -138,52 +140,70 @@ class _Run:
         self._id = str(call.label)
         self._made = 0
         self._ended = 0
-        self._blocks: list[Json] = []
+        self._blocks: dict[int, Json] = {}
+        """Images and the like by their numbers, which no server can guess."""
 
     async def result(self, code: str, names: Mapping[str, tuple[str, list[str]]]) -> Json:
-        calls: set[asyncio.Task[None]] = set()
+        calls: set[asyncio.Task[str]] = set()
+        news: Json = {"calls": []}
         try:
             limits = {"seconds": self._settings.seconds, "memory": self._settings.memory}
-            await self._ask("start", code=code, names=names, **limits)
-            while "calls" in (news := json.loads(await self._ask("follow"))):
-                for one in news["calls"]:
-                    task = asyncio.get_running_loop().create_task(self._answer(one))
-                    calls.add(task)
-                    task.add_done_callback(calls.discard)
+            news = await self._ask("start", code=code, names=names, **limits)
+            while "calls" in news:
+                made = news["calls"]
+                if len(made) == 1 and not calls:
+                    answers = [await self._answer(made[0])]
+                else:
+                    calls |= {asyncio.ensure_future(self._answer(one)) for one in made}
+                    done, calls = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+                    answers = [one.result() for one in done]
+                news = await self._ask("step", answers=f"[{','.join(answers)}]")
             return await self._ending(news)
         finally:
             # A program must not outlive its call, and no call in it the program.
-            await asyncio.shield(self._end(calls))
+            for task in calls:
+                task.cancel()
+            if "calls" in news:
+                await asyncio.shield(self._end())
 
-    async def _end(self, calls: set[asyncio.Task[None]]) -> None:
-        for task in calls:
-            task.cancel()
+    async def _end(self) -> None:
         try:
             async with asyncio.timeout(END_WAIT):
                 await self._ask("end")
         except (CallError, ProtocolError, TimeoutError):
             pass  # the process is gone, and the program with it
 
-    async def _ask(self, tool: str, **arguments: Any) -> str:
+    async def _ask(self, tool: str, **arguments: Any) -> Json:
         params = {"name": tool, "arguments": {"run": self._id, **arguments}}
         answered = await self._process.request(TOOLS.act_method, params)
         content = answered.result.get("content") or [{}]
         text = str(content[0].get("text", ""))
         if answered.result.get("isError"):
             raise ServerUnavailable("The process that runs programs has failed; its log says why.")
-        return text
+        return json.loads(text) if text else {}
 
     # --- calls of the program ----------------------------------------------------------------------------------
 
-    async def _answer(self, asked: Json) -> None:
+    async def _answer(self, asked: Json) -> str:
+        """Makes one call of the program, or lets it sleep, and returns the answer for it as JSON."""
+        number = asked["number"]
+        if "sleep" in asked:
+            await asyncio.sleep(asked["sleep"])
+            return _answer_text({"number": number, "value": None})
         try:
-            given = {"value": self._value(await self._called(asked["tool"], asked["arguments"]))}
+            result = await self._called(asked["tool"], asked["arguments"])
+            text = await in_thread(self._given, number, result) if weighs_more(result) else self._given(number, result)
         except _ToolError as error:
-            given = {"error": str(error)}
+            text = _answer_text({"number": number, "error": str(error)})
+        except FrameError:
+            text = _answer_text({"number": number, "error": "tool_error: the result is nested too deeply"})
         self._ended += 1
         if self._call.on_progress is not None:
             self._call.on_progress({"progress": self._ended, "message": printable(asked["tool"], 200)})
-        await self._ask("answer", number=asked["number"], **given)
+        return text
+
+    def _given(self, number: int, result: Json) -> str:
+        return _answer_text({"number": number, "value": self._value(result)})
 
     async def _called(self, name: str, arguments: Json) -> Json:
         """Returns the result of one call of the program. Raises _ToolError."""
@@ -216,9 +236,7 @@ class _Run:
         except TimeoutError:
             raise _ToolError("timeout: the call took longer than its deadline") from None
         if result.get("isError") is True:
-            facts = (result.get("_meta") or {}).get("mcp-hub/error")
-            code = facts["code"] if isinstance(facts, dict) and "code" in facts else "tool_error"
-            raise _ToolError(f"{code}: {_texts(result)}")
+            raise _ToolError(f"{_code_of(result)}: {_texts(result)}")
         return result
 
     def _value(self, result: Json) -> Any:
@@ -242,9 +260,10 @@ class _Run:
         return others[0] if value is None and len(others) == 1 else [*([value] if value is not None else []), *others]
 
     def _handle(self, block: Json) -> Json:
-        self._blocks.append(block)
+        number = secrets.randbits(48)
+        self._blocks[number] = block
         shown = {key: block[key] for key in ("type", "mimeType", "uri", "name") if isinstance(block.get(key), str)}
-        return {BLOCK: len(self._blocks) - 1, **shown}
+        return {BLOCK: number, **shown}
 
     # --- the end -----------------------------------------------------------------------------------------------
 
@@ -263,8 +282,8 @@ class _Run:
                 text = f"The program returned {len(shown):,} bytes; it may return {MAX_ANSWER:,}. Return less of it."
                 raise ResultTooLarge(text)
             texts.append(shown)
-            numbers = dict.fromkeys(_handles(value))
-            blocks = [self._blocks[one] for one in numbers if one < len(self._blocks)]
+            returned = _handles(value)
+            blocks = [block for number, block in self._blocks.items() if number in returned]
         return {"content": [_text("\n".join(texts) or "The program returned nothing."), *blocks]}
 
 
@@ -304,10 +323,23 @@ def _parsed(text: str) -> Any:
         return text
 
 
+def _code_of(result: Json) -> str:
+    meta = result.get("_meta")
+    facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
+    code = facts.get("code") if isinstance(facts, dict) else None
+    return code if isinstance(code, str) else "tool_error"
+
+
 def _texts(result: Json) -> str:
     blocks = result.get("content")
-    found = [str(one.get("text")) for one in blocks if isinstance(one, dict) and "text" in one] if blocks else []
-    return "\n".join(found)[:4000]
+    blocks = [one for one in blocks if isinstance(one, dict)] if isinstance(blocks, list) else []
+    return "\n".join(str(one["text"]) for one in blocks if "text" in one)[:4000]
+
+
+def _answer_text(answer: Json) -> str:
+    """Returns an answer for the program as JSON. Raises FrameError."""
+    data = encode(answer)
+    return (encode(without_lone_surrogates(answer)) if rb"\ud" in data else data).decode()
 
 
 def _text(text: str) -> Json:
@@ -318,16 +350,16 @@ def _written(value: Any) -> str:
     return value if isinstance(value, str) else encode(value).decode("utf-8", "replace")
 
 
-def _handles(value: Any) -> list[int]:
+def _handles(value: Any) -> set[int]:
     """Returns the numbers of the blocks that a value has."""
-    found: list[int] = []
+    found: set[int] = set()
     waiting = [value]
     while waiting:
         one = waiting.pop()
         if isinstance(one, dict):
-            if isinstance(number := one.get(BLOCK), int) and number >= 0:
-                found.append(number)
+            if isinstance(number := one.get(BLOCK), int):
+                found.add(number)
             waiting += one.values()
         elif isinstance(one, list):
             waiting += one
-    return sorted(found)
+    return found

@@ -29,9 +29,9 @@ from mcp_hub.oauth import TokenRegistry
 from mcp_hub.oauth.token_store import TokenStoreError
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
 from mcp_hub.policy import Call, Json, PolicyParts
+from mcp_hub.policy.approvals import Approvals
 from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import KEYS, make_rules
-from mcp_hub.policy.confirm import Approvals
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults
@@ -168,7 +168,7 @@ def build_generation(
     dialer = LinkDialer(
         services.children,
         services.environ,
-        partial(built_in_settings, config),
+        partial(built_in_settings, config, services.environ),
         TokenRegistry(config, services.token_writes).of,
         services.functions,
         msgspec.structs.replace(services.ancestry, limit=config.max_hub_depth),
@@ -266,7 +266,7 @@ def _internal_upstream(services: SharedServices, dialer: LinkDialer, server: Ser
 
 def _made_from(server: Server, config: Config, environ: Mapping[str, str] | None) -> tuple[Any, ...]:
     """Returns the settings that the process of an upstream depends on. If they are equal, the process can be kept."""
-    settings = built_in_settings(config, server) if server.builtin is not None else None
+    settings = built_in_settings(config, environ, server) if server.builtin is not None else None
     raw = (
         (os.environ if environ is None else environ).get(RAW_TEXT_VARIABLE) if server.builtin == "text_files" else None
     )

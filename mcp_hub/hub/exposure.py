@@ -151,7 +151,7 @@ class Exposure:
             stays = self._recent_in(catalog, caller) if few is None else few
             stays = [one for one in stays if catalog.found(TOOLS, one) is not None]
             few = tuple(dict.fromkeys((*always, *stays) if few is None else (*stays, *always)))
-            listing = self._few(catalog, few, caller)
+            listing = self._few(catalog, few, caller, self.mode(caller) == "code")
             self.large_bytes = self.large_count = -1  # from now on each list is compared with what was given before
         self._remember(caller, name, _Given(ref(catalog), ref(listing), now, few))
         self._report(caller, name, catalog, listing, decision)
@@ -231,8 +231,7 @@ class Exposure:
             catalog.listings["all"] = catalog.listing(catalog.entries(TOOLS))
         return catalog.listings["all"]
 
-    def _few(self, catalog: Catalog, names: tuple[str, ...], caller: Hashable | None) -> Catalog:
-        code = self.mode(caller) == "code"
+    def _few(self, catalog: Catalog, names: tuple[str, ...], caller: Hashable | None, code: bool) -> Catalog:
         if (names, code) not in catalog.listings:
             listed = {entry.exposed: entry for entry in catalog.entries(TOOLS) if entry.route.upstream == OWN}
             listed |= {
@@ -270,9 +269,10 @@ class Exposure:
         """Returns what is decided, by the mode of everybody, for a client that gives itself this name."""
         return finished(self._decided(catalog, None, name, False, few=False))
 
-    def few(self, catalog: Catalog) -> Catalog:
-        """Returns the catalog as a client lists it that is not listed all."""
-        return self._few(catalog, finished(self._always_in(catalog)), None)
+    def few(self, catalog: Catalog, way: Exposed = "auto") -> Catalog:
+        """Returns the catalog as a client lists it that is not listed all: by the mode of everybody, or by `way`."""
+        mode = self.mode(None) if way == "auto" else way
+        return self._few(catalog, finished(self._always_in(catalog)), None, mode == "code")
 
     def preview(self, catalog: Catalog) -> list[Json]:
         """Returns what clients would be listed of a catalog by the mode of everybody.

@@ -21,9 +21,9 @@ from mcp_hub.hub.internal_servers import InternalServers
 from mcp_hub.observability.call_metrics import CallMetrics
 from mcp_hub.observability.tracing import SpanTracing
 from mcp_hub.policy import Json
+from mcp_hub.policy.approvals import Approvals
 from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import Rules
-from mcp_hub.policy.confirm import Approvals
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.explanation import StepTimes
 from mcp_hub.policy.long_results import LongResults

@@ -8,8 +8,6 @@ import hashlib
 import json
 import logging
 import os
-import socket
-import stat
 import sys
 import tempfile
 import time
@@ -21,8 +19,9 @@ from mcp_hub.codes import code_of
 from mcp_hub.errors import HubError
 from mcp_hub.hub.exposure import listed_to
 from mcp_hub.protocol.kinds import KINDS, TOOLS
-from mcp_hub.security.private_files import PendingWrites
+from mcp_hub.security.private_files import PendingWrites, PrivateDirectory
 from mcp_hub.text import printable
+from mcp_hub.transport import local_socket
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES
 from mcp_hub.version import VERSION
 
@@ -145,17 +144,13 @@ async def status_server(facts: Callable[[], Json], answer: Answer | None = None)
 
     async def open_socket() -> None:
         path = _private(runtime_directory()) / f"{os.getpid()}.sock"
-        path.unlink(missing_ok=True)
-        server = await asyncio.start_unix_server(_StatusResponder(facts, answer).told, path, backlog=AT_ONCE)
-        opened.append((path, server))
-        path.chmod(0o600)
+        opened.append((path, await local_socket.listen(path, _StatusResponder(facts, answer).told, backlog=AT_ONCE)))
 
     attempts = PendingWrites()
-    if hasattr(asyncio, "start_unix_server"):
-        try:
-            await open_socket()
-        except (OSError, ValueError):
-            attempts.put("opening the socket on which `mcp-hub status` finds this hub", open_socket)
+    try:
+        await open_socket()
+    except (OSError, ValueError):
+        attempts.put("opening the socket on which `mcp-hub status` finds this hub", open_socket)
     try:
         yield
     finally:
@@ -168,10 +163,7 @@ async def status_server(facts: Callable[[], Json], answer: Answer | None = None)
 
 def _private(runtime_directory: Path) -> Path:
     """Returns the directory, created if missing. Raises ValueError if another user could write to it."""
-    runtime_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = runtime_directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise ValueError(f"{runtime_directory} is not a directory of yours alone; delete it, or chmod 700 it")
+    PrivateDirectory(runtime_directory).make()
     return runtime_directory
 
 
@@ -253,10 +245,8 @@ def ask_hub(pid: int, asked: Json, *, patience: float | None = READ_WAIT) -> Ite
     `patience`: seconds for each answer; None: as long as the hub runs. Raises HubError if it cannot be asked.
     """
     path = runtime_directory() / f"{pid}.sock"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(READ_WAIT)
-        try:
-            asking.connect(str(path))
+    try:
+        with local_socket.connect(path, READ_WAIT) as asking:
             asking.sendall(json.dumps(asked).encode() + b"\n")
             asking.settimeout(patience)
             with asking.makefile("rb") as lines:
@@ -264,9 +254,9 @@ def ask_hub(pid: int, asked: Json, *, patience: float | None = READ_WAIT) -> Ite
                     found = json.loads(line)
                     if isinstance(found, dict):
                         yield found
-        except (OSError, ValueError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or "it does not answer"
-            raise HubError(f"hub {pid} cannot be asked: {reason}") from None
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "it does not answer"
+        raise HubError(f"hub {pid} cannot be asked: {reason}") from None
 
 
 def running_hubs(*, left_over: Callable[[Path], None] = Path.unlink) -> Iterator[Json]:
@@ -286,10 +276,8 @@ def running_hubs(*, left_over: Callable[[Path], None] = Path.unlink) -> Iterator
 
 
 def _facts_at(path: Path, left_over: Callable[[Path], None]) -> Json | None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(READ_WAIT)
-        try:
-            asking.connect(str(path))
+    try:
+        with local_socket.connect(path, READ_WAIT) as asking:
             data = bytearray()
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
                 # A hub of an earlier version answers whoever connects, without reading, and closes.
@@ -297,11 +285,11 @@ def _facts_at(path: Path, left_over: Callable[[Path], None]) -> Json | None:
             with contextlib.suppress(ConnectionResetError):
                 while len(data) < MAX_SIZE and (chunk := asking.recv(65536)):
                     data += chunk
-            facts = json.loads(data)
-        except ConnectionRefusedError:
-            with contextlib.suppress(FileNotFoundError):
-                left_over(path)
-            return None
-        except (OSError, ValueError):
-            return {"pid": int(path.stem) if path.stem.isdigit() else None, "problem": "it does not answer"}
+        facts = json.loads(data)
+    except ConnectionRefusedError:
+        with contextlib.suppress(FileNotFoundError):
+            left_over(path)
+        return None
+    except (OSError, ValueError):
+        return {"pid": int(path.stem) if path.stem.isdigit() else None, "problem": "it does not answer"}
     return facts if isinstance(facts, dict) else None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from mcp_hub.config.egress_settings import with_root_proxy
 from mcp_hub.config.extras import default_model_there, missing
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ServerUnavailable, ToolFailed
@@ -17,6 +19,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import address_rules
+from mcp_hub.security.proxies import ProxyRules
 from mcp_hub.upstream import Upstream
 
 Json = dict[str, Any]
@@ -30,15 +33,22 @@ MAX_ARGUMENTS: Final = 63 * 1024 * 1024
 """Bytes of arguments of a function; its process reads lines of at most 64 MiB."""
 
 
-def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
-    """Returns the environment variables that configure the process of a built-in server."""
+def built_in_settings(config: Config, environ: Mapping[str, str] | None, server: Server) -> Mapping[str, str]:
+    """Returns the environment variables that configure the process of a built-in server.
+
+    `environ` is the hub's own environment, which may name proxies; None: that of the process.
+    """
     from mcp_hub.policy.guard import GUARD, url_rules
     from mcp_hub.servers.builtin import VARIABLE, Settings, native_to_environ
 
     if server.builtin == "skills":
         return {}
+    # The fallback's own server has no entry.
+    egress = with_root_proxy(server.egress, config.proxy)
+    proxy = None if egress.proxy is None else egress.proxy.get_secret_value()
+    proxies = ProxyRules.of(os.environ if environ is None else environ, proxy, own=egress.own)
     if server.native is not None:
-        return native_to_environ(server.native.get_secret_value())
+        return native_to_environ(server.native.get_secret_value(), proxies)
     if server.builtin not in ("web", "browser"):
         roots = tuple((root.at, str(root.path), root.mode) for root in server.roots)
         settings = Settings(policy=server.policy, roots=roots)
@@ -47,6 +57,7 @@ def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
         settings = Settings(
             url_rules=url_rules(GUARD.of(config)),
             address_rules=address_rules.AddressRules(web.allow_addresses),
+            proxies=proxies,
             max_bytes=web.max_bytes,
             timeout=web.timeout,
             max_memory=web.max_memory,
@@ -112,21 +123,13 @@ class InternalServers:
             model = self._config.search.model
             if missing("search") is not None or (model is None and not default_model_there()):
                 return None
-            args = ["-P", "-m", "mcp_hub.servers", "search", *([f"--model={model}"] if model is not None else [])]
-            server = Server(
-                id=SEARCH, transport="stdio", command=sys.executable, args=tuple(args), namespace="", keep_catalog=False
-            )
-            self._started(server)
+            self._started(_process(SEARCH, "search", *([f"--model={model}"] if model is not None else [])))
         return self._running[SEARCH]
 
     def programs(self) -> Upstream:
         """Returns the process that runs programs of models, started with the first one."""
         if PROGRAMS not in self._running:
-            args = ("-P", "-m", "mcp_hub.servers", "programs")
-            server = Server(
-                id=PROGRAMS, transport="stdio", command=sys.executable, args=args, namespace="", keep_catalog=False
-            )
-            self._started(server)
+            self._started(_process(PROGRAMS, "programs"))
         return self._running[PROGRAMS]
 
     def _functions(self) -> Server:
@@ -136,10 +139,7 @@ class InternalServers:
         names = sorted({step.step for step in steps if ":" in step.step})
         places = [self._config.path.parent] if self._config.path is not None else []
         places += [server.tools_dir for server in servers if server.tools_dir is not None]
-        args = ["-P", "-m", "mcp_hub.servers", "steps", *(f"--path={place}" for place in places), *names]
-        return Server(
-            id=FUNCTIONS, transport="stdio", command=sys.executable, args=tuple(args), namespace="", keep_catalog=False
-        )
+        return _process(FUNCTIONS, "steps", *(f"--path={place}" for place in places), *names)
 
     async def _ask(self, server: Server, tool: str, arguments: Json) -> Json:
         listed = self._listed_web() if server.id == WEB else None
@@ -155,6 +155,12 @@ class InternalServers:
     async def close(self) -> None:
         """Stops the servers that were started here; a listed one belongs to the hub."""
         await asyncio.gather(*(upstream.stop() for upstream in self._running.values()), return_exceptions=True)
+
+
+def _process(id: str, *words: str) -> Server:
+    """Returns an entry whose process is `python -m mcp_hub.servers WORDS...`."""
+    args = ("-P", "-m", "mcp_hub.servers", *words)
+    return Server(id=id, transport="stdio", command=sys.executable, args=args, namespace="", keep_catalog=False)
 
 
 def _said(result: Json) -> tuple[str, str, str]:

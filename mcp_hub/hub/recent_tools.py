@@ -14,7 +14,7 @@ from typing import Any, Final
 from mcp_hub.catalog import OWN, Route
 from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security.private_files import PendingWrites, PrivateDirectory
+from mcp_hub.security.private_files import PendingWrites, PrivateDirectory, newer_format
 
 log = logging.getLogger("mcp_hub")
 
@@ -82,6 +82,9 @@ class RecentTools:
         except (OSError, ValueError, FrameError) as error:
             log.warning("the tools that were used last are not known: %s: %s", self._name, error)
             return {}
+        if (newer := newer_format(found, FORMAT)) is not None:
+            log.warning("the tools that were used last are not known: %s: %s", self._name, newer)
+            self._files = None  # nothing is written any more
         principals = found.get("principals") if isinstance(found, dict) and found.get("format") == FORMAT else None
         if not isinstance(principals, dict):
             return {}

@@ -73,7 +73,7 @@ class Hub:
         collectors: Sequence[IMetricsCollector] = (),
         tracer_provider: Any = None,
     ) -> None:
-        self._running = EngineHost(_config(config), collectors, tracer_provider)
+        self._running = EngineHost(as_config(config), collectors, tracer_provider)
         self._redaction: tuple[Config, Redactor] | None = None
         self._portal = Portal(self._running.close, self._running.begin_anew)
         # A hub that is garbage-collected without `close` still stops its servers.
@@ -263,7 +263,7 @@ class Hub:
 
     async def renew(self, config: Config | Mapping[str, Any] | str | Path) -> None:
         """Replaces the configuration without failing running calls. Functions stay. Raises ConfigError."""
-        renewed = _config(config)
+        renewed = as_config(config)
         await self._portal.wait(partial(self._running.change, lambda before: with_functions_of(before, renewed)))
 
     def change_sync(self, edit: Callable[[Config], Config]) -> None:
@@ -370,7 +370,8 @@ class Hub:
             self.close()
 
 
-def _config(config: Config | Mapping[str, Any] | str | Path | None) -> Config:
+def as_config(config: Config | Mapping[str, Any] | str | Path | None) -> Config:
+    """Returns the configuration of a file, or of what would stand in one; None for an empty one. Raises ConfigError."""
     if config is None:
         return Config()
     if isinstance(config, Config):

@@ -57,8 +57,10 @@ async def _network(running: EngineHost, listen: Listen, stop: asyncio.Event, *, 
     app = App(Dispatcher(await running.hub(), quotas), listen, sse=sse, verifier=None, quotas=quotas)
 
     def ready(bases: list[str]) -> None:
+        path = "/sse" if sse else "/mcp"
         for base in bases:
-            print(f"mcp-hub: serving {base}{'/sse' if sse else '/mcp'}", file=sys.stderr, flush=True)
+            where = f"{base} with the path {path}" if listen.socket_path is not None else base + path
+            print(f"mcp-hub: serving {where}", file=sys.stderr, flush=True)
 
     await serve_network(app, listen, stop=stop, ready=ready)
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import httpx2
+from yarl import URL
 
 from mcp_hub.config.credentials import is_loopback
 from mcp_hub.oauth.token_store import SignInError, TokenUnavailable
 from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.proxies import ProxySettingError
 from mcp_hub.text import printable
-from mcp_hub.transport.http1.dialler import trusted_certificates
+from mcp_hub.transport.egress import PROXIED_LOOKUP, BodyTooLarge, Egress, egress_failure, whole
+from mcp_hub.transport.http1.client_response import HttpFailure
+from mcp_hub.transport.trust_store import UnusableCertificates
 
 MAX_BODY: Final = 256 * 1024
 """Bytes of one answer; metadata and tokens have a few thousand."""
@@ -37,56 +40,75 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
     Raises SignInError for a refused address, TokenUnavailable for one that does not answer.
     """
 
-    def __init__(self, server_url: str, allow: Sequence[str], tls: ssl.SSLContext) -> None:
+    def __init__(self, server_url: str, allow: Sequence[str], egress: Egress) -> None:
         self._server = httpx2.URL(server_url)
         self._allowed = AddressRules(tuple(allow))
-        # No connection is kept: one that is checked for a name must not serve another name of the same address.
-        self._inner = httpx2.AsyncHTTPTransport(
-            verify=tls,
-            trust_env=False,
-            limits=httpx2.Limits(max_connections=8, max_keepalive_connections=0),
-        )
+        self._egress = egress
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Sends a request and returns the answer with its whole body."""
-        check_url(str(self._server), str(request.url))
-        host = request.url.host
-        failure: Exception | None = None
-        for address in (await self._addresses(request.url))[:MAX_ADDRESSES]:
-            dialled = httpx2.Request(
+        url = request.url
+        check_url(str(self._server), str(url))
+        waits = request.extensions.get("timeout", {})
+        connect, read = waits.get("connect") or STEP_WAIT, waits.get("read") or STEP_WAIT
+        body = await request.aread()
+        proxy = None
+        try:
+            proxy = self._egress.proxy_for(url.scheme, url.host, _port_of(url))
+            addresses = (await self._addresses(url))[:MAX_ADDRESSES]
+            # No connection is kept: one that is checked for a name must not serve another name of the same address.
+            asked = (self._egress if _origin(url) == _origin(self._server) else self._egress.anonymous).response(
                 request.method,
-                request.url.copy_with(host=address),
-                headers=request.headers,
-                stream=request.stream,
-                extensions={**request.extensions, "sni_hostname": host},
+                URL(str(url), encoded=True),
+                {
+                    name.decode(): value.decode()
+                    for name, value in request.headers.raw
+                    if name.lower() not in _OF_THE_HOP
+                },
+                body if body or request.method == "POST" else None,
+                connect=connect,
+                addresses=None if proxy is not None else addresses,
             )
-            try:
-                return await _whole(await self._inner.handle_async_request(dialled))
-            except httpx2.ConnectError as error:
-                failure = error
-            except httpx2.HTTPError as error:
-                raise TokenUnavailable(f"{_shown(request.url)} failed: {type(error).__name__}") from None
-        raise TokenUnavailable(f"{_shown(request.url)} cannot be reached") from failure
-
-    async def aclose(self) -> None:
-        """Closes all connections."""
-        await self._inner.aclose()
+            async with asyncio.timeout(connect + read), asked as response:
+                if (response.get("content-encoding") or "identity").lower() not in ("", "identity"):
+                    raise TokenUnavailable("the authorization server compresses its answers, which was not requested")
+                answer = await whole(response, MAX_BODY)
+        except BodyTooLarge:
+            raise TokenUnavailable(f"the authorization server answers with more than {MAX_BODY:,} bytes") from None
+        except (HttpFailure, ProxySettingError, UnusableCertificates, ValueError, TimeoutError) as error:
+            why = egress_failure(error, proxy) or type(error).__name__
+            raise TokenUnavailable(f"{_shown(url)} cannot be reached: {why}") from None
+        kept = [(name, value) for name, value in answer.headers if name.encode() not in _OF_THE_HOP]
+        return httpx2.Response(answer.status, headers=kept, content=answer.content)
 
     async def _addresses(self, url: httpx2.URL) -> list[str]:
-        """The addresses of a URL's host, after all of them were checked."""
-        found = await _resolved(url)
+        """The addresses of a URL's host, after all of them were checked; none that only a proxy can resolve."""
+        port = _port_of(url)
+        found = await self._resolved(url)
         if _origin(url) == _origin(self._server) or is_loopback(self._server.host):
             return found  # the user has named it, or the server runs on this machine and reaches everything itself
-        port = url.port or (443 if url.scheme == "https" else 80)
-        own = await _resolved(self._server)
+        own = await self._resolved(self._server)
         if any(_PUBLIC.refused("", address, 0) is not None for address in own):
             # A server on a private network may name private addresses, but not this machine.
             if any(_is_loopback(address) for address in found) and self._refused(url.host, found, port):
                 raise SignInError(f"{_shown(url)} leads to this machine, but the server runs elsewhere")
             return found
-        if (why := self._refused(url.host, found, port)) is not None:
+        why = self._refused(url.host, found, port) if found else self._allowed.refused_name(url.host, port)
+        if why is not None:
             raise SignInError(f"{_shown(url)} is not allowed: {why}")
         return found
+
+    async def _resolved(self, url: httpx2.URL) -> list[str]:
+        """The addresses of a host; none, after a short wait, if it is reached through a proxy that may know it."""
+        proxied = self._egress.proxy_for(url.scheme, url.host, _port_of(url)) is not None
+        try:
+            async with asyncio.timeout(PROXIED_LOOKUP if proxied else RESOLVE_WAIT):
+                found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or 443, type=socket.SOCK_STREAM)
+        except (OSError, TimeoutError, UnicodeError):
+            if proxied:
+                return []
+            raise TokenUnavailable(f"cannot find the host of {_shown(url)}") from None
+        return list(dict.fromkeys(str(one[4][0]) for one in found))
 
     def _refused(self, host: str, addresses: Sequence[str], port: int) -> str | None:
         return next((why for one in addresses if (why := self._allowed.refused(host, one, port)) is not None), None)
@@ -95,8 +117,9 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
 class AuthorizationServer:
     """Sends the requests of a sign-in and remembers the last answer. `allow` is as for CheckedTransport."""
 
-    def __init__(self, server_url: str, allow: Sequence[str] = ()) -> None:
+    def __init__(self, server_url: str, allow: Sequence[str] = (), egress: Egress | None = None) -> None:
         self._url = server_url
+        self._egress = Egress.of() if egress is None else egress
         self._allow = allow
         self.status: int | None = None
         """HTTP status of the last answer."""
@@ -111,9 +134,8 @@ class AuthorizationServer:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[httpx2.AsyncClient]:
         """Opens an HTTP client to `send` with."""
-        tls = await asyncio.to_thread(trusted_certificates)
         async with httpx2.AsyncClient(
-            transport=CheckedTransport(self._url, self._allow, tls),
+            transport=CheckedTransport(self._url, self._allow, self._egress),
             timeout=STEP_WAIT,
             headers={"Accept-Encoding": "identity", "User-Agent": "mcp-hub"},
             follow_redirects=False,
@@ -161,37 +183,19 @@ def check_url(server_url: str, url: str) -> None:
     raise SignInError(f"the server names {_shown(named)}, which is not https://")
 
 
-async def _resolved(url: httpx2.URL) -> list[str]:
-    try:
-        async with asyncio.timeout(RESOLVE_WAIT):
-            found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or 443, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError, UnicodeError):
-        raise TokenUnavailable(f"cannot find the host of {_shown(url)}") from None
-    return list(dict.fromkeys(str(one[4][0]) for one in found))
+def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in headers if name.lower() not in _OF_THE_HOP}
 
 
-async def _whole(response: httpx2.Response) -> httpx2.Response:
-    """The answer with its body read: at most `MAX_BODY` bytes, and not compressed."""
-    body = b""
-    try:
-        if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
-            raise TokenUnavailable("the authorization server compresses its answers, which was not requested")
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        async for chunk in response.stream:
-            body += chunk
-            if len(body) > MAX_BODY:
-                raise TokenUnavailable(f"the authorization server answers with more than {MAX_BODY:,} bytes")
-    finally:
-        await response.aclose()
-    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _OF_THE_HOP]
-    return httpx2.Response(response.status_code, headers=headers, content=body)
-
-
-_OF_THE_HOP: Final = frozenset({b"transfer-encoding", b"content-length", b"content-encoding"})
+_OF_THE_HOP: Final = frozenset({b"connection", b"transfer-encoding", b"content-length", b"content-encoding"})
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
+
+
+def _port_of(url: httpx2.URL) -> int:
+    return url.port or (443 if url.scheme == "https" else 80)
 
 
 def _is_loopback(address: str) -> bool:

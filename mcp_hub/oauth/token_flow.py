@@ -37,6 +37,7 @@ from mcp_hub.oauth.token_store import Json, SignIn, SignInError, TokenUnavailabl
 from mcp_hub.security.redaction import LEARNED, Redactor
 from mcp_hub.text import printable
 from mcp_hub.transport import Challenge
+from mcp_hub.transport.egress import Egress
 
 MAX_TOKEN: Final = 16 * 1024
 """Characters of a token; no server accepts longer headers."""
@@ -90,7 +91,7 @@ class TokenFlow:
         self._url = server.url
         self._oauth: OAuthSettings = server.oauth
         self._user = user
-        self._asked = AuthorizationServer(self._url, allow)
+        self._asked = AuthorizationServer(self._url, allow, Egress.of(server.egress))
 
     async def refresh(self, before: SignIn) -> SignIn:
         """Renews tokens by the refresh token.

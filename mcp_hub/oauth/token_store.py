@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import secrets
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +19,7 @@ import msgspec
 from mcp_hub.config.extras import KeyringError, delete_secret, read_secret, write_secret
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import HubError
-from mcp_hub.security.private_files import PrivateDirectory
+from mcp_hub.security.private_files import PrivateDirectory, newer_format
 from mcp_hub.transport import Challenge
 
 SERVICE: Final = "mcp-hub"
@@ -71,6 +72,7 @@ class TokenStore:
         """Loads a sign-in; None if there is none. Raises TokenStoreError."""
         try:
             kept = json.loads(self._files.read(self._name(server), MAX_SIZE))
+            self._refuse_newer(server, kept)
             if self._in_keyring and isinstance(kept, dict):
                 hidden = read_secret(SERVICE, self._user(server))
                 kept |= json.loads(hidden) if hidden is not None else dict.fromkeys(SECRET)
@@ -86,6 +88,8 @@ class TokenStore:
         """Saves a sign-in. Raises TokenStoreError."""
         kept = sign_in.to_json()
         try:
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                self._refuse_newer(server, json.loads(self._files.read(self._name(server), MAX_SIZE)))
             if self._in_keyring:
                 hidden = {name: kept.pop(name) for name in sorted(SECRET)}
                 write_secret(SERVICE, self._user(server), json.dumps(hidden))
@@ -115,19 +119,17 @@ class TokenStore:
         the other process takes longer than `LOCK_WAIT`, the block runs all the same.
         """
         try:
-            import fcntl
-
             self._files.make()
             path = self._files.directory / f"{self._name(server)}.lock"
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except (ImportError, OSError, ValueError):
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        except (OSError, ValueError):
             yield
             return
         try:
             until = time.monotonic() + LOCK_WAIT
             while time.monotonic() < until:
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _lock(lock)
                     break
                 except OSError:
                     await asyncio.sleep(LOCK_LOOK)
@@ -135,11 +137,28 @@ class TokenStore:
         finally:
             os.close(lock)
 
+    def _refuse_newer(self, server: Server, kept: Any) -> None:
+        if (newer := newer_format(kept, FORMAT)) is not None:
+            path = self._files.directory / self._name(server)
+            raise TokenStoreError(f"the tokens of {server.id!r} in {path} are not used: {newer}")
+
     def _name(self, server: Server) -> str:
         return f"{_digest(server)}.json"
 
     def _user(self, server: Server) -> str:
         return f"{server.id} {_digest(server)[:16]}"
+
+
+def _lock(fd: int) -> None:
+    """Locks an open file until it is closed. Raises OSError if another process holds the lock."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _digest(server: Server) -> str:

@@ -22,6 +22,8 @@ OTHER: Final = "other"
 
 OK: Final = "ok"
 TOOL_ERROR: Final = "tool_error"
+FAILURES: Final = frozenset({"error", TOOL_ERROR})
+"""The verdicts of calls that failed. One that a rule refuses or its client cancels is no error of the server."""
 _OF_PEERS: Final = {
     errors.INVALID_PARAMS: "invalid_params",
     errors.INVALID_REQUEST: "invalid_request",
@@ -78,6 +80,8 @@ class CallMetrics:
         self.calls: dict[Series, int] = {}
         self.durations: dict[tuple[str, str], DurationHistogram] = {}
         """By server and method."""
+        self.failures: dict[str, int] = {}
+        """Failed calls by server."""
         self._collectors = list(collectors)
         self._told_of: set[int] = set()
 
@@ -92,6 +96,8 @@ class CallMetrics:
         if key not in self.calls and len(self.calls) >= MAX_SERIES:
             key = Series(OTHER, method, OTHER, word)
         self.calls[key] = self.calls.get(key, 0) + 1
+        if verdict in FAILURES:
+            self.failures[key.server] = self.failures.get(key.server, 0) + 1
         durations = self.durations.get((key.server, key.method))
         if durations is None:
             durations = self.durations[key.server, key.method] = DurationHistogram()

@@ -94,7 +94,7 @@ class RecordFile:
 
 def _make_private(fd: int) -> None:
     status = os.fstat(fd)
-    if not hasattr(os, "geteuid") or not stat.S_ISREG(status.st_mode):
+    if sys.platform == "win32" or not stat.S_ISREG(status.st_mode):
         return
     if status.st_uid != os.geteuid():
         if os.geteuid() != 0:
@@ -106,11 +106,11 @@ def _make_private(fd: int) -> None:
 @contextlib.contextmanager
 def _locked(fd: int) -> Iterator[bool]:
     """Tries to lock the file for the block; yields whether nobody else is rotating it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows, where a file that another hub has open cannot be renamed anyway
+    if sys.platform == "win32":  # a file that another hub has open cannot be renamed there anyway
         yield True
         return
+    import fcntl
+
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -184,13 +184,13 @@ class StderrSink:
 def _unblocked(fd: int) -> int | None:
     """A descriptor of the same file whose writes never block; None if there is none.
 
-    A pipe is opened anew, as the mode of a descriptor is shared with other processes.
+    A pipe is opened anew, which only Linux can, as the mode of a descriptor is shared with other processes.
     """
     try:
         mode = os.fstat(fd).st_mode
         if stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and os.path.samestat(os.fstat(fd), Path(os.devnull).stat())):
             return fd
-        if stat.S_ISFIFO(mode):
+        if sys.platform == "linux" and stat.S_ISFIFO(mode):
             return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (AttributeError, OSError, ValueError):
         return None

@@ -23,8 +23,8 @@ from mcp_hub.protocol.server_requests import Asker
 from mcp_hub.security.redaction import Redactor
 
 if TYPE_CHECKING:
+    from mcp_hub.policy.approvals import Approvals
     from mcp_hub.policy.call_record import RecordLabels, RecordTap
-    from mcp_hub.policy.confirm import Approvals
     from mcp_hub.policy.data_flow import UsedLabels
     from mcp_hub.policy.explanation import StepTimes
     from mcp_hub.policy.fallback import Scrape

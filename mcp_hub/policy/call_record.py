@@ -124,6 +124,8 @@ class RecordBuilder:
             "bytes_out": approximate_size(result) if result is not None else 0,
             "notes": [self.text(note) for note in islice(call.notes, MAX_NOTES)],
         }
+        if call.within is not None:
+            record["within"] = call.within
         if call.questions.entries:
             record["questions"] = [
                 {key: self.text(value) for key, value in entry.items()} for entry in call.questions.entries

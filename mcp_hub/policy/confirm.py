@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -25,6 +23,7 @@ from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, read_
 from mcp_hub.errors import PermissionDenied, ProtocolError
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy.approvals import NO, ONCE, SESSION, Approvals, PendingConfirmation
 from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Shown
 from mcp_hub.policy.patterns import Patterns, ToolNames
 from mcp_hub.policy.presentation import Preset
@@ -41,14 +40,6 @@ CONFIRM_WAIT: Final = 240.0
 """Seconds for the person to answer."""
 MAX_SHOWN: Final = 2000
 """Characters of the arguments that the person is shown."""
-MAX_CALLERS: Final = 10_000
-"""Callers whose approvals are remembered; of more, the least recent are dropped."""
-MAX_APPROVED: Final = 1000
-"""Tools that one caller has approved; of more, none is remembered."""
-IDLE: Final = 3600.0
-"""Seconds without an approved call after which a principal of the modern era, which has no sessions, is asked again."""
-
-ONCE, SESSION, NO = "once", "for this session", "no"
 
 
 def _read_patterns(given: FieldValue, reading: KeyReading) -> tuple[str, ...] | None:
@@ -93,38 +84,6 @@ class NotConfirmed(PermissionDenied):
     """The person did not allow the call, or could not be asked; nothing was asked of the server."""
 
     policy, refuses = "confirm", True
-
-
-class Approvals:
-    """The tools that each caller has allowed for its session. They outlive configurations."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._of: OrderedDict[Hashable, tuple[float, set[Route]]] = OrderedDict()
-
-    def has(self, caller: Hashable, route: Route) -> bool:
-        """Returns whether a caller has allowed a tool, and marks the approvals of the caller as used."""
-        found = self._of.get(caller)
-        if found is None or route not in found[1]:
-            return False
-        if isinstance(caller, str) and self._clock() - found[0] > IDLE:
-            del self._of[caller]
-            return False
-        self._of[caller] = self._clock(), found[1]
-        return True
-
-    def add(self, caller: Hashable, route: Route) -> None:
-        """Remembers that a caller has allowed a tool."""
-        routes = self._of.get(caller, (0.0, set[Route]()))[1]
-        if len(routes) < MAX_APPROVED:
-            self._of[caller] = self._clock(), routes | {route}
-        self._of.move_to_end(caller)
-        while len(self._of) > MAX_CALLERS:
-            self._of.popitem(last=False)
-
-    def forget(self, caller: Hashable) -> None:
-        """Drops the approvals of a caller that is gone."""
-        self._of.pop(caller, None)
 
 
 class _Rule(msgspec.Struct, frozen=True):
@@ -253,11 +212,19 @@ class Confirm:
     async def _confirmed(self, call: Call, call_next: Next, setting: str) -> Json:
         tool = f"{printable(call.route.name, 200)!r} of {printable(call.route.upstream, 100)!r}"
         missing = missing_capability(call.asker.capabilities, ELICITATION, {}) if call.asker is not None else ""
-        if missing is not None:
-            own = "" if call.within is None else f"Call {call.exposed!r} by its own name, which the client can show. "
-            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {own}")
-        answer = await self._answer(call, tool)
-        call.notes.append(f"confirm: {answer}")
+        pending = self._approvals.pending
+        if missing is not None and not pending.can_ask(call):
+            cure = "Use a client that has elicitation, or change the setting. "
+            if call.within is not None:
+                cure = f"Call {call.exposed!r} by its own name, which the client can show. "
+            page = (
+                "With the live page open (`mcp-hub open`) the person can allow it there. "
+                if call.asker is not None
+                else ""
+            )
+            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {page}{cure}")
+        answer, where = await self._answer(call, tool, setting, by_client=missing is None)
+        call.notes.append(f"confirm: {answer}{where}")
         if answer not in (ONCE, SESSION):
             text = "Nobody answered in time" if answer == "no answer" else "The person did not allow the call"
             raise _refused(call, setting, f"{text} of {tool}. Do not try again unless the person asks for it. ")
@@ -266,9 +233,8 @@ class Confirm:
             self._approvals.add(call.caller, call.route)
         return await call_next(call)
 
-    async def _answer(self, call: Call, tool: str) -> str:
-        """Returns what the person answers: ONCE, SESSION, NO or `no answer`."""
-        assert call.asker is not None
+    async def _answer(self, call: Call, tool: str, setting: str, *, by_client: bool) -> tuple[str, str]:
+        """Returns (ONCE, SESSION, NO or `no answer`; where it was answered if not in the client)."""
         arguments = call.params.get("arguments") or {}
         large = weighs_more(arguments, LARGE_ARGUMENTS)
         shown = await in_thread(self._text, call, arguments) if large else self._text(call, arguments)
@@ -284,16 +250,19 @@ class Confirm:
         }
         entry = call.questions.note(ELICITATION, "unanswered", by="mcp-hub")
         try:
-            with _suspended(call):
+            with _suspended(call), self._approvals.pending.open(call, setting, shown, choices) as pending:
                 async with asyncio.timeout(CONFIRM_WAIT):
-                    result = await call.questions.answer_of(call.asker, ELICITATION, params, entry)
+                    result = await _first_answer(call, pending, params if by_client else None, entry)
         except TimeoutError:
-            return "no answer"
+            return "no answer", ""
         except ProtocolError:
-            return NO
+            return NO, ""
+        if isinstance(result, str):
+            entry["outcome"] = "accept" if result != NO else "decline"
+            return result, ", on the live page"
         content = result.get("content")
         chosen = content.get("allow") if isinstance(content, dict) else None
-        return chosen if result.get("action") == "accept" and chosen in choices else NO
+        return (chosen if result.get("action") == "accept" and chosen in choices else NO), ""
 
     def _text(self, call: Call, arguments: Any) -> str:
         """Returns the arguments as JSON without secrets and preset ones, cut to `MAX_SHOWN` characters."""
@@ -314,6 +283,26 @@ def _suspended(call: Call) -> Iterator[None]:
         for limit, left in limits:
             if not limit.expired:
                 limit.reschedule(loop.time() + left)
+
+
+async def _first_answer(
+    call: Call, pending: PendingConfirmation, params: Json | None, entry: dict[str, str]
+) -> Json | str:
+    """Returns what comes first: the result of the client, or the answer given on the live page.
+
+    The client is told when it need not answer any more. With `params` None it is not asked. Raises ProtocolError.
+    """
+    waiting: set[asyncio.Future[Any]] = {pending.answer}
+    if params is not None and call.asker is not None:
+        waiting.add(asyncio.ensure_future(call.questions.answer_of(call.asker, ELICITATION, params, entry)))
+    try:
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        found: Json | str = (pending.answer if pending.answer in done else done.pop()).result()
+        return found
+    finally:
+        for one in waiting - {pending.answer}:
+            one.cancel()
+        await asyncio.gather(*waiting - {pending.answer}, return_exceptions=True)
 
 
 def _has_session(call: Call) -> bool:

@@ -28,7 +28,7 @@ from mcp_hub.security.pinning import (
     instructions_difference,
     record_of,
 )
-from mcp_hub.security.private_files import refuse_foreign
+from mcp_hub.security.private_files import newer_format, refuse_foreign
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
@@ -107,7 +107,10 @@ def read_pins(path: Path) -> PinsByServer:
         text = f"{path}: the file is larger than {MAX_SIZE} bytes; delete it and run `mcp-hub pin`"
         raise ConfigError(text, codes.PINS_UNREADABLE)
     try:
-        return _pins_of(json.loads(content))
+        value = json.loads(content)
+        if (newer := newer_format(value, FORMAT)) is not None:
+            raise ConfigError(f"{path}: the pins are not read: {newer}", codes.PINS_UNREADABLE)
+        return _pins_of(value)
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         how = "restore it, or delete it and run `mcp-hub pin`"
         text = f"{path}: this is not a pins file of format {FORMAT}: {how}"

@@ -14,6 +14,7 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -27,6 +28,7 @@ from mcp_hub.protocol.frames import decode
 from mcp_hub.registry import Argument, Input, Package, RegistryError, Setting, Template
 from mcp_hub.registry.origin_client import OriginClient, Redirected
 from mcp_hub.text import find_hidden_characters, printable
+from mcp_hub.transport.egress import Egress
 
 MAX_BUNDLE: Final = 256 * 1024 * 1024
 MAX_UNPACKED: Final = 1024 * 1024 * 1024
@@ -49,10 +51,14 @@ def default_directory() -> Path:
 
 
 class BundleStore:
-    """The bundles of this user, each in a directory that is named by its digest."""
+    """The bundles of this user, each in a directory that is named by its digest.
 
-    def __init__(self, directory: Path) -> None:
+    `egress`: the way by which they come; None: that of the environment.
+    """
+
+    def __init__(self, directory: Path, egress: Egress | None = None) -> None:
         self._directory = directory
+        self._egress = egress
 
     def has(self, package: Package) -> bool:
         """Returns whether a bundle is unpacked."""
@@ -65,7 +71,7 @@ class BundleStore:
             RegistryError: it cannot be downloaded, is not the one that was listed, or cannot be unpacked or started.
         """
         if not self.has(package):
-            content = await _downloaded(package.identifier)
+            content = await _downloaded(package.identifier, self._egress)
             if hashlib.sha256(content).hexdigest() != package.sha256:
                 raise RegistryError("the bundle is not the one that the registry lists: its SHA-256 is another")
             await asyncio.to_thread(self._unpack, content, self._place(package))
@@ -136,10 +142,10 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path,
     return size
 
 
-async def _downloaded(url: str) -> bytes:
+async def _downloaded(url: str, egress: Egress | None) -> bytes:
     private = is_loopback(urlsplit(url).hostname)
     for _ in range(MAX_REDIRECTS + 1):
-        async with OriginClient(url, "the bundle", answer=DOWNLOAD, limit=MAX_BUNDLE) as client:
+        async with OriginClient(url, "the bundle", egress=egress, answer=DOWNLOAD, limit=MAX_BUNDLE) as client:
             try:
                 content = await client.fetch()
             except Redirected as elsewhere:
@@ -181,7 +187,7 @@ def _with_manifest(package: Package, directory: Path, home: Path) -> Package:
 
 
 def _platform() -> str:
-    return {"nt": "win32"}.get(os.name, "darwin" if os.uname().sysname == "Darwin" else "linux")
+    return sys.platform if sys.platform in ("win32", "darwin") else "linux"
 
 
 class _ManifestReader:

@@ -15,6 +15,7 @@ from mcp_hub.registry import RegistryError
 from mcp_hub.security.redaction import MASK
 from mcp_hub.text import printable
 from mcp_hub.transport import FrameTooLarge, LinkError, RedirectedElsewhere
+from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http_client import HttpClient
 from mcp_hub.transport.http_failures import where
 
@@ -36,10 +37,13 @@ class Redirected(RegistryError):
 class OriginClient:
     """A client of one base address; use it as an async context manager.
 
-    Everything it raises is a RegistryError that begins with `what`, such as "the npm index".
+    Everything it raises is a RegistryError that begins with `what`, such as "the npm index". `egress`: the way to
+    networks; None: that of the environment.
     """
 
-    def __init__(self, base: str, what: str, *, answer: float = ANSWER, limit: int = MAX_ANSWER) -> None:
+    def __init__(
+        self, base: str, what: str, *, egress: Egress | None = None, answer: float = ANSWER, limit: int = MAX_ANSWER
+    ) -> None:
         self._base = base.rstrip("/")
         self._what = what
         self._answer = answer
@@ -56,7 +60,7 @@ class OriginClient:
             )
         except ValueError as error:
             raise RegistryError(f"{what}: {_shown(base)} is not an address: {printable(str(error))}") from None
-        self._http = HttpClient(self._server)
+        self._http = HttpClient(self._server, egress=egress)
 
     async def __aenter__(self) -> Self:
         try:

@@ -13,6 +13,7 @@ from mcp_hub.registry.origin_client import JsonClient
 from mcp_hub.registry.server_json import VERSION
 from mcp_hub.registry.versions import is_final, order_of
 from mcp_hub.text import printable
+from mcp_hub.transport.egress import Egress
 
 NPM: Final = "https://registry.npmjs.org"
 PYPI: Final = "https://pypi.org/simple"
@@ -25,10 +26,14 @@ _NPMRC: Final = re.compile(r"\s*((?:@[\w.~-]+:)?registry)\s*=\s*[\"']?([^\"'\s]+
 
 
 class PackageIndex:
-    """The indexes of this user: by the variables of npm and uv in `environ`, else by their files below `home`."""
+    """The indexes of this user: by the variables of npm and uv in `environ`, else by their files below `home`.
 
-    def __init__(self, environ: Mapping[str, str], home: Path) -> None:
+    `egress`: the way to them; None: that of the environment.
+    """
+
+    def __init__(self, environ: Mapping[str, str], home: Path, egress: Egress | None = None) -> None:
         self._environ = environ
+        self._egress = egress
         self._home = home
 
     async def newest(self, kind: str, name: str) -> str:
@@ -40,7 +45,7 @@ class PackageIndex:
         raise RegistryError(f"the newest version of a package of {kind} cannot be found out")
 
     async def _newest_of_npm(self, name: str) -> str:
-        async with JsonClient(self._npm_base(name), "the npm index") as client:
+        async with JsonClient(self._npm_base(name), "the npm index", egress=self._egress) as client:
             answer = await client.get(name, accept=_NPM_JSON)
         tags = answer.get("dist-tags") if isinstance(answer, dict) else None
         latest = tags.get("latest") if isinstance(tags, dict) else None
@@ -53,7 +58,7 @@ class PackageIndex:
 
     async def _newest_of_pypi(self, name: str) -> str:
         plain = re.sub(r"[-_.]+", "-", name.partition("[")[0]).lower()
-        async with JsonClient(self._pypi_base(), "the PyPI index") as client:
+        async with JsonClient(self._pypi_base(), "the PyPI index", egress=self._egress) as client:
             answer = await client.get(plain, "", accept=_PYPI_JSON)
         if answer is None:
             raise RegistryError(f"the PyPI index has no package {printable(name, 200)!r}")

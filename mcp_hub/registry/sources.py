@@ -21,6 +21,7 @@ from mcp_hub.registry.origin_client import JsonClient
 from mcp_hub.registry.server_json import NAME, read_answer
 from mcp_hub.registry.versions import order_of
 from mcp_hub.text import printable
+from mcp_hub.transport.egress import Egress
 
 VARIABLE: Final = "MCP_HUB_REGISTRY"
 OFFICIAL_BASE: Final = "https://registry.modelcontextprotocol.io"
@@ -58,11 +59,14 @@ class Source(Protocol):
         """Returns one server; None if there is none of this name and version."""
 
 
-def registry_of(environ: Mapping[str, str], home: Path) -> Source:
-    """Returns the registry that the environment names, by default the official one. Raises RegistryError."""
+def registry_of(environ: Mapping[str, str], home: Path, egress: Egress | None = None) -> Source:
+    """Returns the registry that the environment names, by default the official one. Raises RegistryError.
+
+    `egress`: the way to it; None: that of the environment.
+    """
     named = environ.get(VARIABLE, "").strip() or OFFICIAL_BASE
     if "://" in named:
-        return HttpRegistry(named)
+        return HttpRegistry(named, egress)
     directory = home / named[2:] if named.startswith("~/") else Path.cwd() / named
     if not directory.is_dir():
         shown = printable(named, 200)
@@ -73,13 +77,14 @@ def registry_of(environ: Mapping[str, str], home: Path) -> Source:
 class HttpRegistry:
     """A registry that speaks the official interface, version 0.1."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, egress: Egress | None = None) -> None:
         self._base = base
+        self._egress = egress
         self._client()  # an unusable address is refused now
         self.label = printable(base.partition("://")[2].rpartition("@")[2].rstrip("/"), 100)
 
     def _client(self) -> JsonClient:
-        return JsonClient(self._base, "the registry", limit=MAX_PAGE_BYTES)
+        return JsonClient(self._base, "the registry", egress=self._egress, limit=MAX_PAGE_BYTES)
 
     async def search(self, word: str) -> Found:
         """Returns what its pages have (Source)."""

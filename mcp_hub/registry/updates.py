@@ -17,6 +17,7 @@ from mcp_hub.registry.package_index import PackageIndex
 from mcp_hub.registry.sources import Source
 from mcp_hub.registry.versions import is_newer
 from mcp_hub.text import printable
+from mcp_hub.transport.egress import Egress
 
 AT_ONCE: Final = 8
 """Servers whose versions are asked for at the same time."""
@@ -44,8 +45,14 @@ class UpdateFinder:
     """Finds the updates of one file."""
 
     def __init__(
-        self, file: ServerFile, registry: Callable[[], Source], environ: Mapping[str, str], home: Path
+        self,
+        file: ServerFile,
+        registry: Callable[[], Source],
+        environ: Mapping[str, str],
+        home: Path,
+        egress: Egress | None = None,
     ) -> None:
+        self._egress = egress
         self._file = file
         self._registry = registry
         self._environ = environ
@@ -70,7 +77,7 @@ class UpdateFinder:
         if isinstance(listed, str) and words:
             return await self._of_registry(server.id, listed, words)
         # What a launcher sees: the hub gives it a small environment and that of the entry.
-        index = PackageIndex(child_environment(server, self._environ, self._home), self._home)
+        index = PackageIndex(child_environment(server, self._environ, self._home), self._home, self._egress)
         found = []
         for spec in find_packages(server.command or "", server.args):
             word = next(

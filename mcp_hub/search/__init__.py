@@ -14,7 +14,7 @@ import msgspec
 
 from mcp_hub.search.bm25f import Bm25f, Document
 from mcp_hub.search.names import NameIndex
-from mcp_hub.search.words import STOP_WORDS, stem, terms_of, words_of
+from mcp_hub.search.words import READING, STOP_WORDS, asks_for_change, stem, terms_of, words_of
 
 Json = Mapping[str, Any]
 
@@ -29,6 +29,9 @@ MAX_WORDS: Final = 40
 LIKE_NOTHING: Final = 0.1
 """A likeness of query and tool that has no meaning: tools that share no word with the query and are no more alike are
 not found."""
+
+ONLY_READS: Final = 0.1
+"""What it counts against a tool that its name says only to read where the query asks for a change."""
 
 
 class SearchedTool(msgspec.Struct, frozen=True):
@@ -53,6 +56,10 @@ class SearchedTool(msgspec.Struct, frozen=True):
             parameters.append((str(name), text[:MAX_TEXT] if isinstance(text, str) else ""))
         return cls(names, server, said[:MAX_TEXT], about_server[:MAX_TEXT], tuple(parameters))
 
+    def only_reads(self) -> bool:
+        """Returns whether the name begins with a verb of reading."""
+        return next(iter(words_of(self.names[-1])), "") in READING
+
     def fields(self) -> tuple[str, str, str, str]:
         """Returns the texts of its fields, as `bm25f.WEIGHTS` has them."""
         parameters = " ".join(f"{name} {text}" for name, text in self.parameters)
@@ -67,8 +74,9 @@ class SearchedTool(msgspec.Struct, frozen=True):
 class SearchIndex:
     """The tools of one catalog, ready to be searched. Immutable. It knows nothing of other catalogs."""
 
-    def __init__(self, tools: Sequence[SearchedTool], words: Bm25f, names: NameIndex) -> None:
+    def __init__(self, tools: Sequence[SearchedTool], reading: frozenset[int], words: Bm25f, names: NameIndex) -> None:
         self.tools = tools
+        self._reading = reading
         self._words = words
         self._names = names
 
@@ -76,14 +84,17 @@ class SearchIndex:
     def building(cls, tools: Iterable[SearchedTool]) -> Generator[None, None, SearchIndex]:
         """Indexes tools, in steps."""
         known: list[SearchedTool] = []
+        reading: set[int] = set()
         documents: list[Document] = []
         for tool in tools:
             yield
+            if tool.only_reads():
+                reading.add(len(known))
             known.append(tool)
             documents.append(Document(tool.fields()))
         words = yield from Bm25f.building(documents)
         names = yield from NameIndex.building([tool.names for tool in known])
-        return cls(known, words, names)
+        return cls(known, frozenset(reading), words, names)
 
     def correcting(self, query: str) -> Generator[None, None, str]:
         """Returns the query with words that no tool has, but a name of one almost, as that name spells them."""
@@ -112,13 +123,15 @@ class SearchIndex:
             for number, like in enumerate((likeness or ())[start : start + AT_ONCE], start):
                 if like > LIKE_NOTHING or number in scores:
                     scores[number] = scores.get(number, 0.0) + like
+        demoted = self._reading if asks_for_change(words_of(query)[:MAX_WORDS]) else frozenset[int]()
         worst = len(self.tools)
         candidates = list(named.keys() | scores.keys())
         runs: list[list[tuple[int, float, int]]] = []
         for start in range(0, len(candidates), AT_ONCE):
             yield
             some = candidates[start : start + AT_ONCE]
-            runs.append(sorted((named.get(one, worst), -scores.get(one, 0.0), one) for one in some))
+            against = ((ONLY_READS if one in demoted else 0.0) - scores.get(one, 0.0) for one in some)
+            runs.append(sorted((named.get(one, worst), bad, one) for one, bad in zip(some, against, strict=True)))
         found: list[int] = []
         for _, _, number in merge(*runs):
             yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +17,16 @@ _STOP_TEXT: Final = """
 """
 STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
 """Words that say nothing about what is searched."""
+_READING_TEXT: Final = """
+    browse check count describe fetch find get inspect list look lookup query read retrieve search show view
+"""
+_CHANGING_TEXT: Final = """
+    add append change create delete edit insert make modify move post put remove rename replace save send set store
+    update upload write
+"""
+READING: Final = frozenset(_READING_TEXT.split())
+CHANGING: Final = frozenset(_CHANGING_TEXT.split())
+"""Verbs of what only reads, and of what changes something."""
 _WORD: Final = re.compile(r"[^\W_]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _UNSPACED: Final = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
@@ -41,6 +52,11 @@ def words_of(text: str) -> list[str]:
             else:
                 found.append(word)
     return found
+
+
+def asks_for_change(words: Iterable[str]) -> bool:
+    """Returns whether the first verb of a query is one of changing something."""
+    return next((word in CHANGING for word in words if word in CHANGING or word in READING), False)
 
 
 def terms_of(text: str) -> list[str]:

@@ -35,6 +35,12 @@ _NOT_PUBLIC: Final = tuple(
 )
 """Networks that are not public, but are public to `ipaddress` of some supported Python versions."""
 
+_PRIVATE_NAMES: Final = (
+    ".local", ".localhost", ".localdomain", ".internal", ".intranet", ".private", ".corp", ".home", ".lan", ".arpa",
+    ".test", ".invalid",
+)  # fmt: skip
+"""Ends of names that no public name server knows. The metadata of clouds is below `internal`."""
+
 
 class AddressRules(msgspec.Struct, frozen=True, dict=True):
     """Allows public addresses and those of `allow`.
@@ -60,7 +66,22 @@ class AddressRules(msgspec.Struct, frozen=True, dict=True):
             f"(setting: {SETTING}; to allow it, write {self._line(host, found, port)} at the top of the configuration)."
         )
 
-    def _line(self, host: str, address: Address, port: int) -> str:
+    def refused_name(self, host: str, port: int) -> str | None:
+        """Returns why a host is not reached through a proxy that alone can resolve its name; None if it is.
+
+        What the name leads to cannot be known here, so names that are never public are refused.
+        """
+        name = host.lower().rstrip(".").strip("[]")
+        if "." in name and not name.endswith(_PRIVATE_NAMES):
+            return None
+        if any(entry.names(name, port) for entry in self._entries):
+            return None
+        return (
+            f"{host!r} is the name of a private network, and is not reached "
+            f"(setting: {SETTING}; to allow it, write {self._line(host, None, port)} at the top of the configuration)."
+        )
+
+    def _line(self, host: str, address: Address | None, port: int) -> str:
         """Returns the setting with which this address would be allowed."""
         named = host.strip("[]") if host.strip("[]") != str(address) else str(address)
         wanted = f"[{named}]:{port}" if ":" in named else f"{named}:{port}"
@@ -137,9 +158,12 @@ class _Entry(msgspec.Struct, frozen=True):
             return False
         if self.network is not None:
             return any(one.version == self.network.version and one in self.network for one in _meanings(address))
-        if self.name is not None and self.name.startswith("*."):
-            return name.endswith(self.name[1:])
-        return name == self.name
+        return self.names(name, port)
+
+    def names(self, name: str, port: int) -> bool:
+        if self.name is None or self.port not in (None, port):
+            return False
+        return name.endswith(self.name[1:]) if self.name.startswith("*.") else name == self.name
 
 
 def _split(text: str) -> tuple[str, int | None]:

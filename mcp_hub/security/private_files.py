@@ -1,7 +1,7 @@
 """Files that nobody else may change: those of this user alone (0700, 0600), and those that decide what is executed.
 
-POSIX only: on Windows there is neither a mode nor an owner to compare. What cannot be written because the disk is full
-or read-only for a while is tried again by `PendingWrites`.
+On Windows, where a file has no mode, its access control list says who may (`access_lists`); owners are not compared
+there. What cannot be written because the disk is full or read-only for a while is tried again by `PendingWrites`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import secrets
 import shlex
 import stat
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,8 @@ from typing import Any, Final
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.errors import ConfigError
+from mcp_hub.security.access_lists import READ, REPLACE, WRITE, access_list, others_with
+from mcp_hub.version import VERSION
 
 log = logging.getLogger("mcp_hub")
 
@@ -31,6 +34,20 @@ CLOSE_WAIT: Final = 5.0
 """Seconds that the shutdown of the hub waits for pending writes."""
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 """Errors of file systems without hard links."""
+
+
+def newer_format(value: Any, known: int) -> str | None:
+    """Returns why the content of a state file is not read if a newer version of the hub has written it; else None.
+
+    Such a file is neither used nor replaced: the newer version may come back.
+    """
+    found = value.get("format") if isinstance(value, dict) else None
+    if not isinstance(found, int) or isinstance(found, bool) or found <= known:
+        return None
+    return (
+        f"a newer mcp-hub has written it (format {found}; mcp-hub {VERSION} reads up to {known}): "
+        "install that version again, or move the file away"
+    )
 
 
 class PrivateDirectory:
@@ -116,7 +133,10 @@ def _create(path: Path, data: bytes) -> None:
 def _check_private(status: os.stat_result, path: Path, is_type: Any) -> None:
     if not is_type(status.st_mode):
         raise ValueError(f"{path} is not of the expected type")
-    if os.name == "posix" and (status.st_uid != os.getuid() or status.st_mode & 0o077):
+    if sys.platform == "win32":
+        if others := others_with(access_list(str(path)) or "", READ | WRITE):
+            raise ValueError(f"{path} is open to {' and '.join(others)}")
+    elif status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise ValueError(f"{path} is open to others or belongs to someone else")
 
 
@@ -228,7 +248,8 @@ def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXE
     Raises:
         WritableByOthers: other users can write to the file, or put another one in its place.
     """
-    if os.name != "posix":
+    if sys.platform == "win32":
+        refuse_granted(path, access_list, decides)
         return None
     if status.st_uid not in (os.geteuid(), 0):
         raise WritableByOthers(
@@ -261,9 +282,10 @@ def refuse_open_directory(directory: Path, decides: str = EXECUTED) -> CodedText
     Raises:
         WritableByOthers: other users can write to one of the directories.
     """
-    if os.name != "posix":
-        return None
     directory = Path(os.path.abspath(directory))  # noqa: PTH100  # the target of a link is checked below
+    if sys.platform == "win32":
+        refuse_granted(directory, access_list, decides)
+        return None
     warning = _check_one_directory(directory, decides, own=True)
     for above in directory.parents:
         _check_one_directory(above, decides, own=False)
@@ -273,8 +295,24 @@ def refuse_open_directory(directory: Path, decides: str = EXECUTED) -> CodedText
     return warning
 
 
+def refuse_granted(path: Path, list_of: Callable[[str], str | None], decides: str = EXECUTED) -> None:
+    """Refuses a file or directory that other users of Windows can write to, or can put another one in the place of.
+
+    `list_of` returns the access control list of a path. Raises WritableByOthers.
+    """
+    for one, rights in [(path, WRITE), *((above, REPLACE) for above in path.parents)]:
+        if others := others_with(list_of(str(one)) or "", rights):
+            who = " and ".join(others)
+            raise WritableByOthers(
+                f"{one}: {who} can write to it or replace what is in it, and it decides {decides}; run: "
+                f'icacls "{one}" /inheritance:d /remove:g *S-1-1-0 *S-1-5-11 *S-1-5-32-545'
+            )
+
+
 def _check_one_directory(directory: Path, decides: str, *, own: bool) -> CodedText | None:
     """Checks one directory. `own`: also its owner; directories above may belong to whoever set the machine up."""
+    if sys.platform == "win32":
+        return None
     try:
         status = directory.stat()
     except OSError:

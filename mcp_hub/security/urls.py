@@ -208,9 +208,13 @@ def _address_6(text: str) -> str:
     import ipaddress
 
     try:
-        return ipaddress.IPv6Address(text.partition("%")[0]).compressed
+        address = ipaddress.IPv6Address(text.partition("%")[0])
     except ValueError:
         return text.lower()
+    if address.ipv4_mapped is None:
+        return address.compressed
+    high, low = divmod(int(address.ipv4_mapped), 1 << 16)
+    return f"::ffff:{high:x}:{low:x}"  # as browsers write it, and Python before 3.13
 
 
 def _host(written: str) -> str:

@@ -58,6 +58,7 @@ def main() -> None:
 
 
 def _serve_builtin(name: str, stdin: int, stdout: int) -> None:
+    from mcp_hub.config.extras import OF_BUILTINS, missing
     from mcp_hub.servers.builtin import VARIABLE, Settings
 
     if name in OF_THIS_MACHINE and VARIABLE not in os.environ:
@@ -66,14 +67,13 @@ def _serve_builtin(name: str, stdin: int, stdout: int) -> None:
     from mcp_hub.servers.local.local_server import LocalServer
     from mcp_hub.servers.local.local_tool import LocalTool
 
+    if name in OF_BUILTINS and (lacking := missing(OF_BUILTINS[name])) is not None:
+        sys.exit(f"builtin: {name}: {lacking}")
     module_name, make_tools, close_all = BUILTIN[name]
     try:
         module = import_module(f"mcp_hub.servers.builtin.{module_name}")
     except ImportError as error:
-        from mcp_hub.config.extras import OF_BUILTINS, missing
-
-        lacking = missing(OF_BUILTINS[name]) if name in OF_BUILTINS else None
-        sys.exit(f"builtin: {name}: {lacking or error}")
+        sys.exit(f"builtin: {name}: {error}")
     try:
         offered: Sequence[Callable[..., Any] | LocalTool] = getattr(module, make_tools)(
             Settings.from_environ(os.environ)

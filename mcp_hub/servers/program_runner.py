@@ -1,20 +1,33 @@
 """Runs the programs of models in pydantic-monty: Python without files, network, environment, and most imports.
 
-A program has no tool itself. A call of one suspends it: `follow` tells the hub of the call, the hub makes it as its
-client's own, and `answer` gives the program the result. The hub bounds the whole run; this process bounds what the
-program computes.
+A program has no tool itself. It runs until all of it waits for calls of tools: then the hub is told of them, makes them
+as its client's own, and `step` gives the program the results that are there. The hub bounds the whole run; this
+process bounds what the program computes.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
+import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
+import signal
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final
 
-from pydantic_monty import AsyncMonty, CollectString, MontyError, MontyRuntimeError, MontySyntaxError, ResourceLimits
+from pydantic_monty import (
+    CollectString,
+    FunctionSnapshot,
+    FutureSnapshot,
+    Monty,
+    MontyComplete,
+    MontyError,
+    MontyRuntimeError,
+    MontySession,
+    MontySyntaxError,
+    ResourceLimits,
+)
 
 MAX_RUNS: Final = 8
 """Programs that run at the same time, each in a worker process."""
@@ -25,9 +38,17 @@ MAX_PRINTED: Final = 64 * 1024
 MAX_DEPTH: Final = 100
 MAX_STEPS: Final = 10_000
 """Suspensions of one program; each call of a tool takes a few."""
+MAX_SLEEP: Final = 10.0
+"""Seconds that a program may sleep at once."""
+KILL_AGAIN: Final = 0.05
+"""Seconds after which the worker of a program that is to end is killed, and again if it was still starting."""
 CALL_TOOL: Final = "call_tool"
 PRELUDE: Final = "import asyncio, datetime, json, math, re"
 """What every program begins with."""
+ASYNC_SLEEP: Final = "system.async_sleep"
+SLEEP: Final = "system.sleep"
+"""What `asyncio.sleep` and `time.sleep` suspend a program with."""
+_KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 _SCRIPT: Final = re.compile(r"<python-input-\d+>")
 
 Json = dict[str, Any]
@@ -36,79 +57,125 @@ Names = dict[str, tuple[str, list[str]]]
 
 
 class Program:
-    """One program that runs."""
+    """One program that runs, in a worker process. At most one thread is in it at a time, but for `end`."""
 
-    def __init__(self, pool: AsyncMonty, code: str, names: Names, seconds: float, memory: int) -> None:
+    def __init__(self, pool: Monty, code: str, names: Names, seconds: float, memory: int) -> None:
         self._names = names
+        self._limits: ResourceLimits = {
+            "max_memory": memory,
+            "max_feed_duration_secs": seconds,
+            "max_suspensions": MAX_STEPS,
+        }
         self._printed = CollectString(MAX_PRINTED)
         self._calls: list[Json] = []
         """Calls that the hub has not been told of."""
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._count = 0
-        self._news = asyncio.Event()
-        self._task = asyncio.ensure_future(self._run(pool, code, seconds, memory))
-        self._task.add_done_callback(lambda _: self._news.set())
+        self._turns = self._run(pool, code)
+        self._in_turn = threading.Lock()
+        self._over = threading.Event()
+        self._worker: int | None = None
+        """The process that has this program; None: none has it, or no longer."""
+        self._holding = threading.Lock()
 
-    async def _run(self, pool: AsyncMonty, code: str, seconds: float, memory: int) -> Json:
-        limits: ResourceLimits = {"max_memory": memory, "max_feed_duration_secs": seconds, "max_suspensions": MAX_STEPS}
-        functions = {one: self._function(one) for one in self._names} | {CALL_TOOL: self._call_tool}
-        try:
-            async with pool.checkout(limits=limits) as session:
-                await session.feed_run(PRELUDE)
-                value = await session.feed_run(code, external_lookup=functions, print_callback=self._printed)
-                return {"value": plain(value)}
-        except (MontySyntaxError, MontyRuntimeError) as error:
-            return {"error": _SCRIPT.sub("program", error.display("traceback"))}
-        except MontyError as error:
-            return {"error": f"{type(error).__name__}: {error}"}
-        except TimeoutError:
-            return {"busy": True}
+    def step(self, answers: Sequence[Json] | None = None) -> Json:
+        """Goes on with the results of calls, None to begin, and returns the next calls, or how the program ended.
 
-    def _function(self, identifier: str) -> Callable[..., Awaitable[Any]]:
-        tool, parameters = self._names[identifier]
+        An answer is `{"number", "value"}` or `{"number", "error"}`.
+        """
+        with self._in_turn:
+            return self._turns.send(answers)
 
-        async def call(*values: Any, **named: Any) -> Any:
-            if len(values) > len(parameters):
-                raise TypeError(f"{identifier}() takes at most {len(parameters)} positional arguments")
-            return await self._called(tool, dict(zip(parameters, values, strict=False)) | named)
-
-        return call
-
-    async def _call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **named: Any) -> Any:
-        return await self._called(str(name), {**(arguments or {}), **named})
-
-    async def _called(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        self._count += 1
-        number = self._count
-        future = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._calls.append({"number": number, "tool": tool, "arguments": plain(dict(arguments))})
-        self._news.set()
-        return await future
-
-    def answer(self, number: int, value: Any, error: str | None) -> None:
-        """Gives the program the result of a call, or raises its error there."""
-        future = self._waiting.pop(number, None)
-        if future is None or future.done():
-            return
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(RuntimeError(error))
-
-    async def follow(self) -> Json:
-        """Waits until the program calls tools or ends, and returns the calls, or how it ended."""
-        while not self._calls and not self._task.done():
-            self._news.clear()
-            await self._news.wait()
-        if self._calls:
-            calls, self._calls = self._calls, []
-            return {"calls": calls}
-        return {**self._task.result(), "printed": self._printed.output}
-
-    async def end(self) -> None:
+    def end(self) -> None:
         """Ends the program, wherever it is."""
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        self._over.set()
+        while not self._in_turn.acquire(timeout=KILL_AGAIN):
+            with self._holding:
+                if self._worker is not None:
+                    os.kill(self._worker, _KILL)
+        self._turns.close()
+        self._in_turn.release()
+
+    def _run(self, pool: Monty, code: str) -> Generator[Json, Sequence[Json] | None, None]:
+        try:
+            with pool.checkout(limits=self._limits) as session:
+                self._hold(session.worker_pid)
+                try:
+                    session.feed_run(PRELUDE)
+                    ended = yield from self._ending(session, code)
+                finally:
+                    self._hold(None)  # before the next program may get the worker
+        except (MontySyntaxError, MontyRuntimeError) as error:
+            ended = {"error": _SCRIPT.sub("program", error.display("traceback"))}
+        except MontyError as error:
+            ended = {"error": f"{type(error).__name__}: {error}"}
+        except TimeoutError:
+            ended = {"busy": True}
+        yield {**ended, "printed": self._printed.output}
+
+    def _hold(self, worker: int | None) -> None:
+        with self._holding:
+            self._worker = worker
+
+    def _ending(self, session: MontySession, code: str) -> Generator[Json, Sequence[Json] | None, Json]:
+        known = dict.fromkeys([*self._names, CALL_TOOL], _named)
+        turn: Any = session.feed_start(code, external_lookup=known, print_callback=self._printed)
+        while not isinstance(turn, MontyComplete):
+            if isinstance(turn, FutureSnapshot):
+                calls, self._calls = self._calls, []
+                given = {one["number"]: one for one in (yield {"calls": calls}) or ()}
+                settled = {number: _settled(given[number]) for number in turn.pending_call_ids if number in given}
+                turn = turn.resume(settled) if settled else turn
+            elif isinstance(turn, FunctionSnapshot):
+                turn = self._suspended(turn)
+            else:
+                turn = turn.resume_auto()
+        return {"value": plain(turn.output)}
+
+    def _suspended(self, turn: FunctionSnapshot) -> Any:
+        """Notes what a program calls, and lets it go on until it needs the result."""
+        name = turn.function_name
+        try:
+            if name == SLEEP:
+                self._over.wait(_seconds(*turn.args))
+                return turn.resume({"return_value": None})
+            if name == ASYNC_SLEEP:
+                call: Json = {"sleep": _seconds(*turn.args)}
+            elif name == CALL_TOOL:
+                call = call_tool(*turn.args, **turn.kwargs)
+            elif name in self._names:
+                call = self._call(name, turn.args, turn.kwargs)
+            else:
+                return turn.resume_auto()
+        except (TypeError, ValueError) as error:
+            return turn.resume({"exception": error})
+        self._calls.append({"number": turn.call_id, **call})
+        return turn.resume({"future": ...})
+
+    def _call(self, identifier: str, values: Sequence[Any], named: Mapping[str, Any]) -> Json:
+        tool, parameters = self._names[identifier]
+        if len(values) > len(parameters):
+            raise TypeError(f"{identifier}() takes at most {len(parameters)} positional arguments")
+        return {"tool": tool, "arguments": plain(dict(zip(parameters, values, strict=False)) | dict(named))}
+
+
+def _named() -> None:
+    """Stands for the tools, so that their names are functions in a program."""
+
+
+def call_tool(name: str, arguments: Mapping[str, Any] | None = None, **named: Any) -> Json:
+    """Returns the call of any tool by its name, as a program writes it."""
+    return {"tool": str(name), "arguments": plain({**(arguments or {}), **named})}
+
+
+def _seconds(seconds: float) -> float:
+    if not seconds >= 0:
+        raise ValueError("sleep length must be non-negative")
+    return min(float(seconds), MAX_SLEEP)
+
+
+def _settled(answer: Json) -> Any:
+    if "error" in answer:
+        return {"exception": RuntimeError(answer["error"])}
+    return {"return_value": answer["value"]}
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -126,41 +193,35 @@ def plain(value: Any, depth: int = 0) -> Any:
     return str(value)
 
 
-def program_tools() -> dict[str, Callable[..., Any]]:
-    """Returns what the process serves: `start`, `follow`, `answer` and `end`. They return JSON texts."""
+def program_tools() -> dict[str, Callable[..., str]]:
+    """Returns what the process serves: `start`, `step` and `end`. They return JSON texts, and run in threads."""
     programs: dict[str, Program] = {}
-    pools: list[AsyncMonty] = []
-    opening = asyncio.Lock()
+    pools: list[Monty] = []
+    opening = threading.Lock()
 
-    async def pool() -> AsyncMonty:
-        async with opening:
+    def pool() -> Monty:
+        with opening:
             if not pools:
-                made = AsyncMonty(min_processes=1, max_processes=MAX_RUNS, checkout_timeout=START_WAIT)
-                pools.append(await made.__aenter__())
+                made = Monty(min_processes=1, max_processes=MAX_RUNS, checkout_timeout=START_WAIT)
+                pools.append(made.__enter__())
             return pools[0]
 
-    async def start(run: str, code: str, names: dict[str, tuple[str, list[str]]], seconds: float, memory: int) -> str:
-        """Starts a program of at most `seconds` of computing and `memory` bytes."""
-        programs[run] = Program(await pool(), code, names, seconds, memory)
-        return ""
+    def start(run: str, code: str, names: dict[str, tuple[str, list[str]]], seconds: float, memory: int) -> str:
+        """Starts a program of at most `seconds` of computing and `memory` bytes, and returns its first calls."""
+        programs[run] = Program(pool(), code, names, seconds, memory)
+        return step(run)
 
-    async def follow(run: str) -> str:
-        """Returns the next calls of a program, or how it ended: its value or its error, and what it printed."""
-        news = await programs[run].follow()
+    def step(run: str, answers: str | None = None) -> str:
+        """Gives a program results, a JSON text, and returns its next calls, or how it ended and what it printed."""
+        news = programs[run].step(json.loads(answers) if answers is not None else None)
         if "calls" not in news:
             programs.pop(run, None)
         return json.dumps(news)
 
-    async def answer(run: str, number: int, value: Any = None, error: str | None = None) -> str:
-        """Gives a program the result of a call."""
-        if run in programs:
-            programs[run].answer(number, value, error)
-        return ""
-
-    async def end(run: str) -> str:
+    def end(run: str) -> str:
         """Ends a program."""
         if (program := programs.pop(run, None)) is not None:
-            await program.end()
+            program.end()
         return ""
 
-    return {"start": start, "follow": follow, "answer": answer, "end": end}
+    return {"start": start, "step": step, "end": end}

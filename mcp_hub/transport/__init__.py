@@ -19,6 +19,7 @@ from mcp_hub.protocol.frames import Message
 if TYPE_CHECKING:
     from mcp_hub.config.models import Server
     from mcp_hub.transport.children import Children
+    from mcp_hub.transport.egress import Egress
 
 RequestId = int | str
 
@@ -175,6 +176,10 @@ class LinkParts(Protocol):
 
     def authorization(self, server: Server) -> Authorization | None:
         """Returns the tokens of a server that is signed in to."""
+        ...
+
+    def egress(self, server: Server) -> Egress:
+        """Returns the way to a server on a network."""
         ...
 
     def process(self, server: Server) -> tuple[Sequence[str], Mapping[str, str]]:

@@ -50,13 +50,15 @@ class ByteBuffer:
             return None
         import mmap
 
-        private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
         try:
-            mapped = mmap.mmap(-1, self._most, **private)
+            if sys.platform == "win32":
+                mapped = mmap.mmap(-1, self._most)
+            else:
+                mapped = mmap.mmap(-1, self._most, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, OverflowError, ValueError):
             self._most = 0  # the system maps no more than it has; it is not asked again
             return None
-        if hasattr(mmap, "MADV_HUGEPAGE"):
+        if sys.platform == "linux":
             with contextlib.suppress(OSError):  # a kernel without huge pages
                 mapped.madvise(mmap.MADV_HUGEPAGE)
         mapped[: len(content)] = content

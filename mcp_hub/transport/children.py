@@ -1,21 +1,15 @@
-"""The child processes of one hub: how they are started, marked, and ended by a reaper that outlives the hub."""
+"""The child processes of one hub: how they are marked, and ended by a reaper that outlives the hub."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import os
 import secrets
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from io import FileIO
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from mcp_hub.transport import reaper
 
@@ -32,7 +26,7 @@ class Children:
     """Marks and registers the children of one running hub.
 
     A reaper process is started with the first child, watched, and replaced when it ends; it kills what is left when
-    the hub is gone. On Windows there is neither process group nor mark; children end when their stdin closes.
+    the hub is gone. Windows needs none: each child has a Job Object there, which ends with the hub.
     """
 
     def __init__(self) -> None:
@@ -84,7 +78,7 @@ class Children:
         return self._reaper.pid if self._reaper is not None else None
 
     def _say(self, line: str) -> None:
-        if os.name != "posix":
+        if sys.platform == "win32":
             return
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
@@ -151,211 +145,3 @@ class Children:
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-
-
-Talk = TypeVar("Talk", bound=asyncio.SubprocessProtocol)
-
-_PIPE = subprocess.PIPE
-
-ROOM: Final = 256 * 1024
-"""Bytes of a child's stdout pipe, on Linux (default: 64 KiB). With a small pipe, hub and child switch for each piece of
-a long answer."""
-
-
-async def spawn(
-    protocol: Callable[[], Talk], argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None
-) -> tuple[asyncio.SubprocessTransport, Talk]:
-    """Starts a process with three pipes, on POSIX in a session of its own. Raises OSError if it cannot be started.
-
-    The event loops' own `subprocess_exec` forks: it copies the page tables of the hub for every child, and nothing else
-    runs meanwhile (uvloop: 2.2 ms of processor time). `subprocess.Popen` uses vfork (0.2 ms).
-    """
-    if os.name != "posix":  # event loops cannot wait for the pipes of Popen there
-        loop = asyncio.get_running_loop()
-        transport, made = await loop.subprocess_exec(
-            protocol, *argv, stdin=_PIPE, stdout=_PIPE, stderr=_PIPE, env=env, cwd=cwd
-        )
-        return transport, made
-    talk = protocol()
-    process, ends = _started(argv, env, cwd)
-    spawned = ChildTransport(process, ends, talk)
-    # Not cancelled halfway: uvloop would close descriptors that it does not own any more.
-    connecting = asyncio.ensure_future(spawned.connect())
-    try:
-        await asyncio.shield(connecting)
-    except BaseException:
-        connecting.add_done_callback(spawned.give_up)
-        raise
-    return spawned, talk
-
-
-def _started(
-    argv: Sequence[str], env: Mapping[str, str], cwd: Path | None
-) -> tuple[subprocess.Popen[bytes], list[_End]]:
-    """Returns the process, and the hub's ends of its stdin, stdout and stderr."""
-    theirs: list[int] = []
-    ends: list[_End] = []
-    try:
-        for writes in (True, False, False):
-            read, write = os.pipe()
-            theirs.append(read if writes else write)
-            ends.append(_End(write if writes else read, writes=writes))
-        stdin, stdout, stderr = theirs
-        _widen(stdout)
-        process = subprocess.Popen(
-            argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True
-        )
-    except BaseException:
-        for end in ends:
-            end.close()
-        raise
-    finally:
-        for fd in theirs:
-            os.close(fd)
-    return process, ends
-
-
-def _widen(pipe: int) -> None:
-    with contextlib.suppress(ImportError, AttributeError, OSError):  # not Linux, or the user has too many pipes
-        import fcntl
-
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, ROOM)
-
-
-class _End:
-    """The hub's end of a pipe, which an event loop owns once it was handed over."""
-
-    def __init__(self, fd: int, *, writes: bool) -> None:
-        self._fd = fd
-        self._mode = "wb" if writes else "rb"
-        self._file: FileIO | None = None
-        self._closed = False
-
-    def handed_over(self) -> FileIO:
-        """Returns a file for the running event loop.
-
-        Most event loops close the file. uvloop closes the descriptor first and then the file, when the number of the
-        descriptor may be in use again; so the file must not close it there.
-        """
-        uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
-        self._file = FileIO(self._fd, self._mode, closefd=not uvloop)
-        return self._file
-
-    def close(self) -> None:
-        """Closes an end that was not handed over. Idempotent."""
-        if self._file is not None:
-            self._file.close()
-        elif not self._closed:
-            os.close(self._fd)
-        self._closed = True
-
-
-class ChildTransport(asyncio.SubprocessTransport):
-    """A process and its pipes, with the interface of asyncio's own subprocess transports."""
-
-    def __init__(
-        self, process: subprocess.Popen[bytes], ends: Sequence[_End], protocol: asyncio.SubprocessProtocol
-    ) -> None:
-        super().__init__()
-        self._process = process
-        self._ends = ends
-        self._protocol = protocol
-        self._pipes: dict[int, asyncio.BaseTransport] = {}
-        self._loop = asyncio.get_running_loop()
-        self._closed = False
-        self._watched: int | None = None
-        """A descriptor that becomes readable when the process exits."""
-        self._watch()
-
-    async def connect(self) -> None:
-        """Connects the pipes to the event loop."""
-        self._protocol.connection_made(self)
-        for fd, end in enumerate(self._ends):
-            connect = self._loop.connect_read_pipe if fd else self._loop.connect_write_pipe
-            made: Any
-            made, _ = await connect(partial(_Pipe, self._protocol, fd), end.handed_over())
-            self._pipes[fd] = made
-
-    def give_up(self, connecting: asyncio.Future[None]) -> None:
-        """Closes everything after `connect` was abandoned, however far it has come."""
-        if not connecting.cancelled():
-            connecting.exception()  # seen
-        self.close()
-
-    def _watch(self) -> None:
-        if hasattr(os, "pidfd_open"):
-            with contextlib.suppress(OSError):  # an old kernel, or no descriptors left
-                self._watched = os.pidfd_open(self._process.pid)
-                self._loop.add_reader(self._watched, self._exited)
-                return
-        threading.Thread(target=self._wait, name=f"child-{self._process.pid}", daemon=True).start()
-
-    def _wait(self) -> None:
-        self._process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._exited)
-
-    def _exited(self) -> None:
-        if self._process.poll() is None:
-            return
-        self._forget()
-        self._protocol.process_exited()
-
-    def _forget(self) -> None:
-        if self._watched is not None:
-            watched, self._watched = self._watched, None
-            self._loop.remove_reader(watched)
-            os.close(watched)
-
-    def get_pid(self) -> int:
-        """Returns the process id."""
-        return self._process.pid
-
-    def get_returncode(self) -> int | None:
-        """Returns the exit status as `Popen.returncode` has it; None until the event loop has noticed the exit."""
-        return self._process.returncode
-
-    def get_pipe_transport(self, fd: int) -> asyncio.BaseTransport | None:
-        """Returns the hub's end of the child's file descriptor `fd` (0, 1 or 2)."""
-        return self._pipes.get(fd)
-
-    def kill(self) -> None:
-        """Sends SIGKILL to the process."""
-        self._process.kill()
-
-    def is_closing(self) -> bool:
-        """Returns whether `close` was called."""
-        return self._closed
-
-    def close(self) -> None:
-        """Closes the pipes, and kills the process if it is still running."""
-        if self._closed:
-            return
-        self._closed = True
-        for fd, end in enumerate(self._ends):
-            if fd in self._pipes:
-                self._pipes[fd].close()
-            else:
-                end.close()
-        if self._process.poll() is None:
-            self._process.kill()
-
-
-class _Pipe(asyncio.Protocol):
-    """Passes the events of one pipe on to the protocol of its process."""
-
-    def __init__(self, process: asyncio.SubprocessProtocol, fd: int) -> None:
-        self._process = process
-        self._fd = fd
-
-    def data_received(self, data: bytes) -> None:
-        self._process.pipe_data_received(self._fd, data)
-
-    def pause_writing(self) -> None:
-        self._process.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._process.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._process.pipe_connection_lost(self._fd, exc)

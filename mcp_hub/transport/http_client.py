@@ -8,13 +8,13 @@ import contextlib
 import email.utils
 import importlib
 import logging
-import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub import codes
 from mcp_hub.config.models import Server
+from mcp_hub.security.proxies import ForwardProxy, ProxySettingError
 from mcp_hub.security.redaction import KnownSecrets
 from mcp_hub.text import printable
 from mcp_hub.transport import (
@@ -27,12 +27,14 @@ from mcp_hub.transport import (
     SessionLost,
 )
 from mcp_hub.transport.byte_buffer import ByteBuffer
+from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1 import client_response
 from mcp_hub.transport.http1.client_connection import ClientConnection, ResponseCallback
 from mcp_hub.transport.http1.client_response import HttpResponse
-from mcp_hub.transport.http1.dialler import Dialler, trusted_certificates
 from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder, is_header
-from mcp_hub.transport.http_failures import connect_wait, error_text, failure_of, refusal, where
+from mcp_hub.transport.http_failures import connect_wait, error_text, failure_of, refusal, refused_by_proxy, where
+from mcp_hub.transport.session_headers import CookieJar
+from mcp_hub.transport.trust_store import UnusableCertificates
 
 if TYPE_CHECKING:
     from yarl import URL
@@ -76,8 +78,15 @@ class HttpClient:
     With an `authorization`, every request carries its token; one that is refused is sent once more with a new token.
     """
 
-    def __init__(self, server: Server, authorization: Authorization | None = None) -> None:
+    def __init__(
+        self, server: Server, authorization: Authorization | None = None, egress: Egress | None = None
+    ) -> None:
         self._server = server
+        self._egress = Egress.of(server.egress) if egress is None else egress
+        self._proxy: ForwardProxy | None = None
+        self._cookies = CookieJar() if self._egress.keeps_cookies else None
+        self._plain = authorization is None and self._cookies is None
+        """Whether a request carries nothing that a response may change: neither token nor cookies."""
         self._authorization = authorization
         self._token: str | None = None
         self._waiting = 0
@@ -103,17 +112,17 @@ class HttpClient:
         values = [*headers.values(), *url.query.values()]
         self._secrets = [part for value in values for part in (value, value.partition(" ")[2])]
         self._url = url
-        self._heads = RequestHeadEncoder(url, headers)
-        encrypted = url.scheme == "https"
-        tls = await asyncio.to_thread(trusted_certificates) if encrypted else None
-        assert url.raw_host is not None
-        assert url.port is not None
-        self._pool = HttpPool(
-            Dialler(url.raw_host, url.port, tls),
-            limit=POOL,
-            connect=connect_wait(self._server),
-            keep=KEEP_ALIVE_TLS if encrypted else KEEP_ALIVE,
-        )
+        try:
+            self._proxy = self._egress.proxy_for(url.scheme, url.raw_host or "", url.port or 0)
+            self._pool, self._heads = await self._egress.connections(
+                url,
+                headers,
+                limit=POOL,
+                connect=connect_wait(self._server),
+                keep=KEEP_ALIVE_TLS if url.scheme == "https" else KEEP_ALIVE,
+            )
+        except (ProxySettingError, UnusableCertificates) as error:
+            raise self.link_error(error) from None
 
     def _checked_headers(self) -> dict[str, str]:
         for name, value in self._headers.items():
@@ -196,7 +205,7 @@ class HttpClient:
 
         Returns the connection, whose `cancel` gives the request up; None if nothing was sent.
         """
-        if self._pool is None or self._heads is None or self._authorization is not None:
+        if self._pool is None or self._heads is None or not self._plain:
             return None
         try:
             head = self._heads.head("POST", self.url.raw_path_qs, headers, len(body))
@@ -223,6 +232,8 @@ class HttpClient:
         for _ in range(MAX_REDIRECTS + 1):
             if response is None:
                 response = await self._exchanged(method, url, headers, body)
+            if self._cookies is not None:
+                self._cookies.take(url, response.all("set-cookie"))
             if response.status not in _REDIRECTS:
                 return response
             try:
@@ -236,6 +247,8 @@ class HttpClient:
     async def _exchanged(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         if self._pool is None or self._heads is None:
             raise LinkError("the connection is not open", executed=False)
+        if self._cookies is not None:
+            headers = self._cookies.added(url, headers)
         try:
             head = self._heads.head(method, url.raw_path_qs, headers, None if body is None else len(body))
         except ValueError:
@@ -312,6 +325,11 @@ class HttpClient:
         status = response.status
         body = await self._head(response)
         response.close()
+        proxy = self._proxy
+        if proxy is not None and proxy.forwards(self.url.scheme):
+            refused = refused_by_proxy(proxy, response)
+            if refused is not None:
+                return LinkError(refused, executed=False, status=status), body
         if status in (401, 403):
             return refusal(self._server, status, self._masked(response.get("www-authenticate") or "", session)), body
         if status == 404 and session is not None:
@@ -330,7 +348,12 @@ class HttpClient:
 
     def link_error(self, error: Exception) -> LinkError:
         """Returns a failure as a LinkError."""
-        return failure_of(error, self.url, self._server, self._masked)
+        return failure_of(error, self.url, self._server, self._masked, self._proxy)
+
+    def forget_cookies(self) -> None:
+        """Drops the cookies of a session that is over."""
+        if self._cookies is not None:
+            self._cookies = CookieJar()
 
     async def close(self) -> None:
         """Closes all connections, in at most half a second."""
@@ -350,39 +373,3 @@ def _retry_after(value: str | None) -> float | None:
     except (ValueError, OverflowError):
         return None
     return min(max(wait, 0.0), MAX_RETRY_AFTER)
-
-
-SESSION: Final = "Mcp-Session-Id"
-VERSION: Final = "MCP-Protocol-Version"
-
-_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
-
-
-class SessionHeaders:
-    """The headers of one session: the id that the upstream gave, if any, and the revision that was agreed on."""
-
-    def __init__(self) -> None:
-        self.id: str | None = None
-        self._version: str | None = None
-
-    def forget(self) -> None:
-        """Forgets both; a new handshake begins."""
-        self.id = self._version = None
-
-    def begin(self, response: HttpResponse) -> None:
-        """Takes the session id from the answer to `initialize`. Raises LinkError for an invalid one."""
-        given = response.get(SESSION.lower())
-        if given is not None and not _ID.fullmatch(given):
-            raise LinkError(f"its {SESSION} is not 1 to 1024 visible ASCII characters", status=response.status)
-        self.id = given
-
-    def headers(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Returns the headers of one request: the given ones, and those of the session."""
-        headers = dict(given or {})
-        if VERSION in headers:
-            self._version = headers[VERSION]
-        elif self._version is not None:
-            headers[VERSION] = self._version  # for answers, the DELETE and resumption, which are given none
-        if self.id is not None:
-            headers[SESSION] = self.id
-        return headers

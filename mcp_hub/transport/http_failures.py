@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.models import Server
+from mcp_hub.security.proxies import ForwardProxy
 from mcp_hub.text import printable
 from mcp_hub.transport import LinkError, SignInNeeded, Unauthorized
+from mcp_hub.transport.egress import egress_failure
 from mcp_hub.transport.http1 import client_response
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ _CHALLENGE: Final = re.compile(r'(?:error|error_description)="[^"]{0,200}"')
 _TITLE: Final = re.compile(rb"<title[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
 _PAGE: Final = re.compile(rb"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
 _NO_SERVER: Final = "no MCP server answers at this address: check the path of the url (often /mcp or /sse)"
+_NOT_FORWARDED: Final = frozenset({"ERR_ACCESS_DENIED", "ERR_CONNECT_FAIL", "ERR_DNS_FAIL", "ERR_CANNOT_FORWARD"})
+"""What Squid says of requests that it has not sent to their server."""
 _ELSEWHERE: Final = frozenset({404, 405, 410, 501})
 """Statuses with which a web server without MCP at this path answers a POST."""
 
@@ -93,33 +97,31 @@ def _status_line(status: int) -> str:
     return f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
 
 
-def failure_of(error: Exception, url: URL, server: Server, mask: Callable[[str], str]) -> LinkError:
+def refused_by_proxy(proxy: ForwardProxy, response: client_response.HttpResponse) -> CodedText | None:
+    """Returns why a proxy did not forward a request; None where the response is the server's, for all that is known."""
+    named = f"the proxy {proxy} (set by {proxy.source})"
+    of_tinyproxy = response.status == 401 and (response.get("server") or "").startswith("tinyproxy/")
+    if response.status == 407 or of_tinyproxy:
+        wants = "does not accept its user and password" if proxy.authorization else "wants a user and a password"
+        return CodedText(f"{named} {wants}", codes.PROXY_CREDENTIALS)
+    if (response.get("x-squid-error") or "").partition(" ")[0] not in _NOT_FORWARDED:
+        return None
+    return CodedText(f"{named} did not forward the request ({_status_line(response.status)})", codes.PROXY_REFUSED)
+
+
+def failure_of(
+    error: Exception, url: URL, server: Server, mask: Callable[[str], str], proxy: ForwardProxy | None = None
+) -> LinkError:
     """Returns a failure as a LinkError. Texts of libraries are not used, as they may hold URLs and headers.
 
-    `mask` replaces secrets in what the server sent.
+    `mask` replaces secrets in what the server sent. `proxy` is the one on the way.
     """
     at = where(url)
+    if (told := _no_connection(error, at, server, proxy)) is not None:
+        return HostUnreachable(told, executed=False, code=told.code)
     match error:
         case LinkError():
             return error
-        case client_response.NameUnknown():
-            return HostUnreachable(f"cannot find the host of {at}", executed=False, code=codes.HOST_UNKNOWN)
-        case client_response.CertificateRefused():
-            reason = printable(str(error) or "it does not fit the host", 100)
-            text = f"the certificate of {at} is not valid: {reason}"
-            return HostUnreachable(text, executed=False, code=codes.CERTIFICATE_REFUSED)
-        case client_response.TlsFailed(spoken=False):
-            text = f"no TLS connection to {at} could be made: the port does not speak TLS; try http:// in the url"
-            return HostUnreachable(text, executed=False, code=codes.TLS_UNKNOWN)
-        case client_response.TlsFailed():
-            text = f"no TLS connection to {at} could be made"
-            return HostUnreachable(text, executed=False, code=codes.CERTIFICATE_REFUSED)
-        case client_response.ConnectFailed(error=cause):
-            reason = os.strerror(cause.errno) if cause.errno else printable(str(cause), 100)
-            return HostUnreachable(f"cannot connect to {at}: {reason}", executed=False, code=codes.CONNECTION_REFUSED)
-        case client_response.ConnectTimeout():
-            text = f"no connection to {at} within {server.deadlines.connect:g} s"
-            return HostUnreachable(text, executed=False, code=codes.CONNECT_LATE)
         case client_response.PoolClosed():
             return LinkError("the connection is not open", executed=False)
         case client_response.NotHttp():
@@ -135,3 +137,29 @@ def failure_of(error: Exception, url: URL, server: Server, mask: Callable[[str],
             return LinkError(f"the connection to {at} broke{why}", code=codes.NOT_HTTP)
     log.error("unexpected %s while talking to %s", type(error).__name__, at)
     return LinkError(f"unexpected {type(error).__name__} while talking to {at}")
+
+
+def _no_connection(error: Exception, at: str, server: Server, proxy: ForwardProxy | None) -> CodedText | None:
+    """Returns why there is no connection, so that nothing was sent; None if there was one."""
+    match error:
+        case client_response.NameUnknown():
+            return CodedText(f"cannot find the host of {at}", codes.HOST_UNKNOWN)
+        case client_response.CertificateRefused():
+            reason = printable(str(error) or "it does not fit the host", 100)
+            return CodedText(f"the certificate of {at} is not valid: {reason}", codes.CERTIFICATE_REFUSED)
+        case client_response.CertificateWanted():
+            text = f"{at} wants a certificate that it knows: set client_cert and client_key"
+            return CodedText(text, codes.CERTIFICATE_WANTED)
+        case client_response.TlsFailed(spoken=False):
+            text = f"no TLS connection to {at} could be made: the port does not speak TLS; try http:// in the url"
+            return CodedText(text, codes.TLS_UNKNOWN)
+        case client_response.TlsFailed():
+            text = f"no TLS connection to {at} could be made; it may want a certificate of the hub's (client_cert)"
+            return CodedText(text, codes.CERTIFICATE_REFUSED)
+        case client_response.ConnectFailed(error=cause):
+            reason = os.strerror(cause.errno) if cause.errno else printable(str(cause), 100)
+            return CodedText(f"cannot connect to {at}: {reason}", codes.CONNECTION_REFUSED)
+        case client_response.ConnectTimeout():
+            return CodedText(f"no connection to {at} within {server.deadlines.connect:g} s", codes.CONNECT_LATE)
+    told = egress_failure(error, proxy)
+    return None if told is None else CodedText(f"cannot connect to {at}: {told}", told.code)

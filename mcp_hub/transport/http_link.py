@@ -21,11 +21,13 @@ from mcp_hub.transport import (
     Unwritable,
     http_stream,
 )
+from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
-from mcp_hub.transport.http_client import EVENTS, JSON, SESSION, HttpClient, SessionHeaders, content_type
+from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type
 from mcp_hub.transport.http_failures import HostUnreachable, wrong_type_text
 from mcp_hub.transport.http_stream import EventReader, EventStream, error_about, messages_of
+from mcp_hub.transport.session_headers import SESSION, SessionHeaders
 
 log = logging.getLogger("mcp_hub.transport")
 
@@ -44,8 +46,10 @@ class HttpLink(Link):
 
     repeats_params = True
 
-    def __init__(self, server: Server, authorization: Authorization | None = None) -> None:
-        self._http = HttpClient(server, authorization)
+    def __init__(
+        self, server: Server, authorization: Authorization | None = None, egress: Egress | None = None
+    ) -> None:
+        self._http = HttpClient(server, authorization, egress)
         self._events = EventReader(self._http, server.max_frame, self._take)
         self._write_deadline = server.deadlines.write
         self._receiver: Receiver | None = None
@@ -62,7 +66,7 @@ class HttpLink(Link):
     @classmethod
     def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> HttpLink:
         """Makes the link to a server."""
-        return cls(server, parts.authorization(server))
+        return cls(server, parts.authorization(server), parts.egress(server))
 
     @property
     def last_words(self) -> tuple[str, ...]:
@@ -92,6 +96,7 @@ class HttpLink(Link):
         begins = message.get("method") == "initialize"
         if begins:
             self._session.forget()
+            self._http.forget_cookies()
         said = {**self._session.headers(headers), "Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
         if "method" not in message or "id" not in message:
             await self._deliver(body, said)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MARK = "MCP_HUB_RUN"
 """Name of the environment variable that marks every child of a hub; its value is `RUN:NUMBER:UPSTREAM:`."""
 
+SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+"""The signal that cannot be ignored; Windows ends a process by any."""
+
 GRACE = 1.5
 """Seconds between SIGTERM and SIGKILL; with the time to notice, no process is left 5 s after the hub's end."""
 
@@ -45,6 +48,8 @@ def marked(prefix: str) -> list[int]:
 
 def group_alive(pgid: int) -> bool:
     """Returns whether any process of the group is left."""
+    if sys.platform == "win32":
+        return False
     try:
         os.killpg(pgid, 0)
     except ProcessLookupError:
@@ -62,6 +67,8 @@ def any_left(pgid: int, prefix: str) -> bool:
 def signal_all(groups: set[int], prefix: str, number: int) -> bool:
     """Signals the groups and every marked process; returns whether there was any."""
     hit = False
+    if sys.platform == "win32":  # its Job Objects end processes, and there is no mark to be read
+        return hit
     for pgid in groups:
         hit = _signalled(os.killpg, pgid, number) or hit
     for pid in marked(prefix):
@@ -90,7 +97,7 @@ def _watch(prefix: str) -> None:
     end = time.monotonic() + GRACE
     while time.monotonic() < end and (any(map(group_alive, groups)) or marked(prefix)):
         time.sleep(0.05)
-    signal_all(groups, prefix, signal.SIGKILL)
+    signal_all(groups, prefix, SIGKILL)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, LinkParts, Receiver, RequestId, Unwritable
+from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_json
 from mcp_hub.transport.http_failures import where
@@ -37,8 +38,10 @@ class SseLink(Link):
 
     sole_era = "handshake"
 
-    def __init__(self, server: Server, authorization: Authorization | None = None) -> None:
-        self._http = HttpClient(server, authorization)
+    def __init__(
+        self, server: Server, authorization: Authorization | None = None, egress: Egress | None = None
+    ) -> None:
+        self._http = HttpClient(server, authorization, egress)
         self._max_frame = server.max_frame
         self._write_deadline = server.deadlines.write
         self._receiver: Receiver | None = None
@@ -50,7 +53,7 @@ class SseLink(Link):
     @classmethod
     def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> SseLink:
         """Makes the link to a server."""
-        return cls(server, parts.authorization(server))
+        return cls(server, parts.authorization(server), parts.egress(server))
 
     @property
     def last_words(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import queue
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
@@ -28,7 +29,21 @@ def claim() -> tuple[int, int]:
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
+    if sys.platform == "win32":
+        _rebind_handles()
     return stdin, stdout
+
+
+def _rebind_handles() -> None:
+    """Makes 0 and 1 what a child inherits too: Windows has a table of its own, beside that of descriptors."""
+    if sys.platform == "win32":
+        import ctypes
+        import msvcrt
+
+        kernel = ctypes.WinDLL("kernel32")
+        kernel.SetStdHandle.argtypes = (ctypes.c_uint32, ctypes.c_void_p)
+        for fd, slot in ((0, 0xFFFFFFF6), (1, 0xFFFFFFF5)):
+            kernel.SetStdHandle(slot, msvcrt.get_osfhandle(fd))
 
 
 class Output(Protocol):

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -30,7 +31,8 @@ from mcp_hub.transport import (
     Unwritable,
     reaper,
 )
-from mcp_hub.transport.children import Children, spawn
+from mcp_hub.transport.child_process import spawn
+from mcp_hub.transport.children import Children
 from mcp_hub.transport.lines import FairLineReader, Line, Oversized, WriteBatcher, is_blank
 
 log = logging.getLogger("mcp_hub.upstream")
@@ -186,12 +188,12 @@ class StdioLink(Link):
         self._children.ended(pgid)
 
     async def _end_group(self, pgid: int) -> None:
-        if os.name != "posix":
-            with contextlib.suppress(ProcessLookupError):
+        if sys.platform == "win32":
+            with contextlib.suppress(OSError):
                 cast("asyncio.SubprocessTransport", self._transport).kill()
             return
         # In a thread: it reads the environment of every process of the machine.
-        for number, grace in ((signal.SIGTERM, TERM_GRACE), (signal.SIGKILL, TERM_GRACE)):
+        for number, grace in ((signal.SIGTERM, TERM_GRACE), (reaper.SIGKILL, TERM_GRACE)):
             if not await asyncio.to_thread(reaper.signal_all, {pgid}, self._mark, number):
                 return
             with contextlib.suppress(TimeoutError):
@@ -202,7 +204,7 @@ class StdioLink(Link):
 
 def _has_exited(pid: int) -> bool:
     """Whether a child has exited, even if the event loop has not noticed: what is written now is never executed."""
-    if not hasattr(os, "waitid"):
+    if sys.platform != "linux":
         return False
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -269,7 +271,7 @@ class _Process(asyncio.SubprocessProtocol):
             text = f"the answer is {line.size:,} bytes, more than the limit of {self._max_frame:,} (max_frame)"
             self._receiver.failed(salvage_id(line.head, line.tail), FrameTooLarge(text))
             return
-        if is_blank(line):
+        if line[:1] != b"{" and is_blank(line):
             return
         try:
             value = decode(line)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.ancestry import VARIABLE as ANCESTRY_VARIABLE
 from mcp_hub.config.ancestry import Ancestry
@@ -19,6 +19,9 @@ from mcp_hub.protocol.kinds import TELL_PRESETS
 from mcp_hub.security import file_access
 from mcp_hub.transport import ConfiguredLink, Link, LinkError
 from mcp_hub.transport.children import Children
+
+if TYPE_CHECKING:
+    from mcp_hub.transport.egress import Egress
 
 _BROWSER_VARIABLES: Final = (
     "MCP_HUB_CHROMIUM", "PLAYWRIGHT_BROWSERS_PATH", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR",
@@ -100,6 +103,12 @@ class LinkDialer:
     def authorization(self, server: Server) -> UpstreamTokens | None:
         """Returns the tokens of a server that is signed in to."""
         return self._sign_ins(server)
+
+    def egress(self, server: Server) -> Egress:
+        """Returns the way to a server on a network."""
+        from mcp_hub.transport.egress import Egress  # with its parser of HTTP, which a hub over stdio does without
+
+        return Egress.of(server.egress, self._environ)
 
     def process(self, server: Server) -> tuple[list[str], dict[str, str]]:
         """Returns (command line, environment) of a server with a process. Raises CommandNotFound."""

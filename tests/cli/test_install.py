@@ -165,3 +165,13 @@ def test_a_file_of_another_user_is_left_alone(
     assert main(["install", "cursor", "--yes"]) == BAD_INPUT
     assert "belongs to another user" in capsys.readouterr().err
     assert "hub" not in path.read_text()
+
+
+def test_a_configuration_with_a_unix_socket_is_installed_over_stdio_and_says_so(
+    configured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = cursor(configured, {})
+    own(configured).write_text(json.dumps({"servers": {"up": fake()}, "listen": "unix:/run/mcp-hub/hub.sock"}))
+    assert main(["install", "cursor", "--yes"]) == OK
+    assert "over stdio: none has a URL for unix:/run/mcp-hub/hub.sock" in capsys.readouterr().out
+    assert "command" in json.loads(path.read_text())["mcpServers"]["hub"]

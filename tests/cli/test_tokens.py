@@ -44,8 +44,10 @@ def test_the_costs_of_servers_and_ways_are_sums_of_their_tools(tmp_path: Path) -
         one["name"]: estimate_tool_tokens({key: one[key] for key in one if key != "source"}) for one in definitions
     }
     assert sum(one["tokens"] for one in found["servers"]) == sum(by_tool.values())
-    everything, search = found["ways"]
-    assert (everything["way"], search["way"]) == ("all", "search")
+    everything, search, code = found["ways"]
+    assert (everything["way"], search["way"], code["way"]) == ("all", "search", "code")
+    assert (code["tools"], code["each_search"]) == (2, search["each_search"])
+    assert search["tokens"] < code["tokens"] < everything["tokens"]  # programs take more to describe than calls
     assert everything["tokens"] == sum(by_tool.values())
     assert search["tools"] == 2
     assert search["searches"] == (everything["tokens"] - search["tokens"]) // search["each_search"] > 5

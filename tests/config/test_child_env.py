@@ -51,7 +51,7 @@ def test_a_child_gets_a_small_base_and_what_its_entry_declares(tmp_path: Path) -
 
 def test_usual_directories_are_appended_to_path_without_reordering_it(tmp_path: Path) -> None:
     usual = [".local/bin", ".cargo/bin", ".bun/bin", ".deno/bin", ".volta/bin", ".pyenv/shims", ".asdf/shims"]
-    usual += [".local/share/mise/shims", ".npm-global/bin"]
+    usual += [".local/share/mise/shims", ".npm-global/bin", "Library/pnpm"]
     usual += [f".nvm/versions/node/{version}/bin" for version in ("v9.11.2", "v22.1.0", "v22.10.0")]
     for place in usual:
         (tmp_path / place).mkdir(parents=True)
@@ -126,3 +126,22 @@ def test_a_file_that_is_not_executable_has_an_error_of_its_own(tmp_path: Path) -
         find_command("./tool", "", tmp_path)
     with pytest.raises(CommandNotFound, match="there is no such file"):
         find_command("./other", "", tmp_path)
+
+
+def test_windows_adds_the_suffix_of_a_program(tmp_path: Path) -> None:
+    for name in ("tool.cmd", "both.cmd", "both.exe", "tool", "notes.txt"):
+        executable(tmp_path / "bin" / name)
+    path = f"/nope;{tmp_path}/bin"
+    assert find_command("tool", path, None, windows=True) == f"{tmp_path}/bin/tool.cmd"
+    assert find_command("both", path, None, windows=True) == f"{tmp_path}/bin/both.exe"
+    assert find_command("both.cmd", path, None, windows=True) == f"{tmp_path}/bin/both.cmd"
+    assert find_command("bin/tool", "", tmp_path, windows=True) == f"{tmp_path}/bin/tool.cmd"
+    with pytest.raises(CommandNotFound, match="not executable"):
+        find_command(f"{tmp_path}/bin/notes.txt", "", None, windows=True)
+
+
+def test_windows_does_not_look_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable(tmp_path / "tool.exe")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandNotFound):
+        find_command("tool", ".;bin;/nope", None, windows=True)

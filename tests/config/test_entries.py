@@ -261,13 +261,14 @@ def test_a_directory_named_tools_alone_has_no_effect(tmp_path: Path) -> None:
         ("on_conflict: fight", "on_conflict: must be one of keep_first, raise, override, rename, prefix, skip"),
         ("list_wait: never", "list_wait: not a duration; write 30, '30s', '20m' or '500ms'"),
         ("listen: {port: 70000}", "listen.port: must be a port, a whole number from 0 to 65535"),
+        ("listen: {shutdown_delay: 2h}", "listen.shutdown_delay: input should be less than or equal to 600"),
         ("listen: {port: true}", "listen.port: must be a port, a whole number from 0 to 65535"),
         ("listen: {token: ''}", "listen.token: must not be empty"),
         ("listen: {token: '${UNSET}'}", "listen.token: the environment variable UNSET is not set"),
         (
             "listen: 7",
             "listen: must be a mapping with host, port, token, principals, verify, tls, public_host, allowed_hosts, "
-            "allowed_origins, trusted_proxies, max_body, limits, ui",
+            "allowed_origins, trusted_proxies, max_body, shutdown_delay, limits, ui",
         ),
         (
             "listen: {public_host: 'https://hub.example'}",

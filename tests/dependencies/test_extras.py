@@ -141,19 +141,15 @@ async def test_check_and_the_log_say_what_installs_a_missing_extra(
     assert commands(client.stderr.decode()) == {install(extra)}
 
 
-async def test_without_their_extra_native_tools_are_disabled_with_the_install_command(
-    base: Environment, tmp_path: Path
-) -> None:
+async def test_native_tools_need_no_extra(base: Environment, tmp_path: Path) -> None:
     native = tmp_path / "tools" / "native"
     native.mkdir(parents=True)
     (native / "rest.json").write_text(json.dumps(NATIVE))
     config = write_config(tmp_path, {"up": fake()}, tools_dir="tools")
     done = base.run("mcp-hub", "check", "--config", config)
-    assert re.search(r"^native\s+disabled", done.stdout, re.MULTILINE), done.stdout
-    assert commands(done.stdout) == {install("web")}
+    assert commands(done.stdout) == set(), done.stdout
     async with serves(base, config) as client:
-        assert "rest" not in " ".join(await client.tool_names())
-    assert commands(client.stderr.decode()) == {install("web")}
+        assert "rest" in " ".join(await client.tool_names())
 
 
 @pytest.mark.parametrize("command", [["check"], ["serve", "--http", "--port", "0"]])

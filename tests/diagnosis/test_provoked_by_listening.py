@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from mcp_hub import codes
 from tests.diagnosis.looking import configured, findings, found, said
 from tests.downstream.network.test_tls import certificate
-from tests.fakes.client import PATIENCE, fake
+from tests.fakes.client import HUB, PATIENCE, fake
 
 WEAK, STRONG = "short", "t" * 32
 
@@ -167,3 +167,43 @@ def test_a_required_server_that_is_not_there_is_diagnosed(tmp_path: Path) -> Non
     assert (code, told) == (1, {codes.REQUIRED_FAILED})
     assert codes.REQUIRED_FAILED in said("check", "--config", str(configured(tmp_path, dead))).codes
     assert codes.REQUIRED_FAILED in found(configured(tmp_path, dead))
+
+
+@pytest.mark.parametrize(
+    ("case", "code"),
+    [("in use", codes.PORT_TAKEN), ("no directory", codes.SOCKET_UNUSABLE), ("open", codes.OPEN_TO_OTHERS)],
+)
+def test_a_unix_socket_that_cannot_be_opened_is_diagnosed(tmp_path: Path, case: str, code: str) -> None:
+    path = tmp_path / "in" / "hub.sock"
+    if case != "no directory":
+        path.parent.mkdir()
+        path.parent.chmod(0o777 if case == "open" else 0o700)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as taken:
+        if case == "in use":
+            taken.bind(str(path))
+            taken.listen()
+        listen = f"unix:{path}"
+        assert refused(tmp_path, "--http", listen=listen) == (1, {code})
+        told = [one for one in findings(configured(tmp_path, {}, listen=listen)) if one["code"] == code]
+    assert str(path) in told[0]["text"]
+
+
+def test_a_unix_socket_that_can_be_opened_is_told_of(tmp_path: Path) -> None:
+    told = findings(configured(tmp_path, {}, listen=f"unix:{tmp_path}/hub.sock"))
+    assert "the socket can be opened" in [one["text"] for one in told]
+
+
+def test_authorities_of_clients_that_cannot_be_read_are_diagnosed(tmp_path: Path) -> None:
+    listen = {"tls": {**certificate(tmp_path), "client_ca": str(tmp_path / "none.pem")}, "principals": {"alice": {}}}
+    assert refused(tmp_path, "--http", listen=listen) == (2, {codes.TLS_FILE_UNREADABLE})
+    assert codes.TLS_FILE_UNREADABLE in found(configured(tmp_path, {}, listen=listen))
+
+
+def test_something_else_than_a_socket_that_is_handed_over_is_diagnosed(tmp_path: Path) -> None:
+    words = [*HUB, "serve", "--http", "--config", str(configured(tmp_path, {}))]
+    handing = 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@" 3</dev/null'
+    done = subprocess.run(
+        ["sh", "-c", handing, "sh", *words], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 2
+    assert f"[{codes.SOCKET_HANDED}]" in done.stderr

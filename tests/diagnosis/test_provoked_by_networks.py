@@ -12,6 +12,7 @@ import pytest
 from mcp_hub import codes
 from tests.diagnosis.looking import answering, checked, configured, findings, found, http, unused_port
 from tests.downstream.network.test_tls import certificate
+from tests.fakes.private_authority import PrivateAuthority, strict
 
 
 @pytest.mark.parametrize(
@@ -57,16 +58,70 @@ def test_a_key_that_is_not_accepted_is_diagnosed(tmp_path: Path) -> None:
         ("http://127.0.0.1:PORT/mcp", codes.CONNECTION_REFUSED),
     ],
 )
-def test_a_server_that_is_not_there_is_diagnosed(
-    tmp_path: Path, url: str, code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_not_there_is_diagnosed(tmp_path: Path, url: str, code: str) -> None:
     path = configured(tmp_path, {"a": {"url": url.replace("PORT", str(unused_port()))}})
     assert code in checked(path)
-    assert codes.PROXY_UNUSED not in found(path)
-    monkeypatch.setenv("HTTPS_PROXY", "http://user:secret@127.0.0.1:3128")
-    with_proxy = findings(path)
-    assert {code, codes.PROXY_UNUSED} <= {finding["code"] for finding in with_proxy}
-    assert "secret" not in str(with_proxy)
+    assert code in found(path)
+
+
+ASKED = http("407 Proxy Authentication Required", Proxy_Authenticate="Basic realm=x")
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (None, codes.PROXY_UNREACHABLE),
+        (b"", codes.PROXY_UNREACHABLE),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", codes.PROXY_UNREACHABLE),
+        (ASKED, codes.PROXY_CREDENTIALS),
+        (http("403 Forbidden"), codes.PROXY_REFUSED),
+        (http("503 Service Unavailable"), codes.PROXY_REFUSED),
+    ],
+)
+@pytest.mark.parametrize("place", ["entry", "root", "variable"])
+def test_a_proxy_on_the_way_is_diagnosed_and_its_password_is_not_told(
+    tmp_path: Path, answer: bytes | None, code: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering(answer or b"") as url:
+        proxy = url.removesuffix("/mcp").replace("://", "://me:pr0xy-s3cret@")
+        if answer is None:
+            proxy = f"http://me:pr0xy-s3cret@127.0.0.1:{unused_port()}"
+        if place == "variable":
+            monkeypatch.setenv("HTTPS_PROXY", proxy)
+        entry = {"url": "https://mcp.example/mcp", **({"proxy": proxy} if place == "entry" else {})}
+        path = configured(tmp_path, {"a": entry}, **({"proxy": proxy} if place == "root" else {}))
+        assert code in checked(path)
+        told = findings(path)
+        assert code in {finding["code"] for finding in told}
+        assert "pr0xy-s3cret" not in str(told)
+        shown = proxy.replace("me:pr0xy-s3cret@", "")
+        assert shown in str(told)
+
+
+def test_a_request_that_the_proxy_does_not_forward_is_diagnosed(tmp_path: Path) -> None:
+    for answer, code in (
+        (ASKED, codes.PROXY_CREDENTIALS),
+        (http("503 Service Unavailable", X_Squid_Error="ERR_CONNECT_FAIL 111"), codes.PROXY_REFUSED),
+    ):
+        with answering(answer) as url:
+            proxy = url.removesuffix("/mcp")
+            assert code in checked(configured(tmp_path, {"a": {"url": "http://mcp.example/mcp", "proxy": proxy}}))
+
+
+def test_certificate_files_that_cannot_be_used_are_diagnosed(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("nothing")
+    for file in ("empty.pem", "missing.pem"):
+        path = configured(tmp_path, {"a": {"url": "https://localhost:1/mcp", "ca": file}})
+        assert codes.CERTIFICATE_FILE_WRONG in {*checked(path), *found(path)}
+
+
+def test_a_server_that_wants_a_certificate_is_diagnosed(tmp_path: Path) -> None:
+    authority = PrivateAuthority(tmp_path)
+    context = authority.server("127.0.0.1", clients=authority.ca)
+    with strict(context) as port:
+        url = f"https://127.0.0.1:{port}/mcp"
+        path = configured(tmp_path, {"a": {"url": url, "transport": "http", "ca": str(authority.ca)}})
+        assert codes.CERTIFICATE_WANTED in checked(path)
 
 
 def test_an_address_that_takes_no_connection_is_diagnosed(tmp_path: Path) -> None:

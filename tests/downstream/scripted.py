@@ -18,9 +18,8 @@ from mcp_hub.downstream.app import App, serve_network
 from mcp_hub.downstream.quotas import Backlog
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND
 from mcp_hub.protocol import era as eras
-
-HANG_BOUND = 60.0
-"""Seconds after which any wait of a test is a failure."""
+from mcp_hub.protocol.frames import Raw
+from tests.downstream.fronts import FRONTS, HANG_BOUND, serve_by_uvicorn
 
 REGIONAL = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
 
@@ -29,6 +28,10 @@ class ScriptedDispatcher:
     """Keeps the contract of `Dispatcher`: cancellable requests by id, notifications, a close that ends listens."""
 
     def __init__(self) -> None:
+        self.listed: Raw | None = None
+        """The result of `tools/list`, as catalogs give it."""
+        self.callers: list[Caller] = []
+        """Who sent them."""
         self.asked: list[str] = []
         """Methods of the requests that arrived."""
         self.noted: list[str] = []
@@ -71,6 +74,7 @@ class ScriptedDispatcher:
 
     async def answer(self, caller: Caller, message: dict[str, Any], send: Send, era: eras.Era) -> dict[str, Any]:
         self.asked.append(message["method"])
+        self.callers.append(caller)
         task = asyncio.current_task()
         assert task is not None
         caller.in_flight[message["id"]] = task
@@ -106,6 +110,8 @@ class ScriptedDispatcher:
             send({"jsonrpc": "2.0", "method": eras.ACKNOWLEDGED, "params": {"notifications": {}, **tag}})
             await self.closing.wait()
             return {"result": {**complete, **tag}}
+        if method == "tools/list" and self.listed is not None:
+            return {"result": self.listed}
         if method == "tools/list":
             caching = {"ttlMs": 0, "cacheScope": "private"} if modern else {}
             return {"result": {**complete, **caching, "tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}}
@@ -168,7 +174,8 @@ async def serving(
     app = App(dispatcher, listen, sse=sse, gate=gate)  # type: ignore[arg-type]
     stop = asyncio.Event()
     urls: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve_network(app, listen, stop=stop, grace=grace, ready=urls.set_result))
+    serve = serve_network if FRONTS["now"] == "listener" else serve_by_uvicorn
+    task = asyncio.create_task(serve(app, listen, stop=stop, grace=grace, ready=urls.set_result))
     try:
         async with asyncio.timeout(HANG_BOUND):
             await asyncio.wait({task, urls}, return_when=asyncio.FIRST_COMPLETED)
@@ -209,7 +216,7 @@ class Connection:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    buffer: bytes = field(default=b"")
+    buffer: bytearray = field(default_factory=bytearray)
     last_id: str = ""
 
     def send(self, data: bytes) -> None:
@@ -248,12 +255,16 @@ class Connection:
                 return name, json.loads(data) if name == "message" else data
 
     async def _event(self) -> tuple[str, Any]:
-        while b"\n\n" not in self.buffer:
+        end = self.buffer.find(b"\n\n")
+        while end < 0:
             chunk = await self.chunk()
             if not chunk:
                 return "end", None
+            seen = max(0, len(self.buffer) - 1)
             self.buffer += chunk
-        block, _, self.buffer = self.buffer.partition(b"\n\n")
+            end = self.buffer.find(b"\n\n", seen)
+        block = bytes(self.buffer[:end])
+        del self.buffer[: end + 2]
         if block.startswith(b":"):
             return "comment", None
         fields = dict(line.split(": ", 1) for line in block.decode().split("\n"))

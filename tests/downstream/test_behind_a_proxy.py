@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream.admission import Gate, check_listener
 from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
+from tests.fakes.loopback_site import loopback_site
 
 pytestmark = pytest.mark.anyio
 
@@ -42,16 +43,8 @@ async def proxy(base: str) -> AsyncIterator[str]:
                     await response.write(chunk)
                 return response
 
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", pass_on)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        try:
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
+        async with loopback_site(pass_on) as port:
+            yield f"http://127.0.0.1:{port}"
 
 
 @contextlib.asynccontextmanager

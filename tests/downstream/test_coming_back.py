@@ -68,6 +68,24 @@ async def test_an_answer_after_the_resumption_is_written_to_the_resumed_stream()
             assert "result" in (await connection.event())[1]
 
 
+@pytest.mark.parametrize("answered", [False, True])
+async def test_a_stream_is_resumed_though_its_connection_looks_open(answered: bool) -> None:
+    async with serving() as served, connected(served) as lost_unnoticed:
+        session = await initialized(served)
+        lost_unnoticed.send(request(served, "POST", "/mcp", session, call("then-wait")))
+        await lost_unnoticed.head()
+        assert (await lost_unnoticed.event())[1]["method"] == "notifications/progress"
+        if answered:
+            served.dispatcher.release.set()
+            assert "result" in (await lost_unnoticed.event())[1]
+        number = lost_unnoticed.last_id.partition("-")[0]
+        async with back(served, session, f"{number}-1") as connection:
+            served.dispatcher.release.set()
+            assert "result" in (await connection.event())[1]
+            assert await connection.event() == ("end", None)
+        assert not served.dispatcher.cancelled.is_set()
+
+
 async def test_events_that_did_not_arrive_are_written_again_in_order() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)

@@ -180,3 +180,18 @@ def test_connections_leave_descriptors_for_everything_else() -> None:
     assert possible(256, 300) == [150, 300]
     assert possible(1024, 1024) == [768, 1024]
     assert possible(1024, 15_000) == [10_000, 10_256]
+
+
+def test_macos_gives_fewer_descriptors_than_its_limit_promises() -> None:
+    program = (
+        "import resource; allowed = resource.setrlimit; allowed(resource.RLIMIT_NOFILE, (256, 15_000))\n"
+        "def refusing(which, limits):\n"
+        "    if limits[0] > 10_240: raise ValueError('current limit exceeds maximum limit')\n"
+        "    allowed(which, limits)\n"
+        "resource.setrlimit = refusing\n"
+        "from mcp_hub.transport.http1.listening_sockets import connections_possible\n"
+        "print(connections_possible(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+    argv = [sys.executable, "-c", program]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=HANG_BOUND, check=True)
+    assert done.stdout.split() == ["9984", "10240"]

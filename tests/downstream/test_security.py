@@ -7,7 +7,7 @@ import pytest
 from mcp_hub.config.listen import TOKEN_HOLDER
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream.admission import Gate, Refusal, check_listener
-from mcp_hub.security import ANONYMOUS
+from mcp_hub.security import ANONYMOUS, Principal
 
 TOKEN = "t" * 32
 PORT = 8808
@@ -224,3 +224,35 @@ def test_a_listener_open_to_strangers_is_refused(fields: dict[str, Any], reason:
     assert reason is None or reason in str(problem)
     secret = fields.get("token")
     assert not secret or secret not in str(problem)
+
+
+FORWARDING: list[tuple[bytes, bytes]] = [
+    (b"x-forwarded-host", b"evil.example"),
+    (b"x-forwarded-proto", b"https"),
+    (b"x-forwarded-user", b"alice"),
+    (b"x-forwarded-client-cert", b"URI=alice"),
+    (b"forwarded", b"for=203.0.113.9;host=evil.example;proto=https"),
+]
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.5", "192.0.2.1", "unix:1000"])
+def test_forwarding_headers_change_neither_the_host_nor_who_somebody_is(peer: str) -> None:
+    listen = Listen.model_validate({"token": TOKEN, "trusted_proxies": ["10.0.0.0/8", "unix"]})
+    gate = Gate(listen)
+    for line in FORWARDING:
+        assert gate.refusal([(b"host", b"localhost"), line], PORT) is None
+        refused = gate.refusal([(b"host", b"evil.example"), line], PORT)
+        assert refused is not None
+        assert refused.status == 421
+        found = gate.admit([line])
+        assert not isinstance(found, Principal)
+        named = peer != "192.0.2.1" and line[0] == b"forwarded"
+        assert gate.peer(peer, [line]) == ("203.0.113.9" if named else peer)
+
+
+@pytest.mark.parametrize("line", FORWARDING, ids=lambda line: line[0].decode())
+def test_forwarding_headers_are_refused_where_nobody_has_to_authenticate(line: tuple[bytes, bytes]) -> None:
+    for proxies in ((), ("127.0.0.1",)):
+        refused = Gate(Listen(trusted_proxies=proxies)).refusal([(b"host", b"localhost"), line], PORT)
+        assert refused is not None
+        assert (refused.status, refused.cause) == (403, "forwarded")

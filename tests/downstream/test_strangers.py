@@ -13,7 +13,7 @@ import pytest
 
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream.refusal_log import RefusalLog
-from mcp_hub.transport.http1 import listening_sockets, server_connection
+from mcp_hub.transport.http1 import listener, listening_sockets, server_connection
 from mcp_hub.transport.http1.listener import NEWCOMER, SHARE, ConnectionSlots
 from tests.downstream.network.test_tls import certificate
 from tests.downstream.scripted import (
@@ -261,3 +261,50 @@ def test_a_trusted_proxy_has_no_share() -> None:
     clock.now = NEWCOMER
     lines += taken(places, ["192.0.2.7"] * 10)
     assert there(lines) == 100
+
+
+def test_a_proxy_s_connection_counts_for_the_client_that_it_speaks_for() -> None:
+    clock = Clock()
+    places = ConnectionSlots(100, RefusalLog(), lambda peer: peer == "192.0.2.7", clock)
+    lines = [Line() for _ in range(60)]
+    slots = [places.acquire(line, "192.0.2.7") for line in lines]
+    assert None not in slots
+    clock.now = NEWCOMER
+    for number, slot in enumerate(slots):
+        if slot is not None:
+            places.speaks_for(slot, "203.0.113.5" if number % 2 else f"198.51.100.{number}")
+    # 30 connections of one client are more than its share of 25; the 30 others have an address each.
+    assert there(lines[1::2]) == 100 // SHARE
+    assert there(lines[0::2]) == 30
+    for slot in slots:
+        if slot is not None:
+            places.release(slot)
+    assert there(taken(places, ["203.0.113.5"] * (100 // SHARE))) == 100 // SHARE
+
+
+async def test_strangers_behind_a_proxy_count_for_the_addresses_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 4 * SHARE)
+    monkeypatch.setattr(listener, "NEWCOMER", 0.0)
+    listen = Listen.model_validate({"port": 0, "token": TOKEN, "trusted_proxies": ["127.0.0.1"]})
+
+    async def refused(connection: Connection, client: str) -> None:
+        lines = [*BOTH, ("X-Forwarded-For", client)]
+        connection.send(request(served, "POST", "/mcp", lines, message("initialize", {})))
+        assert (await connection.response()).status == 401
+
+    async with serving(listen) as served, contextlib.AsyncExitStack() as stack:
+        one = [await stack.enter_async_context(connected(served)) for _ in range(6)]
+        other = await stack.enter_async_context(connected(served))
+        await refused(other, "198.51.100.1")
+        for connection in one:
+            await refused(connection, "203.0.113.5")
+        assert served.app.refusals.counts["crowded"] == 2
+        assert await one[0].ended()
+        assert await one[1].ended()
+        assert {record["peer"] for record in served.dispatcher.refused if record["cause"] == "crowded"} == {
+            "203.0.113.5"
+        }
+        # A client that is let in through the same proxy keeps its place, and the other address has its own share.
+        await refused(other, "198.51.100.1")
+        other.send(request(served, "POST", "/mcp", [*BOTH, *BEARER], message("initialize", {})))
+        assert (await other.response()).status == 200

@@ -187,7 +187,7 @@ class StdioClient:
 
 @contextlib.asynccontextmanager
 async def spawned(
-    argv: Sequence[str], *, modern: bool = False, env: Mapping[str, str] | None = None
+    argv: Sequence[str], *, modern: bool = False, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
 ) -> AsyncIterator[StdioClient]:
     """A client of a freshly started child; its stdin is closed and its end awaited when the block ends.
 
@@ -199,7 +199,7 @@ async def spawned(
         stalls = Path(directory) / "stalls"
         process = await asyncio.create_subprocess_exec(
             *argv, stdin=pipe, stdout=pipe, stderr=pipe, limit=2**27, start_new_session=True,
-            env={"MCP_HUB_STALLS": str(stalls), **os.environ, **(env or {})},
+            pass_fds=pass_fds, env={"MCP_HUB_STALLS": str(stalls), **os.environ, **(env or {})},
         )  # fmt: skip
         client = StdioClient(process, modern=modern)
         try:

@@ -2,12 +2,14 @@
 
 It imports the modules (and calls `function` for `module:function`), then forks once for each request on its socket. The
 new process is what `python PROGRAM ...` would be, with the arguments, streams, environment, directory and session that
-were asked for; only its imports are done already. Its parent is the process that asked on SOCKET (`forks.py`). On
-LISTENING the programs ask that `forked.py` stands for: a process of theirs ends with the connection.
+were asked for; only its imports are done already, and at its end the interpreter is not taken apart. Its parent is the
+process that asked on SOCKET (`forks.py`). On LISTENING the programs ask that `forked.py` stands for: a process of
+theirs ends with the connection.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -18,9 +20,10 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = str(Path(__file__).resolve().parents[2])
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -128,10 +131,35 @@ def become(request: dict[str, Any]) -> None:
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
 
 
+def run(words: list[str]) -> None:
+    """Runs a program as `python WORDS...` does."""
+    program, *arguments = words
+    sys.argv[:] = words
+    if program == WATCHED:
+        from tests.fakes import watched
+
+        sys.exit(watched.main())
+    if program == "-m":
+        sys.argv[:] = ["-m", *arguments[1:]]
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path(program).parent)
+        runpy.run_path(program, run_name="__main__")
+
+
+def end(code: int) -> NoReturn:
+    """Ends as the interpreter does, but frees only what nobody holds: the rest would copy every page of the server."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 def main() -> None:
     sys.path[0] = ROOT
-    from tests.fakes import watched  # what it wraps is wrapped where the modules name it first
-
     for named in sys.argv[3:]:
         module, _, function = named.partition(":")
         found = importlib.import_module(module)
@@ -142,17 +170,13 @@ def main() -> None:
     asked, listening = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     request = serve(asked, listening)
     become(request)
-    program, *arguments = request["words"]
-    if program == WATCHED:
-        sys.argv[:] = request["words"]
-        sys.exit(watched.main())
-    if program == "-m":
-        sys.argv[1:] = arguments[1:]
-        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv[:] = request["words"]
-        sys.path[0] = str(Path(program).parent)
-        runpy.run_path(program, run_name="__main__")
+    try:
+        run(request["words"])
+    except SystemExit as ended:
+        if not isinstance(ended.code, int | None):
+            raise  # a text to print
+        end(ended.code or 0)
+    end(0)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ from tests.fakes.fork_server import SIGNALS, exactly
 
 HUB: Final = (
     "tests.fakes.watched:prepare", "mcp_hub.cli.serve", "mcp_hub.downstream.stdio", "mcp_hub.downstream.app",
-    "mcp_hub.transport.stdio_link", "mcp_hub.upstream.link_dialer", "uvloop", "watchfiles",
+    "mcp_hub.transport.stdio_link", "mcp_hub.upstream.link_dialer", "jsonschema_rs", "platformdirs.unix", "uvloop",
+    "watchfiles",
 )  # fmt: skip
 """What a hub imports on its way, or soon after."""
 SIGNING_IN: Final = (*HUB, "mcp_hub.cli.login", "mcp_hub.oauth.token_flow")
@@ -70,7 +71,7 @@ _PLAIN: Final[Mapping[str, Any]] = {
 class ForkServer:
     """One warm interpreter, with these modules imported."""
 
-    def __init__(self, modules: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, modules: Sequence[str], env: Mapping[str, str], interpreter: str) -> None:
         ours, its = socket.socketpair()
         self._socket = ours
         self._directory = tempfile.TemporaryDirectory(prefix="forks-")
@@ -84,7 +85,7 @@ class ForkServer:
             listening.bind(str(address))
             listening.listen()
             fds = [its.fileno(), listening.fileno()]
-            argv = [sys.executable, SERVER, *map(str, fds), *modules]
+            argv = [interpreter, SERVER, *map(str, fds), *modules]
             self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=fds, env=env)
         atexit.register(self.close)
 
@@ -115,7 +116,7 @@ class ForkServer:
 
 
 _lock: Final = threading.RLock()
-_servers: Final[dict[tuple[tuple[str, ...], str], ForkServer]] = {}
+_servers: Final[dict[tuple[str, tuple[str, ...], str], ForkServer]] = {}
 
 
 def _only(env: Mapping[str, str], beginnings: tuple[str, ...]) -> dict[str, str]:
@@ -148,19 +149,24 @@ def _configuration(words: Sequence[str]) -> str:
         return ""
 
 
-def _server(modules: tuple[str, ...], env: Mapping[str, str]) -> ForkServer:
-    key = (modules, json.dumps(_only(env, OF_THE_INTERPRETER + OF_LIBRARIES), sort_keys=True))
+def _server(modules: tuple[str, ...], env: Mapping[str, str], interpreter: str = sys.executable) -> ForkServer:
+    key = (interpreter, modules, json.dumps(_only(env, OF_THE_INTERPRETER + OF_LIBRARIES), sort_keys=True))
     if key not in _servers:
-        _servers[key] = ForkServer(modules, env)
+        _servers[key] = ForkServer(modules, env, interpreter)
     return _servers[key]
 
 
-def python_with_sdk() -> str:
-    """What to name in place of `sys.executable` for a program on the SDK that somebody else than the tests starts."""
+def python_with(*modules: str, interpreter: str = sys.executable) -> str:
+    """What to name in place of an interpreter for programs on these modules that others than the tests start."""
     if sys.platform != "linux":
-        return sys.executable
+        return interpreter
     with _lock:
-        return _server(SDK, os.environ).python
+        return _server(modules, os.environ, interpreter).python
+
+
+def python_with_sdk() -> str:
+    """What to name in place of `sys.executable` for programs on the SDK."""
+    return python_with(*SDK)
 
 
 def _execute_child(process: subprocess.Popen[Any], *args: Any, **more: Any) -> None:

@@ -232,13 +232,15 @@ def reply(status: int, body: bytes = b"", kind: str = "application/json", **head
 async def http_wrongly(message: Json, now: str, writer: asyncio.StreamWriter) -> bool:
     """Whether a fault has answered; the connection is closed then."""
     text = {
-        "http-401": reply(401, b"no", "text/plain", www_authenticate='Bearer error="invalid_token"'),
-        "http-404": reply(404, b"Not Found", "text/plain"),
-        "http-429": reply(429, b"slow down", "text/plain", retry_after="1"),
-        "http-500": reply(500, b"Internal Server Error", "text/plain"),
-        "http-html": reply(200, b"<html><body>Please log in</body></html>", "text/html"),
-        "http-redirect": reply(307, location="http://127.0.0.1:9/mcp"),
-        "http-type": reply(200, b'{"jsonrpc":"2.0"}', "text/plain"),
+        "http-401": reply(
+            401, b"no", "text/plain", www_authenticate='Bearer error="invalid_token"', connection="close"
+        ),
+        "http-404": reply(404, b"Not Found", "text/plain", connection="close"),
+        "http-429": reply(429, b"slow down", "text/plain", retry_after="1", connection="close"),
+        "http-500": reply(500, b"Internal Server Error", "text/plain", connection="close"),
+        "http-html": reply(200, b"<html><body>Please log in</body></html>", "text/html", connection="close"),
+        "http-redirect": reply(307, location="http://127.0.0.1:9/mcp", connection="close"),
+        "http-type": reply(200, b'{"jsonrpc":"2.0"}', "text/plain", connection="close"),
         "http-cut": b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {",
         "http-cut-json": b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 5000\r\n\r\n{"jso',
         "http-empty": b"",

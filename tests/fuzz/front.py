@@ -104,6 +104,7 @@ class Answer:
 
     port = 8808
     peer = "127.0.0.1"
+    proven = None
     paused = False
     stranger = False
 

@@ -26,7 +26,7 @@ from mcp_hub.transport.sse_codec import SseParser
 from tests.fuzz import targets
 from tests.fuzz.targets import answers, bodies, frames, redacted, sockets
 
-EXAMPLES = {"configuration": 400, "bodies": 400, "sockets": 400, "readers": 4000}
+EXAMPLES = {"configuration": 400, "bodies": 400, "sockets": 400, "readers": 2000}
 """Fewer where one takes longer, more where what is made is mostly refused; 1,000 of the others."""
 
 

@@ -202,7 +202,7 @@ async def test_an_upstream_sees_only_a_small_safe_environment_and_what_its_entry
 
 async def test_a_thousand_tools_of_fifty_upstreams_are_listed_in_the_order_of_the_file(tmp_path: Path) -> None:
     servers = {f"s{n}": fake("--tools", "5") for n in range(50)}
-    async with hub(tmp_path, servers, list_wait=60) as client:
+    async with hub(tmp_path, servers, expose="all", list_wait=60) as client:
         names = await client.tool_names()
         again = await client.tool_names()
     assert len(names) == 1000

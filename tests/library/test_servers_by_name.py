@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -122,8 +123,11 @@ def test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools()
 
 def processes() -> list[int]:
     """The servers over stdio that this process has started."""
-    children = psutil.Process().children(recursive=True)
-    return [child.pid for child in children if FAKE in " ".join(child.cmdline() if child.is_running() else [])]
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # just gone, or a zombie
+            found += [child.pid] if FAKE in child.cmdline() else []
+    return found
 
 
 def test_a_second_use_of_one_server_replaces_the_first(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from mcp_hub.clients.table import client_calling_itself
+from mcp_hub.hub.code_runs import identifier_of
 from tests.fakes.client import HUB as MCP_HUB
 from tests.fakes.client import free_port
 from tests.peers.catalogue import REAL_SERVERS, Place, Transport, hub_config, real_servers
 from tests.peers.programs import network_server
-from tests.peers.real_clients import REAL_CLIENTS, run_client, run_client_on, text_of
+from tests.peers.real_clients import REAL_CLIENTS, RealClient, run_client, run_client_on, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -32,18 +33,21 @@ class Hubs:
 
     place: Place
     config: Path
+    """What clients start it with."""
     urls: dict[Transport, str]
     tools: list[str]
     """Every tool of every server as the hub names it, asked of the servers themselves."""
 
     async def serve(
-        self, client: str, transport: Transport, servers: list[str], *, held: bool = False
+        self, client: str, transport: Transport, servers: list[str], through: str | None = None
     ) -> dict[str, Any]:
-        """Let a client list all tools and call the known one of each of these servers, or have `hub_call` call it."""
+        """Let a client list all tools and call the known one of each of these servers, or a tool of the hub's do it."""
         called = [REAL_SERVERS[name] for name in servers]
         calls = [(f"{server.name}__{server.tool}", server.arguments(self.place)) for server in called]
-        if held:
-            calls = [("hub_call", {"tool": tool, "arguments": arguments}) for tool, arguments in calls]
+        if through == "hub_call":
+            calls = [(through, {"tool": tool, "arguments": arguments}) for tool, arguments in calls]
+        elif through == "hub_run":
+            calls = [(through, {"code": f"await {identifier_of(tool)}(**{given!r})"}) for tool, given in calls]
         command = [*HUB, "--config", str(self.config)] if transport == "stdio" else None
         return await run_client(client, transport, self.urls.get(transport), command, calls=calls)
 
@@ -57,7 +61,9 @@ async def hubs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hubs]:
         command = [*HUB, "--sse", "--port", str(port), "--config", str(config)]
         async with network_server(command, port, log=tmp / "hub.log"):
             base = f"http://127.0.0.1:{port}"
-            yield Hubs(place, config, {"http": f"{base}/mcp", "sse": f"{base}/sse"}, tools)
+            # The hub of each client need not start all of them again: it has their lists from the first one.
+            started = hub_config(place, name="started", defaults={"lazy": True})
+            yield Hubs(place, started, {"http": f"{base}/mcp", "sse": f"{base}/sse"}, tools)
 
 
 async def _tools_of_all(place: Place) -> list[str]:
@@ -99,26 +105,33 @@ def test_the_test_servers_speak_the_eras_they_represent() -> None:
     assert {era: REAL_SERVERS[name].era for era, name in CALLED.items()} == {era: era for era in CALLED}
 
 
-@pytest.mark.parametrize("expose", ["auto", "search"])
+@pytest.mark.parametrize("expose", ["auto", "search", "code"])
 async def test_every_client_lists_and_calls_in_each_way_of_exposing(tmp_path: Path, expose: str) -> None:
     """Each over one of its transports; `all` is what the other tests have."""
     servers, log = list(CALLED.values()), tmp_path / "calls.jsonl"
     async with real_servers(tmp_path, servers) as place:
-        config = hub_config(place, servers, expose, call_log={"file": str(log)}, expose_always=["time/*"])
+        root = {"call_log": {"file": str(log)}, "expose_always": ["time/*"], "code_mode": {"writes": True}}
+        config = hub_config(place, servers, expose, **root)
         port, base = free_port(), "http://127.0.0.1:"
         command = [*HUB, "--sse", "--port", str(port), "--config", str(config)]
         async with network_server(command, port, log=tmp_path / "hub.log"):
             urls: dict[Transport, str] = {"http": f"{base}{port}/mcp", "sse": f"{base}{port}/sse"}
             hubs = Hubs(place, config, urls, [])
-            for number, client in enumerate(REAL_CLIENTS.values()):
+            some_at_once = asyncio.Semaphore(3)
+            own = {"search": "hub_call", "code": "hub_run"}.get(expose)
+            few = ["hub_search", own, "time__get_current_time", "time__convert_time"]
+
+            async def serve(number: int, client: RealClient) -> None:
                 transport = list(client.versions)[number % len(client.versions)]
                 # The inspector refuses what it was not listed, and calls it as the hub's tool says.
-                held = expose == "search" and client.name == "inspector"
-                answer = await hubs.serve(client.name, transport, servers, held=held)
-                few = ["hub_search", "hub_call", "time__get_current_time", "time__convert_time"]
-                assert (answer["tools"] == few) == (expose == "search"), (client.name, transport, answer["tools"])
+                through = own if expose == "code" or client.name == "inspector" else None
+                async with some_at_once:
+                    answer = await hubs.serve(client.name, transport, servers, through)
+                assert (answer["tools"] == few) == (own is not None), (client.name, transport, answer["tools"])
                 for name, result in zip(servers, answer["results"], strict=True):
                     assert REAL_SERVERS[name].expected in text_of(result)
+
+            await asyncio.gather(*(serve(number, one) for number, one in enumerate(REAL_CLIENTS.values())))
     records = [json.loads(line) for line in log.read_text().splitlines()]
     # None of them gives itself the name of a client in the table, whose lists differ.
     said = {one["client"] for one in records if one["event"] == "call" and one["tool"] == "convert_time"}

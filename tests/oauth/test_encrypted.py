@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from mcp_hub.oauth.authorization_server import CheckedTransport
 from mcp_hub.oauth.token_store import TokenUnavailable
-from mcp_hub.transport.http1.dialler import trusted_certificates
+from mcp_hub.transport.egress import Egress
+from mcp_hub.transport.trust_store import trusted_certificates
 from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +59,7 @@ async def asked(file: Path, host: str) -> str:
     context.load_cert_chain(file)
     listening = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
     trusted_certificates.cache_clear()
-    checked = CheckedTransport(LOCAL, (), trusted_certificates())
+    checked = CheckedTransport(LOCAL, (), Egress.of())
     trusted_certificates.cache_clear()
     async with listening, httpx2.AsyncClient(transport=checked, timeout=PATIENCE) as http:
         port = listening.sockets[0].getsockname()[1]

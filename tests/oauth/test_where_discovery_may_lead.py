@@ -11,7 +11,7 @@ import pytest
 
 from mcp_hub.oauth.authorization_server import CheckedTransport, check_url
 from mcp_hub.oauth.token_store import SignInError, TokenUnavailable
-from mcp_hub.transport.http1.dialler import trusted_certificates
+from mcp_hub.transport.egress import Egress
 from tests.fakes.client import PATIENCE
 from tests.oauth.authority import authority
 from tests.oauth.leading import Leading, leading
@@ -32,7 +32,7 @@ async def sign_in(tmp_path: Path, server: Leading, **auth: Any) -> Said:
 
 async def reached(server_url: str, url: str, allow: tuple[str, ...] = ()) -> bool:
     """Whether an address is dialled; nobody answers at most of them."""
-    checked = CheckedTransport(server_url, allow, trusted_certificates())
+    checked = CheckedTransport(server_url, allow, Egress.of())
     async with httpx2.AsyncClient(transport=checked, timeout=0.2) as http:
         try:
             async with asyncio.timeout(PATIENCE):

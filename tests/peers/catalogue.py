@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.fakes.client import free_port
-from tests.fakes.forks import python_with_sdk
+from tests.fakes.forks import python_with, python_with_sdk
 from tests.peers.programs import ENDED, HERE, MCP1, NODE, NPM, SERVERS, installed, network_server, run
 
 Transport = Literal["stdio", "http", "sse"]
@@ -86,6 +86,14 @@ def _npm(package: str, *args: str, preload: Path | None = None) -> list[str]:
     return [installed(NODE), *options, installed(NPM / ".bin" / package), *args]
 
 
+def _on_python(name: str, *args: str) -> list[str]:
+    """A program of the environment of servers, which have to import the SDK."""
+    python = python_with(
+        "mcp_server_fetch", "mcp_server_git", "mcp_server_time", interpreter=installed(SERVERS / "python")
+    )
+    return [python, installed(SERVERS / name), *args]
+
+
 def _spawned(command: Callable[[Place], list[str]], **env: Callable[[Place], str]) -> Callable[[Place], Entry]:
     def entry(place: Place) -> Entry:
         words = command(place)
@@ -138,7 +146,9 @@ def _one_era(era: Era, transport: Transport) -> RealServer:
     name = f"{era}_only_{transport}"
 
     def command() -> list[str]:
-        return [installed(MCP1) if era == "handshake" else python_with_sdk(), str(ONE_ERA_SERVER), transport]
+        of_sdk1 = ("mcp.server.fastmcp", "starlette.applications", "uvicorn")
+        python = python_with(*of_sdk1, interpreter=installed(MCP1)) if era == "handshake" else python_with_sdk()
+        return [python, str(ONE_ERA_SERVER), transport]
 
     # The specification has SSE in the handshake era alone; the hub speaks the other over it only where it is told to.
     pinned = {"era": "modern"} if (era, transport) == ("modern", "sse") else {}
@@ -185,7 +195,7 @@ _ALL = (
         tool="convert_time",
         arguments=lambda _: {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"},
         expected="T21:00:00+09:00",
-        entry=_spawned(lambda _: [installed(SERVERS / "mcp-server-time")]),
+        entry=_spawned(lambda _: _on_python("mcp-server-time")),
     ),
     RealServer(
         name="fetch",
@@ -194,7 +204,7 @@ _ALL = (
         tool="fetch",
         arguments=lambda place: {"url": place.page},
         expected=PAGE,
-        entry=_spawned(lambda _: [installed(SERVERS / "mcp-server-fetch"), "--allow-private-ips"]),
+        entry=_spawned(lambda _: _on_python("mcp-server-fetch", "--allow-private-ips")),
     ),
     RealServer(
         name="git",
@@ -203,7 +213,7 @@ _ALL = (
         tool="git_log",
         arguments=lambda place: {"repo_path": str(place.repository)},
         expected="the first commit",
-        entry=_spawned(lambda place: [installed(SERVERS / "mcp-server-git"), "--repository", str(place.repository)]),
+        entry=_spawned(lambda place: _on_python("mcp-server-git", "--repository", str(place.repository))),
     ),
     _fastmcp("stdio"),
     _fastmcp("http"),
@@ -244,7 +254,9 @@ async def real_servers(tmp: Path, names: Sequence[str] = tuple(REAL_SERVERS)) ->
         yield place
 
 
-def hub_config(place: Place, names: Sequence[str] = tuple(REAL_SERVERS), expose: str = "all", **root: Any) -> Path:
+def hub_config(
+    place: Place, names: Sequence[str] = tuple(REAL_SERVERS), expose: str = "all", name: str = "hub", **root: Any
+) -> Path:
     """A configuration file of the hub with the named servers, catalogs kept in a directory of its own.
 
     What clients are listed is compared with what the servers list, so it is all of it unless `expose` says otherwise.
@@ -256,7 +268,7 @@ def hub_config(place: Place, names: Sequence[str] = tuple(REAL_SERVERS), expose:
         "expose": expose,
         **root,
     }
-    path = place.tmp / f"hub_{expose}.json"
+    path = place.tmp / f"{name}_{expose}.json"
     path.touch(mode=0o600)
     path.write_text(json.dumps(config), encoding="utf-8")
     return path

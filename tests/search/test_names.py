@@ -65,6 +65,25 @@ def test_a_misspelled_word_among_others_counts_as_the_word_of_a_name() -> None:
     assert found("which repozitories are there")[0] == "search_repositories"
 
 
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("write the text of the document", "append_paragraph"),
+        ("then add some text to my document", "append_paragraph"),
+        ("get the text of the document", "get_document_text"),
+        ("the text of the document", "get_document_text"),
+        ("write what get_document_text does", "get_document_text"),
+    ],
+)
+def test_a_tool_that_only_reads_comes_later_where_a_query_asks_for_a_change(query: str, first: str) -> None:
+    texts = {"get_document_text": "The text of a document.", "append_paragraph": "A paragraph of text in a document."}
+    tools = [SearchedTool((f"word__{name}", name), "word", text, "", ()) for name, text in texts.items()]
+    made = finished(SearchIndex.building(tools))
+    likeness = [0.5, 0.45]
+    ranked = finished(made.ranking(query, query, likeness))
+    assert made.tools[ranked[0]].names[-1] == first
+
+
 def test_words_that_tools_have_are_not_corrected() -> None:
     made = index()
     assert finished(made.correcting("something issues")) == "something issues"

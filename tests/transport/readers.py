@@ -28,7 +28,7 @@ from mcp_hub.transport.http1.server_connection import ServerConnection
 
 MOST = 1 << 20
 """Bytes of a body."""
-QUIET = 12
+QUIET = 4
 """Turns of the event loop in which nothing happens any more."""
 PATIENCE = 60
 HEAD_OF_ASKED = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,7 +121,7 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def scripted(script: Script) -> AsyncIterator[Server]:
+async def scripted(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     """Serve `script`, one call a request; several requests of one connection follow each other."""
     tasks: set[asyncio.Task[None]] = set()
 
@@ -142,7 +143,7 @@ async def scripted(script: Script) -> AsyncIterator[Server]:
             server.open.discard(writer)
             writer.close()
 
-    listening = await asyncio.start_server(connected, "127.0.0.1", 0, limit=1 << 20)
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0, limit=1 << 20, ssl=tls)
     server = Server(listening.sockets[0].getsockname()[1], accepting=listening)
     try:
         yield server

@@ -24,9 +24,6 @@ CORPORA = ("llhttp", "h11", "gunicorn", "httptools")
 KINDS: dict[str, Any] = tomllib.loads((corpora.HERE / "differences.toml").read_text(encoding="utf-8"))
 DIFFERS = {case: kind for kind, facts in KINDS.items() for case in facts["cases"]}
 BODILESS = (204, 304)
-HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
-BODY = b"0\r\n\r\n" + HIDDEN
-"""A body that ends in its first line for whoever takes it for chunks; then another request begins."""
 
 
 async def reading_of(case: Case) -> Reading:
@@ -112,17 +109,6 @@ def test_each_case_is_the_same_byte_by_byte(corpus: str) -> None:
         assert cut.machine.theirs == whole.machine.theirs, case
 
 
-def hiding(corpus: str) -> list[tuple[str, bytes]]:
-    """Requests with a line that some readers take for a transfer coding or a length, and others do not."""
-    found = []
-    for one in corpora.read(corpus)["cases"]:
-        line = one["bytes"].encode("latin-1")
-        length = b"" if b"{length}" in line else b"Content-Length: %d\r\n" % len(BODY)
-        line = line.replace(b"{length}", b"%d" % len(BODY))
-        found.append((one["bytes"], b"POST / HTTP/1.1\r\n" + line + b"\r\nHost: a\r\n" + length + b"\r\n" + BODY))
-    return found
-
-
 ORDINARY = {
     *("Content-Encoding: chunked", "Transfer_Encoding: chunked", "Transfer-%45ncoding: chunked"),
     *(f"X: X{blank}Transfer-Encoding: chunked" for blank in "\t \xa0\xff"),
@@ -132,13 +118,13 @@ ORDINARY = {
 """Lines that say nothing but what they say: other names, values, numbers with zeros before them."""
 
 
-@pytest.mark.parametrize("corpus", ["smuggler", "portswigger"])
+@pytest.mark.parametrize("corpus", corpora.HIDING)
 async def test_a_line_that_hides_where_a_body_ends_ends_the_connection(corpus: str) -> None:
-    for line, text in hiding(corpus):
+    for line, text in corpora.hiding(corpus):
         ours = await readers.listener([text])
         assert b"/hidden" not in [start[1] for start in (message.start for message in ours.messages)], line  # type: ignore[index]
         if line in ORDINARY:
-            assert (ours.end, [message.body for message in ours.messages]) == ("open", [BODY]), line
+            assert (ours.end, [message.body for message in ours.messages]) == ("open", [corpora.BODY]), line
         elif line == "Content_Length: {length}":
             assert (ours.end, [message.body for message in ours.messages]) == ("refused", [b""]), line
         else:
@@ -146,7 +132,7 @@ async def test_a_line_that_hides_where_a_body_ends_ends_the_connection(corpus: s
 
 
 def test_the_corpora_have_their_licences_and_origins() -> None:
-    for corpus in (*CORPORA, "smuggler", "portswigger"):
+    for corpus in (*CORPORA, *corpora.HIDING):
         origin = corpora.read(corpus)["origin"]
         assert origin["repository"].startswith("https://github.com/")
         assert len(origin["commit"]) == 40

@@ -261,7 +261,7 @@ async def test_credentials_in_the_url_become_a_header_unless_one_is_configured(h
     assert server.requests[0].headers["authorization"] == (TOKEN if headers else basic)
 
 
-async def test_proxies_of_the_environment_are_not_used(monkeypatch):
+async def test_this_machine_is_not_asked_of_a_proxy_of_the_environment(monkeypatch):
     async def script(request: Request, reply: Reply) -> None:
         await reply.result(request)
 

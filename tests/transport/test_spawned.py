@@ -11,7 +11,7 @@ import psutil
 import pytest
 import uvloop
 
-from mcp_hub.transport import children
+from mcp_hub.transport import child_process
 from tests.fakes.client import PATIENCE
 
 STEPS = 10
@@ -39,7 +39,7 @@ def test_a_start_that_is_cancelled_at_any_moment_stays_cancelled_and_leaves_no_p
         return made[-1]
 
     async def start() -> None:
-        child, _ = await children.spawn(heard, [sys.executable, "-c", "input()"], env={}, cwd=None)
+        child, _ = await child_process.spawn(heard, [sys.executable, "-c", "input()"], env={}, cwd=None)
         try:
             await asyncio.Event().wait()
         finally:
@@ -77,11 +77,11 @@ def test_closing_pipes_closes_no_other_descriptor(
                 opened.append(os.open(os.devnull, os.O_RDONLY))
             super().close()
 
-    monkeypatch.setattr(children, "FileIO", Reused)
+    monkeypatch.setattr(child_process, "FileIO", Reused)
 
     async def start_and_close() -> None:
         async with asyncio.timeout(PATIENCE):
-            child, heard = await children.spawn(Heard, [sys.executable, "-c", "input()"], env={}, cwd=None)
+            child, heard = await child_process.spawn(Heard, [sys.executable, "-c", "input()"], env={}, cwd=None)
             child.close()
             await heard.exited.wait()
 
@@ -97,7 +97,7 @@ def test_children_leave_no_descriptor_even_if_they_could_not_be_started(
     run: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
     async def start(*argv: str) -> None:
-        child, heard = await children.spawn(Heard, argv, env={}, cwd=None)
+        child, heard = await child_process.spawn(Heard, argv, env={}, cwd=None)
         child.close()
         await heard.exited.wait()
 

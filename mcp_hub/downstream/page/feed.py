@@ -32,6 +32,8 @@ MAX_DURATIONS: Final = 512
 MAX_SERVERS: Final = 2000
 MAX_TEXT: Final = 4000
 """Characters of one text of a record that are shown."""
+RUN: Final = "hub_run"
+"""The tool that runs programs."""
 UNWATCHED_FOR: Final = 300.0
 """Seconds without a watcher after which nothing is kept any more."""
 
@@ -87,6 +89,7 @@ class Entry(msgspec.Struct, frozen=True):
                 "event": one.get("event"),
                 "method": one.get("method"),
                 **route,
+                "run": run_of(one.get("within"), one.get("id")),
                 "principal": str(self.principal) if self.principal is not None else None,
                 "caller": one.get("caller"),
                 "client": one.get("client"),
@@ -97,6 +100,11 @@ class Entry(msgspec.Struct, frozen=True):
                 "duration_ms": one.get("duration_ms"),
             }
         )
+
+
+def run_of(within: Any, id: Any) -> str | None:
+    """Returns the id of the program that made a call, from the id of the call; None: no program made it."""
+    return id.rpartition(".")[0] or None if within == RUN and isinstance(id, str) else None
 
 
 class Feed:

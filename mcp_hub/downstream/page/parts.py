@@ -8,6 +8,7 @@ from mcp_hub.downstream.page import LivePage
 from mcp_hub.downstream.page.actions import ActionsPart
 from mcp_hub.downstream.page.client_rows import ClientRows
 from mcp_hub.downstream.page.config_view import ConfigView
+from mcp_hub.downstream.page.confirmations import ConfirmationsPart
 from mcp_hub.downstream.page.feed import Feed
 from mcp_hub.downstream.page.runs import RunsPart
 from mcp_hub.downstream.page.server_rows import ServerRows
@@ -27,13 +28,15 @@ def make_page(sources: PageSources) -> LivePage:
     page = LivePage(feed)
     servers, clients = ServerRows(sources.dispatcher, feed, sources.cure), ClientRows(sources.dispatcher, feed)
     view = ConfigView(hub, sources.configuration, sources.cure)
+    tools, actions = ToolsPart(hub, sources.costs), ActionsPart(sources.dispatcher)
+    runs = RunsPart(sources.dispatcher, tools)
+    confirmations = ConfirmationsPart(sources.dispatcher, runs)
     parts: list[Part] = [
-        StatePart(hub, sources.status, feed, servers, clients, view),
+        StatePart(hub, sources.status, feed, servers, clients, view, confirmations),
         CallsPart(hub, feed, lambda record: hub.rules.steps(record, hub.times)),
-        UpdatesPart(page, hub, feed, servers, clients, view),
+        UpdatesPart(page, hub, feed, servers, clients, view, confirmations),
+        *(tools, runs, confirmations, actions),
     ]
-    tools, actions = ToolsPart(hub), ActionsPart(sources.dispatcher)
-    parts += [tools, RunsPart(sources.dispatcher, tools), actions]
     page.returned = actions.sign_ins.returned
     page.on_close.append(actions.sign_ins.close)
     for part in parts:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.page.sessions import PageSession
     from mcp_hub.downstream.page.tools import ToolsPart
+    from mcp_hub.policy import Call
 
 CLIENT: Final = {"name": "mcp-hub page", "version": VERSION}
 """What servers and records are told of the page as a client."""
@@ -168,6 +169,10 @@ class RunsPart:
         question = Question(secrets.token_urlsafe(16), run, request)
         self._questions[question.id] = question
         return question
+
+    def has_made(self, call: Call) -> bool:
+        """Returns whether a call was made from a page, or by a program that was run there."""
+        return any(call.caller is caller.handshake_key for caller in self._callers.values())
 
     def _caller(self, session: PageSession, principal: Principal) -> Caller:
         """Returns the client that a session is to the hub: the same one for all its runs as one principal."""

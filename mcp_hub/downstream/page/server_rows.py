@@ -14,7 +14,7 @@ from mcp_hub.catalog import Catalog
 from mcp_hub.codes import code_of
 from mcp_hub.downstream.page.endpoints import Json
 from mcp_hub.downstream.page.feed import Feed, iso, shown_object
-from mcp_hub.observability.call_metrics import OK, DurationHistogram
+from mcp_hub.observability.call_metrics import FAILURES, DurationHistogram
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import TOOLS
@@ -96,7 +96,7 @@ class ServerRows:
         now = (
             *(upstream, upstream.state, upstream.error, upstream.starts, upstream.wants_sign_in, upstream.calls.count),
             *(session, session.last_words if session is not None else (), flags, counts, cost.tools, cost.tokens),
-            self._hub.rules.breaker_state(id),
+            *(self._hub.rules.breaker_state(id), tuple(upstream.incomplete), self._pin_problems(id)),
         )
         owner = "" if viewer.admin else viewer.principal
         known = self._rows.get((owner, id))
@@ -111,9 +111,10 @@ class ServerRows:
         calls: Counter[str] = Counter()
         errors: Counter[str] = Counter()
         if viewer.admin:
-            for series, count in list(self._hub.metrics.calls.items()):
+            metrics = self._hub.metrics
+            for series, count in list(metrics.calls.items()):
                 calls[series.server] += count
-                errors[series.server] += count if series.code != OK else 0
+            errors.update(metrics.failures)
             return calls, errors
         known = self._counted.get(viewer.principal)
         if known is not None and known[0] == self._feed.newest:
@@ -122,7 +123,7 @@ class ServerRows:
             server = entry.record.get("upstream")
             if entry.principal == viewer.principal and isinstance(server, str):
                 calls[server] += 1
-                errors[server] += entry.record.get("verdict") != "ok"
+                errors[server] += entry.record.get("verdict") in FAILURES
         while len(self._counted) >= MAX_CACHED:
             del self._counted[next(iter(self._counted))]
         self._counted[viewer.principal] = self._feed.newest, calls, errors
@@ -139,8 +140,7 @@ class ServerRows:
         server, session, agreement = upstream.server, upstream.session, upstream.agreement
         code = code_of(upstream.error)
         median, slow = self._percentiles(server.id) if viewer.admin else (None, None)
-        review = self._hub.rules.pins
-        pins = [f"{kind} {name}: {text}" for kind, name, text in review.problems(server.id)]
+        pins = [f"{kind} {name}: {text}" for kind, name, text in self._pin_problems(server.id)]
         return shown_object(
             {
                 "server": server.id,
@@ -170,6 +170,10 @@ class ServerRows:
                 "since": iso(time.time() - (time.monotonic() - upstream.since)),
             }
         )
+
+    def _pin_problems(self, server: str) -> tuple[tuple[str, str, str], ...]:
+        review = self._hub.rules.pins
+        return tuple(review.problems(server))
 
     def _percentiles(self, server: str) -> tuple[float | None, float | None]:
         """Returns the median and the 95th percentile of a server's newest calls, else of all since the start."""

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
-from mcp_hub.downstream.page.feed import iso, shown
+from mcp_hub.downstream.page.feed import iso, run_of, shown
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page.client_rows import ClientRows
     from mcp_hub.downstream.page.config_view import ConfigView
+    from mcp_hub.downstream.page.confirmations import ConfirmationsPart
     from mcp_hub.downstream.page.feed import Feed
     from mcp_hub.downstream.page.server_rows import ServerRows
     from mcp_hub.hub import Engine
@@ -29,7 +30,14 @@ class StatePart:
     """`GET /state`: everything but the tools."""
 
     def __init__(
-        self, hub: Engine, status: Status, feed: Feed, servers: ServerRows, clients: ClientRows, view: ConfigView
+        self,
+        hub: Engine,
+        status: Status,
+        feed: Feed,
+        servers: ServerRows,
+        clients: ClientRows,
+        view: ConfigView,
+        confirmations: ConfirmationsPart,
     ) -> None:
         self._hub = hub
         self._status = status
@@ -37,6 +45,7 @@ class StatePart:
         self._servers = servers
         self._clients = clients
         self._view = view
+        self._confirmations = confirmations
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
         """Returns the one endpoint."""
@@ -59,6 +68,7 @@ class StatePart:
             "servers": rows,
             "clients": await self._clients.rows(viewer),
             **await self._view.show(viewer),
+            "confirmations": self._confirmations.rows(viewer),
             "watched_since": self._feed.since,
             "last_event_id": self._feed.event_id(self._feed.newest),
             "totals": {name: sum(row[name] for row in rows) for name in ("calls", "errors", "tools", "tokens")},
@@ -109,6 +119,7 @@ class CallsPart:
         if record is None:
             raise not_found("such call, or it is not kept any more")
         route = {"server": record.get("upstream"), "tool": record.get("tool"), "name": record.get("name")}
+        route["run"] = run_of(record.get("within"), entry.id if entry is not None else None)
         steps = shown(self._explain(record)) if viewer.admin else []
         return {"call": shown(record), "route": shown(route), "steps": steps}
 

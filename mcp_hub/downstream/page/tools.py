@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.catalog import OWN, Item, Route, names
-from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageRequest, not_found
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest, not_found
+from mcp_hub.downstream.page.feed import shown
 from mcp_hub.downstream.page.safe_json import bounded
 from mcp_hub.observability.stalls import in_slices, in_thread
 from mcp_hub.protocol.kinds import TOOLS
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 LINE: Final = 120
 """Characters of the first sentence of a description that are shown in the list."""
+ATTEMPTS: Final = 3
+"""Times that costs are looked at while the lists change."""
 MAX_ROWS: Final = 20_000
 """Tools in one answer."""
 
@@ -27,12 +30,32 @@ MAX_ROWS: Final = 20_000
 class ToolsPart:
     """`GET /tools` and `GET /tools/NAME`. What rules hide and make of a tool is for admins alone."""
 
-    def __init__(self, hub: Engine) -> None:
+    def __init__(self, hub: Engine, costs: Callable[[Engine], Json]) -> None:
         self._hub = hub
+        self._costs = costs
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
-        """Returns both endpoints."""
-        return {("GET", "/tools"): self.tools, ("GET", "/tools/"): self.tool}
+        """Returns the endpoints."""
+        return {("GET", "/tools"): self.tools, ("GET", "/tools/"): self.tool, ("GET", "/costs"): self.costs}
+
+    async def costs(self, asked: PageRequest) -> Json:
+        """Returns what the tools cost in each way of listing them, and how many nobody has called. For admins alone."""
+        viewer = asked.session.viewer
+        if not viewer.admin:
+            raise not_found("such endpoint")
+        await self._hub.settled_catalog()
+        for _ in range(ATTEMPTS):
+            try:
+                found = await in_thread(self._costs, self._hub)
+                break
+            except RuntimeError:  # the lists have changed meanwhile
+                continue
+        else:
+            raise PageError(503, "busy", "The lists of tools keep changing.", "Look again when they have settled.")
+        unused = [one for one in found["tools"] if one["calls"] == 0 and one["server"]]
+        never = {"tools": len(unused), "tokens": sum(one["tokens"] for one in unused)}
+        kept = {name: found[name] for name in ("client", "ways", "groups", "servers")}
+        return {**shown(kept), "never_called": never}
 
     async def tools(self, asked: PageRequest) -> Json:
         """Returns a row for each tool, and for an admin also for those that the principal does not see."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.page import LivePage
     from mcp_hub.downstream.page.client_rows import ClientRows
     from mcp_hub.downstream.page.config_view import ConfigView
+    from mcp_hub.downstream.page.confirmations import ConfirmationsPart
     from mcp_hub.downstream.page.feed import Feed
     from mcp_hub.downstream.page.server_rows import ServerRows
     from mcp_hub.downstream.page.sessions import PageSession
@@ -40,7 +41,14 @@ class UpdatesPart:
     """`GET /events`."""
 
     def __init__(
-        self, page: LivePage, hub: Engine, feed: Feed, servers: ServerRows, clients: ClientRows, view: ConfigView
+        self,
+        page: LivePage,
+        hub: Engine,
+        feed: Feed,
+        servers: ServerRows,
+        clients: ClientRows,
+        view: ConfigView,
+        confirmations: ConfirmationsPart,
     ) -> None:
         self._page = page
         self._hub = hub
@@ -48,6 +56,7 @@ class UpdatesPart:
         self._servers = servers
         self._clients = clients
         self._view = view
+        self._confirmations = confirmations
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
         """Returns the one endpoint."""
@@ -68,22 +77,11 @@ class UpdatesPart:
         asked.request.watch(news.set)
         stream = _Stream(self, session, self._begin_at(asked))
         try:
+            await stream.begin()
             await reply.start(CONFINED)
             await reply.write(b": connected\n\n")
-            while not session.ended and not asked.request.disconnected:
-                data = await stream.changes()
-                if data:
-                    await reply.write(data)
-                    stream.written = time.monotonic()
-                elif time.monotonic() - stream.written > HEARTBEAT:
-                    if not await asked.still_valid():
-                        self._page.sessions.end(session)
-                        break
-                    await reply.write(b": alive\n\n")
-                    stream.written = time.monotonic()
-                await asyncio.sleep(PAUSE)
-                await _wait(news, LOOK - PAUSE)
-                news.clear()
+            with self._confirmations.watched(session, news.set):
+                await self._follow(asked, stream, news)
             if not asked.request.disconnected:
                 reason = "the hub is stopping" if self._page.closing else "the session has ended"
                 await reply.write(_event("bye", {"reason": reason}))
@@ -95,6 +93,24 @@ class UpdatesPart:
             if news.set in ended:
                 ended.remove(news.set)
             self._feed.unfollow(news)
+
+    async def _follow(self, asked: PageRequest, stream: _Stream, news: asyncio.Event) -> None:
+        """Writes events until the client goes or the session ends."""
+        session, reply = asked.session, asked.reply
+        while not session.ended and not asked.request.disconnected:
+            data = await stream.changes()
+            if data:
+                await reply.write(data)
+                stream.written = time.monotonic()
+            elif time.monotonic() - stream.written > HEARTBEAT:
+                if not await asked.still_valid():
+                    self._page.sessions.end(session)
+                    break
+                await reply.write(b": alive\n\n")
+                stream.written = time.monotonic()
+            await asyncio.sleep(PAUSE)
+            await _wait(news, LOOK - PAUSE)
+            news.clear()
 
     def _begin_at(self, asked: PageRequest) -> int:
         """Returns the number of the last call that the client has."""
@@ -116,6 +132,10 @@ class UpdatesPart:
         entries = entries[:MAX_EVENT_CALLS]
         newest = entries[-1].number if entries else number + dropped
         return newest, dropped, [row for entry in entries if (row := entry.row(session.viewer)) is not None]
+
+    def confirmations(self, session: PageSession) -> list[Json]:
+        """Returns the calls that wait for the viewer."""
+        return self._confirmations.rows(session.viewer)
 
     def catalog(self, session: PageSession) -> tuple[Any, int]:
         """Returns the catalog that the viewer sees, and the number of the generation."""
@@ -143,10 +163,15 @@ class _Stream:
         self._number = number
         self._rows: dict[str, Json] = {}
         self._clients: list[Json] | None = None
+        self._confirmations = part.confirmations(session)
         self._catalog: tuple[Any, int] | None = None
         self._load = part.newest_load()
         self._looked = self._told_clients = -CLIENTS_EVERY
         self.written = time.monotonic()
+
+    async def begin(self) -> None:
+        """Looks at everything once. A state that is asked for afterwards is newer, so no change is lost between."""
+        await self._states(time.monotonic())
 
     async def changes(self) -> bytes:
         """Returns the events since the last time."""
@@ -157,6 +182,9 @@ class _Stream:
             data.append(_event("dropped", {"count": dropped}))
         if calls:
             data.append(_event("calls", calls, part.event_id(self._number)))
+        if (waiting := part.confirmations(session)) != self._confirmations:
+            self._confirmations = waiting
+            data.append(_event("confirmations", waiting))
         now = time.monotonic()
         if calls or now - self._looked >= LOOK:
             self._looked = now

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+import msgspec
+
 from mcp_hub.config.native_tools import NativeToolDefinition
 from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.proxies import ProxyRules
 from mcp_hub.security.url_rules import UrlRules
 
 VARIABLE: Final = "MCP_HUB_BUILTIN"
@@ -25,6 +28,8 @@ class Settings:
 
     url_rules: UrlRules = field(default_factory=UrlRules)
     address_rules: AddressRules = field(default_factory=AddressRules)
+    proxies: ProxyRules = field(default_factory=ProxyRules)
+    """The proxies by which pages are reached."""
     max_bytes: int = 32 * 1024 * 1024
     """Most bytes of one page, after decompression."""
     timeout: float = 60.0
@@ -48,7 +53,8 @@ class Settings:
     def to_json(self) -> dict[str, Any]:
         """Returns an object from which `from_json` makes the same settings."""
         data = {setting.name: getattr(self, setting.name) for setting in fields(self)}
-        return {**data, "url_rules": self.url_rules.to_json(), "address_rules": self.address_rules.to_json()}
+        rules = {"url_rules": self.url_rules.to_json(), "address_rules": self.address_rules.to_json()}
+        return {**data, **rules, "proxies": msgspec.to_builtins(self.proxies)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
@@ -58,6 +64,8 @@ class Settings:
             given["url_rules"] = UrlRules.from_json(given["url_rules"])
         if "address_rules" in given:
             given["address_rules"] = AddressRules.from_json(given["address_rules"])
+        if "proxies" in given:
+            given["proxies"] = msgspec.convert(given["proxies"], ProxyRules)
         if "roots" in given:
             given["roots"] = tuple((str(at), str(directory), str(mode)) for at, directory, mode in given["roots"])
         return cls(**given)
@@ -74,10 +82,11 @@ class Settings:
             raise ValueError(f"{VARIABLE} must be the JSON of these settings: {error}") from None
 
 
-def native_to_environ(tools: str) -> dict[str, str]:
-    """Splits the ASCII JSON of native tools into environment variables."""
+def native_to_environ(tools: str, proxies: ProxyRules) -> dict[str, str]:
+    """Splits the ASCII JSON of native tools into environment variables, beside their settings."""
     pieces = [tools[start : start + PIECE] for start in range(0, len(tools), PIECE)]
-    return {f"{NATIVE}{number}": piece for number, piece in enumerate(pieces)}
+    settings = json.dumps(Settings(proxies=proxies).to_json())
+    return {VARIABLE: settings, **{f"{NATIVE}{number}": piece for number, piece in enumerate(pieces)}}
 
 
 def native_from_environ(environ: Mapping[str, str]) -> list[NativeToolDefinition]:

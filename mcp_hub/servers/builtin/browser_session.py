@@ -152,7 +152,9 @@ async def open_browser(settings: Settings) -> OpenBrowser:
     except BaseException:
         scratch.remove()
         raise
-    browser = OpenBrowser(settings, scratch, profile, Proxy(settings.address_rules, settings.url_rules))
+    browser = OpenBrowser(
+        settings, scratch, profile, Proxy(settings.address_rules, settings.url_rules, settings.proxies)
+    )
     try:
         await browser.start()
     except BaseException:

@@ -45,6 +45,7 @@ _WHY: Final = {
     "hidden": "is not listed, and nothing in it can be deleted",
 }
 _DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Roots:
     """
 
     def __init__(self, roots: Sequence[tuple[str, str, str]]) -> None:
-        if os.open not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
+        if os.open not in os.supports_dir_fd or not _NO_LINK:
             raise OSError("it needs a system that can open a file below an open directory, which Windows cannot")
         self._roots = sorted((FileRoot(*root) for root in roots), key=lambda root: -len(root.parts))
 
@@ -146,7 +147,7 @@ class Roots:
 def _below(fd: int, name: str, shown: RootedPath, *, make: bool) -> int:
     for _ in range(2):
         try:
-            return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+            return os.open(name, _DIRECTORY | _NO_LINK, dir_fd=fd)
         except FileNotFoundError:
             if not make:
                 raise ToolRefused("tool_error", f"There is no directory {shown}.") from None

@@ -142,24 +142,24 @@ def _bound_memory(most: int) -> None:
     with contextlib.suppress(OSError):
         # Where the machine itself runs out of memory, Linux ends this process before the hub.
         Path("/proc/self/oom_score_adj").write_text("1000")
-    try:
-        import resource
+    if sys.platform == "win32":
+        return  # there is no such limit; the deadline ends a conversion all the same
+    import resource
 
+    with contextlib.suppress(ValueError, OSError):  # it has less already
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, ValueError, OSError):
-        pass  # not a POSIX system, or it has less already
 
 
 def _bound_time(seconds: float) -> None:
     """Makes the system end a conversion that takes too long, in case the process that would kill it is gone."""
-    try:
-        import resource
+    if sys.platform == "win32":
+        return
+    import resource
 
+    with contextlib.suppress(ValueError, OSError):
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + seconds) + _CPU_GRACE, hard))
-    except (ImportError, ValueError, OSError):
-        pass
 
 
 def _read(source: BinaryIO, requests: queue.SimpleQueue[tuple[Json, bytes]]) -> None:

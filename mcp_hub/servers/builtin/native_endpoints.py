@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import email.message
 import json
 import os
 import re
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from yarl import URL
 
 from mcp_hub.config.native_tools import (
     InvalidArgument,
@@ -17,17 +19,19 @@ from mcp_hub.config.native_tools import (
     PointerNotFound,
     resolve_pointer,
 )
+from mcp_hub.security.proxies import ProxyRules
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.servers.builtin import Settings, native_from_environ
+from mcp_hub.servers.builtin.page_fetcher import failure_text
 from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.tool_results import JSON_KEY, ToolRefused, ToolResult
 from mcp_hub.text import printable
+from mcp_hub.transport.egress import Egress
+from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
+from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder
+from mcp_hub.transport.trust_store import UnusableCertificates
 from mcp_hub.version import VERSION
-
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
-    from yarl import URL
 
 MAX_REDIRECTS: Final = 5
 CONNECT_WAIT: Final = 15.0
@@ -35,16 +39,23 @@ EXCERPT: Final = 2000
 """Characters of an error answer that are shown."""
 ERROR_BODY: Final = 64 * 1024
 POOL: Final = 64
+KEEP_ALIVE: Final = 4.0
+"""Seconds an idle connection is kept."""
 _TRY_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _KEEP_METHOD: Final = frozenset({307, 308})
+
+_HEADERS: Final = {
+    "User-Agent": f"mcp-hub/{VERSION}",
+    "Accept": "application/json, text/*;q=0.9, */*;q=0.5",
+}
 
 _clients: list[Client] = []
 
 
 def tools(settings: Settings) -> list[LocalTool]:
     """Returns the tools of this upstream, in the order of their files."""
-    client = Client()
+    client = Client(settings.proxies)
     _clients.append(client)
     return [Endpoint(tool, client) for tool in native_from_environ(os.environ)]
 
@@ -130,37 +141,39 @@ class Endpoint(LocalTool):
 
 
 class Client:
-    """Sends the requests through one connection pool, without cookies or anything else shared between calls."""
+    """Sends the requests through one pool for each origin, without cookies or anything else shared between calls."""
 
-    def __init__(self) -> None:
-        self._session: ClientSession | None = None
+    def __init__(self, proxies: ProxyRules) -> None:
+        self._egress = Egress(proxies)
+        self._origins: dict[str, tuple[HttpPool, RequestHeadEncoder]] = {}
 
     async def send(self, tool: NativeToolDefinition, request: NativeRequest) -> tuple[int, str, str | None, bytes]:
         """Returns (status, content type, charset, body) of the answer. Raises ToolRefused."""
-        aiohttp = await asyncio.to_thread(
-            import_module, "aiohttp"
-        )  # imported here, so that tools/list does not wait for it
         try:
             return await self._followed(tool, request)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            # Only the type of the failure and the origin are shown: messages of the library quote the request.
-            raise ToolRefused("server_unavailable", f"{_shown(request.url)} {_in_words(error)}") from None
+        except (HttpFailure, UnusableCertificates, OSError, ValueError) as error:
+            # Only the kind of the failure and the origin are shown: other texts may quote the request.
+            raise ToolRefused("server_unavailable", f"{_shown(request.url)} {failure_text(error, None)}") from None
 
     async def _followed(self, tool: NativeToolDefinition, request: NativeRequest) -> tuple[int, str, str | None, bytes]:
-        from yarl import URL
-
         url, method, body = URL(request.url, encoded=True), tool.method, request.body
         origin = url.origin()
+        pool, heads = await self._connections(origin)
         for _ in range(MAX_REDIRECTS + 1):
-            async with self._opened().request(
-                method, url, headers=request.headers, data=body, allow_redirects=False
-            ) as response:
-                location = response.headers.get("Location") if response.status in _REDIRECTS else None
+            size = None if body is None else len(body)
+            response = await pool.exchange(method, heads.head(method, url.raw_path_qs, request.headers, size), body)
+            try:
+                location = response.get("location") if response.status in _REDIRECTS else None
                 if location is None:
                     limit = tool.max_bytes if 200 <= response.status < 300 else ERROR_BODY
                     content = await _read(response, limit, tool)
-                    return response.status, response.content_type.lower(), response.charset, content
+                    declared = email.message.Message()
+                    declared["Content-Type"] = response.get("content-type") or "application/octet-stream"
+                    charset = declared.get_content_charset()
+                    return response.status, declared.get_content_type().lower(), charset, content
                 status = response.status
+            finally:
+                response.close()
             url = _target(url, location)
             # The credentials and the arguments were meant for the first origin only.
             if url.origin() != origin or (method not in ("GET", "HEAD") and status not in _KEEP_METHOD):
@@ -168,28 +181,21 @@ class Client:
                 raise ToolRefused("tool_error", text)
         raise ToolRefused("tool_error", f"{_shown(tool.url)}: more than {MAX_REDIRECTS} redirects")
 
-    def _opened(self) -> ClientSession:
-        if self._session is None:
-            import aiohttp
-
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=POOL),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": f"mcp-hub/{VERSION}", "Accept": "application/json, text/*;q=0.9, */*;q=0.5"},
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_WAIT),  # the hub bounds the call
-                trust_env=False,  # it would also take credentials out of a .netrc
-            )
-        return self._session
+    async def _connections(self, origin: URL) -> tuple[HttpPool, RequestHeadEncoder]:
+        """Returns the connections to an origin of a tool; there are as many origins as tools at most."""
+        if str(origin) not in self._origins:
+            made = await self._egress.connections(origin, _HEADERS, limit=POOL, connect=CONNECT_WAIT, keep=KEEP_ALIVE)
+            self._origins.setdefault(str(origin), made)
+        return self._origins[str(origin)]
 
     async def close(self) -> None:
-        """Closes the connection pool."""
-        if self._session is not None:
-            await self._session.close()
+        """Closes all connections."""
+        await asyncio.gather(*(pool.close() for pool, _ in self._origins.values()))
 
 
-async def _read(response: ClientResponse, limit: int, tool: NativeToolDefinition) -> bytes:
+async def _read(response: HttpResponse, limit: int, tool: NativeToolDefinition) -> bytes:
     body = bytearray()
-    async for chunk in response.content.iter_any():  # decompressed, in pieces of bounded size
+    while chunk := await response.chunk():  # decompressed, in pieces of bounded size
         body += chunk
         if len(body) > limit:
             if response.status >= 300:
@@ -200,8 +206,6 @@ async def _read(response: ClientResponse, limit: int, tool: NativeToolDefinition
 
 
 def _target(url: URL, location: str) -> URL:
-    from yarl import URL
-
     try:
         target = url.join(URL(location.strip(), encoded=True))
         if target.scheme in ("http", "https") and target.raw_host:
@@ -232,18 +236,3 @@ def _refuse(constant: str) -> Any:
 
 def _text(text: str) -> ToolResult:
     return ToolResult([{"type": "text", "text": text}])
-
-
-def _in_words(error: Exception) -> str:
-    import aiohttp
-
-    words: dict[type[Exception], str] = {
-        aiohttp.ClientConnectorCertificateError: "has a certificate that is not valid here",
-        aiohttp.ServerDisconnectedError: "closed the connection without an answer; it may work later",
-        TimeoutError: "cannot be reached: no answer to the connection attempt; is the server up?",
-        aiohttp.ClientConnectorError: "cannot be reached: is the address right, is the server up?",
-        aiohttp.ClientPayloadError: "broke off in the middle of its answer; it may work later",
-        aiohttp.ClientResponseError: "does not answer with valid HTTP",
-    }
-    found = next((text for kind, text in words.items() if isinstance(error, kind)), None)
-    return found or f"cannot be asked: {type(error).__name__}"

@@ -7,24 +7,29 @@ resolves to another address a moment later gains nothing. Nothing is kept from o
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import base64
 import email.message
 import ipaddress
 import posixpath
 import socket
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from mcp_hub.security import urls
 from mcp_hub.security.address_rules import RULE as ADDRESS
+from mcp_hub.security.proxies import ForwardProxy
 from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.local.tool_results import ToolRefused
 from mcp_hub.text import printable
+from mcp_hub.transport.egress import PROXIED_LOOKUP, Egress, egress_failure
+from mcp_hub.transport.http1 import client_response as failures
+from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
+from mcp_hub.transport.session_headers import CookieJar
+from mcp_hub.transport.trust_store import UnusableCertificates
 from mcp_hub.version import VERSION
 
 MAX_REDIRECTS: Final = 10
@@ -34,7 +39,6 @@ ERROR_BODY: Final = 64 * 1024
 """Most bytes read of the body of an error answer."""
 _LOOKUPS: Final = 64
 """Most names resolved at the same time. A name server that hangs blocks a thread for half a minute."""
-_HEADER_LINE: Final = 64 * 1024
 _SHOWN: Final = 300
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = {
@@ -74,6 +78,7 @@ class Fetcher:
         self._url_rules = settings.url_rules
         self._address_rules = settings.address_rules
         self._max_bytes = settings.max_bytes
+        self._egress = Egress(settings.proxies)
         self._lookups = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
 
     async def fetch(self, url: URL) -> FetchedPage:
@@ -82,46 +87,46 @@ class Fetcher:
         Raises ToolRefused with the code `guard_blocked` for a URL or an address that is not allowed,
         `result_too_large`, and `tool_error` for every failure of the network or the server.
         """
-        dialled = _CheckedResolver()
-        connector = aiohttp.TCPConnector(resolver=dialled, use_dns_cache=False, socket_factory=dialled.socket)
-        session = aiohttp.ClientSession(
-            connector=connector,
-            headers=_HEADERS,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_WAIT),
-            max_line_size=_HEADER_LINE,
-            max_field_size=_HEADER_LINE,
-            trust_env=False,  # a proxy would dial addresses that were not checked here
-        )
-        async with session:
-            return await self._follow(session, dialled, url)
-
-    async def _follow(self, session: aiohttp.ClientSession, dialled: _CheckedResolver, url: URL) -> FetchedPage:
         credentials, origin = _credentials(url), url.origin()
+        cookies: defaultdict[URL, CookieJar] = defaultdict(CookieJar)
         for redirects in range(MAX_REDIRECTS + 1):
             url = _as_resolved(url.with_user(None).with_fragment(None))
             if self._url_rules.refuses(str(url)) is not None:
                 raise ToolRefused("guard_blocked", self._url_rules.message)
-            dialled.allow(url, await self._checked_addresses(url))
-            auth = credentials if url.origin() == origin else None
+            proxy = None
+            jar = cookies[url.origin()]
+            headers = jar.added(url, {**_HEADERS, **(credentials if url.origin() == origin else {})})
             try:
-                async with session.get(url, auth=auth, allow_redirects=False) as response:
-                    target = response.headers.get("Location") if response.status in _REDIRECTS else None
+                proxy = self._egress.proxy_for(url.scheme, url.raw_host or "", url.port or 0)
+                addresses = await self._checked_addresses(url, proxied=proxy is not None)
+                async with self._egress.response(
+                    "GET", url, headers, connect=CONNECT_WAIT, addresses=None if proxy is not None else addresses
+                ) as response:
+                    jar.take(url, response.all("set-cookie"))
+                    target = response.get("location") if response.status in _REDIRECTS else None
                     if target is None:
                         return await self._page(response, url, redirects)
-            except (aiohttp.ClientError, OSError, ValueError) as error:
-                raise ToolRefused("tool_error", f"{printable_url(url)} {_in_words(error)}") from None
+            except (HttpFailure, UnusableCertificates, OSError, ValueError) as error:
+                raise ToolRefused("tool_error", f"{printable_url(url)} {failure_text(error, proxy)}") from None
             url = _joined(url, target)
         raise ToolRefused("tool_error", f"{printable_url(url)}: more than {MAX_REDIRECTS} redirects")
 
-    async def _checked_addresses(self, url: URL) -> list[str]:
-        """Resolves a host and returns the addresses that may be dialled, at least one. Raises ToolRefused."""
+    async def _checked_addresses(self, url: URL, *, proxied: bool) -> list[str]:
+        """Resolves a host and returns the addresses that may be dialled, at least one. Raises ToolRefused.
+
+        `proxied`: the host is reached through a proxy, which may know names that are not known here.
+        """
         host, port = url.raw_host or "", url.port or 0
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(
-                self._lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            )
+            async with asyncio.timeout(PROXIED_LOOKUP if proxied else None):
+                found = await loop.run_in_executor(
+                    self._lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                )
         except (OSError, UnicodeError):
+            if proxied:
+                self._check_name(url)
+                return []
             text = f"the name of {printable_url(url)} cannot be resolved: check its spelling and the network connection"
             raise ToolRefused("tool_error", text) from None
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -133,20 +138,25 @@ class Fetcher:
             raise ToolRefused("guard_blocked", f"{printable_url(url)} is not fetched: {text}", rule=ADDRESS)
         return allowed
 
-    async def _page(self, response: aiohttp.ClientResponse, url: URL, redirects: int) -> FetchedPage:
+    def _check_name(self, url: URL) -> None:
+        text = self._address_rules.refused_name(url.raw_host or "", url.port or 0)
+        if text is not None:
+            raise ToolRefused("guard_blocked", f"{printable_url(url)} is not fetched: {text}", rule=ADDRESS)
+
+    async def _page(self, response: HttpResponse, url: URL, redirects: int) -> FetchedPage:
         failed = response.status >= 400
         body = bytearray()
-        async for chunk in response.content.iter_any():  # decompressed, in pieces of bounded size
+        while chunk := await response.chunk():  # decompressed, in pieces of bounded size
             body += chunk
             if failed and len(body) >= ERROR_BODY:
                 break
             if len(body) > self._max_bytes:
                 text = f"{printable_url(url)} is larger than {self._max_bytes} bytes; web.max_bytes allows more"
                 raise ToolRefused("result_too_large", text)
-        kind = response.headers.get("Content-Type", "")
+        kind = response.get("content-type") or ""
         declared = email.message.Message()
         declared["Content-Type"] = kind
-        declared["Content-Disposition"] = response.headers.get("Content-Disposition", "")
+        declared["Content-Disposition"] = response.get("content-disposition") or ""
         return FetchedPage(
             url=str(url),
             status=response.status,
@@ -162,50 +172,10 @@ class Fetcher:
         self._lookups.shutdown(wait=False, cancel_futures=True)
 
 
-class _CheckedResolver(AbstractResolver):
-    """The addresses that one fetch may dial: aiohttp's resolver, and a check of each socket before it connects."""
-
-    def __init__(self) -> None:
-        self._addresses: dict[str, list[str]] = {}
-        self._allowed: set[tuple[str, int]] = set()
-
-    def allow(self, url: URL, addresses: list[str]) -> None:
-        self._addresses[url.raw_host or ""] = addresses
-        self._allowed |= {(_plain(address), url.port or 0) for address in addresses}
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in self._addresses.get(host, [])
-        ]
-
-    def socket(self, info: Any) -> socket.socket:
-        family, kind, protocol, _, address = info
-        if (_plain(address[0]), address[1]) not in self._allowed:  # for a literal address, aiohttp skips the resolver
-            raise PermissionError(f"{address[0]} was not checked")
-        return socket.socket(family, kind, protocol)
-
-    async def close(self) -> None:
-        pass
-
-
-def _plain(address: str) -> str:
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(address).compressed
-    return address
-
-
-def _credentials(url: URL) -> aiohttp.BasicAuth | None:
-    return None if url.user is None else aiohttp.BasicAuth(url.user, url.password or "", encoding="utf-8")
+def _credentials(url: URL) -> dict[str, str]:
+    if url.user is None:
+        return {}
+    return {"Authorization": "Basic " + base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()}
 
 
 def _as_resolved(url: URL) -> URL:
@@ -245,18 +215,26 @@ def _extension(declared: email.message.Message, url: URL) -> str | None:
     return suffix if 1 < len(suffix) <= 10 else None
 
 
-def _in_words(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"has a certificate that is not valid here: {printable(str(error.certificate_error), 200)}"
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "closed the connection without an answer; it may work later"
-    if isinstance(error, TimeoutError):
-        return "cannot be reached: no answer to the connection attempt; is the server up?"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        reason = error.os_error.strerror or type(error.os_error).__name__
-        return f"cannot be reached: {printable(str(reason), 200)}; is the address right, is the server up?"
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return "broke off in the middle of the page, or its compression is broken; it may work later"
-    if isinstance(error, aiohttp.ClientResponseError):
-        return f"does not answer with valid HTTP: {printable(error.message, 200)}"
+def failure_text(error: Exception, proxy: ForwardProxy | None) -> str:
+    """Returns what happened to a request, as the rest of a sentence that begins with its URL."""
+    if (text := egress_failure(error, proxy)) is not None:
+        return f"cannot be reached: {text}"
+    match error:
+        case failures.NameUnknown():
+            return "cannot be reached: its name has no address"
+        case failures.CertificateRefused():
+            return f"has a certificate that is not valid here: {printable(str(error), 200)}"
+        case failures.TlsFailed() | failures.CertificateWanted():
+            return "cannot be reached: no TLS connection could be made"
+        case failures.ConnectFailed(error=cause):
+            reason = cause.strerror or type(cause).__name__
+            return f"cannot be reached: {printable(str(reason), 200)}; is the address right, is the server up?"
+        case failures.ConnectTimeout() | TimeoutError():
+            return "cannot be reached: no answer to the connection attempt; is the server up?"
+        case failures.Unanswered() | failures.ConnectionBroke():
+            return "closed the connection without an answer; it may work later"
+        case failures.BrokenOff():
+            return "broke off in the middle of its answer, or its compression is broken; it may work later"
+        case failures.NotHttp():
+            return f"does not answer with valid HTTP: {printable(str(error), 200)}"
     return f"cannot be fetched: {type(error).__name__}"

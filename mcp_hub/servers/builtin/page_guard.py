@@ -148,7 +148,7 @@ class PageGuard:
         # The proxy checks each connection again before it dials. This check gives pages a clear refusal.
         if kind == "Document" and target.scheme in _DEFAULT_PORTS and target.hostname not in (None, "", READY_HOST):
             try:
-                await self._proxy.check(target.hostname, target.port or _DEFAULT_PORTS[target.scheme])
+                await self._proxy.check(target.hostname, target.port or _DEFAULT_PORTS[target.scheme], target.scheme)
             except RequestRefused as refusal:
                 return refusal
             except HostUnreachable:

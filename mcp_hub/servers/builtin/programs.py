@@ -196,7 +196,7 @@ class ProgramRunner:
 async def _killed(groups: set[int], mark: str) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + KILL_WAIT
-    while reaper.signal_all(groups, mark, signal.SIGKILL) and loop.time() < end:
+    while reaper.signal_all(groups, mark, reaper.SIGKILL) and loop.time() < end:
         if await _gone(groups, mark, _POLL):  # otherwise a new process was started meanwhile
             return
 

@@ -20,6 +20,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.proxies import ForwardProxy, ProxyRules, ProxySettingError
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.servers.builtin.chromium import READY_HOST
 from mcp_hub.servers.builtin.proxy_http import (
@@ -33,6 +34,9 @@ from mcp_hub.servers.builtin.proxy_http import (
     relay_response,
     send_body,
 )
+from mcp_hub.transport.egress import PROXIED_LOOKUP, Egress, egress_failure
+from mcp_hub.transport.http1.client_response import HttpFailure
+from mcp_hub.transport.trust_store import UnusableCertificates
 
 MAX_CONNECTIONS: Final = 256
 """Most connections at a time. A browser uses at most 32 to one proxy, WebSockets not counted."""
@@ -68,13 +72,15 @@ class Tunnel:
 class Proxy:
     """A forward proxy on 127.0.0.1 for one browser. It serves absolute-form requests and CONNECT."""
 
-    def __init__(self, addresses: AddressRules, urls: UrlRules) -> None:
+    def __init__(self, addresses: AddressRules, urls: UrlRules, proxies: ProxyRules | None = None) -> None:
+        """`proxies`: those that this one goes through itself."""
         self.port = 0
         self.password = secrets.token_urlsafe(24)
         self.on_refused: Callable[[str, str], None] = lambda target, why: None
         """Called with the target and the reason of each refused request."""
         self._addresses = addresses
         self._urls = urls
+        self._egress = Egress(ProxyRules() if proxies is None else proxies)
         self._expected = b"Basic " + base64.b64encode(f"{USER}:{self.password}".encode())
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,7 +119,7 @@ class Proxy:
                 for writer in tunnel.writers:
                     writer.transport.abort()
 
-    async def check(self, host: str, port: int) -> None:
+    async def check(self, host: str, port: int, scheme: str = "https") -> None:
         """Checks whether a host may be reached, by a verdict of the last `CHECK_LASTS` seconds if there is one.
 
         Raises RequestRefused or HostUnreachable.
@@ -123,7 +129,7 @@ class Proxy:
         if known is None or known[0] < now:
             refusal: RequestRefused | None = None
             try:
-                await self.addresses_of(host, port)
+                await self.addresses_of(host, port, proxied=self._proxy_for(scheme, host, port) is not None)
             except RequestRefused as error:
                 refusal = error
             known = self._checked[host, port] = (now + CHECK_LASTS, refusal)
@@ -132,18 +138,27 @@ class Proxy:
         if known[1] is not None:
             raise RequestRefused(known[1].code, str(known[1]))
 
-    async def addresses_of(self, host: str, port: int) -> list[str]:
+    def _proxy_for(self, scheme: str, host: str, port: int) -> ForwardProxy | None:
+        try:
+            return self._egress.proxy_for(scheme, host, port)
+        except ProxySettingError as error:
+            raise HostUnreachable(str(error)) from None
+
+    async def addresses_of(self, host: str, port: int, *, proxied: bool = False) -> list[str]:
         """Resolves a host and returns the addresses that may be dialled.
+
+        `proxied`: another proxy dials, which may know names that are not known here; for those there is no address.
 
         Raises RequestRefused, whose message names the setting, if none may, and HostUnreachable if it does not resolve.
         """
         try:
-            async with asyncio.timeout(DIAL_WAIT):
+            async with asyncio.timeout(PROXIED_LOOKUP if proxied else DIAL_WAIT):
                 found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except TimeoutError:  # an OSError as well
-            raise HostUnreachable(f"the name {host} was not resolved within {DIAL_WAIT:g} s") from None
-        except (OSError, UnicodeError):
-            raise HostUnreachable(f"the name {host} does not resolve") from None
+        except (OSError, UnicodeError) as error:
+            if proxied:
+                return self._unknown(host, port)
+            late = f"was not resolved within {DIAL_WAIT:g} s" if isinstance(error, TimeoutError) else "does not resolve"
+            raise HostUnreachable(f"the name {host} {late}") from None
         allowed, why = [], None
         for address in dict.fromkeys(str(entry[4][0]) for entry in found):
             problem = self._addresses.refused(host, address, port)
@@ -155,7 +170,25 @@ class Proxy:
             raise RequestRefused("guard_blocked", why)
         return allowed[:MAX_ADDRESSES]
 
-    async def _dial(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    def _unknown(self, host: str, port: int) -> list[str]:
+        """Lets a name pass that has no address here and that only another proxy knows; there is nothing to dial.
+
+        Raises RequestRefused.
+        """
+        if (refusal := self._addresses.refused_name(host, port)) is not None:
+            raise RequestRefused("guard_blocked", refusal)
+        return []
+
+    async def _dial(self, scheme: str, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        proxy = self._proxy_for(scheme, host, port)
+        if proxy is not None:
+            await self.addresses_of(host, port, proxied=True)
+            try:
+                async with asyncio.timeout(DIAL_WAIT):
+                    return await self._egress.streams(scheme, host, port, limit=CHUNK)
+            except (HttpFailure, UnusableCertificates, TimeoutError) as error:
+                why = egress_failure(error, proxy) or f"the proxy {proxy} opens no connection within {DIAL_WAIT:g} s"
+                raise HostUnreachable(f"{host}:{port} cannot be reached: {why}") from None
         last = "the name has no address"
         for address in await self.addresses_of(host, port):
             if port == self.port and address == "127.0.0.1":
@@ -171,9 +204,9 @@ class Proxy:
 
     @contextlib.asynccontextmanager
     async def _dialled(
-        self, host: str, port: int, client: asyncio.StreamWriter
+        self, scheme: str, host: str, port: int, client: asyncio.StreamWriter
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        reader, writer = await self._dial(host, port)
+        reader, writer = await self._dial(scheme, host, port)
         tunnel = Tunnel(host, port, [writer, client])
         self._tunnels.append(tunnel)
         try:
@@ -234,7 +267,7 @@ class Proxy:
         if not host or not port:
             raise HostUnreachable(f"{head.target!r} is not a host and port")
         self._check(f"https://{head.target}/")
-        async with self._dialled(host, port, writer) as (upstream, out):
+        async with self._dialled("https", host, port, writer) as (upstream, out):
             self._failed.pop(place_of(f"https://{head.target}"), None)
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await writer.drain()
@@ -264,10 +297,16 @@ class Proxy:
             await answer(writer, "200 OK", "")
             return
         self._check(head.target)
-        async with self._dialled(target.hostname, target.port or 80, writer) as (upstream, out):
+        host, port = target.hostname, target.port or 80
+        async with self._dialled("http", host, port, writer) as (upstream, out):
             self._failed.pop(place_of(head.target), None)
             path = head.target.split("/", 3)[3] if head.target.count("/") >= 3 else ""
-            out.write(head.rewritten(f"{head.method} /{path} HTTP/1.1", drop=("proxy-authorization",)))
+            wanted, credentials = f"/{path}", None
+            proxy = self._proxy_for("http", host, port)
+            if proxy is not None and proxy.forwards("http"):
+                wanted, credentials = f"http://{target.netloc.rpartition('@')[2]}/{path}", proxy.authorization
+            more = () if credentials is None else (f"Proxy-Authorization: {credentials}",)
+            out.write(head.rewritten(f"{head.method} {wanted} HTTP/1.1", drop=("proxy-authorization",), add=more))
             sending = asyncio.ensure_future(send_body(head, reader, out))
             try:
                 await relay_response(upstream, writer)

@@ -32,11 +32,14 @@ class MessageHead:
         pairs = (line.partition(":") for line in self.lines)
         return [value.strip() for key, _, value in pairs if key.strip().lower() == name]
 
-    def rewritten(self, first: str, drop: tuple[str, ...] = ()) -> bytes:
-        """Returns the head with another first line, without the headers in `drop`, and with `Connection: close`."""
+    def rewritten(self, first: str, drop: tuple[str, ...] = (), add: tuple[str, ...] = ()) -> bytes:
+        """Returns the head with another first line, without the headers in `drop`, and with `Connection: close`.
+
+        `add` has further header lines.
+        """
         dropped = {*_HOP_BY_HOP, *drop}
         kept = [line for line in self.lines if line.partition(":")[0].strip().lower() not in dropped]
-        return "\r\n".join([first, *kept, "Connection: close", "", ""]).encode("latin-1")
+        return "\r\n".join([first, *kept, *add, "Connection: close", "", ""]).encode("latin-1")
 
 
 async def read_head(reader: asyncio.StreamReader) -> MessageHead | None:

@@ -152,7 +152,7 @@ def read(name: str, directory: int | None = None) -> tuple[bytes, os.stat_result
         raise FileNotFoundError(name)
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _FLAGS  # it may have become a pipe without a writer
     if directory is not None:
-        flags |= os.O_NOFOLLOW
+        flags |= getattr(os, "O_NOFOLLOW", 0)
     fd = os.open(name, flags, dir_fd=directory)
     with os.fdopen(fd, "rb", buffering=0) as file:
         found = os.fstat(fd)

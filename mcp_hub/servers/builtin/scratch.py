@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import IO, Final
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows, where the system itself cleans up temporary directories
-    fcntl = None  # type: ignore[assignment]
 
 _LOCK: Final = "in-use"
 _TRIES: Final = 10
@@ -54,18 +53,23 @@ def lock(file: Path) -> IO[bytes] | None:
     Closing the file releases the lock, and so does the end of the process.
     """
     opened = file.open("ab")
-    if fcntl is not None:
-        try:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            opened.seek(0)
+            msvcrt.locking(opened.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            opened.close()
-            return None
+    except OSError:
+        opened.close()
+        return None
     return opened
 
 
 def _sweep(prefix: str) -> None:
-    if fcntl is None:
-        return
+    if sys.platform == "win32":
+        return  # the system itself cleans up temporary directories
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
             status = path.lstat()

@@ -10,11 +10,11 @@ from typing import Final, Protocol
 from mcp_hub.transport.http1 import BODY, DONE, HEAD, IDLE, ResponseMachine
 from mcp_hub.transport.http1.client_response import (
     BrokenOff,
-    ConnectionBroke,
     HttpFailure,
     HttpResponse,
     NotHttp,
     Unanswered,
+    broken_by,
 )
 from mcp_hub.transport.http1.heads import HeaderLines
 
@@ -191,7 +191,7 @@ class ClientConnection(asyncio.Protocol):
         self._machine.close()
         self._transport = None
         if theirs is HEAD:
-            self._fail(Unanswered() if error is None else ConnectionBroke(error))
+            self._fail(Unanswered() if error is None else broken_by(error))
         elif theirs is BODY and self._response is not None:
             if self._machine.to_the_end and error is None:
                 self._response.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 BUFFER: Final = 256 * 1024
 """Bytes of a body that may wait for their reader; beyond that, reading from the connection is paused."""
@@ -71,6 +71,11 @@ class HttpResponse:
         """Returns all headers of this name (in lower case)."""
         wanted = name.encode()
         return [_text(value) for field, value in self._fields if field == wanted]
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """All headers in order, names in lower case."""
+        return tuple((field.decode("latin-1"), _text(value)) for field, value in self._fields)
 
     # --- told by the connection ----------------------------------------------------------------------------------
 
@@ -243,12 +248,20 @@ class HttpFailure(Exception):
     """There is no response, or no complete one. The HTTP client turns it into a LinkError with words for users."""
 
 
+ProxyStep = Literal["name", "connect", "tls", "credentials", "answer", "refused"]
+"""Where the way through a proxy ended. `refused`: the proxy itself answered, and opened no connection to the host."""
+
+
 class NameUnknown(HttpFailure):
     """The host name does not resolve."""
 
 
 class CertificateRefused(HttpFailure):
     """The host's certificate is not valid; `str()` is the reason."""
+
+
+class CertificateWanted(HttpFailure):
+    """The host ended the TLS handshake for want of a certificate of the client's that it accepts."""
 
 
 class TlsFailed(HttpFailure):
@@ -269,6 +282,14 @@ class ConnectFailed(HttpFailure):
 
 class ConnectTimeout(HttpFailure):
     """No connection was available within the deadline."""
+
+
+class ProxyFailed(HttpFailure):
+    """The proxy on the way opened no connection; `str()` says what it does, without its name. Nothing was sent."""
+
+    def __init__(self, step: ProxyStep, text: str) -> None:
+        super().__init__(text)
+        self.step = step
 
 
 class NotHttp(HttpFailure):
@@ -293,3 +314,16 @@ class BrokenOff(HttpFailure):
 
 class PoolClosed(HttpFailure):
     """The pool was closed before a connection was available. Nothing was sent."""
+
+
+def broken_by(error: Exception) -> HttpFailure:
+    """Returns the failure of a connection that an error of the system or of TLS has ended."""
+    if wants_certificate(error):
+        return CertificateWanted()  # with TLS 1.3 the server says so after the handshake
+    return ConnectionBroke(error)
+
+
+def wants_certificate(error: Exception) -> bool:
+    """Returns whether an error of TLS is the other side's refusal of the certificate that it got, or of none."""
+    reason = str(getattr(error, "reason", None))
+    return "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)

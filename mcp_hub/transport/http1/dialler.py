@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import itertools
+import math
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from mcp_hub.transport.http1.client_response import CertificateRefused, ConnectFailed, NameUnknown, TlsFailed
+from mcp_hub.transport.http1.client_response import (
+    CertificateRefused,
+    CertificateWanted,
+    ConnectFailed,
+    ConnectTimeout,
+    HttpFailure,
+    NameUnknown,
+    TlsFailed,
+    wants_certificate,
+)
 
 STAGGER: Final = 0.25
 """Seconds an address has before the next one is tried in parallel."""
@@ -26,8 +35,11 @@ Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 class Dialler:
     """Makes connections to one host; over TLS if `tls` is given, with a certificate for the host's name."""
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-        self._addresses = Addresses(host, port)
+    def __init__(
+        self, host: str, port: int, tls: ssl.SSLContext | None, addresses: Sequence[str] | None = None
+    ) -> None:
+        """`addresses`: those that may be dialled, instead of those that the host's name has."""
+        self._addresses = Addresses(host, port, addresses)
         self._tls = tls
         self._name = host.rstrip(".")
 
@@ -46,7 +58,7 @@ class Dialler:
 
     async def _begun(self, connected: socket.socket, protocol: Callable[[], Made]) -> Made:
         loop = asyncio.get_running_loop()
-        try:
+        with tls_failures():
             if self._tls is None:
                 _, made = await loop.create_connection(protocol, sock=connected)
             else:
@@ -58,12 +70,6 @@ class Dialler:
                     ssl_shutdown_timeout=GOODBYE,
                 )
             return made
-        except ssl.CertificateError as error:
-            raise CertificateRefused(getattr(error, "verify_message", "")) from None
-        except ssl.SSLError as error:
-            raise TlsFailed(spoken=error.reason not in _NO_TLS) from None
-        except OSError as error:
-            raise ConnectFailed(error) from None
 
     async def _connected(self, addresses: list[Address]) -> socket.socket:
         if len(addresses) == 1:
@@ -90,9 +96,28 @@ class Dialler:
         finally:
             await _give_up(attempts)
 
+    def late(self) -> HttpFailure:
+        """Returns the failure where `dial` was not done in time."""
+        return ConnectTimeout()
+
     def close(self) -> None:
         """Stops asking for addresses."""
         self._addresses.close()
+
+
+@contextlib.contextmanager
+def tls_failures() -> Iterator[None]:
+    """Turns failures of a TLS handshake into those of the HTTP client."""
+    try:
+        yield
+    except ssl.CertificateError as error:
+        raise CertificateRefused(getattr(error, "verify_message", "")) from None
+    except ssl.SSLError as error:
+        if wants_certificate(error):
+            raise CertificateWanted from None
+        raise TlsFailed(spoken=error.reason not in _NO_TLS) from None
+    except OSError:
+        raise TlsFailed from None  # the host has closed the connection within the handshake
 
 
 async def _give_up(attempts: set[asyncio.Task[socket.socket]]) -> None:
@@ -133,11 +158,11 @@ Address = tuple[int, int, int, Any]
 class Addresses:
     """The resolved addresses of `host`, a name or a literal address, shared by all connections to it."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, addresses: Sequence[str] | None = None) -> None:
         self._host = host
         self._port = port
-        self._known: list[Address] = []
-        self._until = 0.0
+        self._known: list[Address] = _in_turn([_literal(one, port) for one in addresses or ()])
+        self._until = 0.0 if addresses is None else math.inf
         self._asking: asyncio.Task[list[Address]] | None = None
 
     async def get(self) -> list[Address]:
@@ -179,18 +204,14 @@ class Addresses:
             self._asking.cancel()
 
 
+def _literal(address: str, port: int) -> Address:
+    family, kind, protocol, _, to = socket.getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+    )[0]
+    return family, kind, protocol, to
+
+
 def _in_turn(addresses: list[Address]) -> list[Address]:
     families = dict.fromkeys(address[0] for address in addresses)
     rows = [[address for address in addresses if address[0] == family] for family in families]
     return [address for row in itertools.zip_longest(*rows) for address in row if address is not None]
-
-
-@functools.cache
-def trusted_certificates() -> ssl.SSLContext:
-    """Returns the TLS context for clients, with the certificate authorities of the system, for HTTP/1.1.
-
-    There is one for the process. Loading the authorities takes 50 ms, so the first call belongs in a thread.
-    """
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context

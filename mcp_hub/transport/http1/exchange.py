@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 
 from mcp_hub.errors import HubError
 from mcp_hub.protocol.frames import encode
-from mcp_hub.transport.http1.heads import HeaderLines, RequestHead, closes, start, written
+from mcp_hub.transport.http1.heads import EVENT_STREAM, HeaderLines, RequestHead, closes, start, written
+from mcp_hub.transport.http1.peers import Peer
 from mcp_hub.transport.http1.send_buffer import UnreadAccount
 
 BODY_DEADLINE: Final = 60.0
@@ -28,9 +29,7 @@ _BODY_OF: Final = {
     kind: b"content-type: " + kind + b"\r\nx-content-type-options: nosniff\r\ncontent-length: "
     for kind in (JSON, PLAIN)
 }
-_STREAM: Final = (
-    b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
-)
+_STREAM: Final = written(EVENT_STREAM)
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -53,6 +52,8 @@ class ExchangeConnection(Protocol):
     """The port of the listening socket; it is never taken from a header."""
     peer: str
     """The client's address."""
+    proven: Peer | None
+    """What the connection proves about its client; None: nothing."""
     paused: bool
     """Whether the write buffer is full, so that nothing should be added."""
     share: UnreadAccount | None
@@ -81,6 +82,9 @@ class ExchangeConnection(Protocol):
     def let_in(self) -> None:
         """Called when a request of the connection was authenticated, or needs no authentication."""
 
+    def speaks_for(self, peer: str) -> None:
+        """Called when a trusted proxy sends a request of the client with the address `peer`."""
+
 
 class HttpRequest:
     """The request of one exchange.
@@ -91,7 +95,8 @@ class HttpRequest:
 
     __slots__ = (
         *("_body", "_expects", "_gone", "_limit", "_size", "_waiter", "_wire"),
-        *("accepts", "complete", "disconnected", "dropped", "head", "length", "method", "path", "values"),
+        *("accepts", "complete", "disconnected", "dropped", "head", "length", "method", "path", "proven"),
+        "values",
     )
 
     def __init__(
@@ -116,6 +121,7 @@ class HttpRequest:
         """`RequestHead.values`: returns every value of one header (name in lower case), in order."""
         self.accepts = head.accepts
         """`RequestHead.accepts`: whether the client accepts a media type (`type/subtype`)."""
+        self.proven = wire.proven
         self._wire = wire
         self._expects = expects
         self._body: bytes | bytearray = body or b""
@@ -152,6 +158,11 @@ class HttpRequest:
         """Takes note that the sender is authenticated, or need not be."""
         if self._wire.stranger:
             self._wire.let_in()
+
+    def speaks_for(self, peer: str) -> None:
+        """Counts a connection on which nobody was let in for the client that a trusted proxy names."""
+        if self._wire.stranger:
+            self._wire.speaks_for(peer)
 
     def whole(self, limit: int) -> bytes | None:
         """Returns the body if all of it has been received and is at most `limit` bytes, else None: ask `body`."""

@@ -57,7 +57,7 @@ class RequestHead:
 
     __slots__ = (
         *("_accepted", "_by_name", "_text", "_values", "authority", "facts", "in_chunks", "lines", "method", "passed"),
-        *("path", "peer", "query", "route", "size", "target"),
+        *("path", "peer", "prefix", "query", "route", "size", "takes_gzip", "target"),
     )
 
     def __init__(self, method: str, target: bytes, lines: HeaderLines) -> None:
@@ -66,6 +66,8 @@ class RequestHead:
         self.target = target
         split = split_target(target) if len(target) <= LONG_TARGET else _split(target)
         self.path, self.query, self.authority = split
+        self.prefix = ""
+        """The path below which the hub is mounted in another application; `path` is without it."""
         self.lines = lines
         self.size = sum(len(name) + len(value) + LINE for name, value in lines)
         """Bytes of all header lines."""
@@ -83,6 +85,8 @@ class RequestHead:
         self._values: dict[bytes, list[str]] = {}
         self._text: list[tuple[str, str]] | None = None
         self._accepted: dict[bytes, bool] = {}
+        self.takes_gzip = False
+        """Whether `route` has read that the client accepts gzip. Set by it."""
 
     def raw(self, name: bytes) -> list[bytes]:
         """Returns every value of one header (name in lower case) as it came, in order."""
@@ -230,6 +234,18 @@ def accepts(values: list[str], *, kind: bytes) -> bool:
     return best is not None and best[1]
 
 
+def takes_gzip(values: list[str]) -> bool:
+    """Returns whether the values of Accept-Encoding allow gzip. Without any, it is not worth the risk."""
+    any_coding = False
+    for item in ",".join(values).split(","):
+        name, *parameters = (part.strip().lower() for part in item.split(";"))
+        if name in ("gzip", "x-gzip"):
+            return not any(_is_zero(parameter) for parameter in parameters)
+        if name == "*":
+            any_coding = not any(_is_zero(parameter) for parameter in parameters)
+    return any_coding
+
+
 def _is_zero(parameter: str) -> bool:
     name, _, value = parameter.partition("=")
     return name.strip() == "q" and value.strip() in ("0", "0.", "0.0", "0.00", "0.000")
@@ -262,6 +278,12 @@ start: Final = _StatusLines()
 
 
 RETRY: Final = b"retry-after: 1\r\n"
+EVENT_STREAM: Final[HeaderLines] = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+"""The header lines of an event stream."""
 
 
 def last_answer(status: int, lines: bytes = b"") -> bytes:

@@ -101,12 +101,6 @@ AT_ONCE: Final = 2
 """Strangers of one address that are closed for one newcomer, so that an address above its share shrinks."""
 
 
-def peer_of(transport: asyncio.BaseTransport) -> str:
-    """Returns the client's address; `""` where it has none."""
-    name = transport.get_extra_info("peername")
-    return str(name[0]) if isinstance(name, tuple) else ""
-
-
 class SlotHolder(Protocol):
     """A connection, or a TLS handshake, that holds a slot."""
 
@@ -159,15 +153,8 @@ class ConnectionSlots:
 
     def acquire(self, holder: SlotHolder, peer: str) -> ConnectionSlot | None:
         """Returns a slot for a connection that was accepted; None if none is free and no stranger can be closed."""
-        now = self._clock()
-        slot = ConnectionSlot(holder, peer, now)
-        same = self._of_network.get(slot.network) or OrderedDict()
-        if len(same) >= self._share and not self._exempt(peer):
-            for _ in range(AT_ONCE):
-                oldest = next(iter(same), None)
-                if oldest is None or len(same) < self._share or now - oldest.since < NEWCOMER:
-                    break
-                self._close(oldest, "crowded")
+        slot = ConnectionSlot(holder, peer, self._clock())
+        self._make_room(slot)
         if len(self._taken) >= self._most:
             stranger = next(iter(self._strangers), None)
             if stranger is None:
@@ -178,6 +165,28 @@ class ConnectionSlots:
         self._strangers[slot] = None
         self._of_network.setdefault(slot.network, OrderedDict())[slot] = None
         return slot
+
+    def _make_room(self, newcomer: ConnectionSlot) -> None:
+        """Closes the oldest strangers of the newcomer's address where it has its share of the slots already."""
+        same = self._of_network.get(newcomer.network)
+        if same is None or len(same) < self._share or self._exempt(newcomer.peer):
+            return
+        now = self._clock()
+        for _ in range(AT_ONCE):
+            oldest = next(iter(same), None)
+            if oldest is None or len(same) < self._share or now - oldest.since < NEWCOMER:
+                break
+            self._close(oldest, "crowded")
+
+    def speaks_for(self, slot: ConnectionSlot, peer: str) -> None:
+        """Counts the connection of a stranger for the client that its trusted proxy names."""
+        network = _network(peer)
+        if not slot.stranger or slot not in self._strangers or network == slot.network:
+            return
+        self._leave(slot)
+        slot.peer, slot.network = peer, network
+        self._make_room(slot)
+        self._of_network.setdefault(network, OrderedDict())[slot] = None
 
     def _close(self, slot: ConnectionSlot, cause: str) -> None:
         self.release(slot)
@@ -198,6 +207,9 @@ class ConnectionSlots:
 
     def _forget(self, slot: ConnectionSlot) -> None:
         self._strangers.pop(slot, None)
+        self._leave(slot)
+
+    def _leave(self, slot: ConnectionSlot) -> None:
         same = self._of_network.get(slot.network)
         if same is not None:
             same.pop(slot, None)

@@ -1,178 +1,37 @@
-"""The listening sockets of the server, and TLS.
-
-For TLS the hub accepts connections itself, so that each has a slot and a deadline from its first moment: asyncio and
-uvloop report a connection only after its handshake, which some clients never complete.
-"""
+"""The listening sockets of the server: on the addresses of a host, on a path, or handed over by a service manager."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
-import logging
 import os
 import socket
-import ssl
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub import codes
-from mcp_hub.codes import CodedText
-from mcp_hub.config.listen import Listen, Tls, is_loopback
-from mcp_hub.errors import ConfigError, HubError
-from mcp_hub.transport.http1 import server_connection
-from mcp_hub.transport.http1.listener import ConnectionSlot, Listener
-from mcp_hub.transport.http1.server_connection import ServerConnection
-
-log = logging.getLogger("mcp_hub.downstream")
+from mcp_hub.config.listen import UNIX, Listen, is_loopback
+from mcp_hub.errors import HubError
 
 BACKLOG: Final = 1024
 MAX_CONNECTIONS: Final = 10_000
 """As many as there can be sessions. One more takes the slot of a stranger, or is answered 503 at once."""
 KEPT_DESCRIPTORS: Final = 256
 """Descriptors that are kept free for upstream servers, files and the event loop."""
-AT_ONCE: Final = 64
-"""Connections that are accepted in a row before other tasks run."""
-AGAIN_AFTER: Final = 1.0
-"""Seconds until the next attempt when the system has no descriptor or memory left; asyncio waits as long."""
-
-
-class TlsServer:
-    """Accepts TLS connections on one listening socket, and closes it in the end."""
-
-    def __init__(self, listener: Listener, context: ssl.SSLContext, listening: socket.socket) -> None:
-        self._listener = listener
-        self._context = context
-        self._listening = listening
-        self._task = listener.loop.create_task(self._accept())
-
-    def close(self) -> None:
-        """Stops accepting. Connections that were accepted go on."""
-        self._task.cancel()
-        if self._listening.fileno() >= 0:
-            with contextlib.suppress(ValueError, OSError, NotImplementedError):
-                self._listener.loop.remove_reader(self._listening)  # before the descriptor's number is reused
-        self._listening.close()
-
-    async def _accept(self) -> None:
-        loop = self._listener.loop
-        count = 0
-        while True:
-            try:
-                accepted, address = await loop.sock_accept(self._listening)
-            except ConnectionError:
-                continue  # its client has left already
-            except OSError as error:
-                log.warning("no connection is accepted for %g s: %s", AGAIN_AFTER, error.strerror)
-                await asyncio.sleep(AGAIN_AFTER)
-                continue
-            TlsHandshake(self._listener, self._context, accepted, str(address[0])).begin()
-            count += 1
-            if count % AT_ONCE == 0:
-                await asyncio.sleep(0)
-
-
-class TlsHandshake:
-    """A connection during its TLS handshake; afterwards a ServerConnection takes over the slot."""
-
-    def __init__(self, listener: Listener, context: ssl.SSLContext, accepted: socket.socket, peer: str) -> None:
-        self._listener = listener
-        self._context = context
-        self._accepted = accepted
-        self._peer = peer
-        self._task: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        """Starts the handshake. Without a free slot the socket is closed: no reply is possible before TLS."""
-        slot = self._listener.acquire_slot(self, self._peer)
-        if slot is None:
-            self._accepted.close()
-            return
-        self._task = self._listener.loop.create_task(self._shake_hands(slot))
-        self._listener.tasks.add(self._task)
-        self._task.add_done_callback(self._listener.tasks.discard)
-
-    async def _shake_hands(self, slot: ConnectionSlot) -> None:
-        listener = self._listener
-        try:
-            with contextlib.suppress(OSError):  # event loops do this only for sockets they have accepted themselves
-                self._accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await listener.loop.connect_accepted_socket(
-                lambda: ServerConnection(listener, slot),
-                self._accepted,
-                ssl=self._context,
-                ssl_handshake_timeout=server_connection.HEAD_DEADLINE,
-            )
-        except ConnectionResetError:
-            pass  # the client has left
-        except OSError as error:  # TLS failed or took too long
-            log.debug("a TLS handshake with %s failed: %s", slot.peer, error)
-            listener.refusals.note("tls", slot.peer)
-        finally:
-            if slot.holder is self:
-                listener.release_slot(slot)
-
-    def close_when_idle(self) -> None:
-        """Drops the connection: nothing is being answered on it."""
-        self.abort()
-
-    def abort(self) -> None:
-        """Drops the connection."""
-        if self._task is not None:
-            self._task.cancel()
-
-
-def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Returns the listener's TLS context. Raises ConfigError, with the cause, for files that cannot be used."""
-    for key, path in (("cert", tls.cert), ("key", tls.key)):
-        _check_readable(f"listen.tls.{key}", path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        # Without a password function, OpenSSL would prompt on the terminal for that of an encrypted key.
-        context.load_cert_chain(tls.cert, tls.key, password=_no_password)
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            text = f"listen.tls: {tls.key} is not the private key of {tls.cert}"
-            raise ConfigError(text, codes.TLS_FILE_WRONG) from None
-        raise ConfigError(f"listen.tls: {(found := _what_is_wrong(tls))}", found.code) from None
-    except (OSError, ValueError):
-        raise ConfigError(f"listen.tls: {(found := _what_is_wrong(tls))}", found.code) from None
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def _no_password() -> bytes:
-    return b""
-
-
-def _check_readable(setting: str, path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            file.read(1)
-    except OSError as error:
-        text = f"{setting}: {path} cannot be read: {error.strerror or error}"
-        raise ConfigError(text, codes.TLS_FILE_UNREADABLE) from None
-
-
-def _what_is_wrong(tls: Tls) -> CodedText:
-    if b"-----BEGIN CERTIFICATE-----" not in tls.cert.read_bytes():
-        return CodedText(f"{tls.cert} has no certificate in PEM (-----BEGIN CERTIFICATE-----)", codes.TLS_FILE_WRONG)
-    key = tls.key.read_bytes()
-    if b"ENCRYPTED" in key:
-        text = f"{tls.key} is encrypted; write it without a password, for this user's eyes only (chmod 600)"
-        return CodedText(text, codes.TLS_KEY_ENCRYPTED)
-    if b"PRIVATE KEY-----" not in key:
-        return CodedText(f"{tls.key} has no private key in PEM (-----BEGIN PRIVATE KEY-----)", codes.TLS_FILE_WRONG)
-    text = f"{tls.cert} and {tls.key} cannot be used; they must be a certificate and its private key, in PEM"
-    return CodedText(text, codes.TLS_FILE_WRONG)
-
-
-# --- sockets ---------------------------------------------------------------------------------------------------
+MACOS_DESCRIPTORS: Final = 10_240
+"""OPEN_MAX of macOS, which refuses a higher limit even where it calls its own one infinite."""
+CONNECT_WAIT: Final = 2.0
+"""Seconds until a connection to a socket of this machine is given up."""
 
 
 async def bind(listen: Listen) -> list[socket.socket]:
-    """Returns listening sockets on every address of `listen.host`, all on one port. Raises HubError."""
+    """Returns listening sockets on the path of `listen.host`, or on all its addresses and one port. Raises HubError."""
+    if listen.socket_path is not None:
+        return [bind_path(listen.socket_path)]
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(
@@ -235,25 +94,175 @@ def _refusal(listen: Listen, error: OSError) -> HubError:
     return HubError(f"cannot listen on {where}: {error.strerror or error}", codes.ADDRESS_FOREIGN)
 
 
+# --- Unix sockets ------------------------------------------------------------------------------------------------
+
+
+def is_unix(bound: socket.socket) -> bool:
+    """Returns whether a socket has a path in place of an address."""
+    return bound.family == getattr(socket, "AF_UNIX", None)
+
+
+def bind_path(path: Path) -> socket.socket:
+    """Returns a socket that listens on a path, for this user alone. Raises HubError.
+
+    The socket that a hub has left over which is gone is replaced, and nothing else.
+    """
+    where = f"{UNIX}:{path}"
+    if sys.platform == "win32":
+        raise HubError(f"cannot listen on {where}: Python has no Unix sockets on this system", codes.SOCKET_UNUSABLE)
+    if (problem := _directory_problem(path)) is not None:
+        raise problem
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _alone_in(path.parent):
+            if (problem := path_problem(path)) is not None:
+                raise problem
+            path.unlink(missing_ok=True)
+            opened.bind(str(path))
+            path.chmod(0o600)  # before it listens: until then nobody can connect
+            opened.listen(BACKLOG)
+        opened.setblocking(False)
+    except OSError as error:
+        opened.close()
+        raise HubError(f"cannot listen on {where}: {error.strerror or error}", codes.SOCKET_UNUSABLE) from error
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def path_problem(path: Path) -> HubError | None:
+    """Returns why the hub cannot listen on a path now; None if it can."""
+    where = f"cannot listen on {UNIX}:{path}"
+    if sys.platform == "win32":
+        return HubError(f"{where}: Python has no Unix sockets on this system", codes.SOCKET_UNUSABLE)
+    if (problem := _directory_problem(path)) is not None:
+        return problem
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return HubError(f"{where}: {error.strerror}", codes.SOCKET_UNUSABLE)
+    if not stat.S_ISSOCK(found.st_mode):
+        return HubError(f"{where}: there is something else than a socket; choose another path", codes.SOCKET_UNUSABLE)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
+        trying.settimeout(CONNECT_WAIT)
+        try:
+            trying.connect(str(path))
+        except ConnectionRefusedError:
+            return None
+        except OSError as error:
+            return HubError(f"{where}: whether its socket is in use cannot be told: {error}", codes.SOCKET_UNUSABLE)
+    return HubError(f"{where}: another program does already; choose another path (listen.host)", codes.PORT_TAKEN)
+
+
+def _directory_problem(path: Path) -> HubError | None:
+    where = f"cannot listen on {UNIX}:{path}"
+    try:
+        above = path.parent.stat()
+    except OSError as error:
+        text = f"{where}: the directory {path.parent} cannot be used: {error.strerror}; create it, for this user alone"
+        return HubError(text, codes.SOCKET_UNUSABLE)
+    if above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
+        text = f"{where}: others can write to {path.parent} and put a socket of their own there; chmod go-w it"
+        return HubError(text, codes.OPEN_TO_OTHERS)
+    return None
+
+
+@contextlib.contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Keeps other hubs from replacing a socket of this directory while the block runs. Raises HubError, OSError."""
+    if sys.platform == "win32":  # there are no Unix sockets: `path_problem` has said so
+        yield
+        return
+    import fcntl
+
+    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        text = f"cannot listen in {directory}: another program locks the directory, perhaps a hub that starts"
+        raise HubError(f"{text}; try again", codes.SOCKET_UNUSABLE) from None
+    finally:
+        os.close(held)
+
+
+class OwnPath:
+    """The path of a Unix socket that `bind` has opened, until `remove`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode: int | None = path.lstat().st_ino
+
+    def remove(self) -> None:
+        """Removes it, unless that is done. Call it before the socket is closed: then nobody has replaced it yet."""
+        inode, self._inode = self._inode, None
+        with contextlib.suppress(OSError):
+            if inode is not None and self._path.lstat().st_ino == inode:
+                self._path.unlink()
+
+
+async def accepting(bound: socket.socket, protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
+    """Starts to accept connections on a listening socket, each with a new `protocol()`."""
+    loop = asyncio.get_running_loop()
+    if not is_unix(bound):
+        return await loop.create_server(protocol, sock=bound, backlog=BACKLOG)
+    # The path of a socket that was handed over is not ours to remove; for another one there is OwnPath.
+    keeping: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+    return await loop.create_unix_server(protocol, sock=bound, backlog=BACKLOG, **keeping)
+
+
+# --- sockets that were handed over ---------------------------------------------------------------------------------
+
+
+def check_handed(listen: Listen, handed: Sequence[tuple[str, socket.socket]]) -> Listen:
+    """Returns `listen` for sockets of a service manager, each with its name: `host` is the one that most can reach.
+
+    Raises HubError for a socket that cannot be served.
+    """
+    hosts = []
+    for name, each in handed:
+        which = f"the socket {name!r} (descriptor {each.fileno()}) that was handed over"
+        if each.type != socket.SOCK_STREAM or not (each.family in (socket.AF_INET, socket.AF_INET6) or is_unix(each)):
+            raise HubError(f"{which} is no stream socket of IP or Unix (ListenStream=)", codes.SOCKET_HANDED)
+        if not each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise HubError(f"{which} does not listen; the unit of the socket needs Accept=no", codes.SOCKET_HANDED)
+        each.setblocking(False)
+        address = each.getsockname()
+        hosts.append((f"{UNIX}:{address}", 0) if is_unix(each) else (str(address[0]), int(address[1])))
+    host, port = max(hosts, key=lambda one: (not one[0].startswith(f"{UNIX}:")) + (not _is_local(one[0])))
+    return listen.model_copy(update={"host": host, "port": port})
+
+
+def _is_local(host: str) -> bool:
+    return host.startswith(f"{UNIX}:") or is_loopback(host)
+
+
 def base_url(bound: socket.socket, scheme: str) -> str:
-    """Returns `scheme://host:port` of a listening socket."""
+    """Returns `scheme://host:port` of a listening socket, `unix:/path` of a Unix socket."""
+    if is_unix(bound):
+        return f"{UNIX}:{bound.getsockname()}"
     host, port = bound.getsockname()[:2]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def connections_possible() -> int:
     """Returns how many connections there can be, after raising the process's limit of descriptors as far as allowed."""
-    try:
-        import resource
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         return MAX_CONNECTIONS
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + KEPT_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-            soft = raised
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        for raised in sorted({most, max(soft, min(most, MACOS_DESCRIPTORS))}, reverse=True):
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+                soft = raised
+                break
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
     return min(MAX_CONNECTIONS, max(soft - KEPT_DESCRIPTORS, soft // 2))

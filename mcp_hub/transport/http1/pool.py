@@ -10,19 +10,19 @@ import contextlib
 import re
 import socket
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 from mcp_hub.transport.http1.client_connection import AT_ONCE, ClientConnection, ResponseCallback
 from mcp_hub.transport.http1.client_response import (
     ACCEPTED,
     ConnectionBroke,
-    ConnectTimeout,
+    HttpFailure,
     HttpResponse,
     PoolClosed,
     Unanswered,
 )
-from mcp_hub.transport.http1.dialler import Dialler
+from mcp_hub.transport.http1.dialler import Made
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
@@ -35,13 +35,28 @@ CUT: Final = 0.5
 _REPEATABLE: Final = frozenset({"GET", "DELETE"})
 
 
+class ConnectionMaker(Protocol):
+    """What makes the connections of a pool: a Dialler, or one through a proxy."""
+
+    async def dial(self, protocol: Callable[[], Made]) -> tuple[Made, socket.socket]:
+        """Returns the connected protocol and its socket. Not bounded in time. Raises HttpFailure."""
+        ...
+
+    def late(self) -> HttpFailure:
+        """Returns the failure where `dial` was not done in time."""
+        ...
+
+    def close(self) -> None:
+        """Stops asking for addresses."""
+
+
 class HttpPool:
     """At most `limit` connections from one dialler.
 
     `connect`: seconds to get a connection. `keep`: seconds a connection may be idle.
     """
 
-    def __init__(self, dialler: Dialler, *, limit: int, connect: float, keep: float) -> None:
+    def __init__(self, dialler: ConnectionMaker, *, limit: int, connect: float, keep: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._dialler = dialler
         self._limit = limit
@@ -117,7 +132,7 @@ class HttpPool:
             async with asyncio.timeout(self._connect):
                 return await self._in_turn()
         except TimeoutError:
-            raise ConnectTimeout from None
+            raise self._dialler.late() from None
 
     async def _in_turn(self) -> ClientConnection:
         while not self._closed:
@@ -249,7 +264,8 @@ class RequestHeadEncoder:
     Headers of a request win over `common`, and those over the defaults (Host, User-Agent, Accept, Accept-Encoding).
     """
 
-    def __init__(self, origin: URL, common: Mapping[str, str]) -> None:
+    def __init__(self, origin: URL, common: Mapping[str, str], *, absolute: bool = False) -> None:
+        """`absolute`: targets are whole URLs, as a proxy wants them."""
         always = {
             "Host": origin.host_port_subcomponent or "",
             "User-Agent": f"mcp-hub/{VERSION}",
@@ -257,6 +273,7 @@ class RequestHeadEncoder:
             "Accept-Encoding": ACCEPTED,
         }
         self._common = _joined(always, common)
+        self._before = str(origin.origin()) if absolute else ""
         self._kept: dict[tuple[object, ...], bytes] = {}
 
     def head(self, method: str, target: str, headers: Mapping[str, str], size: int | None) -> bytes:
@@ -278,7 +295,7 @@ class RequestHeadEncoder:
         fields = _joined(self._common, headers)
         if not _TARGET.fullmatch(target) or not all(is_header(name, value) for name, value in fields.items()):
             raise ValueError("a header or the target is not valid")
-        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+        lines = [f"{method} {self._before}{target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
         return ("\r\n".join(lines) + "\r\n").encode()
 
 

@@ -11,11 +11,22 @@ UNREAD_DEADLINE: Final = 120.0
 """Seconds in which a client may read nothing of what is written for it; then its connection is dropped."""
 
 
+class UnreadQueue(Protocol):
+    """Bytes that wait for one client."""
+
+    @property
+    def unread(self) -> int:
+        """Returns the number of bytes that it holds now."""
+
+    def drop_unread(self) -> bool:
+        """Drops the bytes together with their connection; returns False if it cannot."""
+
+
 class UnreadAccount(Protocol):
     """Counts the bytes that one client has not read yet."""
 
-    def watch(self, queue: SendBuffer) -> None:
-        """Adds the bytes in a send buffer to the account until the buffer is empty."""
+    def watch(self, queue: UnreadQueue) -> None:
+        """Adds the bytes in a queue to the account until the queue is empty."""
 
 
 class SendBuffer(asyncio.Protocol):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from mcp_hub.transport.http1 import BODY, HEAD, IDLE, MUST_CLOSE, RequestMachine
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import RETRY, BadHead, RequestHead, last_answer
-from mcp_hub.transport.http1.listener import ConnectionSlot, peer_of
+from mcp_hub.transport.http1.listener import ConnectionSlot
+from mcp_hub.transport.http1.peers import Peer, address_of, certified_peer, unix_peer
 from mcp_hub.transport.http1.send_buffer import HalfCloseProbe, LazyTimer, SendBuffer
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class ServerConnection(SendBuffer):
 
     __slots__ = (
         *("_answering", "_begun", "_deadline", "_error_reply", "_half_closed", "_listener", "_machine", "_reply"),
-        *("_request", "_rest", "_slot", "_spill", "_stopped", "_waiting", "peer", "port", "stranger"),
+        *("_request", "_rest", "_slot", "_spill", "_stopped", "_waiting", "peer", "port", "proven"),
+        "stranger",
     )
 
     def __init__(self, listener: Listener, slot: ConnectionSlot | None = None) -> None:
@@ -66,6 +68,7 @@ class ServerConnection(SendBuffer):
         self._slot = slot
         self.peer = "" if slot is None else slot.peer
         self.port: int | None = None
+        self.proven: Peer | None = None
         self.stranger = True
         """Whether no request of the connection has been let in yet."""
         self._half_closed: HalfCloseProbe | None = None
@@ -80,8 +83,13 @@ class ServerConnection(SendBuffer):
         self.port = int(address[1]) if isinstance(address, tuple) else None
         if self._slot is not None:
             self._slot.holder = self
+            self.proven = certified_peer(transport, self.peer)
         else:
-            self.peer = peer_of(transport)
+            if isinstance(address, str | bytes):
+                self.proven = unix = unix_peer(transport)
+                self.peer = unix.address
+            else:
+                self.peer = address_of(transport)
             self._slot = self._listener.acquire_slot(self, self.peer)
         if self._slot is None:
             self._machine.stop()
@@ -96,6 +104,11 @@ class ServerConnection(SendBuffer):
         if slot is not None and slot.stranger:
             self._listener.slots.let_in(slot)
             self.stranger = False
+
+    def speaks_for(self, peer: str) -> None:
+        """Counts the connection for the client that its trusted proxy names."""
+        if self._slot is not None:
+            self._listener.slots.speaks_for(self._slot, peer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tells the handler, and drops the requests that wait."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.client import RpcError, StdioClient, fake, hub, spawned
+from tests.fakes.forks import python_with_sdk
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +52,7 @@ NOWHERE = ("docs://a", "docs://a/b/c", "search://other?q=x", "nothing://x", "xfi
 
 
 def entry(library: str, **keys: Any) -> dict[str, Any]:
-    return {"command": sys.executable, "args": [SERVER, library], **keys}
+    return {"command": python_with_sdk(), "args": [SERVER, library], **keys}
 
 
 async def read(client: StdioClient, uri: str) -> str | None:
@@ -77,7 +77,7 @@ async def client(library: str, tmp_path: Path) -> AsyncIterator[StdioClient]:
 
 
 async def test_a_template_accepts_the_same_uris_directly_and_through_the_hub(library: str, client: StdioClient) -> None:
-    async with spawned([sys.executable, SERVER, library]) as direct:
+    async with spawned([python_with_sdk(), SERVER, library]) as direct:
         await direct.initialize()
         for uri, text in TEXTS[library].items():
             assert (await read(direct, uri), await read(client, uri)) == (text, text), uri

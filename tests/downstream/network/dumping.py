@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.fakes.client import MODERN
+from tests.fakes.loopback_site import loopback_site
 
 
 @dataclass
@@ -67,13 +68,6 @@ class Dumping:
 @contextlib.asynccontextmanager
 async def dumping() -> AsyncIterator[Dumping]:
     server = Dumping()
-    app = web.Application()
-    app.router.add_route("*", "/mcp", server.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    try:
+    async with loopback_site(server.answer, "/mcp") as port:
+        server.url = f"http://127.0.0.1:{port}/mcp"
         yield server
-    finally:
-        await runner.cleanup()

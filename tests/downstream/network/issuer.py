@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from joserfc import jwk, jwt
 
+from tests.fakes.loopback_site import loopback_site
+
 AUDIENCE = "https://hub.example/mcp"
 CLIENT = ("hub-client", "the-secret-of-the-hub-client")
 
@@ -91,17 +93,10 @@ class Issuer:
 @contextlib.asynccontextmanager
 async def issuing() -> AsyncIterator[Issuer]:
     issuer = Issuer()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", issuer.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    issuer.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    issuer.key("one")
-    try:
+    async with loopback_site(issuer.answer) as port:
+        issuer.url = f"http://127.0.0.1:{port}"
+        issuer.key("one")
         yield issuer
-    finally:
-        await runner.cleanup()
 
 
 def unsigned(claims: dict[str, Any]) -> str:

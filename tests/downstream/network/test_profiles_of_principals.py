@@ -298,7 +298,7 @@ def test_a_principal_with_an_unknown_profile_sees_nothing() -> None:
             {"principals": {"alice": {"token": TOKENS["alice"], "profile": "analist"}}},
             b"listen.principals.alice.profile: there is no profile 'analist' in this file (there is: analyst",
         ),
-        ({"principals": {"alice": {"profile": "analyst"}}}, b"listen.principals.alice.token: is missing"),
+        ({"principals": {"alice": {"profile": "analyst"}}}, b"listen.principals.alice.token is missing"),
         ({"principals": {"token": TOKENS["alice"]}}, b"'token' is the principal of listen.token"),
         ({"principals": {"a b": TOKENS["alice"]}}, b"a principal's name has letters"),
         ({"principals": {"alice": TOKENS["alice"][:31]}}, b"listen.principals.alice.token has 31 bytes"),

@@ -16,8 +16,11 @@ from mcp_hub.config.listen import TokenVerification
 from mcp_hub.downstream import verifier as verifiers
 from mcp_hub.downstream.verifier import RejectedToken, Verifier
 from mcp_hub.security import Principal
+from mcp_hub.security.proxies import ProxyRules
+from mcp_hub.transport.egress import Egress
 from tests.downstream.network.issuer import AUDIENCE, CLIENT, Issuer, issuing, unsigned, with_secret
 from tests.fakes.client import PATIENCE
+from tests.transport.forward_proxy import forwarding
 
 pytestmark = pytest.mark.anyio
 
@@ -366,3 +369,15 @@ async def test_rotated_signing_keys_are_fetched_and_old_ones_dropped() -> None:
         del issuer.keys["one"]
         assert isinstance(await verifier.verify(issuer.token("two").encode()), Principal)
         assert isinstance(await verifier.verify(old.encode()), Principal), "it was verified while its key was good"
+
+
+async def test_keys_and_introspection_are_asked_for_through_the_proxy_of_the_root() -> None:
+    async with issuing() as issuer, forwarding() as proxy:
+        # The proxy of an entry also counts for this machine, where the issuer of this test is.
+        egress = Egress(ProxyRules.of({}, f"http://127.0.0.1:{proxy.port}", own=True))
+        async with verifying({"jwt": by_keys(issuer)}, egress=egress) as verifier:
+            assert await verdict(verifier, issuer.token()) not in ("invalid", "unreachable")
+        assert proxy.asked == [f"GET {issuer.url}/keys"]
+    closed = Egress(ProxyRules.of({}, f"http://127.0.0.1:{proxy.port}", own=True))
+    async with issuing() as issuer, verifying({"introspection": asking(issuer)}, egress=closed) as verifier:
+        assert await verdict(verifier, "opaque") == "unreachable"

@@ -36,7 +36,8 @@ async def network_hub(
         found = re.search(rb"(https?://[^ /]+:\d+)/mcp", process.stderr)
         assert found is not None, process.stderr.decode()
         yield process, found[1].decode()
-        process.process.terminate()
+        if process.process.returncode is None:
+            process.process.terminate()
 
 
 def bearer(token: str | None) -> dict[str, str]:

@@ -14,6 +14,7 @@ import httpx2
 from mcp_hub.cli.reloader import ListenerSettings, Reloader
 from mcp_hub.config.models import Listen
 from mcp_hub.diagnosis import remedies
+from mcp_hub.diagnosis.token_costs import calls_of, token_costs
 from mcp_hub.downstream.app import App, serve_network
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.downstream.page_access import PageAccess, PageSources
@@ -141,7 +142,8 @@ class ServedHub:
 async def served_hub(
     directory: Path, servers: Json, listen: Json | None = None, **root: Any
 ) -> AsyncIterator[ServedHub]:
-    """A hub that serves its page on a port of its own."""
+    """A hub that serves its page on a port of its own; with `sse` it has clients over SSE too."""
+    sse = root.pop("sse", False)
     directory.mkdir(exist_ok=True)
     path = write_config(directory, servers, listen={"port": 0, **(listen or {})}, **root)
     loaded = read_config(path)
@@ -151,8 +153,8 @@ async def served_hub(
         reloader = Reloader(hub, loaded, lambda _: EVERYTHING, lambda _: None, lambda _: None)
         quotas = Quotas(settings)
         dispatcher = Dispatcher(hub, quotas)
-        access = PageAccess(PageSources(dispatcher, status, reloader.facts, lambda code: remedies()[code].cure))
-        app = App(dispatcher, settings, sse=False, quotas=quotas)
+        access = PageAccess(PageSources(dispatcher, status, reloader.facts, cure_of, costs_of))
+        app = App(dispatcher, settings, sse=sse, quotas=quotas)
         app.page = access
         reloader.listener = ListenerSettings(app, settings, listen_of)
         bases: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
@@ -177,3 +179,11 @@ async def served_hub(
 def listen_of(config: Any) -> Listen:
     found: Listen = config.listen
     return found
+
+
+def cure_of(code: str) -> str | None:
+    return remedies()[code].cure
+
+
+def costs_of(hub: Engine) -> Json:
+    return token_costs(hub, calls_of(hub))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,13 @@ async def until(page: OpenPage, server: str, **wanted: Any) -> dict[str, Any]:
             found = await row(page, server)
             if all(found[name] == value for name, value in wanted.items()):
                 return found
+
+
+async def data(lines: AsyncIterator[str]) -> str:
+    """The data of the next event of a stream."""
+    while not (line := await anext(lines)).startswith("data: "):
+        pass
+    return line.removeprefix("data: ")
 
 
 async def recorded(page: OpenPage, name: str) -> dict[str, Any]:
@@ -172,6 +180,29 @@ async def test_a_session_is_ended_and_its_client_is_told_that_it_is_gone(tmp_pat
         assert await refusal(page, "end_session", client=ended) == (404, "not_found")
 
 
+async def test_a_session_over_sse_is_ended_and_its_stream_with_it(tmp_path: Path) -> None:
+    async with (
+        served_hub(tmp_path, {"a": fake()}, sse=True) as served,
+        served.looking() as page,
+        httpx2.AsyncClient(base_url=served.base, timeout=PATIENCE) as http,
+        http.stream("GET", "/sse", headers={"accept": "text/event-stream"}) as stream,
+        asyncio.timeout(PATIENCE),
+    ):
+        lines = stream.aiter_lines()
+        endpoint = await data(lines)
+        greeting = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting}
+        assert (await http.post(endpoint, json=hello)).status_code == 202
+        assert json.loads(await data(lines))["id"] == 1
+        (client,) = (await page.found("state"))["clients"]
+        assert (client["name"], client["transport"]) == ("old", "sse")
+        await act(page, "end_session", client=client["id"])
+        assert [line async for line in lines if line.startswith("event: ")] == []
+        assert (await http.post(endpoint, json=hello)).status_code == 404
+        assert (await page.found("state"))["clients"] == []
+        assert await refusal(page, "end_session", client=client["id"]) == (404, "not_found")
+
+
 async def test_a_server_is_pinned_as_it_is_now_and_what_changes_later_is_seen(tmp_path: Path) -> None:
     more = tmp_path / "more"
     servers = {"a": fake("--more-if", str(more)), "b": fake()}
@@ -188,6 +219,23 @@ async def test_a_server_is_pinned_as_it_is_now_and_what_changes_later_is_seen(tm
         await act(page, "restart", server="b")
         await act(page, "pin", server="b")  # which waits until it is there
         assert list(json.loads((tmp_path / "servers.pins.json").read_text())["servers"]) == ["a", "b"]
+
+
+async def test_a_server_that_differs_from_its_pins_says_so_until_it_is_pinned_again(tmp_path: Path) -> None:
+    more = tmp_path / "more"
+    async with (
+        served_hub(tmp_path, {"a": fake("--more-if", str(more), pins="warn")}) as served,
+        served.looking() as page,
+        asyncio.timeout(PATIENCE),
+    ):
+        await act(page, "pin", server="a")
+        more.touch()
+        await act(page, "restart", server="a")
+        while not (await row(page, "a"))["pins"]:
+            await asyncio.sleep(0)
+        await act(page, "pin", server="a")
+        while (await row(page, "a"))["pins"]:
+            await asyncio.sleep(0)
 
 
 async def test_a_server_that_is_away_is_not_pinned(tmp_path: Path) -> None:

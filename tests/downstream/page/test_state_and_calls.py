@@ -59,6 +59,32 @@ async def test_the_state_has_every_server_with_its_cost_and_its_problem(tmp_path
         assert state["config"] == str(served.config)
 
 
+async def test_a_call_that_a_rule_refuses_is_no_error_of_its_server(tmp_path: Path) -> None:
+    listen = {"ui": True, "principals": {"ann": {"token": "a" * 40}, "boss": {"token": "b" * 40, "admin": True}}}
+    servers = {"up": fake(disable_tools=["crash"], confirm="pid")}
+    async with (
+        served_hub(tmp_path, servers, listen) as served,
+        served.looking(token="b" * 40) as boss,
+        served.looking(token="a" * 40) as ann,
+        served.calling("a" * 40) as client,
+    ):
+        await client.text("up__echo", {"text": "x"})
+        for name, arguments in (("crash", {}), ("pid", {}), ("add", {"a": "no number"}), ("fail", {})):
+            await client.call(f"up__{name}", arguments)
+        await settled(ann, 5)
+        for page in (boss, ann):
+            (up,) = (await page.found("state"))["servers"]
+            assert up["errors"] == 1, "the call that the server failed"
+            verdicts = {one["name"]: one["verdict"] for one in await settled(page, 5)}
+            assert verdicts == {
+                "up__echo": "ok",
+                "up__crash": "refused",
+                "up__pid": "refused",
+                "up__add": "refused",
+                "up__fail": "error",
+            }
+
+
 async def test_clients_are_shown_with_what_they_declared(tmp_path: Path) -> None:
     async with (
         served_hub(tmp_path, {"up": fake()}) as served,
@@ -117,7 +143,7 @@ async def test_one_call_shows_its_route_and_what_every_rule_did_without_secrets(
         await client.text("up__echo", {"text": "x", "api_key": SECRET})
         (call,) = await settled(page, 1)
         found = await page.found(f"calls/{call['id']}")
-        assert found["route"] == {"server": "up", "tool": "echo", "name": "up__echo"}
+        assert found["route"] == {"server": "up", "tool": "echo", "name": "up__echo", "run": None}
         assert {"access", "validate", "upstream"} <= {step["policy"] for step in found["steps"]}
         assert found["call"]["arguments"]["text"] == "x"
         assert SECRET not in json.dumps(found)

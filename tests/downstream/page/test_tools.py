@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.downstream.page.acting import ADMIN, GUEST, NETWORK, OTHER, PROFILES, act
-from tests.downstream.page.opened import OpenPage, served_hub
-from tests.fakes.client import fake
+from tests.downstream.page.acting import ADMIN, GUEST, NETWORK, OTHER, PROFILES, act, text
+from tests.downstream.page.opened import OpenPage, costs_of, served_hub
+from tests.fakes.client import PATIENCE, fake
 
 pytestmark = pytest.mark.anyio
 
@@ -136,3 +137,33 @@ async def test_a_definition_of_many_megabytes_is_cut_and_hostile_texts_are_only_
         answer = await page.get("tools/a__bad")
         assert answer.headers["content-type"].startswith("application/json")
         assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_what_the_tools_cost_is_told_in_each_way_of_listing_them_to_admins_alone(tmp_path: Path) -> None:
+    groups = {"numbers": {"tools": ["a__add"], "active": False}}
+    async with (
+        served_hub(tmp_path, {"a": fake()}, NETWORK, groups=groups, profiles=PROFILES) as served,
+        served.looking(token=ADMIN) as page,
+        served.looking(token=GUEST) as guest,
+    ):
+        await text(page, "a__echo", {"text": "x"})
+        async with asyncio.timeout(PATIENCE):
+            while (await page.found("calls"))["calls"] == []:
+                await asyncio.sleep(0)
+        found = await page.found("costs")
+        assert found == without_tools(costs_of(served.hub))
+        ways = {one["way"]: one["tokens"] for one in found["ways"]}
+        assert list(ways) == ["all", "groups", "search", "code"]
+        assert ways["all"] > max(ways["search"], ways["code"])
+        assert [one["tools"] for one in found["groups"]] == [1]
+        (server,) = found["servers"]
+        assert found["never_called"]["tools"] == server["never_called"] == server["tools"] - 1
+        assert 0 < found["never_called"]["tokens"] < server["tokens"]
+        assert (await guest.get("costs")).status_code == 404
+
+
+def without_tools(costs: dict[str, Any]) -> dict[str, Any]:
+    """The costs as the page is told them: of the tools that nobody has called only how many there are."""
+    unused = [one["tokens"] for one in costs["tools"] if one["calls"] == 0 and one["server"]]
+    kept = {name: costs[name] for name in ("client", "ways", "groups", "servers")}
+    return {**kept, "never_called": {"tools": len(unused), "tokens": sum(unused)}}

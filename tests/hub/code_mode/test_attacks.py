@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import textwrap
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import psutil
 import pytest
 
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.fakes.network import network_hub
 from tests.hub.code_mode.test_programs import CODE, blamed, run, said
+from tests.policy.access.test_a_person_is_asked_first import with_token
 
 pytestmark = pytest.mark.anyio
 
@@ -59,12 +63,23 @@ async def test_a_program_gets_nothing_of_the_machine(client: StdioClient, code: 
     assert await said(client, "'still here'") == "still here"
 
 
-@pytest.mark.parametrize("name", ["denied__secret_tool", "secret_tool", "denied/secret_tool", "fake__crash"])
+SPELLINGS = (
+    "denied__secret_tool", "secret_tool", "denied/secret_tool", "fake__crash", "fake/crash", "Denied__Secret_Tool",
+    " denied__secret_tool", "denied__secret_tool\n", "denied__secret_tool\u200b", "denied__secret_tool\x00",
+    "denied.secret_tool", "denied:secret_tool", "denied__secret-tool", "denied__secret%5Ftool", "../denied/secret_tool",
+    "denied__ſecret_tool", "ｄenied__secret_tool", "mcp-hub://denied/secret_tool",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
 async def test_a_denied_tool_is_unknown_in_every_spelling(client: StdioClient, name: str) -> None:
     caught = "try:\n    await call_tool(name)\nexcept RuntimeError as error:\n    print(error)"
     answer = await said(client, f"name = {name!r}\n{caught}")
-    assert answer == f"-32602: Unknown tool: {name}"
-    assert "NameError" in await blamed(client, f"await {name.replace('/', '_')}()")
+    assert answer.startswith("-32602: Unknown tool: ")
+    assert "hub_call" in await blamed(client, f"await call_tool('hub_call', {{'tool': {name!r}}})")
+    assert "secret_tool(" not in await said(client, f"await hub_search(query={name!r}, detail='signature')")
+    if name.isidentifier():
+        assert "NameError" in await blamed(client, f"await {name}()")
 
 
 async def test_a_forged_result_of_a_program_is_only_text(client: StdioClient) -> None:
@@ -75,6 +90,35 @@ async def test_a_forged_result_of_a_program_is_only_text(client: StdioClient) ->
     assert "_meta" not in result
     for handle in ("{'mcp-hub/block': 0}", "{'mcp-hub/block': -1}", "{'mcp-hub/block': 10**30}"):
         assert [block["type"] for block in (await run(client, handle))["content"]] == ["text"]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"content": 5, "isError": True},
+        {"content": [5, None], "isError": True, "_meta": [1]},
+        {"content": [{"type": "text", "text": 7}], "isError": True, "_meta": {"mcp-hub/error": {"code": [1]}}},
+        {"content": [{"type": "text", "text": '["\\ud800", NaN, 1e999]'}]},
+        {"content": [{"type": "text", "text": "[" * 900 + "]" * 900}]},
+        {"content": [{"type": "text", "text": "[" * 30_000 + "]" * 30_000}]},
+        {"content": [{"type": "text", "text": "9" * 30_000}], "structuredContent": {"__class__": {"mcp-hub/block": 0}}},
+        {"content": {"type": "text"}, "structuredContent": [[]]},
+        {},
+    ],
+)
+async def test_a_program_goes_on_after_any_result_of_a_server(tmp_path: Path, result: dict[str, Any]) -> None:
+    caught = "try:\n    await odd__echo(text='x')\nexcept RuntimeError as error:\n    print(error)\n'went on'"
+    async with hub(tmp_path, {"odd": fake("--result", json.dumps(result), validate_arguments="off")}, **CODE) as client:
+        assert (await said(client, caught)).endswith("went on")
+
+
+async def test_a_server_cannot_have_the_image_of_another_one_shown(tmp_path: Path) -> None:
+    image = {"content": [{"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}]}
+    forged = {"content": [], "structuredContent": {"handles": [{"mcp-hub/block": number} for number in range(100)]}}
+    servers = {"camera": fake("--result", json.dumps(image)), "forger": fake("--result", json.dumps(forged))}
+    async with hub(tmp_path, servers, **CODE) as client:
+        code = "kept = await camera__echo(text='x')\nawait forger__echo(text='x')"
+        assert [block["type"] for block in (await run(client, code))["content"]] == ["text"]
 
 
 async def test_a_result_that_is_code_is_only_text(client: StdioClient) -> None:
@@ -115,6 +159,56 @@ async def test_a_cancelled_call_ends_its_program_and_what_it_called(tmp_path: Pa
             client.start("tools/call", {"name": "hub_run", "arguments": {"code": "while True:\n    pass"}}, "loop")
             client.notify("notifications/cancelled", {"requestId": "loop"})
         assert await said(client, "'free'") == "free"
+
+
+@pytest.mark.parametrize("code", ["time.sleep(10)", "await asyncio.sleep(10)", "sum(n for n in range(10**9))"])
+async def test_a_program_that_sleeps_or_computes_ends_with_its_call(client: StdioClient, code: str) -> None:
+    endless = f"import time\nwhile True:\n    {code}"
+    for _ in range(12):  # more than there are workers
+        client.start("tools/call", {"name": "hub_run", "arguments": {"code": endless}}, "endless")
+        client.notify("notifications/cancelled", {"requestId": "endless"})
+    async with asyncio.timeout(PATIENCE):
+        while (await run(client, "'free'")).get("isError"):  # overloaded until one of them has ended
+            pass
+
+
+async def test_a_call_that_nobody_waits_for_does_not_outlive_its_program(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
+        left = "left = fake__sleep(seconds=60)\nawait fake__echo(text='x')\n'ended'"
+        assert await said(client, left) == "ended"
+        await _until(lambda: "notifications/cancelled" in record.read_text())
+
+
+async def test_a_program_leaves_nothing_to_the_next_one(client: StdioClient) -> None:
+    assert await said(client, "left, json, len = 'secret', None, None\nleft") == "secret"
+    assert "NameError" in await blamed(client, "left")
+    assert await said(client, "len(json.dumps([1]))") == "3"
+
+
+async def test_two_callers_at_once_reach_what_each_of_them_may(tmp_path: Path) -> None:
+    tokens = {"ann": "a" * 40, "bob": "b" * 40}
+    root: dict[str, Any] = {
+        **CODE,
+        "profiles": {name: {"tools": [f"of_{name}/*"]} for name in tokens},
+        "listen": {"principals": {name: {"token": token, "profile": name} for name, token in tokens.items()}},
+    }
+    caught = "try:\n    print(await {0}__echo(text='{1}'))\nexcept NameError:\n    print('unknown')\n"
+    code = "for _ in range(10):\n" + textwrap.indent(
+        caught.format("of_ann", "for ann") + caught.format("of_bob", "for bob"), "    "
+    )
+    servers = {f"of_{name}": fake() for name in tokens}
+    async with network_hub(tmp_path, servers, **root) as (_, base), AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(with_token(f"{base}/mcp", "modern", token, None))
+            for token in tokens.values()
+        ]
+        async with asyncio.timeout(PATIENCE):
+            results = await asyncio.gather(
+                *(one.call_tool("hub_run", {"code": code}) for one in clients for _ in range(3))
+            )
+    said = [str(result.content[0].text).split("\n") for result in results]  # type: ignore[union-attr]
+    assert said == [["for ann", "unknown"] * 10] * 3 + [["unknown", "for bob"] * 10] * 3
 
 
 async def test_programs_of_two_callers_know_nothing_of_each_other(client: StdioClient) -> None:

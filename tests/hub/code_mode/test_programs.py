@@ -84,6 +84,9 @@ async def blamed(client: StdioClient, code: str) -> str:
         ("[math.floor(1.5), json.dumps({'a': 1}), (1, 2), {'k': {3}}]", '[1,"{\\"a\\": 1}",[1,2],{"k":[3]}]'),
         ("sum(await asyncio.gather(*[local__add_up(n) for n in range(3)]))", None),
         ("len(await asyncio.gather(*[fake__echo(text=str(n)) for n in range(10)]))", "10"),
+        ("await asyncio.gather(fake__echo(text='a'), asyncio.sleep(0.01), fake__echo(text='b'))", '["a",null,"b"]'),
+        ("import time\ntime.sleep(0.01)\nawait asyncio.sleep(0.01)\n'slept'", "slept"),
+        ("called = fake__echo\nawait called(text='by another name')", "by another name"),
     ],
 )
 async def test_a_program_returns_what_it_computes_from_results(

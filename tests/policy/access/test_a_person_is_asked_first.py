@@ -115,6 +115,25 @@ async def test_what_one_caller_allows_another_is_asked_about(tmp_path: Path, era
     assert len(other.asked) == 1
 
 
+async def test_another_session_is_asked_again(tmp_path: Path) -> None:
+    first, other = Person("for this session"), Person("no")
+    log = tmp_path / "calls.jsonl"
+    root: dict[str, Any] = {"confirm": ["effect"], "call_log": {"file": str(log)}}
+    async with (
+        network_hub(tmp_path / "hub", {"files": counting(tmp_path)}, **root) as (_, base),
+        sdk(f"{base}/mcp", "handshake", elicitation_callback=first.elicit) as client,
+    ):
+        assert [await outcome(client, "files__effect") for _ in range(2)] == ["ok", "ok"]
+        async with sdk(f"{base}/mcp", "handshake", elicitation_callback=other.elicit) as another:
+            assert await outcome(another, "files__effect") == "permission_denied"
+        assert await outcome(client, "files__effect") == "ok"
+    assert (len(first.asked), len(other.asked)) == (1, 1)
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    calls = [(one["verdict"], one["policy"], one["notes"]) for one in records if one.get("tool") == "effect"]
+    asked, allowed = ("ok", None, ["confirm: for this session"]), ("ok", None, [])
+    assert calls == [asked, allowed, ("refused", "confirm", ["confirm: no"]), allowed]
+
+
 async def test_anonymous_modern_clients_are_not_offered_a_session_they_would_share(tmp_path: Path) -> None:
     person = Person("for this session", "once")
     servers = {"files": counting(tmp_path)}
@@ -133,7 +152,9 @@ async def test_a_client_that_cannot_ask_is_refused_with_a_code_and_the_setting(t
         assert result.meta is not None
         assert result.meta["mcp-hub/error"]["code"] == "permission_denied"
         assert isinstance(result.content[0], types.TextContent)
-        assert "servers.files.confirm" in result.content[0].text
+        assert "Use a client that has elicitation, or change the setting. (setting: servers.files.confirm)" in (
+            result.content[0].text
+        )
         assert await outcome(client, "files__other") == "ok"
     assert did(tmp_path) == ["other"]
 

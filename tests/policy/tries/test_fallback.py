@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from tests.fakes.client import fake, hub
+from tests.fakes.loopback_site import loopback_site
 from tests.policy.tries.counted import counting, written
 
 pytestmark = pytest.mark.anyio
@@ -36,17 +37,8 @@ async def site() -> AsyncIterator[tuple[str, list[str]]]:
             return web.Response(status=404)
         return web.Response(text="<h1>Title</h1><p>Some <b>bold</b> text.</p>", content_type="text/html")
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", page)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    listener = web.TCPSite(runner, "127.0.0.1", 0)
-    await listener.start()
-    assert runner.addresses
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
-    finally:
-        await runner.cleanup()
+    async with loopback_site(page) as port:
+        yield f"http://127.0.0.1:{port}", asked
 
 
 ALLOWED: dict[str, Any] = {"web": {"allow_addresses": ["127.0.0.1"]}}

@@ -23,6 +23,7 @@ from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.servers.builtin import Settings, chromium
 from mcp_hub.servers.builtin import browser_tools as tools
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
+from tests.fakes.loopback_site import loopback_site
 from tests.servers.scrape.site import Site
 
 pytestmark = pytest.mark.anyio
@@ -64,14 +65,8 @@ class Secure(Site):
 @contextlib.asynccontextmanager
 async def serving_tls(context: ssl.SSLContext) -> AsyncIterator[Secure]:
     site = Secure()
-    runner = web.ServerRunner(web.Server(site._handle), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    site.port = runner.addresses[0][1]
-    try:
+    async with loopback_site(site._handle, tls=context) as site.port:
         yield site
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture(scope="module")

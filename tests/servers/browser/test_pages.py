@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from tests.servers.browser.browsing import Browsing, browsing, ref_of
+from tests.servers.browser.browsing import Browsing, below, browsing, chromiums, ref_of
 from tests.servers.scrape.site import Site, serving
 
 pytestmark = pytest.mark.anyio
@@ -58,6 +58,12 @@ async def test_tools_are_listed_before_any_browser_is_started() -> None:
         assert code == "server_unavailable"
         assert "/no/such/browser" in text
         assert "browser.executable" in text
+
+
+async def test_the_browser_spends_no_process_on_its_own_address_bar(browser: Browsing, site: Site) -> None:
+    await browser.call("navigate", url=site.url("/one"))
+    assert chromiums(browser.client.process.pid)
+    assert below(browser.client.process.pid, "--top-chrome-webui") == []
 
 
 async def test_a_form_is_filled_in_and_sent(browser: Browsing, site: Site) -> None:

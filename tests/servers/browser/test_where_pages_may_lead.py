@@ -273,9 +273,9 @@ async def test_the_browser_itself_sends_no_requests(places: Places) -> None:
         try:
             dialled = running.proxy.addresses_of
 
-            async def noted(host: str, port: int) -> list[str]:
+            async def noted(host: str, port: int, *, proxied: bool = False) -> list[str]:
                 seen.append(host)
-                return await dialled(host, port)
+                return await dialled(host, port, proxied=proxied)
 
             running.proxy.addresses_of = noted  # type: ignore[method-assign]
             page = await running.tabs.current()

@@ -5,6 +5,7 @@ import functools
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from contextvars import ContextVar
 from typing import Any
 
@@ -54,7 +55,7 @@ async def test_a_sync_function_has_a_thread_and_the_context_of_its_caller() -> N
     who.set("me")
 
     def generator() -> Iterator[Any]:
-        with sqlite3.connect(":memory:") as connection:  # which refuses any thread but its own
+        with closing(sqlite3.connect(":memory:")) as connection:  # which refuses any thread but its own
             yield threading.get_ident(), who.get()
             yield connection.execute("select 1").fetchone()[0]
 

@@ -14,6 +14,7 @@ from aiohttp import web
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.servers.builtin import VARIABLE, Settings
 from tests.fakes.client import StdioClient, spawned
+from tests.fakes.loopback_site import loopback_site
 
 WEB = [sys.executable, "-m", "mcp_hub.servers", "web"]
 LOOPBACK = AddressRules(allow=("127.0.0.1",))
@@ -62,17 +63,11 @@ class Site:
 async def serving(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Site]:
     """A site on a free port of 127.0.0.1, unless told otherwise."""
     site = Site()
-    server = web.Server(site._handle)
-    runner = web.ServerRunner(server, shutdown_timeout=0.1)
-    await runner.setup()
-    listener = web.TCPSite(runner, host, port)
-    await listener.start()
-    site.port = runner.addresses[0][1]
-    try:
-        yield site
-    finally:
-        site.released.set()
-        await runner.cleanup()
+    async with loopback_site(site._handle, host=host, port=port) as site.port:
+        try:
+            yield site
+        finally:
+            site.released.set()
 
 
 SLACK = 10.0

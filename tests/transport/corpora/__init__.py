@@ -47,3 +47,20 @@ def cases(corpus: str) -> list[Case]:
 
 def read(corpus: str) -> Any:
     return json.loads((HERE / f"{corpus}.json").read_text(encoding="utf-8"))
+
+
+HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
+BODY = b"0\r\n\r\n" + HIDDEN
+"""A body that ends in its first line for whoever takes it for chunks; then another request begins."""
+HIDING = ("smuggler", "portswigger")
+
+
+def hiding(corpus: str) -> list[tuple[str, bytes]]:
+    """Lines that some readers take for a transfer coding or a length and others do not, and requests with them."""
+    found = []
+    for one in read(corpus)["cases"]:
+        line = one["bytes"].encode("latin-1")
+        length = b"" if b"{length}" in line else b"Content-Length: %d\r\n" % len(BODY)
+        line = line.replace(b"{length}", b"%d" % len(BODY))
+        found.append((one["bytes"], b"POST / HTTP/1.1\r\n" + line + b"\r\nHost: a\r\n" + length + b"\r\n" + BODY))
+    return found

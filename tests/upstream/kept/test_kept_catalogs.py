@@ -10,6 +10,7 @@ import pytest
 
 from mcp_hub.config.builtin_servers import Skill
 from mcp_hub.config.credentials import OAuthSettings
+from mcp_hub.config.egress_settings import EgressSettings
 from mcp_hub.config.entry_rules import Filter, HealthSettings, PostProcessStep, ToolRules
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Deadlines, FileRoot, Server
@@ -132,6 +133,7 @@ OTHER: dict[str, Any] = {
     "functions": "f", "native": SecretStr("[]"), "secrets": (SecretStr("secret"),),
     "skills": (Skill(name="s", description="d", directory=Path("s")),),
     "oauth": OAuthSettings(client_id="c", client_secret=SecretStr("s")),
+    "egress": EgressSettings(client_cert="hub.pem"),
 }  # fmt: skip
 RULES: dict[str, Any] = {
     "tags": ("a",), "filters": {"tools": Filter(deny=("x",))}, "tools": {"x": ToolRules(name="y")},

@@ -3,6 +3,7 @@
 import { CallsView } from "./calls_view.js";
 import { ClientsView } from "./clients_view.js";
 import { ConfigurationView } from "./configuration_view.js";
+import { Confirmations } from "./confirmations.js";
 import { announce } from "./dialog.js";
 import { h, setText } from "./element.js";
 import { Entrance } from "./entrance.js";
@@ -18,7 +19,7 @@ import { ToolsView } from "./tools_view.js";
 const VIEWS = {
   servers: { title: "Servers", View: ServersView, topics: ["servers", "state"] },
   tools: { title: "Tools", View: ToolsView, topics: ["catalog", "servers", "state"] },
-  calls: { title: "Calls", View: CallsView, topics: ["calls", "state"] },
+  calls: { title: "Calls", View: CallsView, topics: ["calls", "confirmations", "state"] },
   rules: { title: "Rules", View: RulesView, topics: ["state", "configuration"] },
   clients: { title: "Clients", View: ClientsView, topics: ["clients", "state"] },
   configuration: { title: "Configuration", View: ConfigurationView, topics: ["state", "configuration"] },
@@ -31,6 +32,7 @@ class App {
   store = new Store();
   #feed = new Feed(this.session, (event) => this.#take(event), (connection) => this.#connected(connection));
   #masthead = new Masthead(this.store, { retry: () => this.#feed.retry(), leave: () => this.#leave() });
+  #confirmations = new Confirmations(this);
   #entrance = new Entrance((credential) => this.#enter(credential));
   #tabs = new Map();
   #views = new Map();
@@ -99,6 +101,7 @@ class App {
     document.body.replaceChildren(
       this.#masthead.element,
       h("nav", { "aria-label": "Views" }, h("div", { class: "tabs", role: "tablist", "aria-label": "Views", onkeydown: (event) => this.#ontabs(event) }, tabs)),
+      this.#confirmations.element,
       h("main", {}, this.#place),
       h("div", { id: "announcements", role: "status" }),
     );
@@ -171,6 +174,7 @@ class App {
       if (name === this.#now && wanted.some((topic) => topics.has(topic))) this.#views.get(name).draw();
     }
     if (this.#now === "tools" && topics.has("catalog")) this.#views.get("tools").refresh();
+    if (topics.has("confirmations")) this.#confirmations.draw();
     if (topics.has("servers")) this.#tell();
   }
 

@@ -1,12 +1,12 @@
 /** The view of calls as they come: filtered, held still, and each with what every rule did. */
 
-import { button, emptyState, facts, fill, h, moment, problem, section } from "./element.js";
+import { button, emptyState, facts, fill, h, moment, problem, section, setText } from "./element.js";
 import { jsonBlock } from "./json_text.js";
-import { Choice, ListView } from "./list_view.js";
+import { Choice, ListView, Part } from "./list_view.js";
 import { counted, count, duration, printable, timeOf } from "./text.js";
 
 const VERDICTS = [["ok", "ok"], ["tool_error", "tool error"], ["error", "error"], ["refused", "refused"], ["cancelled", "cancelled"]];
-const TONES = { ok: "good", tool_error: "warn", error: "bad", refused: "refused", cancelled: "quiet" };
+const TONES = { running: "busy", ok: "good", tool_error: "warn", error: "bad", refused: "refused", cancelled: "quiet" };
 const WORDS = Object.fromEntries(VERDICTS);
 const PAGE = 200;
 
@@ -17,12 +17,46 @@ function verdictOf(row) {
 const COLUMNS = [
   { key: "time", title: "Time", render: drawTime },
   { key: "status", title: "Verdict", render: (cell, row) => cell.replaceChildren(verdictOf(row)) },
-  { key: "name", title: "Name", value: (row) => row.name || row.method },
+  { key: "name", title: "Name", value: (row) => row.name || row.method, render: drawName },
   { key: "server", title: "Server", value: (row) => row.server },
   { key: "client", title: "Client", value: (row) => [row.client, row.principal].filter(Boolean).join(" · ") },
   { key: "took number", title: "Took", render: (cell, row) => (cell.textContent = duration(row.duration_ms)) },
   { key: "note", title: "Why", value: (row) => [...new Set([row.code, row.policy, row.reason])].filter(Boolean).join(" · ") },
 ];
+
+function drawName(cell, row) {
+  setText(cell, row.name || row.method);
+  cell.classList.toggle("inner", Boolean(row.run));
+}
+
+/**
+ * Returns calls, newest first, with those of a program below its run, in their order. A program that still runs has no
+ * record yet; `waiting` are the runs that wait for a person.
+ */
+function grouped(calls, waiting) {
+  const programs = new Map(waiting.map((id) => [id, []]));
+  for (const row of calls) if (row.run) programs.set(row.run, [row, ...(programs.get(row.run) ?? [])]);
+  if (programs.size === 0) return calls;
+  const ended = new Map(calls.filter((row) => programs.has(row.id)).map((row) => [row.id, row]));
+  const found = [];
+  const place = (id) => {
+    const inner = programs.get(id);
+    if (inner === undefined) return;
+    programs.delete(id);
+    found.push(ended.get(id) ?? runOf(id, inner[0]), ...inner);
+  };
+  for (const id of waiting) if (!ended.has(id)) place(id);
+  for (const row of calls) {
+    if (row.run || ended.has(row.id)) place(row.run ?? row.id);
+    else found.push(row);
+  }
+  return found;
+}
+
+/** Makes the row of a program that runs; `first` is a call of it. */
+function runOf(id, first) {
+  return { id, name: "hub_run", verdict: "running", time: first?.time ?? new Date().toISOString(), client: first?.client, principal: first?.principal };
+}
 
 function drawTime(cell, row) {
   const { short, full } = timeOf(row.time);
@@ -40,8 +74,12 @@ export class CallsView extends ListView {
   #held = null;
   #rows = [];
   #from = null;
+  #waiting = "";
   #loading = false;
   #begun = false;
+  #program = new Part();
+  /** The run that is open and has not ended. */
+  #running = null;
 
   constructor(app) {
     super(app, {
@@ -50,7 +88,7 @@ export class CallsView extends ListView {
       one: "call",
       columns: COLUMNS,
       key: (row) => row.id,
-      texts: (row) => [row.name, row.method, row.tool, row.server, row.client, row.principal, row.verdict, row.code, row.policy, row.reason],
+      texts: (row) => [row.name, row.method, row.tool, row.server, row.client, row.principal, row.verdict, row.code, row.policy, row.reason, row.run, row.id],
     });
     this.#verdict.update(VERDICTS);
     this.addControls(this.#verdict.element, this.#server.element, this.#principal.element, this.#pause);
@@ -70,9 +108,12 @@ export class CallsView extends ListView {
 
   rows() {
     const calls = this.#held ?? this.app.store.calls;
-    if (this.#from !== calls || this.#rows.length !== calls.length || this.#rows[0] !== calls.at(-1)) {
+    const waiting = this.#runsThatWait();
+    const now = [calls.length, calls.at(-1)?.id, ...waiting].join();
+    if (this.#from !== calls || this.#waiting !== now) {
       this.#from = calls;
-      this.#rows = [...calls].reverse();
+      this.#waiting = now;
+      this.#rows = grouped([...calls].reverse(), waiting);
     }
     return this.#rows;
   }
@@ -97,6 +138,11 @@ export class CallsView extends ListView {
   empty() {
     if (this.#loading) return emptyState("Asking for the last calls…");
     return emptyState("No call yet since somebody watches.", "Calls of your clients appear here as they end. Run a tool under ", h("a", { href: "#tools" }, "Tools"), " to see one.");
+  }
+
+  /** Returns the ids of the programs a call of which waits for a person. */
+  #runsThatWait() {
+    return [...new Set((this.app.store.state?.confirmations ?? []).map((one) => one.run).filter(Boolean))];
   }
 
   #choices() {
@@ -129,15 +175,24 @@ export class CallsView extends ListView {
   }
 
   async drawPanel(id, opened) {
-    if (!opened) return;
-    const row = this.app.store.calls.find((one) => one.id === id);
+    const { calls } = this.app.store;
+    const row = calls.find((one) => one.id === id);
+    const inner = calls.filter((one) => one.run === id);
+    this.#program.draw(inner, () => programOf(inner));
+    if (!opened && (row === undefined || this.#running !== id)) return;
+    const runs = row === undefined && (inner.length > 0 || this.#runsThatWait().includes(id));
+    this.#running = runs ? id : null;
+    if (runs) {
+      this.panel.show("hub_run", "A program that runs", h("p", { class: "quiet" }, "Its record comes when it has ended."), this.#program.element);
+      return;
+    }
     this.panel.show(row?.name ?? "Call", row?.server ?? "Call", h("p", { class: "quiet" }, "Asking for the record…"));
     let content;
     let call = row ?? {};
     try {
       const found = await this.app.session.request("GET", `calls/${encodeURIComponent(id)}`);
       call = found.call;
-      content = recordOf(found);
+      content = recordOf(found, inner.length ? this.#program.element : null);
     } catch (refusal) {
       content = [row ? factsOf(row) : null, problem(refusal)];
     }
@@ -168,13 +223,31 @@ function detailsOf(call) {
   ]);
 }
 
-function recordOf({ call, route, steps = [] }) {
+/** Makes the list of the calls of a program. */
+function programOf(calls) {
+  if (!calls.length) return null;
+  const rows = calls.slice(0, 1000).map((call) => h("tr", {}, h("th", { scope: "row" }, h("a", { href: `#calls/${encodeURIComponent(call.id)}` }, printable(call.name ?? "", 120))), h("td", {}, verdictOf(call)), h("td", { class: "number" }, duration(call.duration_ms))));
+  const head = h("tr", {}, h("th", { scope: "col" }, "Call"), h("th", { scope: "col" }, "Verdict"), h("th", { scope: "col", class: "number" }, "Took"));
+  return section("Calls of the program", h("table", { class: "steps" }, h("thead", {}, head), h("tbody", {}, rows)));
+}
+
+/** Makes the code of a program as it was written, and the arguments of any other call. */
+function argumentsOf({ tool, arguments: given }) {
+  if (given === undefined) return null;
+  if (tool === "hub_run" && typeof given?.code === "string" && Object.keys(given).length === 1) {
+    return section("Program, without secrets", h("pre", { class: "text", tabindex: 0, role: "region", "aria-label": "Program" }, given.code));
+  }
+  return section("Arguments, without secrets", jsonBlock(given, "Arguments"));
+}
+
+function recordOf({ call, route, steps = [] }, program) {
   return [
     factsOf(call),
-    h("p", { class: "route" }, routeText(route)),
+    h("p", { class: "route" }, routeText(route), route.run ? [", called by ", h("a", { href: `#calls/${encodeURIComponent(route.run)}` }, "a program")] : null),
+    program,
     section("What every rule did", steps.length ? stepsOf(steps) : h("p", { class: "quiet" }, "The steps of this call were not collected: nobody watched when it ran.")),
     call.notes?.length ? section("Notes", h("ul", { class: "plain-list" }, call.notes.slice(0, 50).map((note) => h("li", {}, note)))) : null,
-    call.arguments !== undefined ? section("Arguments, without secrets", jsonBlock(call.arguments, "Arguments")) : null,
+    argumentsOf(call),
     call.questions?.length ? section("Questions", jsonBlock(call.questions, "Questions")) : null,
     section("Details", detailsOf(call)),
   ];

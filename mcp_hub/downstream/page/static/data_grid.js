@@ -25,6 +25,10 @@ export class DataGrid {
   #id;
   #empty;
   #scheduled = false;
+  /** Whether a pointer rests on the list: nothing comes in front of its rows then, so that no click meets another one. */
+  #held = false;
+  /** All rows, while some are held back. */
+  #latest = null;
 
   /**
    * `columns`: `{key, title, render(cell, row), value(row)}`; without `render` the value is the text of the cell, and
@@ -53,6 +57,8 @@ export class DataGrid {
     this.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.element.addEventListener("keydown", (event) => this.#onkey(event));
     this.#body.addEventListener("click", (event) => this.#onclick(event));
+    this.#body.addEventListener("pointerenter", (event) => (this.#held = event.pointerType === "mouse"));
+    this.#body.addEventListener("pointerleave", () => this.release());
     new ResizeObserver(() => this.#measure()).observe(this.element);
   }
 
@@ -73,9 +79,18 @@ export class DataGrid {
   /** Shows rows. What is in sight stays in sight when rows come in front of it. */
   setRows(rows) {
     const first = this.#shown[this.#firstInSight()];
-    this.#rows = rows;
+    const top = this.#held && this.#sort === null ? this.#shown[0] : undefined;
+    const before = top === undefined ? 0 : rows.findIndex((row) => this.#key(row) === this.#key(top));
+    this.#latest = before > 0 ? rows : null;
+    this.#rows = before > 0 ? rows.slice(before) : rows;
     const atTop = this.#top < this.#height;
     this.#arrange(atTop ? null : first);
+  }
+
+  /** Shows what was held back. */
+  release() {
+    this.#held = false;
+    if (this.#latest !== null) this.setRows(this.#latest);
   }
 
   /** Says in place of rows why there are none; null when there are. */

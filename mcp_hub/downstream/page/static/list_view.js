@@ -29,7 +29,7 @@ export class ListView {
       "aria-keyshortcuts": "/",
       autocomplete: "off",
       spellcheck: "false",
-      oninput: () => this.draw(),
+      oninput: () => this.#filtered(),
     });
     this.total = h("p", { class: "total" });
     this.toolbar = h("div", { class: "toolbar", role: "search", "aria-label": label }, this.filter, this.total);
@@ -109,6 +109,11 @@ export class ListView {
     }
   }
 
+  #filtered() {
+    this.grid.release();
+    this.draw();
+  }
+
   /** Takes all filters back. */
   clearFilters() {
     this.filter.value = "";
@@ -126,7 +131,7 @@ export class ListView {
   escape(target) {
     if (target === this.filter && this.filter.value !== "") {
       this.filter.value = "";
-      this.draw();
+      this.#filtered();
       return true;
     }
     if (this.panel.isOpen) {

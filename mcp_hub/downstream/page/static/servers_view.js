@@ -128,7 +128,7 @@ function factsOf(server) {
       ["Process", server.pid ? String(server.pid) : null],
       ["Restarts", count(server.restarts ?? 0)],
       ["Tools", server.tools ? `${count(server.tools)}, about ${count(server.tokens)} tokens in a model's context` : "none"],
-      ["Calls", server.calls ? `${count(server.calls)}, ${count(server.errors)} of them errors` : "none"],
+      ["Calls", server.calls ? `${count(server.calls)}, ${count(server.errors)} of them failed` : "none"],
       ["Duration", typeof server.p50_ms === "number" ? `half below ${duration(server.p50_ms)}, 95 % below ${duration(server.p95_ms)}` : null],
     ]),
     server.flagged?.length ? section("Flagged by the screen", listOf(server.flagged)) : null,

@@ -3,6 +3,8 @@
 /** Calls that are kept; the hub's own ring has 2,000. */
 const MAX_CALLS = 4000;
 const SECONDS = 60;
+/** Verdicts of calls that failed; those that a rule refused and those that were cancelled did not. */
+const FAILURES = new Set(["error", "tool_error"]);
 
 export class Store {
   state = null;
@@ -29,7 +31,7 @@ export class Store {
     this.#watchers.add(watcher);
   }
 
-  /** Says that something has changed: `state`, `servers`, `calls`, `clients`, `catalog`, `configuration`, `connection`. */
+  /** Says that something has changed: `state`, `servers`, `calls`, `clients`, `catalog`, `configuration`, `confirmations`, `connection`. */
   touch(topic) {
     if (this.#topics.size === 0) requestAnimationFrame(() => this.#tell());
     this.#topics.add(topic);
@@ -45,7 +47,7 @@ export class Store {
   takeState(state) {
     this.state = state;
     this.catalogIsOld = true;
-    for (const topic of ["state", "servers", "clients", "catalog", "configuration"]) this.touch(topic);
+    for (const topic of ["state", "servers", "clients", "catalog", "configuration", "confirmations"]) this.touch(topic);
   }
 
   /** Takes one event of the hub's stream. Returns whether the whole state should be asked for. */
@@ -59,6 +61,9 @@ export class Store {
       this.catalogIsOld = true;
       if (this.state) this.state.generation = data.generation;
       this.touch("catalog");
+    } else if (event === "confirmations") {
+      if (this.state) this.state.confirmations = data;
+      this.touch("confirmations");
     } else if (event === "dropped") {
       this.dropped += data.count;
       this.touch("calls");
@@ -73,7 +78,7 @@ export class Store {
     const rate = this.#rates.get(second) ?? { calls: 0, errors: 0 };
     for (const row of fresh) {
       rate.calls += 1;
-      if (row.verdict !== "ok") rate.errors += 1;
+      if (FAILURES.has(row.verdict)) rate.errors += 1;
     }
     this.#rates.set(second, rate);
     for (const old of this.#rates.keys()) if (old < second - SECONDS) this.#rates.delete(old);
@@ -110,6 +115,12 @@ export class Store {
     });
     this.state.servers.push(...changed.values());
     this.touch("servers");
+  }
+
+  /** Takes a confirmation away that was answered here. */
+  answered(id) {
+    if (this.state) this.state.confirmations = this.state.confirmations.filter((row) => row.id !== id);
+    this.touch("confirmations");
   }
 
   /** Returns `tools`, `tokens`, `calls` and `errors` of all servers together. */

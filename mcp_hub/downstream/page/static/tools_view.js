@@ -1,5 +1,6 @@
 /** The view of tools: as everyone or as one principal sees them, with their schemas, their rules, and a run of each. */
 
+import { Costs } from "./costs.js";
 import { emptyState, h, problem, section } from "./element.js";
 import { jsonDetails } from "./json_text.js";
 import { Choice, ListView } from "./list_view.js";
@@ -32,9 +33,14 @@ export class ToolsView extends ListView {
   #server = new Choice("Server", "All servers", () => this.draw());
   #as = new Choice("As whom", "As everyone", () => this.#load());
   #hidden = h("input", { type: "checkbox", onchange: () => this.draw() });
+  #costs;
   #loading = false;
   #refusal = null;
   #run = null;
+  /** As whom the tools were asked for last. */
+  #asked = "";
+  /** The last request for the tool in the panel; null when it was answered. */
+  #request = null;
 
   constructor(app) {
     super(app, {
@@ -47,6 +53,8 @@ export class ToolsView extends ListView {
     });
     const hidden = h("label", { class: "check" }, this.#hidden, "Hidden ones too");
     this.addControls(this.#server.element, this.#as.element, hidden);
+    this.#costs = new Costs(app.session);
+    this.grid.frame.before(this.#costs.element);
   }
 
   show(key, query) {
@@ -70,10 +78,12 @@ export class ToolsView extends ListView {
     const { store, session } = this.app;
     store.catalogIsOld = false;
     const as = this.#as.value;
-    const before = store.catalog?.as ?? "";
+    const before = this.#asked;
+    this.#asked = as;
     try {
       store.takeCatalog(await session.request("GET", as ? `tools?${new URLSearchParams({ as })}` : "tools"));
       this.#refusal = null;
+      this.#costs.draw();
     } catch (refusal) {
       this.#refusal = refusal;
       store.touch("catalog");
@@ -81,8 +91,13 @@ export class ToolsView extends ListView {
       this.#loading = false;
     }
     if (this.#as.value !== as) this.#load();
-    // What the panel shows stays when the list has changed: it may have a result, or what somebody has typed.
-    else if (this.open !== null && before !== as) this.drawPanel(this.open, true);
+    // What the panel shows stays when the list has changed: it may have a result, or what somebody has typed. A tool that
+    // could not be run gets its form as soon as it can.
+    else if (this.open !== null && (before !== as || (this.#run === null && this.#request === null && this.#isListed(this.open)))) this.drawPanel(this.open, true);
+  }
+
+  #isListed(name) {
+    return this.rows().some((tool) => tool.name === name && !tool.hidden_by);
   }
 
   rows() {
@@ -99,6 +114,7 @@ export class ToolsView extends ListView {
     const principals = (store.catalog?.principals ?? []).filter((name) => typeof name === "string" && name !== "");
     this.#as.update(principals.map((name) => [name, `As ${name}`]));
     this.#as.element.hidden = principals.length === 0;
+    this.#costs.element.hidden = !this.app.isAdmin;
     this.#hidden.parentElement.hidden = !this.rows().some((row) => row.hidden_by);
     super.draw();
   }
@@ -111,7 +127,7 @@ export class ToolsView extends ListView {
 
   #leave() {
     this.#run?.cancel();
-    this.#run = null;
+    this.#run = this.#request = null;
   }
 
   async drawPanel(name, opened) {
@@ -121,16 +137,20 @@ export class ToolsView extends ListView {
     this.panel.show(name, row ? row.server || OWN : "Tool", h("p", { class: "quiet" }, "Asking for the tool…"));
     let content;
     let server = "Tool";
+    const request = {};
+    this.#request = request;
     try {
       const query = as ? `?${new URLSearchParams({ as })}` : "";
       const tool = await this.app.session.request("GET", `tools/${encodeURIComponent(name)}${query}`);
-      if (this.open !== name) return;
+      if (this.#request !== request) return;
       server = tool.server || OWN;
       this.#run = tool.definition ? new ToolRun(this.app.session, tool.definition, as || null) : null;
       content = contentOf(tool, row, this.#run);
     } catch (refusal) {
       content = [problem(refusal)];
     }
+    if (this.#request !== request) return;
+    this.#request = null;
     if (this.open === name) this.panel.show(name, server, content);
   }
 }

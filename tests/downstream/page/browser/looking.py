@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import re
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from playwright.async_api import Browser, BrowserContext, Locator, Page, async_p
 
 from mcp_hub.servers.builtin.chromium import find
 from tests.downstream.network.visitor import Visitor, network_hub, visiting
-from tests.fakes.client import PATIENCE, StdioClient, write_config
+from tests.fakes.client import HUB, PATIENCE, StdioClient, write_config
 from tests.peers.programs import NODE, NPM
 
 WAIT = PATIENCE * 1000
@@ -26,6 +25,8 @@ EVERYTHING = {
     "args": [str(NPM / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js")],
 }
 """The entry of the protocol's own reference server."""
+NO_ADDRESS_BAR = "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup"
+"""Half the work of a start is a page for the list below the address bar, which nobody sees here."""
 BROKEN = """
 window.broken = [];
 addEventListener("securitypolicyviolation", (event) => broken.push(`${event.violatedDirective} ${event.blockedURI}`));
@@ -106,7 +107,9 @@ async def chromium() -> AsyncIterator[Browser]:
     """The browser of this machine."""
     async with async_playwright() as playwright:
         path = find(None, os.environ, Path.home())
-        browser = await playwright.chromium.launch(executable_path=path, chromium_sandbox=os.geteuid() != 0)
+        browser = await playwright.chromium.launch(
+            executable_path=path, chromium_sandbox=os.geteuid() != 0, args=[NO_ADDRESS_BAR]
+        )
         try:
             yield browser
         finally:
@@ -138,7 +141,7 @@ class WatchedHub:
 
     async def link(self) -> str:
         """A new link to the page, as `mcp-hub open` prints it."""
-        argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(self.config)]
+        argv = [*HUB, "open", "--print", "--config", str(self.config)]
         pipe = asyncio.subprocess.PIPE
         opening = await asyncio.create_subprocess_exec(
             *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe

@@ -134,3 +134,32 @@ async def test_on_a_network_a_token_opens_the_page_and_shows_what_its_profile_se
         await looker.view("tools")
         await looker.sees(looker.row("beta__echo"))
         await expect(looker.row("")).to_have_count(1, timeout=WAIT)
+
+
+async def test_an_admin_sees_the_tools_as_somebody_else_does_and_runs_one_as_it(
+    browser: Browser, tmp_path: Path
+) -> None:
+    listen = {"ui": True, "principals": {
+        "alice": {"token": TOKENS["alice"], "admin": True}, "bob": {"token": TOKENS["bob"], "profile": "few"},
+    }}  # fmt: skip
+    async with (
+        watched_hub(tmp_path, ALPHA, listen, profiles={"few": {"tools": ["alpha__echo"]}}) as hub,
+        looking(browser, hub.base) as looker,
+    ):
+        await looker.page.goto(f"{hub.base}/ui")
+        await looker.page.get_by_text("With a token").click()
+        await looker.page.get_by_label("Your token").fill(TOKENS["alice"])
+        await looker.press("Enter")
+        await looker.view("tools")
+        await looker.sees(looker.row("alpha__add"))
+        await looker.page.get_by_label("As whom").select_option(label="As bob")
+        await looker.sees_not(looker.row("alpha__add"))
+        panel = await looker.open("alpha__echo")
+        await panel.get_by_label("text").fill("for bob")
+        await looker.press("Run", panel)
+        await looker.said(panel.locator(".outcome"), "for bob")
+        await looker.page.get_by_label("Hidden ones too").check()
+        panel = await looker.open("alpha__add")
+        await looker.said(panel, "Hidden: not in profile 'few'")
+        await looker.view("calls")
+        await looker.said(looker.row("alpha__echo"), "bob")

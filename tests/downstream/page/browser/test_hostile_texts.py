@@ -136,6 +136,7 @@ async def test_records_of_hostile_calls_are_text(looker: Looker, hub: WatchedHub
     async with hub.visitor() as visitor:
         await visitor.call("bad__attack", {IMAGE: MARKUP + BIDI, "__proto__": ADDRESS})
         await visitor.call(MARKUP + BIDI)
+        await looker.sees(looker.row("gnp.exe").first)
     panel = await looker.open("bad__attack")
     await looker.said(panel, "What every rule did")
     await looker.said(panel, "onerror")

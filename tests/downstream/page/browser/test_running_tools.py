@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Locator, expect
 
-from tests.downstream.page.browser.looking import EVERYTHING, WAIT, Looker, WatchedHub, page_of, watched_hub
-from tests.fakes.client import fake
+from tests.downstream.network.visitor import TOKENS
+from tests.downstream.page.browser.looking import (
+    EVERYTHING,
+    WAIT,
+    Looker,
+    WatchedHub,
+    looking,
+    page_of,
+    watched_hub,
+)
+from tests.fakes.client import fake, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -164,7 +173,7 @@ async def test_errors_have_their_codes(looker: Looker) -> None:
     await looker.said(found, "server_unavailable")
     panel = await tool(looker, "alpha__fail")
     found = await outcome(looker, panel)
-    await looker.said(found, "no")
+    await looker.said(found, "-32050")
 
 
 async def test_a_tool_that_may_destroy_something_asks_first(looker: Looker, hub: WatchedHub) -> None:
@@ -209,3 +218,40 @@ async def test_a_question_of_the_server_is_declined_in_the_page(looker: Looker) 
     await looker.press("Run", panel)
     await looker.press("Decline", panel.get_by_role("region", name="A question"))
     await looker.said(panel.locator(".outcome"), "declined")
+
+
+async def test_an_outcome_stays_when_the_list_of_tools_changes(browser: Browser, tmp_path: Path) -> None:
+    servers = {"alpha": fake("--name", "alpha")}
+    listen = {"ui": True, "principals": {"alice": {"token": TOKENS["alice"]}}}
+    async with watched_hub(tmp_path, servers, listen) as hub, looking(browser, hub.base) as looker:
+        await looker.page.goto(f"{hub.base}/ui")
+        await looker.page.get_by_text("With a token").click()
+        await looker.page.get_by_label("Your token").fill(TOKENS["alice"])
+        await looker.press("Enter")
+        panel = await tool(looker, "alpha__echo")
+        await panel.get_by_label("text").fill("still here")
+        found = await outcome(looker, panel)
+        await looker.said(found, "still here")
+        more = {**servers, "beta": fake("--name", "beta")}
+        write_config(tmp_path, more, listen={"port": 0, **listen})
+        await looker.sees(looker.row("beta__echo"))
+        await looker.said(found, "still here")
+        assert await panel.get_by_role("textbox", name="text").input_value() == "still here"
+
+
+async def test_a_tool_whose_server_was_away_can_be_run_as_soon_as_it_is_back(browser: Browser, tmp_path: Path) -> None:
+    servers = {"alpha": fake("--name", "alpha")}
+    async with watched_hub(tmp_path, servers) as hub, page_of(browser, hub) as looker:
+        panel = await looker.open("alpha")
+        await looker.press("Disable…", panel)
+        await looker.confirm("Disable")
+        await looker.said(looker.row("alpha"), "disabled")
+        await looker.view("tools", "alpha__echo")
+        await looker.said(looker.panel(), "There is no such tool")
+        async with page_of(browser, hub) as other:
+            panel_of_other = await other.open("alpha")
+            await other.press("Enable…", panel_of_other)
+            await other.confirm("Enable")
+        panel = looker.panel()
+        await panel.get_by_label("text").fill("again")
+        await looker.said(await outcome(looker, panel), "again")

@@ -1,0 +1,122 @@
+"""What systemd, or another manager of services, hands to the hub and hears of it: sockets, readiness, the watchdog.
+
+The protocols are those of `sd_listen_fds` and `sd_notify`. Without their variables nothing here has an effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from typing import Final
+
+from mcp_hub import codes
+from mcp_hub.errors import ConfigError
+from mcp_hub.text import printable
+
+log = logging.getLogger("mcp_hub")
+
+FIRST_DESCRIPTOR: Final = 3
+MAX_SOCKETS: Final = 64
+SHORTEST_WATCH: Final = 0.05
+"""Seconds between two signs of life at least, however short the manager's patience."""
+NOTIFY, WATCHDOG = "NOTIFY_SOCKET", "WATCHDOG_USEC"
+
+
+def handed_sockets(environ: MutableMapping[str, str]) -> list[tuple[str, socket.socket]]:
+    """Returns the sockets that were handed to this process, each with its name, and takes their variables away.
+
+    Raises ConfigError where the variables cannot be what a manager of services sets.
+    """
+    count, pid = environ.pop("LISTEN_FDS", None), environ.pop("LISTEN_PID", None)
+    names = environ.pop("LISTEN_FDNAMES", "").split(":")
+    if count is None or pid is None or sys.platform == "win32":
+        return []
+    if pid != str(os.getpid()):
+        text = "sockets were handed to process %s, which is not the hub (LISTEN_PID); let the unit start it by no shell"
+        log.warning(text, printable(pid, 20))
+        return []
+    if not count.isascii() or not count.isdigit() or int(count) > MAX_SOCKETS:
+        text = f"LISTEN_FDS is {printable(count, 40)!r}; it must be a number of sockets, at most {MAX_SOCKETS}"
+        raise ConfigError(text, codes.SOCKET_HANDED)
+    found = []
+    for number in range(int(count)):
+        descriptor = FIRST_DESCRIPTOR + number
+        try:
+            os.set_inheritable(descriptor, False)
+            one = socket.socket(fileno=descriptor)
+        except OSError as error:
+            text = f"descriptor {descriptor}, which was handed over (LISTEN_FDS), is no socket: {error.strerror}"
+            raise ConfigError(text, codes.SOCKET_HANDED) from None
+        found.append((printable(names[number], 100) if number < len(names) else "unknown", one))
+    return found
+
+
+class ServiceNotifier:
+    """Tells the manager of services about the hub, as datagrams on its socket."""
+
+    def __init__(self, environ: MutableMapping[str, str]) -> None:
+        """Takes the variables away, so that no child speaks for the hub."""
+        self._address = environ.pop(NOTIFY, "")
+        pid, patience = environ.pop("WATCHDOG_PID", None), environ.pop(WATCHDOG, "")
+        watched = patience.isascii() and patience.isdigit() and pid in (None, str(os.getpid()))
+        self._patience = int(patience) / 1_000_000 if watched else 0.0
+        """Seconds after which the manager ends a hub that gives no sign of life; 0: it does not."""
+        self._unheard = False
+        self._ended = False
+        """Whether the manager has heard that the hub stops."""
+
+    def say(self, *lines: str) -> None:
+        """Sends lines such as `READY=1`. Never blocks, never raises: the manager may be gone."""
+        if not self._address or sys.platform == "win32":
+            return
+        where = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as saying:
+                saying.setblocking(False)
+                saying.sendto("\n".join(lines).encode(), where)
+        except (OSError, ValueError) as error:
+            if not self._unheard:
+                self._unheard = True
+                log.warning("the manager of services cannot be told that %s: %s", lines[0], error)
+
+    @contextlib.contextmanager
+    def reloading(self) -> Iterator[None]:
+        """Says that the configuration is loaded again while the block runs, and afterwards that the hub is ready."""
+        self.say("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        try:
+            yield
+        finally:
+            self.say("READY=1")
+
+    @contextlib.asynccontextmanager
+    async def watching(self, stop: asyncio.Event) -> AsyncIterator[None]:
+        """Gives signs of life while the block runs, and says when `stop` is set."""
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(work) for work in (self._alive(), self._stopping(stop))] if self._address else []
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._end()
+
+    async def _alive(self) -> None:
+        while self._patience:
+            self.say("WATCHDOG=1")
+            await asyncio.sleep(max(SHORTEST_WATCH, self._patience / 2))
+
+    async def _stopping(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._end()
+
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self.say("STOPPING=1")

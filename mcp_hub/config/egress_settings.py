@@ -1,0 +1,81 @@
+"""How a server on a network is reached, as a frozen model, and its reader: proxy, certificates, cookies."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
+from mcp_hub.config.field_types import SecretStr
+from mcp_hub.config.fields import Fields
+from mcp_hub.config.findings import KeyPath
+from mcp_hub.config.settings import Frozen
+from mcp_hub.security.proxies import ForwardProxy
+from mcp_hub.text import printable
+
+EGRESS_KEYS: Final = ("proxy", "ca", "client_cert", "client_key", "cookies")
+_FILES: Final = ("ca", "client_cert", "client_key")
+_WITH_PROXY: Final = ("web", "browser")
+"""Built-in servers that reach others, and so may have a proxy of their own."""
+
+
+class EgressSettings(Frozen):
+    """The way to one server, or with only a proxy, to all of them."""
+
+    proxy: SecretStr | None = None
+    """The address of a proxy, or `direct`; None: what the environment says."""
+    own: bool = False
+    """Whether the proxy was written into the entry itself, and so holds for whatever host it has."""
+    ca: str | None = None
+    """A PEM file of certificate authorities that are trusted besides those of the system."""
+    client_cert: str | None = None
+    """A PEM file with the hub's certificate for this server, and its chain."""
+    client_key: str | None = None
+    """Its private key; None: it is in the same file."""
+    cookies: bool = False
+    """Whether cookies of the server are sent back to it, within one session."""
+
+
+def read_egress(
+    fields: Fields, url: str | None, builtin: str | None, unresolved: dict[KeyPath, CodedText]
+) -> EgressSettings | None:
+    """Reads the keys of one entry; None if it has none. Files that are missing go to `unresolved`."""
+    given = [key for key in EGRESS_KEYS if key in fields and fields.values[key].value is not None]
+    allowed = EGRESS_KEYS if url is not None else ("proxy",) if builtin in _WITH_PROXY else ()
+    for key in given:
+        if key not in allowed:
+            fields.warning(fields.values[key].at, "has no effect: it is for an entry with a 'url'")
+    values: dict[str, Any] = {}
+    if "proxy" in allowed and (proxy := read_proxy(fields)) is not None:
+        values |= {"proxy": proxy, "own": True}
+    for key in _FILES if url is not None else ():
+        if (path := fields.path(key)) is None:
+            continue
+        values[key] = str(path)
+        if not path.is_file():
+            text = f"there is no file {printable(str(path))}"
+            unresolved.setdefault(fields.values[key].at, CodedText(text, codes.CERTIFICATE_FILE_WRONG))
+    if "client_key" in values and "client_cert" not in values:
+        fields.error(fields.values["client_key"].at, "needs 'client_cert', the certificate that it belongs to")
+    if url is not None and (cookies := fields.flag("cookies")) is not None:
+        values["cookies"] = cookies
+    return EgressSettings(**values) if values else None
+
+
+def read_proxy(fields: Fields) -> SecretStr | None:
+    """Reads `proxy`: the address of a proxy, or `direct`."""
+
+    def parse(value: Any) -> SecretStr:
+        if not isinstance(value, str):
+            raise ValueError("must be a text such as http://proxy.example:3128 or direct")
+        ForwardProxy.parse(value, "the value")
+        return SecretStr(value.strip())
+
+    if (given := fields.values.get("proxy")) is None or fields.is_unresolved(given.at):
+        return None
+    return fields.parsed("proxy", parse)
+
+
+def with_root_proxy(egress: EgressSettings, proxy: SecretStr | None) -> EgressSettings:
+    """Returns the way to a server with the proxy of the root, if its entry has none of its own."""
+    return egress if proxy is None or egress.proxy is not None else egress.model_copy(update={"proxy": proxy})

@@ -1,0 +1,92 @@
+"""The hub mounted in an application of somebody else: who may be let in, and where the application says who it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
+from mcp_hub.config.listen import Listen
+from mcp_hub.downstream.admission import COME_BACK, Admission, Gate, Headers, Refusal, check_tokens
+from mcp_hub.downstream.verifier import ProtectedResource, Verifier
+from mcp_hub.security import Principal
+from mcp_hub.transport.http1.peers import Peer
+
+log = logging.getLogger("mcp_hub.downstream")
+
+AUTHENTICATE_WITHIN: Final = 10.0
+"""Seconds that an application may take to say who sends a request; a verifier has as many."""
+
+Authenticate = Callable[[Mapping[str, str]], Awaitable[str | None]]
+"""Says who sends a request, by its headers: names in lower case, repeated ones joined by commas.
+
+None: nobody who is known. A `Principal` may name a profile; a text alone sees all that is served.
+"""
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """How an application lets in the senders of requests to the hub that is mounted in it."""
+
+    authenticate: Authenticate | None = None
+    """Is asked about whom neither the tokens of the configuration nor the verifier know."""
+
+    def objection(self, listen: Listen) -> CodedText | None:
+        """Returns why the hub may not be mounted, as a text for the user; None if it may.
+
+        The addresses of `listen` are not those of the application, so they say nothing about who reaches the hub.
+        """
+        tokens = listen.token is not None or any(one.token is not None for one in listen.principals.values())
+        if self.authenticate is None and not tokens and listen.verify is None:
+            text = (
+                "an application that the hub is mounted in lets others in: "
+                "give authenticate=, or set listen.token (or listen.principals or listen.verify)"
+            )
+            return CodedText(text, codes.TOKEN_MISSING)
+        if listen.verify is not None and listen.verify.resource is None:
+            text = "a mounted hub does not know its URL: set listen.verify.resource to the URL of its /mcp"
+            return CodedText(text, codes.RESOURCE_MISSING)
+        return check_tokens(listen)
+
+    def gate(self, listen: Listen) -> Gate:
+        """Returns the checks of the mounted hub."""
+        return Gate(listen, authenticated=True)
+
+    def admission(self, gate: Gate, verifier: Verifier | None, resource: ProtectedResource | None) -> Admission:
+        """Returns what authenticates the senders of requests."""
+        known = Admission(gate, verifier, resource)
+        return known if self.authenticate is None else MountedAdmission(known, self.authenticate)
+
+
+class MountedAdmission(Admission):
+    """Asks the application about the senders whom `known` refuses."""
+
+    def __init__(self, known: Admission, authenticate: Authenticate) -> None:
+        self._known = known
+        self._authenticate = authenticate
+
+    async def admit(self, headers: Headers, port: int | None, peer: Peer | None = None) -> Principal | Refusal:
+        """Returns the principal who sends the request, or the refusal."""
+        headers = list(headers)
+        found = await self._known.admit(headers, port, peer)
+        if isinstance(found, Principal):
+            return found
+        said: dict[str, str] = {}
+        for key, value in headers:
+            name, text = key.decode("latin-1"), value.decode("latin-1")
+            said[name] = f"{said[name]}, {text}" if name in said else text
+        try:
+            async with asyncio.timeout(AUTHENTICATE_WITHIN):
+                who = await self._authenticate(said)
+        except Exception:  # also TimeoutError
+            log.exception("authenticate= of the application failed")
+            return Refusal(503, "Who sends the request cannot be found out now.", "verifier", retry_after=COME_BACK)
+        if not who:
+            return found
+        profile = who.profile if isinstance(who, Principal) else None
+        # Principals that see different things are different texts, and none is one of the configuration.
+        return Principal(f"application:{profile or ''}:{who}", profile, label=str(who))

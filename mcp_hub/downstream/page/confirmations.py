@@ -1,0 +1,102 @@
+"""Calls that wait for a person, as the live page shows them and lets its viewer answer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest, not_found
+from mcp_hub.downstream.page.feed import iso, run_of, shown_object
+from mcp_hub.downstream.page.runs import CLIENT
+from mcp_hub.policy.approvals import ConfirmationWatcher
+from mcp_hub.security import principal_of
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.dispatcher import Dispatcher
+    from mcp_hub.downstream.page.runs import RunsPart
+    from mcp_hub.downstream.page.sessions import PageSession, Viewer
+    from mcp_hub.policy import Call
+    from mcp_hub.policy.approvals import PendingConfirmation
+
+MAX_ROWS: Final = 100
+"""Confirmations that are shown; the others follow when these are answered."""
+MAX_ANSWER: Final = 16 * 1024
+"""Bytes of an answer."""
+
+
+class ConfirmationsPart:
+    """`POST /confirm`. An admin answers for every caller, anybody else for itself.
+
+    Calls that are run from a page are confirmed there, beside the form of their tool.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, runs: RunsPart) -> None:
+        self._hub = dispatcher.hub
+        self._runs = runs
+        approvals = dispatcher.hub.approvals
+        self._pending = approvals.pending
+
+    def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
+        """Returns the one endpoint."""
+        return {("POST", "/confirm"): self.confirm}
+
+    def rows(self, viewer: Viewer) -> list[Json]:
+        """Returns what waits for the viewer of a page, the oldest first."""
+        seen = [one for one in self._pending if self._sees(viewer, one.call)]
+        return [self._row(one) for one in seen[:MAX_ROWS]]
+
+    def watched(self, session: PageSession, news: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
+        """Lets the viewer of a session answer while its page is open; `news()` is called when `rows` changes."""
+        return self._pending.watched(ConfirmationWatcher(lambda call: self._sees(session.viewer, call), news))
+
+    async def confirm(self, asked: PageRequest) -> Json:
+        """Answers for the person. Raises PageError; the first answer counts."""
+        body, viewer = await asked.body(MAX_ANSWER), asked.session.viewer
+        id, answer = body.get("id"), body.get("answer")
+        pending = self._pending.find(id) if isinstance(id, str) else None
+        if pending is None or not self._sees(viewer, pending.call):
+            raise not_found("such call that waits, or it was answered meanwhile")
+        if not isinstance(answer, str) or answer not in pending.choices:
+            text = f"`answer` is one of {', '.join(pending.choices)}."
+            raise PageError(400, "invalid", text, "Mend the request.")
+        if not pending.give(answer):
+            raise not_found("such call that waits, or it was answered meanwhile")
+        call = pending.call
+        facts = {
+            "client": CLIENT["name"],
+            "name": "confirm",
+            "upstream": call.route.upstream,
+            "target": self._hub.labels.caller(call.caller),
+            "verdict": "ok",
+            "reason": f"{call.exposed}: {answer}",
+        }
+        rules = self._hub.rules
+        rules.trace.acted(viewer.principal, facts)
+        return {"done": True}
+
+    def _sees(self, viewer: Viewer, call: Call) -> bool:
+        own = viewer.admin or principal_of(call.caller) == viewer.principal
+        return own and not self._runs.has_made(call)
+
+    def _row(self, pending: PendingConfirmation) -> Json:
+        call = pending.call
+        info = call.envelope.client_info or {}
+        client = info.get("name")
+        return shown_object(
+            {
+                "id": pending.id,
+                "since": iso(pending.since),
+                "name": call.exposed,
+                "server": call.route.upstream,
+                "tool": call.route.name,
+                "arguments": pending.arguments,
+                "choices": list(pending.choices),
+                "setting": pending.setting,
+                "within": call.within,
+                "run": run_of(call.within, call.label),
+                "client": client if isinstance(client, str) else None,
+                "caller": self._hub.labels.caller(call.caller),
+                "principal": str(principal_of(call.caller)),
+            }
+        )

@@ -1,0 +1,91 @@
+"""Which principal a connection itself proves: by the user at the other end of a Unix socket, or by a certificate."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Literal
+
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
+from mcp_hub.config.listen import UNIX, Listen
+from mcp_hub.security import ANONYMOUS, Principal
+from mcp_hub.transport.http1.peers import CertifiedPeer, Peer, UnixPeer
+
+_BEYOND_PROXIES: Final = frozenset({b"forwarded", b"via", b"x-real-ip"})
+"""Headers by which a proxy shows itself, besides those that begin with `X-Forwarded-`."""
+
+Unproven = Literal["uid", "forwarded", "certificate", "certificate_ended"]
+"""Why a connection that shows who its client is does not let him in."""
+
+
+class PeerPrincipals:
+    """Finds the principal that a connection proves, for one listener."""
+
+    def __init__(self, listen: Listen, *, own_uid: int | None = None, now: Callable[[], float] = time.time) -> None:
+        """`own_uid`: the user of the hub; None: that of the process. `now` returns seconds of the epoch."""
+        self._own_uid = own_uid if own_uid is not None else os.getuid() if hasattr(os, "getuid") else None
+        self._now = now
+        self._behind_proxy = bool(listen.public_host) or UNIX in listen.trusted_proxies
+        """Whether connections over a Unix socket are those of a reverse proxy, which is nobody itself."""
+        self._by_name = {} if listen.tls is None or listen.tls.client_ca is None else dict(_names_of(listen))
+
+    @property
+    def principals(self) -> Iterable[Principal]:
+        """Those who may come with a certificate."""
+        return self._by_name.values()
+
+    def of(self, peer: Peer | None, headers: Iterable[tuple[bytes, bytes]]) -> Principal | Unproven | None:
+        """Returns the principal; why there is none; or None where a token is needed, as the connection shows nothing.
+
+        The anonymous principal is the user of the hub himself.
+        """
+        if isinstance(peer, UnixPeer):
+            if self._own_uid is None or peer.uid != self._own_uid:
+                return "uid"
+            return "forwarded" if self._behind_proxy or any(_shows_proxy(name) for name, _ in headers) else ANONYMOUS
+        if isinstance(peer, CertifiedPeer):
+            found = {self._by_name[name] for name in peer.names if name in self._by_name}
+            if len(found) != 1:
+                return "certificate"
+            return found.pop() if self._now() < peer.until else "certificate_ended"
+        return None
+
+
+def _shows_proxy(name: bytes) -> bool:
+    return name in _BEYOND_PROXIES or name.startswith(b"x-forwarded-")
+
+
+def _names_of(listen: Listen) -> Iterator[tuple[str, Principal]]:
+    for name, one in listen.principals.items():
+        for known in one.certificate or (name,):
+            yield _spelled(known), Principal(name, one.profile, label=name)
+
+
+def _spelled(name: str) -> str:
+    """Returns a name as certificates are read: those of DNS in lower case."""
+    return name if ":" in name or "@" in name else name.lower()
+
+
+def check_certificates(listen: Listen) -> CodedText | None:
+    """Returns why nobody, or somebody unknown, could come in by certificate; None if all is well."""
+    by_certificate = listen.tls is not None and listen.tls.client_ca is not None
+    if by_certificate and not listen.principals:
+        text = "listen.tls.client_ca lets nobody in: name who has a certificate in listen.principals"
+        return CodedText(text, codes.VALUE_WRONG)
+    known: dict[str, str] = {}
+    for name, one in listen.principals.items():
+        if one.certificate and not by_certificate:
+            text = (
+                f"listen.principals.{name}.certificate needs listen.tls.client_ca, which says whose certificates count"
+            )
+            return CodedText(text, codes.VALUE_WRONG)
+        if one.token is None and not by_certificate:
+            text = f"listen.principals.{name}.token is missing: set it, or listen.tls.client_ca for its certificate"
+            return CodedText(text, codes.TOKEN_MISSING)
+        for each in map(_spelled, one.certificate or (name,)) if by_certificate else ():
+            if known.setdefault(each, name) != name:
+                text = f"listen.principals: {known[each]} and {name} have the same certificate, {each}"
+                return CodedText(text, codes.VALUE_WRONG)
+    return None

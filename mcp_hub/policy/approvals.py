@@ -1,0 +1,139 @@
+"""What people have allowed callers to do, and the calls that wait for a person to allow them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mcp_hub.catalog import Route
+
+if TYPE_CHECKING:
+    from mcp_hub.policy import Call
+
+MAX_CALLERS: Final = 10_000
+"""Callers whose approvals are remembered; of more, the least recent are dropped."""
+MAX_APPROVED: Final = 1000
+"""Tools that one caller has approved; of more, none is remembered."""
+MAX_PENDING: Final = 1000
+"""Calls that can be allowed on the live page; of more, only their own clients are asked."""
+IDLE: Final = 3600.0
+"""Seconds without an approved call after which a principal of the modern era, which has no sessions, is asked again."""
+
+ONCE, SESSION, NO = "once", "for this session", "no"
+
+
+class PendingConfirmation(msgspec.Struct, eq=False):
+    """A call that waits for a person."""
+
+    call: Call
+    setting: str
+    """The key of the configuration because of which the person is asked."""
+    arguments: str
+    """The arguments without secrets, safe to show."""
+    choices: Sequence[str]
+    answer: asyncio.Future[str]
+    """Gets one of `choices`; the first answer counts."""
+    id: str = msgspec.field(default_factory=lambda: secrets.token_urlsafe(16))
+    since: float = msgspec.field(default_factory=time.time)
+
+    def give(self, choice: str) -> bool:
+        """Answers for the person. Returns whether this answer counts."""
+        if choice not in self.choices or self.answer.done():
+            return False
+        self.answer.set_result(choice)
+        return True
+
+
+class ConfirmationWatcher(msgspec.Struct, frozen=True, eq=False):
+    """Somebody beside the client who can answer."""
+
+    sees: Callable[[Call], bool]
+    """Returns whether a call may be answered here."""
+    news: Callable[[], object]
+    """Called when a confirmation begins to wait, and when it does not wait any more."""
+
+
+class PendingConfirmations:
+    """The calls that wait for a person, and who can answer for them beside their clients."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, PendingConfirmation] = {}
+        self._watchers: list[ConfirmationWatcher] = []
+
+    def __iter__(self) -> Iterator[PendingConfirmation]:
+        return iter(tuple(self._waiting.values()))
+
+    def find(self, id: str) -> PendingConfirmation | None:
+        """Returns a confirmation that waits; None if it does not wait any more."""
+        return self._waiting.get(id)
+
+    def can_ask(self, call: Call) -> bool:
+        """Returns whether somebody watches who can allow a call."""
+        return len(self._waiting) < MAX_PENDING and any(watcher.sees(call) for watcher in self._watchers)
+
+    @contextlib.contextmanager
+    def open(self, call: Call, setting: str, arguments: str, choices: Sequence[str]) -> Iterator[PendingConfirmation]:
+        """Lets a call wait for an answer."""
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        pending = PendingConfirmation(call, setting, arguments, choices, future)
+        if len(self._waiting) < MAX_PENDING:
+            self._waiting[pending.id] = pending
+            self._tell()
+        try:
+            yield pending
+        finally:
+            if self._waiting.pop(pending.id, None) is not None:
+                self._tell()
+
+    @contextlib.contextmanager
+    def watched(self, watcher: ConfirmationWatcher) -> Iterator[None]:
+        """Lets somebody answer meanwhile."""
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
+
+    def _tell(self) -> None:
+        for watcher in self._watchers:
+            watcher.news()
+
+
+class Approvals:
+    """The tools that each caller has allowed for its session. They outlive configurations."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._of: OrderedDict[Hashable, tuple[float, set[Route]]] = OrderedDict()
+        self.pending = PendingConfirmations()
+
+    def has(self, caller: Hashable, route: Route) -> bool:
+        """Returns whether a caller has allowed a tool, and marks the approvals of the caller as used."""
+        found = self._of.get(caller)
+        if found is None or route not in found[1]:
+            return False
+        if isinstance(caller, str) and self._clock() - found[0] > IDLE:
+            del self._of[caller]
+            return False
+        self._of[caller] = self._clock(), found[1]
+        return True
+
+    def add(self, caller: Hashable, route: Route) -> None:
+        """Remembers that a caller has allowed a tool."""
+        routes = self._of.get(caller, (0.0, set[Route]()))[1]
+        if len(routes) < MAX_APPROVED:
+            self._of[caller] = self._clock(), routes | {route}
+        self._of.move_to_end(caller)
+        while len(self._of) > MAX_CALLERS:
+            self._of.popitem(last=False)
+
+    def forget(self, caller: Hashable) -> None:
+        """Drops the approvals of a caller that is gone."""
+        self._of.pop(caller, None)

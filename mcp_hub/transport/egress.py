@@ -1,0 +1,224 @@
+"""The way out: every connection that the hub itself makes to a network goes through an Egress.
+
+It knows the proxy of a host and the certificates that are trusted and shown there, and makes pools of connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
+from mcp_hub.config.egress_settings import EgressSettings
+from mcp_hub.security.proxies import ForwardProxy, ProxyRules, ProxySettingError
+from mcp_hub.security.redaction import LEARNED
+from mcp_hub.text import printable
+from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse, ProxyFailed
+from mcp_hub.transport.http1.dialler import Dialler
+from mcp_hub.transport.http1.pool import ConnectionMaker, HttpPool, RequestHeadEncoder
+from mcp_hub.transport.http1.proxy_dialler import ProxyDialler
+from mcp_hub.transport.trust_store import UnusableCertificates, tls_context, trusted_certificates
+
+if TYPE_CHECKING:
+    import ssl
+
+    from yarl import URL
+
+CONNECT: Final = 10.0
+"""Seconds for a connection that serves a single request."""
+PROXIED_LOOKUP: Final = 2.0
+"""Seconds for finding the addresses of a host that a proxy will resolve, to refuse private ones. Where a proxy is the
+only way out, the names of others often have no address here, and the name servers do not even say so."""
+
+
+class Egress:
+    """The way to one server, or to whatever the hub asks by itself."""
+
+    def __init__(self, rules: ProxyRules, settings: EgressSettings | None = None) -> None:
+        self._rules = rules
+        self._settings = EgressSettings() if settings is None else settings
+
+    @classmethod
+    def of(cls, settings: EgressSettings | None = None, environ: Mapping[str, str] = os.environ) -> Egress:
+        """Returns the way that an entry and the environment name."""
+        given = EgressSettings() if settings is None else settings
+        proxy = None if given.proxy is None else given.proxy.get_secret_value()
+        return cls(ProxyRules.of(environ, proxy, own=given.own), given)
+
+    @property
+    def rules(self) -> ProxyRules:
+        """The rules about proxies."""
+        return self._rules
+
+    @property
+    def keeps_cookies(self) -> bool:
+        """Whether cookies are sent back within a session."""
+        return self._settings.cookies
+
+    @property
+    def anonymous(self) -> Egress:
+        """The same way without a certificate of the hub's."""
+        return Egress(self._rules, self._settings.model_copy(update={"client_cert": None, "client_key": None}))
+
+    def proxy_for(self, scheme: str, host: str, port: int) -> ForwardProxy | None:
+        """Returns the proxy to a host, None if there is none on the way. Raises ProxySettingError."""
+        proxy = self._rules.proxy_for(scheme, host, port)
+        if proxy is not None:
+            LEARNED.learn(proxy.password)
+        return proxy
+
+    def way_to(self, url: str) -> str:
+        """Returns in words how the host of a URL is reached, without secrets."""
+        from yarl import URL
+
+        try:
+            parsed = URL(url)
+            proxy = self.proxy_for(parsed.scheme, parsed.raw_host or "", parsed.port or 0)
+        except ProxySettingError as error:
+            return str(error)
+        except ValueError:
+            return "direct"
+        return "direct" if proxy is None else f"through {printable(str(proxy), 200)} ({proxy.source})"
+
+    async def tls(self) -> ssl.SSLContext:
+        """Returns the TLS context for this way. Raises UnusableCertificates."""
+        own = self._settings
+        if own.ca is None and own.client_cert is None:
+            return await asyncio.to_thread(trusted_certificates)
+        return await asyncio.to_thread(tls_context, own.ca, own.client_cert, own.client_key)
+
+    async def maker(
+        self,
+        scheme: str,
+        host: str,
+        port: int,
+        *,
+        addresses: Sequence[str] | None = None,
+        encrypted: bool | None = None,
+    ) -> ConnectionMaker:
+        """Returns what makes connections to a host.
+
+        `addresses`: those to dial instead of the name's, where no proxy is on the way. `encrypted`: whether the
+        connections speak TLS; None: by the scheme.
+
+        Raises ProxySettingError and UnusableCertificates.
+        """
+        proxy = self.proxy_for(scheme, host, port)
+        tls = await self.tls() if (scheme == "https" if encrypted is None else encrypted) else None
+        if proxy is None:
+            return Dialler(host, port, tls, addresses)
+        to_proxy = await self.anonymous.tls() if proxy.kind == "https" else None
+        return ProxyDialler(host, port, tls, proxy, to_proxy, tunnels=not proxy.forwards(scheme))
+
+    async def connections(
+        self,
+        url: URL,
+        headers: Mapping[str, str],
+        *,
+        limit: int = 1,
+        connect: float = CONNECT,
+        keep: float = 0.0,
+        addresses: Sequence[str] | None = None,
+    ) -> tuple[HttpPool, RequestHeadEncoder]:
+        """Returns the connections to the origin of a URL, and what writes the heads of requests to it.
+
+        Raises ProxySettingError and UnusableCertificates.
+        """
+        host, port = url.raw_host or "", url.port or 0
+        proxy = self.proxy_for(url.scheme, host, port)
+        forwarded = proxy is not None and proxy.forwards(url.scheme)
+        if proxy is not None and forwarded and proxy.authorization is not None:
+            headers = {**headers, "Proxy-Authorization": proxy.authorization}
+        maker = await self.maker(url.scheme, host, port, addresses=addresses)
+        pool = HttpPool(maker, limit=limit, connect=connect, keep=keep)
+        return pool, RequestHeadEncoder(url, headers, absolute=forwarded)
+
+    @contextlib.asynccontextmanager
+    async def response(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        connect: float = CONNECT,
+        addresses: Sequence[str] | None = None,
+    ) -> AsyncIterator[HttpResponse]:
+        """Sends one request on a connection of its own, which is closed at the end of the block.
+
+        Raises HttpFailure, ProxySettingError, UnusableCertificates, and ValueError for an invalid header.
+        """
+        pool, heads = await self.connections(url, {}, connect=connect, addresses=addresses)
+        try:
+            head = heads.head(method, url.raw_path_qs, headers, None if body is None else len(body))
+            yield await pool.exchange(method, head, body)
+        finally:
+            await pool.close()
+
+    async def streams(
+        self, scheme: str, host: str, port: int, *, limit: int, addresses: Sequence[str] | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Returns the two streams of a connection whose bytes are another's: no TLS is spoken with the host.
+
+        Not bounded in time. Raises HttpFailure, ProxySettingError and UnusableCertificates.
+        """
+        maker = await self.maker(scheme, host, port, addresses=addresses, encrypted=False)
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit)
+        made: list[Any] = []
+
+        class Streams(asyncio.StreamReaderProtocol):
+            def connection_made(self, transport: Any) -> None:
+                made.append(transport)
+                super().connection_made(transport)
+
+        protocol, _ = await maker.dial(lambda: Streams(reader))
+        return reader, asyncio.StreamWriter(made[0], protocol, reader, loop)
+
+
+def egress_failure(error: Exception, proxy: ForwardProxy | None = None) -> CodedText | None:
+    """Returns what the user is told of a failure that is not the server's; None for any other."""
+    if isinstance(error, ProxyFailed):
+        named = "the proxy" if proxy is None else f"the proxy {proxy} (set by {proxy.source})"
+        return CodedText(printable(f"{named} {error}", 500), _PROXY_CODES[error.step])
+    if isinstance(error, ProxySettingError):
+        return CodedText(printable(str(error), 500), codes.PROXY_UNREACHABLE)
+    if isinstance(error, UnusableCertificates):
+        return error.text
+    return None
+
+
+_PROXY_CODES: Final = {
+    **dict.fromkeys(("name", "connect", "tls", "answer"), codes.PROXY_UNREACHABLE),
+    "credentials": codes.PROXY_CREDENTIALS,
+    "refused": codes.PROXY_REFUSED,
+}
+
+
+class FetchedBody(msgspec.Struct, frozen=True):
+    """One whole answer."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    """Names in lower case."""
+    content: bytes
+
+
+class BodyTooLarge(HttpFailure):
+    """The body of an answer is larger than it may be."""
+
+
+async def whole(response: HttpResponse, limit: int) -> FetchedBody:
+    """Reads an answer to its end. Raises BodyTooLarge beyond `limit` bytes, HttpFailure if it breaks off."""
+    body = bytearray()
+    while chunk := await response.chunk():
+        body += chunk
+        if len(body) > limit:
+            raise BodyTooLarge
+    return FetchedBody(response.status, response.headers, bytes(body))

@@ -1,0 +1,117 @@
+"""The socket on which a running hub answers its own user's commands: a Unix socket, on Windows a port and a key.
+
+Python has no Unix sockets on Windows. There the file at the path of the socket holds a port of 127.0.0.1 and a random
+key. Both sides show that they have read it, by an HMAC of what the other one has made up, so the key itself is never
+sent: neither another user's program can ask the hub, nor can one that got the port afterwards answer in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import secrets
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from mcp_hub.security.private_files import PrivateDirectory
+
+UNIX: Final = sys.platform != "win32"
+"""Whether this system has Unix sockets."""
+PROOF_WAIT: Final = 5.0
+"""Seconds in which whoever connects shows that it has the key."""
+_HOST: Final = "127.0.0.1"
+_NONCE: Final = 32
+"""Bytes of a random text; so long is an HMAC, too."""
+_MAX_FILE: Final = 1024
+
+Told = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+"""Answers one connection."""
+
+
+async def listen(path: Path, told: Told, *, backlog: int, unix: bool = UNIX) -> asyncio.Server:
+    """Listens at `path`, which only this user can open. Raises OSError."""
+    if unix and sys.platform != "win32":
+        path.unlink(missing_ok=True)  # noqa: ASYNC240 - of a directory in memory
+        server = await asyncio.start_unix_server(told, path, backlog=backlog)
+        path.chmod(0o600)  # noqa: ASYNC240
+        return server
+    key = secrets.token_bytes(_NONCE)
+    server = await asyncio.start_server(_Keyed(key, told).told, _HOST, 0, backlog=backlog)
+    where = {"port": server.sockets[0].getsockname()[1], "key": key.hex()}
+    try:
+        PrivateDirectory(path.parent).write(path.name, json.dumps(where).encode())
+    except OSError:
+        server.close()
+        raise
+    return server
+
+
+class _Keyed:
+    """Passes on the connections that have the key."""
+
+    def __init__(self, key: bytes, told: Told) -> None:
+        self._key = key
+        self._told = told
+
+    async def told(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(PROOF_WAIT):
+                theirs, own = await reader.readexactly(_NONCE), secrets.token_bytes(_NONCE)
+                writer.write(own + _proof(self._key, b"hub", theirs))
+                shown = await reader.readexactly(_NONCE)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            writer.close()
+            return
+        if hmac.compare_digest(shown, _proof(self._key, b"command", own)):
+            await self._told(reader, writer)
+        else:
+            writer.close()
+
+
+def connect(path: Path, patience: float) -> socket.socket:
+    """Returns a blocking socket to the hub that listens at `path`; waits at most `patience` seconds for each step.
+
+    Raises ConnectionRefusedError if the hub there has ended, and OSError if it cannot be asked.
+    """
+    if sys.platform != "win32" and not path.is_file():
+        asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        asking.settimeout(patience)
+        try:
+            asking.connect(str(path))
+        except BaseException:
+            asking.close()
+            raise
+        return asking
+    port, key = _where(path)
+    asking = socket.create_connection((_HOST, port), patience)
+    try:
+        own = secrets.token_bytes(_NONCE)
+        asking.sendall(own)
+        answer = bytearray()
+        while len(answer) < 2 * _NONCE and (chunk := asking.recv(2 * _NONCE - len(answer))):
+            answer += chunk
+        if not hmac.compare_digest(answer[_NONCE:], _proof(key, b"hub", own)):
+            raise ConnectionRefusedError("another program has the port of the hub now")
+        asking.sendall(_proof(key, b"command", bytes(answer[:_NONCE])))
+    except BaseException:
+        asking.close()
+        raise
+    return asking
+
+
+def _where(path: Path) -> tuple[int, bytes]:
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        found = json.loads(PrivateDirectory(path.parent).read(path.name, _MAX_FILE))
+        port, key = found["port"], bytes.fromhex(found["key"])
+        if type(port) is int and 0 < port < 65536:
+            return port, key
+    raise ConnectionRefusedError(f"{path} names no port")
+
+
+def _proof(key: bytes, role: bytes, nonce: bytes) -> bytes:
+    return hmac.digest(key, role + nonce, "sha256")

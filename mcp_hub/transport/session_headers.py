@@ -1,0 +1,123 @@
+"""What requests of one session carry: its id and revision, and the cookies by which balancers find its server."""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mcp_hub.transport import LinkError
+
+if TYPE_CHECKING:
+    from yarl import URL
+
+    from mcp_hub.transport.http1.client_response import HttpResponse
+
+SESSION: Final = "Mcp-Session-Id"
+VERSION: Final = "MCP-Protocol-Version"
+
+_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
+
+
+class SessionHeaders:
+    """The headers of one session: the id that the upstream gave, if any, and the revision that was agreed on."""
+
+    def __init__(self) -> None:
+        self.id: str | None = None
+        self._version: str | None = None
+
+    def forget(self) -> None:
+        """Forgets both; a new handshake begins."""
+        self.id = self._version = None
+
+    def begin(self, response: HttpResponse) -> None:
+        """Takes the session id from the answer to `initialize`. Raises LinkError for an invalid one."""
+        given = response.get(SESSION.lower())
+        if given is not None and not _ID.fullmatch(given):
+            raise LinkError(f"its {SESSION} is not 1 to 1024 visible ASCII characters", status=response.status)
+        self.id = given
+
+    def headers(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Returns the headers of one request: the given ones, and those of the session."""
+        headers = dict(given or {})
+        if VERSION in headers:
+            self._version = headers[VERSION]
+        elif self._version is not None:
+            headers[VERSION] = self._version  # for answers, the DELETE and resumption, which are given none
+        if self.id is not None:
+            headers[SESSION] = self.id
+        return headers
+
+
+MAX_COOKIES: Final = 50
+"""Cookies that are kept; the oldest go first."""
+MAX_COOKIE: Final = 4096
+"""Bytes of the name and value of one."""
+MAX_LINES: Final = 50
+"""Set-Cookie headers of one response that are read."""
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(r'[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*|"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*"')
+_SECONDS: Final = re.compile(r"-?[0-9]{1,12}")
+
+
+class _Cookie(msgspec.Struct, frozen=True):
+    value: str
+    path: str
+    secure: bool
+    until: float | None
+    """Seconds of the epoch; None: as long as the session."""
+
+
+class CookieJar:
+    """Keeps the cookies of one origin. They go back to that origin alone, whatever domain they name."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._cookies: dict[tuple[str, str], _Cookie] = {}
+
+    def take(self, url: URL, lines: Sequence[str]) -> None:
+        """Takes the Set-Cookie headers of a response from `url`. Malformed and oversized ones are ignored."""
+        for line in lines[:MAX_LINES]:
+            first, *attributes = line.split(";")
+            name, equals, value = (part.strip() for part in first.partition("="))
+            if not equals or len(name) + len(value) > MAX_COOKIE:
+                continue
+            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+                continue
+            given = {key.strip().lower(): text.strip() for key, _, text in (one.partition("=") for one in attributes)}
+            until = self._until(given)
+            path = given.get("path", "")
+            path = path if path.startswith("/") else url.raw_path.rpartition("/")[0] or "/"
+            self._cookies.pop((name, path), None)
+            if until is None or until > self._clock():
+                self._cookies[name, path] = _Cookie(value, path, "secure" in given, until)
+            while len(self._cookies) > MAX_COOKIES:
+                del self._cookies[next(iter(self._cookies))]
+
+    def _until(self, given: Mapping[str, str]) -> float | None:
+        if _SECONDS.fullmatch(seconds := given.get("max-age", "")):
+            return self._clock() + int(seconds)
+        try:
+            return email.utils.parsedate_to_datetime(given["expires"].replace("-", " ")).timestamp()
+        except (KeyError, ValueError, OverflowError):
+            return None
+
+    def added(self, url: URL, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Returns headers of a request to `url` with its cookies."""
+        found = [
+            f"{name}={cookie.value}"
+            for (name, _), cookie in self._cookies.items()
+            if (cookie.until is None or cookie.until > self._clock())
+            and (not cookie.secure or url.scheme == "https")
+            and _is_below(url.raw_path, cookie.path)
+        ]
+        return {**headers, "Cookie": "; ".join(found)} if found else headers
+
+
+def _is_below(path: str, above: str) -> bool:
+    return path == above or path.startswith(above if above.endswith("/") else f"{above}/")

@@ -1,0 +1,108 @@
+"""The certificates that the hub trusts and shows as a client: those of the system, and those of files."""
+
+from __future__ import annotations
+
+import functools
+import os
+import ssl
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
+from mcp_hub.text import printable
+
+_USUAL_STORES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem",
+    "/etc/ssl/ca-bundle.pem",
+)  # fmt: skip
+"""Where distributions of Linux keep their authorities, for a Python that was built elsewhere."""
+
+
+class UnusableCertificates(Exception):
+    """A file of certificates cannot be used. `text` says which and why, with its code."""
+
+    def __init__(self, text: CodedText) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+@functools.cache
+def trusted_certificates() -> ssl.SSLContext:
+    """Returns the TLS context for clients, with the certificate authorities of the system, for HTTP/1.1.
+
+    There is one for the process. Loading the authorities takes 50 ms, so the first call belongs in a thread.
+    Raises UnusableCertificates.
+    """
+    return tls_context()
+
+
+def tls_context(
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    system: str = sys.platform,
+) -> ssl.SSLContext:
+    """Returns a TLS context for clients. Raises UnusableCertificates.
+
+    It trusts the authorities in `SSL_CERT_FILE` and `SSL_CERT_DIR`, or without them those of the system, and those in
+    the file `ca`. It shows the certificate in `cert`.
+    """
+    named = environ.get("SSL_CERT_FILE", "")
+    if system in ("darwin", "win32") and not named and not environ.get("SSL_CERT_DIR"):
+        import truststore  # on Linux it would load the authorities anew for each connection
+
+        context: ssl.SSLContext = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    else:
+        context = _openssl_context(named)
+    if ca is not None:
+        _load(context, "ca", ca)
+    if cert is not None:
+        _show(context, cert, key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _openssl_context(named: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if named:
+        _load(context, "SSL_CERT_FILE", named)
+    elif not context.cert_store_stats()["x509_ca"] and ssl.get_default_verify_paths().capath is None:
+        usual = next((file for file in _USUAL_STORES if Path(file).is_file()), None)
+        if usual is not None:
+            _load(context, "the system", usual)
+    return context
+
+
+def _load(context: ssl.SSLContext, source: str, file: str) -> None:
+    try:
+        context.load_verify_locations(cafile=file)
+    except (OSError, ValueError) as error:
+        raise _unusable(source, file, error, "has no certificates in PEM (-----BEGIN CERTIFICATE-----)") from None
+
+
+def _show(context: ssl.SSLContext, cert: str, key: str | None) -> None:
+    try:
+        # Without a password function, OpenSSL would prompt on the terminal for that of an encrypted key.
+        context.load_cert_chain(cert, key, password=lambda: b"")
+    except (OSError, ValueError) as error:
+        for source, file in (("client_cert", cert), ("client_key", key or cert)):
+            if not os.access(file, os.R_OK):
+                raise _unusable(source, file, error, "") from None
+        if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
+            raise _unusable("client_key", key or cert, error, f"is not the private key of {cert}") from None
+        encrypted = b"ENCRYPTED" in Path(key or cert).read_bytes()
+        why = "is encrypted; write it without a password" if encrypted else "has no private key in PEM"
+        raise _unusable("client_key", key or cert, error, f"{why}, or {cert} has no certificate") from None
+
+
+def _unusable(source: str, file: str, error: Exception, why: str) -> UnusableCertificates:
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.strerror:
+        why = f"cannot be read: {error.strerror}"
+    elif not os.access(file, os.R_OK):
+        why = "cannot be read"
+    return UnusableCertificates(CodedText(printable(f"{source}: {file} {why}", 500), codes.CERTIFICATE_FILE_WRONG))

@@ -1,0 +1,89 @@
+"""The keys that say by which way servers are reached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.transport.egress import Egress
+from tests.config.written import only, read, refused, servers
+
+URL = "https://mcp.example/mcp"
+
+
+def ways(directory: Path, text: str) -> dict[str, str]:
+    return {id: Egress.of(one.egress, {}).way_to(one.url or "") for id, one in servers(directory, text).items()}
+
+
+def test_the_proxy_of_the_root_is_that_of_every_server_without_one_of_its_own(tmp_path: Path) -> None:
+    text = f"""
+        proxy: http://me:${{PASS:-s3cret-word}}@proxy.example:3128
+        servers:
+          far: {{url: {URL}}}
+          own: {{url: {URL}, proxy: "socks5h://other.example"}}
+          near: {{url: {URL}, proxy: direct}}
+          here: {{url: "http://127.0.0.1:9/mcp"}}
+          program: {{command: cat}}
+    """
+    assert ways(tmp_path, text) == {
+        "far": "through http://proxy.example:3128 (proxy)",
+        "own": "through socks5h://other.example:1080 (proxy)",
+        "near": "direct",
+        "here": "direct",
+        "program": "direct",
+    }
+    loaded = read(tmp_path, text)
+    assert "s3cret-word" in set(secrets_of(loaded.config))
+    assert "s3cret-word" not in repr(loaded.config)
+
+
+def test_a_password_of_a_proxy_in_plain_text_is_advised_against(tmp_path: Path) -> None:
+    text = f"servers: {{far: {{url: {URL}, proxy: 'http://me:s3cret-word-9@proxy.example'}}}}"
+    assert any("plain text" in line for line in read(tmp_path, text).advice)
+
+
+@pytest.mark.parametrize("value", ["ftp://proxy.example", "http://", "http://a/b", "[1]", "7", "http://me:s3cret@a b"])
+def test_what_is_no_proxy_is_an_error_at_its_key(tmp_path: Path, value: str) -> None:
+    for text, place in (
+        (f"proxy: {value}\nservers: {{}}", "proxy: "),
+        (f"servers: {{far: {{url: {URL}, proxy: {value}}}}}", "servers.far.proxy: "),
+    ):
+        lines = refused(tmp_path, text)
+        assert any(place in line for line in lines)
+        assert "s3cret" not in "".join(lines)
+
+
+def test_files_are_relative_to_the_configuration(tmp_path: Path) -> None:
+    for name in ("ca.pem", "hub.pem", "hub.key"):
+        (tmp_path / name).touch()
+    entry = f"{{url: {URL}, ca: ca.pem, client_cert: hub.pem, client_key: hub.key, cookies: true}}"
+    egress = only(tmp_path, f"servers: {{far: {entry}}}").egress
+    assert (egress.ca, egress.client_cert) == (str(tmp_path / "ca.pem"), str(tmp_path / "hub.pem"))
+    assert egress.client_key == str(tmp_path / "hub.key")
+    assert egress.cookies
+
+
+def test_a_file_that_is_missing_switches_its_entry_off(tmp_path: Path) -> None:
+    server = only(tmp_path, f"servers: {{far: {{url: {URL}, ca: missing.pem}}}}")
+    assert not server.enabled
+    assert "missing.pem" in (server.disabled_reason or "")
+
+
+def test_a_key_without_its_certificate_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "hub.key").touch()
+    assert any(
+        "client_cert" in line for line in refused(tmp_path, f"servers: {{a: {{url: {URL}, client_key: hub.key}}}}")
+    )
+
+
+def test_keys_of_the_way_have_no_effect_for_a_command_and_are_told(tmp_path: Path) -> None:
+    loaded = read(tmp_path, "servers: {a: {command: cat, proxy: direct, ca: x.pem, cookies: true}}")
+    assert sum("has no effect" in line for line in loaded.warnings) == 3
+
+
+def test_another_proxy_is_another_connection(tmp_path: Path) -> None:
+    one = only(tmp_path, f"servers: {{far: {{url: {URL}}}}}")
+    other = only(tmp_path, f"proxy: http://proxy.example:1\nservers: {{far: {{url: {URL}}}}}")
+    assert one.connection != other.connection

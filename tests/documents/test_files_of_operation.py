@@ -1,0 +1,128 @@
+"""The files and lines of docs/operate.md in the programs that they are for: systemd, logrotate, tar."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from mcp_hub.cli import main
+from mcp_hub.config.models import Server
+from mcp_hub.oauth.token_store import SignIn, TokenStore
+from mcp_hub.observability.records import RecordWriter
+from tests.fakes.client import PATIENCE, fake
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+EXAMPLES: Final = DOCS / "examples"
+MOST_EXPOSED: Final = 20
+"""Tenths of the exposure level that docs/operate.md promises to stay below; 100 is everything."""
+REMOTE: Final = Server(id="remote", transport="http", url="https://remote.example/mcp", namespace="remote")
+
+
+def run(*command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=env)
+
+
+def program(name: str) -> str:
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    assert found is not None, f"{name} is missing: run scripts/peers"
+    return found
+
+
+def test_the_unit_is_one_that_systemd_accepts_and_finds_little_exposed(tmp_path: Path) -> None:
+    hub = Path(sys.executable).with_name("mcp-hub")
+    unit = tmp_path / "mcp-hub.service"
+    unit.write_text((EXAMPLES / "mcp-hub.service").read_text().replace("/opt/mcp-hub/bin/mcp-hub", str(hub)))
+    verified = run(program("systemd-analyze"), "verify", "--man=no", str(unit))
+    assert (verified.returncode, verified.stderr) == (0, "")
+    looked = run(
+        program("systemd-analyze"), "security", "--offline=true", f"--threshold={MOST_EXPOSED}", "--no-pager", str(unit)
+    )
+    assert looked.returncode == 0, looked.stdout[-400:]
+
+
+def test_the_command_of_the_unit_is_one_of_the_hub() -> None:
+    command = re.search(r"^ExecStart=\S+ (.*)$", (EXAMPLES / "mcp-hub.service").read_text(), re.MULTILINE)
+    assert command is not None
+    with pytest.raises(SystemExit) as ended:
+        main([*command[1].split(), "--help"])
+    assert ended.value.code == 0
+
+
+def test_records_go_on_in_a_new_file_when_logrotate_has_moved_theirs(tmp_path: Path) -> None:
+    log = tmp_path / "log" / "calls.jsonl"
+    text = (EXAMPLES / "logrotate.conf").read_text().replace("/var/log/mcp-hub/calls.jsonl", str(log))
+    if os.geteuid() == 0:
+        text = text.replace("su mcp-hub mcp-hub", "su root root")
+    else:
+        text = text.replace("    su mcp-hub mcp-hub\n", "")
+    file = tmp_path / "logrotate.conf"
+    file.write_text(text)
+    file.chmod(0o644)
+    with RecordWriter(log, stderr=False) as records:
+        records.write({"call": "before"})
+        assert records.flush(PATIENCE)
+        rotated = run(program("logrotate"), "--force", "--state", str(tmp_path / "state"), str(file))
+        assert (rotated.returncode, rotated.stderr) == (0, "")
+        records.write({"call": "after"})
+        assert records.flush(PATIENCE)
+    moved = log.with_name("calls.jsonl.1")
+    assert json.loads(moved.read_text())["call"] == "before"
+    assert json.loads(log.read_text())["call"] == "after"
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def lines(name: str) -> str:
+    """The lines of the page that are marked with a name."""
+    found = re.search(rf"```sh {name}\n(.*?)```", (DOCS / "operate.md").read_text(), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def at_home(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    return run(*command, env={**kept, "HOME": str(home)})
+
+
+def hub(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return at_home(home, sys.executable, "-m", "mcp_hub", *words)
+
+
+def test_a_restored_hub_has_its_tokens_pins_and_groups_under_another_home(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    config = one / ".config" / "mcp-hub"
+    config.mkdir(parents=True, mode=0o700)
+    (config / "servers.json").write_text(
+        json.dumps({"servers": {"up": fake()}, "state_file": "groups.json", "groups": {"few": {"tools": ["up/echo"]}}})
+    )
+    (config / "servers.json").chmod(0o600)
+    (config / "groups.json").write_text('{"format": 1, "groups": {"few": true}}')
+    (config / "groups.json").chmod(0o600)
+    pinned = hub(one, "pin", "--yes")
+    assert pinned.returncode == 0, pinned.stdout + pinned.stderr
+    TokenStore(one / ".local/share/mcp-hub/tokens").save(REMOTE, SignIn(tokens={"access_token": "kept"}))
+
+    saved = at_home(one, "sh", "-c", lines("backup"))
+    assert (saved.returncode, saved.stderr) == (0, "")
+    other.mkdir()
+    shutil.copy2(one / "mcp-hub-state.tar.gz", other)
+    shutil.rmtree(one)
+    restored = at_home(other, "sh", "-c", lines("restore"))
+    assert (restored.returncode, restored.stderr) == (0, "")
+
+    found = TokenStore(other / ".local/share/mcp-hub/tokens").load(REMOTE)
+    assert found is not None
+    assert found.access_token == "kept"
+    assert json.loads((other / ".config/mcp-hub/groups.json").read_text())["groups"] == {"few": True}
+    again = hub(other, "pin")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "echo" not in again.stdout, "nothing has changed, so there is nothing to pin"
+    checked = hub(other, "check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr

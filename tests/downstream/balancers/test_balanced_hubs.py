@@ -1,0 +1,172 @@
+"""The files of docs/examples in nginx, HAProxy and Caddy: streams, resumption, sessions, and a hub that stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.downstream.balancers.proxies import KINDS, TOKENS, Balancer, Kind, balanced_hub, balancing
+from tests.downstream.balancers.visiting import Guest, guest, told
+from tests.fakes.client import PATIENCE, StdioClient, fake
+
+pytestmark = pytest.mark.anyio
+
+ASKING = str(Path(__file__).parents[2] / "fakes" / "asking.py")
+SESSIONS = 1000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_event_passes_while_its_call_runs_and_a_stream_can_be_resumed(tmp_path: Path, kind: Kind) -> None:
+    servers = {"up": fake(), "asks": {"command": sys.executable, "args": [ASKING]}}
+    records = tmp_path / "records.jsonl"
+    async with (
+        asyncio.timeout(PATIENCE * 2),
+        balanced_hub(tmp_path / "hub", servers, call_log=str(records)) as (_, port),
+        balancing(kind, tmp_path / "balancer", [port]) as balancer,
+    ):
+        await _question_crosses(balancer)
+        await _stream_is_resumed(balancer)
+        said = [json.loads(line) for line in records.read_text().splitlines()]
+        assert {one["principal"] for one in said if "principal" in one} <= {"principal-guest0"}
+
+
+async def _question_crosses(balancer: Balancer) -> None:
+    """The call ends only when its question was answered, so a balancer that keeps events would keep it for ever."""
+    async with guest(balancer) as asked, guest(balancer) as answering:
+        await asked.shake_hands(roots={})
+        answering.session = asked.session
+        asked.call("asks__ask", {"method": "roots/list"})
+        assert (await asked.connection.head()).headers["content-type"] == "text/event-stream"
+        question = await _event(asked)
+        assert question["method"] == "roots/list"
+        answering.post({"id": question["id"], "result": {"roots": [{"uri": "file:///kept"}]}})
+        assert (await answering.connection.response()).status == 202
+        assert "file:///kept" in told(await _event(asked))
+
+
+async def _stream_is_resumed(balancer: Balancer) -> None:
+    async with guest(balancer) as first:
+        await first.shake_hands()
+        first.call("up__count", {"steps": 8, "pause": 0.2}, progressToken="p")
+        await first.connection.head()
+        assert (await _event(first))["params"]["progress"] == 1
+        seen, session = first.connection.last_id, first.session
+    async with guest(balancer) as second:
+        second.send("GET", [("Accept", "text/event-stream"), *session, ("Last-Event-ID", seen)])
+        assert (await second.connection.head()).status == 200
+        steps = []
+        while "result" not in (message := await _event(second)):
+            steps.append(message["params"]["progress"])
+        assert steps == list(range(2, 9))
+        assert told(message) == "counted"
+
+
+async def _event(at: Guest) -> dict[str, object]:
+    while True:
+        name, value = await at.connection.event()
+        if name == "message":
+            found: dict[str, object] = value
+            return found
+        assert name == "comment"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_thousand_sessions_have_their_streams_open_at_once(tmp_path: Path, kind: Kind) -> None:
+    async with (
+        asyncio.timeout(PATIENCE * 4),
+        balanced_hub(tmp_path / "hub", {"up": fake()}) as (_, port),
+        balancing(kind, tmp_path / "balancer", [port]) as balancer,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        at_once = asyncio.Semaphore(32)
+
+        async def come(number: int) -> Guest:
+            async with at_once:
+                one = await stack.enter_async_context(guest(balancer))
+                await one.shake_hands()
+                one.call("up__echo", {"text": f"nonce {number}"})
+                assert told((await one.connection.response()).json) == f"nonce {number}"
+                one.send("GET", [("Accept", "text/event-stream"), *one.session])
+                assert (await one.connection.head()).status == 200
+                return one
+
+        guests = await asyncio.gather(*(come(number) for number in range(SESSIONS)))
+        assert len({one.session[0][1] for one in guests}) == SESSIONS
+        assert not any(one.connection.reader.at_eof() for one in guests)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_hub_that_stops_loses_no_call(tmp_path: Path, kind: Kind) -> None:
+    async with (
+        asyncio.timeout(PATIENCE * 2),
+        balanced_hub(tmp_path / "one", {"up": fake()}) as (one, first),
+        balanced_hub(tmp_path / "two", {"up": fake()}) as (_, second),
+        balancing(kind, tmp_path / "balancer", [first, second]) as balancer,
+    ):
+        calls = Calls(balancer)
+        async with calls.running():
+            await calls.until(lambda: len(set(calls.pids)) == 2)
+            await _stop(balancer, one, first)
+            assert await one.exited() == 0
+            before = len(calls.pids)
+            await calls.until(lambda: len(calls.pids) >= before + 40)
+        assert calls.lost == []
+        assert len(set(calls.pids[before:])) == 1
+
+
+async def _stop(balancer: Balancer, hub: StdioClient, port: int) -> None:
+    """Stops a hub, which says by its health that it is about to, while it serves as before."""
+    if balancer.kind == "nginx":
+        balancer.take_out(0)
+    hub.process.send_signal(signal.SIGTERM)
+    headers = {"host": "hub.example"}
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=PATIENCE) as http:
+        while (await http.get("/healthz")).status_code != 503:
+            pass
+        token = {"authorization": f"Bearer {TOKENS['guest0']}", "accept": "application/json"}
+        served = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=token)
+        assert served.status_code != 503
+
+
+class Calls:
+    """Clients that call one after the other, each with a token of its own and each call on a new connection."""
+
+    def __init__(self, balancer: Balancer) -> None:
+        self._balancer = balancer
+        self._changed = asyncio.Condition()
+        self._over = False
+        self.pids: list[str] = []
+        """Of the servers that answered, which are those of the hubs."""
+        self.lost: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        async with asyncio.TaskGroup() as group:
+            for name in TOKENS:
+                group.create_task(self._call(name))
+            try:
+                yield
+            finally:
+                self._over = True
+
+    async def _call(self, name: str) -> None:
+        while not self._over:
+            async with guest(self._balancer, name) as one:
+                answer = await one.modern_call("up__pid", {})
+                async with self._changed:
+                    if answer.status == 200 and "result" in answer.json:
+                        self.pids.append(told(answer.json))
+                    else:
+                        self.lost.append(f"{answer.status} {answer.body.decode()}")
+                    self._changed.notify_all()
+
+    async def until(self, holds) -> None:
+        async with self._changed:
+            await self._changed.wait_for(holds)

@@ -1,0 +1,197 @@
+"""Clients with a certificate: its name says which principal they are, and nothing else lets them in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from mcp_hub.config.models import Listen
+from mcp_hub.downstream.admission import check_listener
+from mcp_hub.downstream.peer_principals import PeerPrincipals
+from mcp_hub.transport.http1.peers import CertifiedPeer
+from tests.downstream.network.authority import Authority
+from tests.downstream.scripted import Connection, Lines, Response, Served, modern, request, serving
+from tests.loops import anyio_backend  # noqa: F401
+
+pytestmark = pytest.mark.anyio
+
+TOKENS = {name: name * 10 + "0123456789" for name in ("alice", "carol")}
+SPIFFE = "spiffe://cluster.example/ns/agents/sa/builder"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def listening(authority: Authority, **more: Any) -> Listen:
+    principals = {
+        "alice": {"token": TOKENS["alice"]},
+        "bob.example": {},
+        "builder": {"certificate": SPIFFE},
+        "erin": {"certificate": ["erin@example.com", "erin.example"]},
+        "carol": {"token": TOKENS["carol"], "certificate": "carol-1"},
+    }
+    tls = authority.server(client_ca=authority.file)
+    return Listen.model_validate({"port": 0, "tls": tls, "principals": principals, **more})
+
+
+@contextlib.asynccontextmanager
+async def connected(served: Served, context: ssl.SSLContext) -> AsyncIterator[Connection]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=context)
+    try:
+        yield Connection(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def ask(served: Served, context: ssl.SSLContext, headers: Lines = ()) -> Response:
+    lines, body = modern("tools/list")
+    async with connected(served, context) as connection:
+        connection.send(request(served, "POST", "/mcp", [*lines, *headers], body))
+        return await connection.response()
+
+
+def principal_of(served: Served) -> list[str]:
+    return [str(caller.principal) for caller in served.dispatcher.callers]
+
+
+def bearer(name: str) -> list[tuple[str, str]]:
+    return [("Authorization", f"Bearer {TOKENS.get(name, name * 10)}")]
+
+
+NAMES: dict[str, tuple[list[x509.GeneralName], str, str | None]] = {
+    "a common name": ([], "alice", "alice"),
+    "a name of DNS": ([x509.DNSName("BOB.example")], "", "bob.example"),
+    "a URI": ([x509.UniformResourceIdentifier(SPIFFE)], "", "builder"),
+    "an address of mail": ([x509.RFC822Name("erin@example.com")], "", "erin"),
+    "two names of one": ([x509.RFC822Name("erin@example.com"), x509.DNSName("erin.example")], "", "erin"),
+    "one name of somebody": ([x509.DNSName("other.example"), x509.DNSName("bob.example")], "", "bob.example"),
+    "names of two": ([x509.DNSName("bob.example"), x509.RFC822Name("erin@example.com")], "", None),
+    "a common name beside others": ([x509.DNSName("other.example")], "alice", None),
+    "a wildcard": ([x509.DNSName("*.example")], "", None),
+    "nobody": ([], "mallory", None),
+    "a name of a principal that has another": ([], "carol", None),
+    "no name": ([], "", None),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+async def test_the_name_of_the_certificate_is_the_principal(authority: Authority, case: str) -> None:
+    names, common, principal = NAMES[case]
+    certificate = authority.signed(names, common=common)
+    async with serving(listening(authority)) as served:
+        answer = await ask(served, authority.client(certificate))
+        assert answer.status == (403 if principal is None else 200), answer
+        assert principal_of(served) == ([] if principal is None else [principal])
+        if principal is None:
+            (record,) = served.dispatcher.refused
+            assert (record["cause"], record["status"], record["peer"]) == ("certificate", 403, "127.0.0.1")
+            # No token helps: a certificate that is nobody's is not passed over.
+            assert (await ask(served, authority.client(certificate), bearer("alice"))).status == 403
+
+
+async def test_a_client_without_a_certificate_needs_a_token(authority: Authority) -> None:
+    async with serving(listening(authority)) as served:
+        assert (await ask(served, authority.client())).status == 401
+        assert (await ask(served, authority.client(), bearer("alice"))).status == 200
+        assert principal_of(served) == ["alice"]
+
+
+async def test_a_token_beside_a_certificate_is_of_the_same_principal(authority: Authority) -> None:
+    certificate = authority.client(authority.signed(common="alice"))
+    async with serving(listening(authority)) as served:
+        assert (await ask(served, certificate, bearer("alice"))).status == 200
+        assert (await ask(served, certificate, bearer("carol"))).status == 403
+        assert (await ask(served, certificate, bearer("unknown"))).status == 403
+        assert principal_of(served) == ["alice"]
+
+
+@pytest.mark.parametrize("case", ["another authority", "ended", "of a server", "revoked"])
+async def test_a_certificate_that_is_not_good_ends_the_handshake(
+    tmp_path: Path, authority: Authority, case: str
+) -> None:
+    import datetime
+
+    listen = listening(authority)
+    usage = ExtendedKeyUsageOID.SERVER_AUTH if case == "of a server" else ExtendedKeyUsageOID.CLIENT_AUTH
+    ends = datetime.timedelta(minutes=-5 if case == "ended" else 5)
+    signer = Authority(tmp_path, "other") if case == "another authority" else authority
+    bad, good = signer.signed(common="alice", usage=usage, ends=ends), authority.signed(common="alice")
+    if case == "revoked":
+        authority.file.write_bytes(authority.file.read_bytes() + authority.revocations(bad[0]))
+    async with serving(listen) as served:
+        with pytest.raises((OSError, asyncio.IncompleteReadError)):
+            await ask(served, authority.client(bad))
+        assert (await ask(served, authority.client(good))).status == 200
+        assert served.app.refusals.facts() == {"tls": 1}
+
+
+async def test_the_certificate_of_a_trusted_proxy_is_nobody_s(authority: Authority) -> None:
+    proxy = authority.client(authority.signed(common="alice"))
+    listen = listening(authority, trusted_proxies=["127.0.0.1"])
+    through = [("X-Forwarded-For", "203.0.113.9")]
+    async with serving(listen) as served:
+        assert (await ask(served, proxy, through)).status == 401
+        assert (await ask(served, proxy)).status == 401
+        assert (await ask(served, proxy, [*through, *bearer("carol")])).status == 200
+        assert principal_of(served) == ["carol"]
+
+
+def test_a_connection_outlives_its_certificate_and_its_requests_do_not(authority: Authority) -> None:
+    now = 1000.0
+    principals = PeerPrincipals(listening(authority), now=lambda: now)
+    peer = CertifiedPeer(("alice",), until=1001.0)
+    assert principals.of(peer, []) == "alice"
+    now = 1001.0
+    assert principals.of(peer, []) == "certificate_ended"
+
+
+async def test_sessions_of_a_principal_that_is_gone_end(authority: Authority) -> None:
+    certificate = authority.client(authority.signed([x509.DNSName("bob.example")]))
+    listen = listening(authority)
+    async with serving(listen) as served, connected(served, certificate) as connection:
+        lines, body = modern("tools/list")
+        connection.send(request(served, "POST", "/mcp", lines, body))
+        assert (await connection.response()).status == 200
+        left = {name: one for name, one in listen.principals.items() if name != "bob.example"}
+        served.app.take(listen.model_copy(update={"principals": left}))
+        connection.send(request(served, "POST", "/mcp", lines, body))
+        assert (await connection.response()).status == 403
+
+
+CASES: list[tuple[dict[str, Any], str]] = [
+    ({"principals": {"alice": {}}}, "listen.principals.alice.token is missing"),
+    ({"principals": {"alice": {"token": "t" * 40, "certificate": "a"}}}, "needs listen.tls.client_ca"),
+    ({"tls": {"cert": "c", "key": "k", "client_ca": "a"}}, "lets nobody in"),
+    (
+        {
+            "tls": {"cert": "c", "key": "k", "client_ca": "a"},
+            "principals": {"alice": {}, "bob": {"certificate": ["x", "ALICE"]}},
+        },
+        "alice and bob have the same certificate",
+    ),
+]
+
+
+@pytest.mark.parametrize(("listen", "words"), CASES)
+def test_settings_that_let_nobody_or_two_in_are_refused(listen: dict[str, Any], words: str) -> None:
+    assert words in str(check_listener(Listen.model_validate(listen)))
+
+
+async def test_a_file_without_authorities_is_told_of(authority: Authority, tmp_path: Path) -> None:
+    from mcp_hub.errors import HubError
+
+    listen = listening(authority)
+    authority.file.write_text("nothing")
+    with pytest.raises(HubError, match=r"listen\.tls\.client_ca: .* has no certificates in PEM"):
+        async with serving(listen):
+            pass

@@ -1,0 +1,184 @@
+"""Programs of `hub_run` and calls that wait for a person, as somebody sees and answers them in the page."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Locator, expect
+
+from tests.downstream.network.visitor import TOKENS, Visitor, visiting
+from tests.downstream.page.browser.looking import WAIT, Looker, WatchedHub, looking, page_of, watched_hub
+from tests.downstream.page.browser.test_accessible import violations
+from tests.downstream.page.browser.test_hostile_texts import BIDI, MARKUP, unharmed
+from tests.fakes.client import PATIENCE
+from tests.policy.access.test_a_person_is_asked_first import did
+from tests.policy.tries.counted import counting
+
+pytestmark = pytest.mark.anyio
+
+PROGRAM = "first = await files__read()\nsecond = await files__effect(path='/tmp/report')\nprint(first)\nsecond"
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[WatchedHub]:
+    servers = {"files": counting(tmp_path)}
+    async with watched_hub(tmp_path / "hub", servers, code_mode=True, confirm=["destructive"]) as running:
+        yield running
+
+
+@pytest.fixture
+async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
+    async with page_of(browser, hub) as opened:
+        await opened.said(opened.row("files"), "ready")
+        yield opened
+
+
+def waiting(looker: Looker) -> Locator:
+    """The calls that wait."""
+    return looker.page.get_by_role("region", name="Waiting for your answer").get_by_role("article")
+
+
+def calling(visitor: Visitor, name: str, **arguments: Any) -> asyncio.Task[dict[str, Any]]:
+    return asyncio.create_task(visitor.call(name, arguments))
+
+
+async def result(task: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE):
+        found: dict[str, Any] = (await task)["result"]
+        return found
+
+
+async def test_a_program_is_shown_with_its_calls_and_waits_for_the_person_at_the_page(
+    looker: Looker, hub: WatchedHub, tmp_path: Path
+) -> None:
+    view = await looker.view("calls")
+    async with hub.visitor() as visitor:
+        program = calling(visitor, "hub_run", code=PROGRAM)
+        await looker.said(waiting(looker), "May files__effect be called?")
+        await looker.said(waiting(looker), "/tmp/report")
+        await looker.said(looker.row("hub_run"), "running")
+        await looker.said(looker.row("files__read"), "ok")
+        assert did(tmp_path) == ["read"]
+        await waiting(looker).get_by_role("link", name="a program").click()
+        await looker.said(looker.panel(), "A program that runs")
+        await looker.said(looker.panel().locator("table"), "files__read")
+        await looker.press("Allow once", waiting(looker))
+        assert not (await result(program)).get("isError")
+    assert did(tmp_path) == ["read", "effect"]
+    await looker.sees_not(waiting(looker))
+    await looker.said(looker.row("hub_run"), "ok")
+    await looker.said(looker.panel().get_by_label("Program"), "await files__read()\n")
+    inner = looker.panel().locator("table.steps").first.get_by_role("link")
+    await expect(inner).to_have_text(["files__read", "files__effect"], timeout=WAIT)
+    await looker.page.get_by_placeholder("Filter calls").hover()  # on the list it would hold rows back
+    await looker.sees(looker.row("confirm"))
+    names = [await cell.inner_text() for cell in await view.locator(".grid-body .cell.name:visible").all()]
+    assert sorted(names) == ["confirm", "files__effect", "files__read", "hub_run"]
+    grouped = [name for name in await in_order(view) if name != "confirm"]
+    assert grouped == ["hub_run", "files__read", "files__effect"]
+    await inner.last.click()
+    await looker.said(looker.panel(), "confirm: once, on the live page")
+    await looker.panel().get_by_role("link", name="a program").click()
+    await looker.said(looker.panel().locator("h2"), "hub_run")
+
+
+async def in_order(view: Locator) -> list[str]:
+    """The names in the list, from above."""
+    rows = await view.locator(".grid-body [role=row]:visible").evaluate_all(
+        "rows => rows.map(row => [Number(row.getAttribute('aria-rowindex')), row.querySelector('.name').textContent])"
+    )
+    return [name for _, name in sorted(rows)]
+
+
+async def test_no_is_a_refusal_and_the_call_was_not_made(looker: Looker, hub: WatchedHub, tmp_path: Path) -> None:
+    async with hub.visitor() as visitor:
+        call = calling(visitor, "files__effect", path="/etc")
+        await looker.press("No", waiting(looker))
+        assert (await result(call))["isError"]
+    assert did(tmp_path) == []
+    await looker.sees_not(waiting(looker))
+    await looker.view("calls")
+    await looker.said(looker.row("refused"), "files__effect")
+
+
+async def test_what_is_allowed_for_this_session_is_not_asked_about_again(
+    looker: Looker, hub: WatchedHub, tmp_path: Path
+) -> None:
+    async with hub.visitor() as visitor:
+        call = calling(visitor, "files__effect")
+        await looker.press("Allow for this session", waiting(looker))
+        assert not (await result(call)).get("isError")
+        assert not (await result(calling(visitor, "files__effect"))).get("isError")
+    async with hub.visitor() as another:
+        call = calling(another, "files__effect")
+        await looker.press("No", waiting(looker))
+        assert (await result(call))["isError"]
+    assert did(tmp_path) == ["effect", "effect"]
+
+
+async def test_a_question_waits_through_a_reload_and_is_answered_with_the_keyboard(
+    looker: Looker, hub: WatchedHub
+) -> None:
+    async with hub.visitor() as visitor:
+        call = calling(visitor, "files__effect")
+        await looker.sees(waiting(looker))
+        await looker.page.reload()
+        allow = waiting(looker).get_by_role("button", name="Allow once")
+        await looker.sees(allow)
+        await allow.focus()
+        await looker.page.keyboard.press("Enter")
+        assert not (await result(call)).get("isError")
+        await looker.sees_not(waiting(looker))
+        await expect(looker.page.locator("[role=tab][aria-selected=true]")).to_be_focused(timeout=WAIT)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_what_a_call_is_about_to_do_is_text_and_can_be_read_by_everybody(
+    browser: Browser, hub: WatchedHub, scheme: str
+) -> None:
+    async with (
+        page_of(browser, hub, color_scheme=scheme, viewport={"width": 360, "height": 800}) as looker,
+        hub.visitor() as visitor,
+    ):
+        await looker.said(looker.row("files"), "ready")
+        call = calling(visitor, "files__effect", path=MARKUP + BIDI, more=["x" * 500] * 20)
+        await looker.sees(waiting(looker))
+        shown = await unharmed(looker, waiting(looker))
+        assert "<script>alert(" in shown
+        assert "\\u202egnp.exe" in shown
+        assert re.search(r"characters\)|…", shown)
+        assert await violations(looker) == []
+        await looker.press("No", waiting(looker))
+        await result(call)
+
+
+async def test_a_principal_answers_for_its_own_clients_alone(browser: Browser, tmp_path: Path) -> None:
+    principals = {name: {"token": TOKENS[name]} for name in ("alice", "bob")}
+    listen = {"ui": True, "principals": principals}
+    servers = {"files": counting(tmp_path)}
+    async with (
+        watched_hub(tmp_path / "hub", servers, listen, confirm=["files/effect"]) as hub,
+        looking(browser, hub.base) as alice,
+        looking(browser, hub.base) as bob,
+        visiting(hub.base, "handshake", TOKENS["alice"]) as client,
+    ):
+        for looker, name in ((alice, "alice"), (bob, "bob")):
+            await looker.page.goto(f"{hub.base}/ui")
+            await looker.page.get_by_text("With a token").click()
+            await looker.page.get_by_label("Your token").fill(TOKENS[name])
+            await looker.press("Enter")
+            await looker.said(looker.row("files"), "ready")
+        call = calling(client, "files__effect")
+        await looker.sees(looker.row("files"))
+        await alice.sees(waiting(alice))
+        await bob.page.reload()
+        await bob.sees(bob.row("files"))
+        await bob.sees_not(waiting(bob))
+        await alice.press("Allow once", waiting(alice))
+        assert not (await result(call)).get("isError")
+    assert did(tmp_path) == ["effect"]

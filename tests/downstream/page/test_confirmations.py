@@ -1,0 +1,242 @@
+"""Calls that wait for a person: who sees them on the page, who may answer, and what the answer does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import types
+
+from tests.downstream.page.acting import ADMIN, GUEST, NETWORK, OTHER, PROFILES, post, running
+from tests.downstream.page.opened import Events, OpenPage, ServedHub, served_hub
+from tests.fakes.client import PATIENCE
+from tests.fakes.network import sdk
+from tests.policy.access.test_a_person_is_asked_first import did
+from tests.policy.tries.counted import counting
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),  # of the handshake era
+]
+
+ERAS = ("handshake", "modern")
+RUN = "await files__read()\nawait files__effect(path='/tmp/a')\n'done'"
+
+
+class Slow:
+    """Somebody who is asked by a client and does not answer until it is let."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.let = asyncio.Event()
+
+    async def elicit(self, context: Any, params: Any) -> types.ElicitResult:
+        self.asked.set()
+        async with asyncio.timeout(PATIENCE):
+            await self.let.wait()
+        return types.ElicitResult(action="decline")
+
+
+@contextlib.asynccontextmanager
+async def asked(directory: Path, **root: Any) -> AsyncIterator[tuple[ServedHub, OpenPage, Events]]:
+    """A hub that asks before `files__effect`, and a page that is open."""
+    settings = {"confirm": ["files/effect"], **root}
+    async with (
+        served_hub(directory / "hub", {"files": counting(directory)}, **settings) as served,
+        served.looking() as page,
+        page.events() as events,
+    ):
+        yield served, page, events
+
+
+async def waiting(events: Events) -> dict[str, Any]:
+    """The one call that waits, once there is one."""
+    while True:
+        rows = await events.next("confirmations")
+        if rows:
+            (row,) = rows
+            found: dict[str, Any] = row
+            return found
+
+
+async def answer(page: OpenPage, row: dict[str, Any], word: str) -> int:
+    return (await post(page, "confirm", {"id": row["id"], "answer": word})).status_code
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(("word", "done"), [("once", ["effect"]), ("no", [])])
+async def test_the_person_at_the_page_answers_for_a_client_whose_own_person_does_not(
+    tmp_path: Path, era: str, word: str, done: list[str]
+) -> None:
+    slow = Slow()
+    async with (
+        asked(tmp_path) as (served, page, events),
+        sdk(f"{served.base}/mcp", era, elicitation_callback=slow.elicit) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        calling = asyncio.create_task(
+            client.call_tool("files__effect", {"path": "/etc", "password": "hunter2-hunter2"})
+        )
+        row = await waiting(events)
+        await slow.asked.wait()
+        assert (row["name"], row["server"], row["tool"], row["within"]) == ("files__effect", "files", "effect", None)
+        assert "/etc" in row["arguments"]
+        assert "hunter2" not in row["arguments"]
+        assert (await page.found("state"))["confirmations"] == [row]
+        assert await answer(page, row, word) == 200
+        assert await events.next("confirmations") == []
+        calls: list[dict[str, Any]] = []
+        while not [one for one in calls if one["name"] == "files__effect"]:
+            calls = (await page.found("calls"))["calls"]
+            await asyncio.sleep(0)
+        assert did(tmp_path) == done
+        slow.let.set()
+        result = await calling
+        assert result.is_error is (word == "no")
+        (call,) = [one for one in calls if one["name"] == "files__effect"]
+        record = (await page.found(f"calls/{call['id']}"))["call"]
+        assert f"confirm: {word}, on the live page" in record["notes"]
+        assert record["questions"][0]["outcome"] == ("accept" if word == "once" else "decline")
+        action = next(one for one in (await page.found("calls?text=confirm"))["calls"] if one["event"] == "action")
+        assert (action["server"], action["reason"]) == ("files", f"files__effect: {word}")
+
+
+async def test_a_client_that_cannot_be_asked_waits_for_the_page_and_for_none_is_refused(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (served, page, events), sdk(f"{served.base}/mcp", "handshake") as client:
+        async with asyncio.timeout(PATIENCE):
+            calling = asyncio.create_task(client.call_tool("files__effect"))
+            row = await waiting(events)
+            assert row["choices"] == ["once", "for this session", "no"]
+            assert await answer(page, row, "for this session") == 200
+            assert not (await calling).is_error
+            assert not (await client.call_tool("files__effect")).is_error
+    assert did(tmp_path) == ["effect", "effect"]
+    settings: dict[str, Any] = {"confirm": ["files/effect"]}
+    async with (
+        served_hub(tmp_path / "alone", {"files": counting(tmp_path)}, **settings) as served,
+        served.looking(),
+        sdk(f"{served.base}/mcp", "handshake") as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        assert (await client.call_tool("files__effect")).is_error
+    assert did(tmp_path) == ["effect", "effect"]
+
+
+async def test_the_first_answer_counts_wherever_it_is_given(tmp_path: Path) -> None:
+    slow = Slow()
+    async with (
+        asked(tmp_path) as (served, page, events),
+        sdk(f"{served.base}/mcp", "handshake", elicitation_callback=slow.elicit) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        calling = asyncio.create_task(client.call_tool("files__effect"))
+        row = await waiting(events)
+        slow.let.set()
+        assert (await calling).is_error
+        assert await answer(page, row, "once") == 404
+        assert did(tmp_path) == []
+
+
+@pytest.mark.parametrize("body", [{}, {"id": 1}, {"answer": "once"}, {"answer": ["once"]}, {"answer": "always"}])
+async def test_what_is_no_answer_is_refused_and_the_call_waits_on(tmp_path: Path, body: dict[str, Any]) -> None:
+    async with asked(tmp_path) as (served, page, events), sdk(f"{served.base}/mcp", "handshake") as client:
+        async with asyncio.timeout(PATIENCE):
+            calling = asyncio.create_task(client.call_tool("files__effect"))
+            row = await waiting(events)
+            given = {"id": row["id"], **body} if "answer" in body else body
+            refused = await post(page, "confirm", given)
+            assert refused.status_code == (200 if body == {"answer": "once"} else 400 if "answer" in body else 404)
+            if refused.status_code != 200:
+                assert refused.json()["error"]["cure"]
+                assert did(tmp_path) == []
+                assert await answer(page, row, "once") == 200
+            assert not (await calling).is_error
+
+
+async def test_a_principal_answers_for_itself_and_an_admin_for_everybody(tmp_path: Path) -> None:
+    servers = {"files": counting(tmp_path)}
+    settings = {"confirm": ["files/effect"], "profiles": {"small": {"tools": ["files/effect"]}}}
+    async with (
+        served_hub(tmp_path / "hub", servers, NETWORK, **settings) as served,
+        served.looking(token=GUEST) as guest,
+        served.looking(token=OTHER) as other,
+        served.looking(token=ADMIN) as boss,
+        guest.events() as events,
+        boss.events() as events_of_boss,
+        served.calling(GUEST) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        calling = asyncio.create_task(client.call("files__effect"))
+        row = await waiting(events)
+        assert (await other.found("state"))["confirmations"] == []
+        assert await answer(other, row, "once") == 404
+        assert (await waiting(events_of_boss))["id"] == row["id"]
+        assert await answer(guest, row, "once") == 200
+        assert not (await calling)["result"].get("isError")
+        calling = asyncio.create_task(client.call("files__effect"))
+        assert await answer(boss, await waiting(events_of_boss), "no") == 200
+        assert (await calling)["result"]["isError"]
+    assert did(tmp_path) == ["effect"]
+
+
+async def test_a_call_of_another_principal_does_not_wait_for_a_page_that_may_not_see_it(tmp_path: Path) -> None:
+    servers = {"files": counting(tmp_path)}
+    async with (
+        served_hub(tmp_path / "hub", servers, NETWORK, confirm=["files/effect"], profiles=PROFILES) as served,
+        served.looking(token=OTHER) as other,
+        other.events(),
+        served.calling(ADMIN) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        assert (await client.call("files__effect"))["result"]["isError"]
+    assert did(tmp_path) == []
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_program_waits_for_the_page_and_its_calls_name_their_run(tmp_path: Path, era: str) -> None:
+    async with (
+        asked(tmp_path, code_mode=True) as (served, page, events),
+        sdk(f"{served.base}/mcp", era) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        running_program = asyncio.create_task(client.call_tool("hub_run", {"code": RUN}))
+        row = await waiting(events)
+        assert (row["within"], row["name"]) == ("hub_run", "files__effect")
+        assert did(tmp_path) == ["read"]
+        assert await answer(page, row, "once") == 200
+        result = await running_program
+        assert not result.is_error, result
+        calls: list[dict[str, Any]] = []
+        while "hub_run" not in [one["name"] for one in calls]:
+            calls = (await page.found("calls"))["calls"]
+            await asyncio.sleep(0)
+        (run,) = [one for one in calls if one["name"] == "hub_run"]
+        inner = [one for one in calls if one["run"] is not None]
+        assert [one["name"] for one in inner] == ["files__effect", "files__read"]
+        assert {one["run"] for one in inner} == {run["id"], row["run"]}
+        assert (await page.found(f"calls/{inner[0]['id']}"))["route"]["run"] == run["id"]
+
+
+async def test_what_is_run_from_the_page_is_confirmed_there_alone(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (_, page, _), running(page, "files__effect") as run:
+        question = await run.until("question")
+        assert (await page.found("state"))["confirmations"] == []
+        answered = {"id": question["id"], "action": "accept", "content": {"allow": "once"}}
+        assert (await post(page, "answer", answered)).status_code == 200
+        assert (await run.end())[0] == "result"
+
+
+async def test_nothing_waits_any_more_when_its_client_goes(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (served, page, events):
+        async with served.calling() as client:
+            calling = asyncio.create_task(client.call("files__effect"))
+            row = await waiting(events)
+            calling.cancel()
+            await asyncio.wait({calling})
+        assert await events.next("confirmations") == []
+        assert await answer(page, row, "once") == 404
+    assert did(tmp_path) == []

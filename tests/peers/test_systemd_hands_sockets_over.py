@@ -1,0 +1,44 @@
+"""systemd's own program opens the sockets, and the hub that it starts with the first client serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
+
+pytestmark = pytest.mark.anyio
+
+ACTIVATE = "systemd-socket-activate"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        return int(bound.getsockname()[1])
+
+
+async def test_a_client_that_comes_first_is_served_on_both_sockets(tmp_path: Path) -> None:
+    assert shutil.which(ACTIVATE), "run scripts/peers"
+    config = write_config(tmp_path, {"up": fake()}, listen={"host": "192.0.2.1", "port": 1})
+    port, path = free_port(), tmp_path / "hub.sock"
+    words = [ACTIVATE, "-l", f"127.0.0.1:{port}", "-l", str(path), "--fdname=web:local"]
+    async with spawned([*words, *HUB, "serve", "--http", "--config", str(config)]) as hub:
+        await hub.until(lambda: hub.stderr.count(b"Listening on") == 2)
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+            # The connection waits in the queue of the socket until the hub, which it starts, has taken it over.
+            assert (await http.get(f"http://127.0.0.1:{port}/healthz")).json() == {"status": "ok"}
+        reader, writer = await asyncio.open_unix_connection(path)
+        async with asyncio.timeout(PATIENCE):
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            answer = await reader.read()
+        writer.close()
+        assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"status": "ok"}
+        hub.process.terminate()
+        assert await hub.exited() == 0
+    assert path.is_socket()

@@ -1,0 +1,105 @@
+"""Servers behind Debian's squid and tinyproxy, with and without TLS, and what is told when these refuse or die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from mcp_hub import codes
+from tests.fakes.private_authority import PrivateAuthority
+from tests.transport.peers.debian_proxies import NAME, DebianProxy, squid, tinyproxy
+from tests.transport.scripted_http import PATIENCE, scripted
+from tests.transport.test_proxies_on_the_way import answering, asked, failure_of, reaching, result_of
+
+pytestmark = pytest.mark.anyio
+
+Starter = Callable[[], AbstractAsyncContextManager[DebianProxy]]
+
+
+@pytest.fixture(params=[squid, tinyproxy], ids=["squid", "tinyproxy"])
+async def proxy(request: pytest.FixtureRequest) -> AsyncIterator[DebianProxy]:
+    start: Starter = request.param
+    async with start() as running:
+        yield running
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> PrivateAuthority:
+    return PrivateAuthority(tmp_path)
+
+
+async def test_a_server_is_reached_with_and_without_tls(proxy: DebianProxy, authority: PrivateAuthority) -> None:
+    async with scripted(answering) as plain, scripted(answering, authority.server("localhost")) as encrypted:
+        assert await result_of(plain.url, proxy.url()) == {"path": "/mcp"}
+        url = f"https://localhost:{encrypted.port}/mcp"
+        assert await result_of(url, proxy.url(), ca=str(authority.ca)) == {"path": "/mcp"}
+        assert not [name for name in plain.requests[0].headers if name == "proxy-authorization"]
+    text = proxy.log.read_text()
+    assert f"CONNECT localhost:{encrypted.port}" in text
+    assert f"127.0.0.1:{plain.port}" in text
+
+
+async def test_many_calls_at_once_go_through_it(proxy: DebianProxy, authority: PrivateAuthority) -> None:
+    async with scripted(answering, authority.server("localhost")) as server:
+        url = f"https://localhost:{server.port}/mcp"
+        async with reaching(url, proxy.url(), ca=str(authority.ca)) as (link, inbox):
+            for number in range(20):
+                await link.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {}})
+            told = [await inbox.next() for _ in range(20)]
+            assert {one["id"] for one in told} == set(range(20))
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_missing_and_wrong_credentials_are_told(proxy: DebianProxy, scheme: str) -> None:
+    for credentials in ("", "me:wr0ng-w0rd@"):
+        error = await failure_of(f"{scheme}://localhost:9/mcp", proxy.url(credentials))
+        assert error.hub_code == codes.PROXY_CREDENTIALS, error
+        assert "wr0ng" not in str(error)
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "127.0.0.1:9"])
+async def test_a_host_that_it_cannot_reach_is_told(proxy: DebianProxy, host: str) -> None:
+    error = await failure_of(f"https://{host}/mcp", proxy.url())
+    assert error.hub_code == codes.PROXY_REFUSED, error
+
+
+async def test_it_may_die_under_a_call_and_between_calls(proxy: DebianProxy, authority: PrivateAuthority) -> None:
+    async with scripted(answering, authority.server("localhost")) as server:
+        url = f"https://localhost:{server.port}/mcp"
+        async with reaching(url, proxy.url(), ca=str(authority.ca)) as (link, inbox):
+            assert await asked(link, inbox, 1) == {"path": "/mcp"}
+            await proxy.die()
+            await link.send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {}})
+            assert (await inbox.failure(2)).hub_code in (codes.PROXY_UNREACHABLE, codes.NOT_HTTP)
+
+
+async def test_squid_resolves_names_that_are_not_known_here(authority: PrivateAuthority) -> None:
+    async with squid() as proxy, scripted(answering, authority.server(NAME)) as server:
+        url = f"https://{NAME}:{server.port}/mcp"
+        assert await result_of(url, proxy.url(), ca=str(authority.ca)) == {"path": "/mcp"}
+        assert f"CONNECT {NAME}:{server.port}" in proxy.log.read_text()
+
+
+async def test_squid_is_reached_over_tls(authority: PrivateAuthority) -> None:
+    own = authority.issue("127.0.0.1")
+    async with squid(tls=own) as proxy, scripted(answering, authority.server(NAME)) as server:
+        url = f"https://{NAME}:{server.port}/mcp"
+        assert await result_of(url, proxy.url(scheme="https"), ca=str(authority.ca)) == {"path": "/mcp"}
+
+
+async def test_tunnels_that_squid_closes_while_idle_are_replaced(authority: PrivateAuthority) -> None:
+    async with (
+        squid(idle="1 second") as proxy,
+        scripted(answering, authority.server(NAME)) as server,
+        reaching(f"https://{NAME}:{server.port}/mcp", proxy.url(), ca=str(authority.ca)) as (link, inbox),
+    ):
+        for number in (1, 2):
+            assert await asked(link, inbox, number) == {"path": "/mcp"}
+            async with asyncio.timeout(PATIENCE):
+                while server.open:
+                    await asyncio.sleep(0.05)
+        assert server.connections == 2

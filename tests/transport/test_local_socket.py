@@ -1,0 +1,112 @@
+"""The socket of a running hub where there are no Unix sockets: who is let in, and who is believed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.transport import local_socket
+
+pytestmark = pytest.mark.anyio
+PATIENCE = 5.0
+
+
+async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"hello " + await reader.readline())
+    writer.close()
+
+
+@asynccontextmanager
+async def listening(path: Path, *, unix: bool) -> AsyncIterator[asyncio.Server]:
+    path.parent.chmod(0o700)
+    server = await local_socket.listen(path, greet, backlog=8, unix=unix)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def asked(path: Path) -> bytes:
+    with local_socket.connect(path, PATIENCE) as asking:
+        asking.sendall(b"you\n")
+        return asking.makefile("rb").read()
+
+
+@pytest.mark.parametrize("unix", [True, False])
+async def test_a_command_of_the_same_user_is_answered(unix: bool, tmp_path: Path) -> None:
+    path = tmp_path / "1.sock"
+    async with listening(path, unix=unix):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert await asyncio.to_thread(asked, path) == b"hello you\n"
+
+
+async def test_the_port_is_of_this_machine_only_and_the_key_is_never_sent(tmp_path: Path) -> None:
+    path = tmp_path / "1.sock"
+    async with listening(path, unix=False) as server:
+        assert [one.getsockname()[0] for one in server.sockets] == ["127.0.0.1"]
+        where = json.loads(path.read_bytes())
+        with socket.create_connection(("127.0.0.1", where["port"]), PATIENCE) as raw:
+            await asyncio.to_thread(raw.sendall, bytes(32))
+            first = await asyncio.to_thread(raw.recv, 64)
+        assert bytes.fromhex(where["key"]) not in first
+
+
+@pytest.mark.parametrize("said", [b"", b"x" * 31, b"x" * 64, b'{"ask": "status"}\n' * 10])
+async def test_whoever_does_not_know_the_key_gets_no_answer(said: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "1.sock"
+    async with listening(path, unix=False):
+        port = json.loads(path.read_bytes())["port"]
+
+        def tried() -> bytes:
+            with socket.create_connection(("127.0.0.1", port), PATIENCE) as raw:
+                raw.sendall(said)
+                raw.shutdown(socket.SHUT_WR)
+                heard = b""
+                try:
+                    while piece := raw.recv(1024):
+                        heard += piece
+                except ConnectionResetError:
+                    pass
+                return heard
+
+        assert b"hello" not in await asyncio.to_thread(tried)
+
+
+async def test_a_program_that_got_the_port_afterwards_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "1.sock"
+    async with listening(path, unix=False):
+        pass
+
+    async def pose(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readexactly(32) * 2 + b"hello you\n")
+        writer.close()
+
+    port = json.loads(path.read_bytes())["port"]
+    posing = await asyncio.start_server(pose, "127.0.0.1", port)
+    async with posing:
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.to_thread(asked, path)
+
+
+async def test_the_file_of_a_hub_that_has_ended_leads_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / "1.sock"
+    async with listening(path, unix=False):
+        pass
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.to_thread(asked, path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"port": "x", "key": ""}', b'{"port": 0, "key": "00"}'])
+def test_a_damaged_file_is_taken_for_one_of_a_hub_that_has_ended(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "1.sock"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(ConnectionRefusedError):
+        local_socket.connect(path, PATIENCE)
