@@ -64,6 +64,7 @@ class Engine:
         self.catalogs, self.uris, self.clients = services.catalogs, services.uris, services.clients
         self.tap, self.labels, self.times = services.tap, services.labels, services.times
         self.place, self.switch, self.approvals = parts.place, parts.switch, services.approvals
+        self.rates = services.rates
         self._generations = parts.generations
         self._screening = parts.screening
         ancestry = services.ancestry

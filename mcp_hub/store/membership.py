@@ -143,16 +143,13 @@ class Membership:
         self.me = Member(secrets.token_hex(6), secrets.token_hex(4), address)
         self.others: dict[str, Member] = {}
         """The other replicas that are alive, by id."""
+        self.count = 1
+        """The number of replicas, with this one, as the store said last."""
 
     @property
     def holds(self) -> bool:
         """Whether this replica may count on what it owns."""
         return self._lease.holds(self._clock())
-
-    @property
-    def count(self) -> int:
-        """The number of replicas that are alive, with this one."""
-        return len(self.others) + 1
 
     async def join(self) -> None:
         """Joins the others, and stays until `leave`. A store that is away is tried again."""
@@ -241,6 +238,7 @@ class Membership:
         self._topics({flat[i].decode(): int(flat[i + 1]) for i in range(0, len(flat), 2)})
         known = [member for one in answer[2] if (member := self._member_of(one)) is not None]
         self.others = {one.id: one for one in known if one.id != self.me.id}
+        self.count = len(self.others) + 1
 
     def _member_of(self, signed: bytes) -> Member | None:
         """Returns the member of a record; None if no replica has signed it: then its address must not be dialled."""

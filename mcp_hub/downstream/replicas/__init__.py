@@ -34,6 +34,7 @@ from mcp_hub.security import Principal
 from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import Member, Membership
 from mcp_hub.store.replica_keys import MAX_SEALED, ReplicaKeys
+from mcp_hub.store.shared_bucket import SharedBucket
 from mcp_hub.transport import RequestId
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 
@@ -106,6 +107,8 @@ class Replicas:
         self._keys = _configured(settings)
         self._asking: asyncio.Task[None] | None = None
         self._members = Membership(self.store, lambda: self.keys, settings.address or "")
+        self.bucket = SharedBucket(self.store, lambda: self._members.count)
+        """Where rates of all replicas are counted."""
         self._client = ForwardClient(lambda: self.keys)
         self.gate = ForwardGate(lambda: self.keys, self._members)
 
@@ -189,7 +192,7 @@ class Replicas:
         session.id = self.keys.seal(SESSION, msgspec.to_builtins(claims))
         if len(session.id) > MAX_SEALED:
             raise Overloaded("What this client declares is too long for a session that several replicas serve.")
-        session.known_as = claims.id
+        session.known_as = caller.known_as = claims.id
         with suppress(StoreUnavailable):  # then the first that needs an owner claims it
             session.owner = (await self._members.claim(f"session:{claims.id}")).owner
 
@@ -207,8 +210,8 @@ class Replicas:
             session = None
         if session is None:
             return None
-        session.id, session.known_as = sealed, claims.id
         caller = session.caller
+        session.id, session.known_as, caller.known_as = sealed, claims.id, claims.id
         caller.declare(claims.version, claims.capabilities, claims.client_info)
         caller.initialized = True
         if (level := state.get("level")) in LOG_LEVELS:
