@@ -233,7 +233,7 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
     with recording(config, on_stderr=True) as records:
         signals = Signals(records.line)
         async with _hub(options, config, records) as hub:
-            quotas = Quotas(listen, rates=hub.rates)
+            quotas = Quotas(listen, sharing=hub.sharing)
             dispatcher = Dispatcher(hub, quotas)
             async with (
                 _required(hub, signals.stop, records) as missing,
@@ -275,7 +275,7 @@ async def _joined(config: Config, hub: Engine, app: App) -> Replicas | None:
 
     replicas = await asyncio.to_thread(Replicas, config.store, hub)
     await replicas.begin()
-    hub.rates.bucket = replicas.bucket
+    hub.sharing.bucket = replicas.bucket
     app.join(replicas)
     return replicas
 

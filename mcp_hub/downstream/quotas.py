@@ -14,7 +14,8 @@ import msgspec
 from mcp_hub.config.listen import CallerLimits, Listen, UnreadLimits
 from mcp_hub.downstream import error_response
 from mcp_hub.errors import INTERNAL_ERROR, Overloaded
-from mcp_hub.policy.limits import SharedRates, TokenBucket
+from mcp_hub.policy.limits import TokenBucket
+from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import era_of
 from mcp_hub.protocol.frames import FrameError, encode
@@ -40,10 +41,10 @@ class Quotas:
         self,
         listen: Listen | None = None,
         clock: Callable[[], float] = time.monotonic,
-        rates: SharedRates | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         self._listen = listen
-        self._rates = rates or SharedRates()
+        self._sharing = sharing or Sharing()
         self._clock = clock
         self._running: Counter[Principal] = Counter()
         self._all = 0
@@ -60,12 +61,12 @@ class Quotas:
 
     async def check_shared(self, principal: Principal, method: str) -> None:
         """Counts a request against the rate of its principal at all replicas, before `enter`. Raises Overloaded."""
-        if self._listen is None or method in FREE or method.endswith("/list") or self._rates.bucket is None:
+        if self._listen is None or method in FREE or method.endswith("/list") or self._sharing.bucket is None:
             return
         limits = self._limits(self._listen, principal)
         if limits.rate is not None:
             name = f"principal {principal}"
-            self._refuse(limits.rate, await self._rates.bucket.take(name, limits.rate, principal, limits.burst))
+            self._refuse(limits.rate, await self._sharing.bucket.take(name, limits.rate, principal, limits.burst))
 
     def enter(self, principal: Principal, method: str) -> Callable[[], None]:
         """Counts a request that begins; returns what to call when it ends: `uncounted` if it is not counted.
@@ -76,7 +77,11 @@ class Quotas:
             return uncounted
         limits = self._listen.limits if principal.label is None else self._limits(self._listen, principal)
         # Lists are answered from memory, and every client requests all of them when it starts.
-        if limits.rate is not None and not method.endswith("/list") and not (method and self._rates.bucket is not None):
+        if (
+            limits.rate is not None
+            and not method.endswith("/list")
+            and not (method and self._sharing.bucket is not None)
+        ):
             self._check_rate(principal, limits.rate, limits.burst)
         if method in _LONG:
             return uncounted
@@ -105,7 +110,7 @@ class Quotas:
 
     def _refuse(self, rate: float, wait: float) -> None:
         if wait > 0:
-            text = f"A principal may send {rate:g} calls a second (setting: listen.limits.rate){self._rates.note}."
+            text = f"A principal may send {rate:g} calls a second (setting: listen.limits.rate){self._sharing.note}."
             raise Overloaded(f"{text} Try again in {wait:.1f} s.", retry_after=round(wait, 3), executed=False)
 
     def open_session(self, principal: Principal) -> None:

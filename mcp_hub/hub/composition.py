@@ -34,11 +34,11 @@ from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import KEYS, make_rules
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.explanation import StepTimes
-from mcp_hub.policy.limits import SharedRates
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, pin_mode, pins_file, read_pins
 from mcp_hub.policy.screen import BackgroundScreening
 from mcp_hub.policy.selection import Selection
+from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.era import HUB_NAME
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import profile_of
@@ -135,7 +135,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         used=UsedLabels(),
         approvals=Approvals(),
         times=StepTimes(labels),
-        rates=SharedRates(),
+        sharing=Sharing(),
         token_writes=PendingWrites(TokenStoreError),
         tracer_provider=options.get("tracer_provider"),
         functions=functions,
@@ -202,7 +202,7 @@ def build_generation(
         run_function=internal.run_function,
         long_results=services.long_results,
         pinned=pinned,
-        rates=services.rates,
+        sharing=services.sharing,
         measure=services.metrics.record,
         tap=services.tap,
         in_program=services.functions is not None,

@@ -26,11 +26,11 @@ from mcp_hub.policy.call_record import RecordLabels, RecordTap
 from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.explanation import StepTimes
-from mcp_hub.policy.limits import SharedRates
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher
 from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.selection import Selection, unmatched_members
+from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.security.redaction import LEARNED, MAX_HELD
@@ -239,8 +239,8 @@ class SharedServices(msgspec.Struct, frozen=True):
     times: StepTimes
     """How long each policy took, while somebody watches."""
     token_writes: PendingWrites
-    rates: SharedRates
-    """Where the rates of servers and principals are counted."""
+    sharing: Sharing
+    """Reaches the other replicas of the hub."""
     tracer_provider: Any = None
     """OpenTelemetry's, to be used in place of the configured exporter."""
     functions: Functions | None = None

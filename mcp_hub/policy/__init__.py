@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from mcp_hub.policy.data_flow import UsedLabels
     from mcp_hub.policy.explanation import StepTimes
     from mcp_hub.policy.fallback import Scrape
-    from mcp_hub.policy.limits import SharedRates
     from mcp_hub.policy.long_results import LongResults
     from mcp_hub.policy.selection import Selection
     from mcp_hub.policy.shape_result import Function
+    from mcp_hub.policy.sharing import Sharing
     from mcp_hub.policy.trace import Measure
     from mcp_hub.security.pinning import PinRecord
 
@@ -200,8 +200,8 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
     long_results: LongResults
     pinned: Mapping[str, PinRecord]
     """The pins, by id of the server."""
-    rates: SharedRates | None = None
-    """Where rates are counted; None: by each policy."""
+    sharing: Sharing | None = None
+    """Reaches the other replicas of the hub; None: it has none."""
     measure: Measure | None = None
     """Gets the metrics of every call."""
     tap: RecordTap | None = None

@@ -20,13 +20,14 @@ from mcp_hub.config.field_types import Duration, Size
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, read_model
-from mcp_hub.errors import PermissionDenied, ProtocolError
+from mcp_hub.errors import CallError, PermissionDenied, ProtocolError
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.approvals import NO, ONCE, SESSION, Approvals, PendingConfirmation
 from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Shown
 from mcp_hub.policy.patterns import Patterns, ToolNames
 from mcp_hub.policy.presentation import Preset
+from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.frames import encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.server_requests import ELICITATION, missing_capability
@@ -111,6 +112,7 @@ class Confirm:
         shown: Leaves preset arguments out of what the person is shown.
         redactor: Hides secrets in it.
         in_program: Whether the hub runs in a program, which sees what `hub_call` is to call.
+        sharing: Tells the other replicas what was allowed.
     """
 
     name = "confirm"
@@ -126,8 +128,10 @@ class Confirm:
         redactor: Redactor,
         *,
         in_program: bool = False,
+        sharing: Sharing | None = None,
     ) -> None:
         self._approvals = approvals
+        self._sharing = sharing or Sharing()
         self._listed = listed
         self._shown = shown
         self._redactor = redactor
@@ -152,6 +156,7 @@ class Confirm:
             parts.find(Preset).shown,
             parts.redactor,
             in_program=parts.in_program,
+            sharing=parts.sharing,
         )
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -231,6 +236,8 @@ class Confirm:
         call.confirmed = True
         if answer == SESSION and _has_session(call):
             self._approvals.add(call.caller, call.route)
+            with contextlib.suppress(CallError):  # then the person is asked again where the call lands next
+                await self._sharing.tell("approved", call.caller, [call.route.upstream, call.route.name])
         return await call_next(call)
 
     async def _answer(self, call: Call, tool: str, setting: str, *, by_client: bool) -> tuple[str, str]:

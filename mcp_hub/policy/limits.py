@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -16,10 +16,8 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, Frozen, model_key
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy.sharing import Sharing, shared_name
 from mcp_hub.security import Principal, principal_of
-
-if TYPE_CHECKING:
-    from mcp_hub.store.shared_bucket import SharedBucket
 
 
 class LimitSettings(Frozen):
@@ -61,18 +59,6 @@ class TokenBucket(msgspec.Struct):
             self.tokens -= 1
             return 0.0
         return (1 - self.tokens) / self.rate
-
-
-class SharedRates(msgspec.Struct):
-    """Where rates are counted: in a `bucket` that all replicas of the hub take from; None: in this process."""
-
-    bucket: SharedBucket | None = None
-
-    @property
-    def note(self) -> str:
-        """What to say beside a limit, where it is not the whole limit that applies here; else ""."""
-        parts = self.bucket.parts if self.bucket is not None else 1
-        return f" (the store is away: one of {parts} replicas takes its part)" if parts > 1 else ""
 
 
 class QueuedCall(NamedTuple):
@@ -265,9 +251,9 @@ class LimitsPolicy:
         self,
         servers: Mapping[str, Server],
         clock: Callable[[], float] = time.monotonic,
-        shared: SharedRates | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
-        self._shared = shared or SharedRates()
+        self._sharing = sharing or Sharing()
         self._limits = {id: LIMITS.of(server) for id, server in servers.items()}
         self._places = {id: _Slots(id, limits) for id, limits in self._limits.items()}
         self._rated = frozenset(
@@ -280,7 +266,7 @@ class LimitsPolicy:
     @classmethod
     def of(cls, parts: PolicyParts) -> LimitsPolicy:
         """Makes the policy of a configuration."""
-        return cls(parts.servers, shared=parts.rates)
+        return cls(parts.servers, sharing=parts.sharing)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""
@@ -309,14 +295,14 @@ class LimitsPolicy:
             (limits.rate, LimitsPolicy, "all callers together"),
         ):
             if rate is not None and (wait := await self._take(server, rate, caller, call)) > 0:
-                note = self._shared.note
+                note = self._sharing.note
                 text = f"{server!r} takes {rate:g} calls a second of {whose}{note}; try again in {wait:.1f} s."
                 raise Overloaded(text, server=server, retry_after=round(wait, 3), executed=False)
 
     async def _take(self, server: str, rate: float, caller: Hashable | None, call: Call) -> float:
         """Takes a token for one caller, or for all; returns 0, or the seconds until there is one."""
-        bucket = self._shared.bucket
-        name = "" if caller is LimitsPolicy else _shared_name(caller)
+        bucket = self._sharing.bucket
+        name = "" if caller is LimitsPolicy else shared_name(caller)
         if bucket is not None and name is not None:
             wait = await bucket.take(f"{server}/{name}", rate, principal_of(call.caller))
             if bucket.parts > 1:
@@ -328,8 +314,3 @@ class LimitsPolicy:
         while len(self._buckets) > MAX_CALLERS:
             del self._buckets[next(iter(self._buckets))]
         return found.wait(now)
-
-
-def _shared_name(caller: Hashable | None) -> str | None:
-    """Returns what every replica calls a caller; None for one that this replica alone serves."""
-    return caller if isinstance(caller, str) else getattr(caller, "known_as", None)
