@@ -26,10 +26,11 @@ from mcp_hub.transport.http1.client_response import (
     NameUnknown,
     PoolClosed,
 )
-from mcp_hub.transport.http1.dialler import Dialler, trusted_certificates
+from mcp_hub.transport.http1.dialler import Dialler
 from mcp_hub.transport.http1.exchange import EVENTS, ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import HeaderLines, RequestHead
 from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder
+from mcp_hub.transport.trust_store import trusted_certificates
 
 PATH: Final = "/replica"
 HEADER: Final = "X-Mcp-Hub-Forward"
