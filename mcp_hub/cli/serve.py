@@ -242,7 +242,8 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
                 app = App(dispatcher, listen, sse=options.sse, verifier=verifier, quotas=quotas)
                 app.page = running.page
                 running.status.refusals = app.refusals.facts
-                replicas = await _joined(config, hub, app)
+                replicas = await _joined(config, dispatcher, app)
+                running.status.replicas = replicas.facts if replicas is not None else None
                 running.reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
                 running.reloader.announced = notifier.reloading
 
@@ -267,13 +268,13 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
     return FAILED if missing else OK
 
 
-async def _joined(config: Config, hub: Engine, app: App) -> Replicas | None:
+async def _joined(config: Config, dispatcher: Dispatcher, app: App) -> Replicas | None:
     """Makes the hub one of the replicas that meet in its store. Raises ConfigError."""
     if config.store is None:
         return None
     from mcp_hub.downstream.replicas import Replicas
 
-    replicas = await asyncio.to_thread(Replicas, config.store, hub)
+    replicas = await asyncio.to_thread(Replicas, config.store, dispatcher)
     await replicas.begin()
     app.join(replicas)
     return replicas

@@ -46,6 +46,9 @@ class Caller:
     end: Callable[[], None] | None = None
     """Ends its session; None: it has none, or it ends with the client alone."""
 
+    known_as: str | None = None
+    """What every replica calls its session; None: this one alone serves it."""
+
     def __init__(self, principal: str, notify: Send) -> None:
         self.principal = principal if isinstance(principal, Principal) else Principal(principal)
         self.profile = self.principal.profile
