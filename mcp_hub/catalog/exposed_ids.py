@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Protocol
 
 from mcp_hub.catalog import Catalog, names
@@ -151,15 +151,18 @@ def unknown_task(sealed: str) -> ProtocolError:
 
 
 class TaskIds:
-    """Seals the ids of tasks with `key`, with server and tool. An id is valid for the caller it was given to only."""
+    """Seals the ids of tasks with `key`, with server and tool. An id is valid for the caller it was given to only.
 
-    def __init__(self, key: bytes) -> None:
-        self._key = key
+    What was sealed with an `older` key opens too.
+    """
+
+    def __init__(self, key: bytes, *older: bytes) -> None:
+        self._keys = (key, *older)
 
     def seal(self, caller: Hashable | None, route: Route, task_id: str) -> str:
         """Returns the id under which `caller` knows a task of the tool at `route`."""
         payload = encode([route.upstream, route.name, task_id])
-        return f"{_PREFIX}{_text(payload)}.{_text(self._mac(caller, payload))}"
+        return f"{_PREFIX}{_text(payload)}.{_text(_mac(self._keys[0], caller, payload))}"
 
     def open(self, caller: Hashable | None, sealed: str) -> tuple[Route, str]:
         """Returns the tool's route and the server's id. Raises ProtocolError for an id not given to this caller."""
@@ -168,7 +171,9 @@ class TaskIds:
             if not sealed.startswith(_PREFIX) or len(sealed) > _MAX:
                 raise ValueError
             data = _bytes(payload)
-            if not hmac.compare_digest(self._mac(caller, data), _bytes(mac)) or sealed != f"{_PREFIX}{payload}.{mac}":
+            said = _bytes(mac)
+            known = any([hmac.compare_digest(_mac(key, caller, data), said) for key in self._keys])
+            if not known or sealed != f"{_PREFIX}{payload}.{mac}":
                 raise ValueError
             upstream, tool, task_id = decode(data)
         except (ValueError, FrameError):
@@ -180,10 +185,29 @@ class TaskIds:
         own = result.get(TASK_ID)
         return {**result, TASK_ID: self.seal(caller, route, own)} if isinstance(own, str) else result
 
-    def _mac(self, caller: Hashable | None, payload: bytes) -> bytes:
-        # A principal is a text; the only client has none, and is another caller than the anonymous principal "".
-        who = b"\0" if caller is None else b"\1" + str(caller).encode("utf-8", "surrogatepass")
-        return hmac.digest(self._key, b"mcp-hub task\0%d\0" % len(who) + who + payload, hashlib.sha256)[:_MAC]
+
+class TaskSealer:
+    """Returns the TaskIds of a hub: with its own key, `secret()`, or with those that its replicas share."""
+
+    def __init__(self, secret: Callable[[], bytes]) -> None:
+        self._secret = secret
+        self._ids: TaskIds | None = None
+
+    def __call__(self) -> TaskIds:
+        """Returns what seals and opens ids now."""
+        if self._ids is None:
+            self._ids = TaskIds(self._secret())
+        return self._ids
+
+    def share(self, keys: Sequence[bytes]) -> None:
+        """Uses the keys of the replicas from now on: the first seals, all open."""
+        self._ids = TaskIds(*keys)
+
+
+def _mac(key: bytes, caller: Hashable | None, payload: bytes) -> bytes:
+    # A principal is a text; the only client has none, and is another caller than the anonymous principal "".
+    who = b"\0" if caller is None else b"\1" + str(caller).encode("utf-8", "surrogatepass")
+    return hmac.digest(key, b"mcp-hub task\0%d\0" % len(who) + who + payload, hashlib.sha256)[:_MAC]
 
 
 def _text(data: bytes) -> str:

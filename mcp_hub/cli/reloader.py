@@ -175,7 +175,7 @@ class Reloader:
         """The settings of the listener; None over stdio."""
         self.announced: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         """Returns the block in which a load runs, so that others are told of it."""
-        self.changing: Callable[[Config, Selection], contextlib.AbstractAsyncContextManager[None]] = _nothing
+        self.changing: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
         """Returns the block in which a configuration takes the place of another one, so that replicas know of it."""
         self.asked: Callable[[], Awaitable[None]] | None = None
         """Has the other replicas load their files too, when a person asked for it here."""
@@ -270,7 +270,7 @@ class Reloader:
             text = f"{_names(loaded.config)}: a change of {name} takes effect when the hub is started again"
             self._say(log_line("warning", text))
         try:
-            async with self.changing(config, selection):
+            async with self.changing():
                 generation = await self._hub.renew(config, selection)
         except ConfigError as error:
             self._refuse(error)
@@ -299,11 +299,6 @@ class Reloader:
         self._say(log_line("error", f"{name} was not loaded again, what was in force stays:"))
         for line in self.refused.splitlines():
             self._say(f"  {printable(line, MAX_LINE)}")
-
-
-@contextlib.asynccontextmanager
-async def _nothing(config: Config, selection: Selection) -> AsyncIterator[None]:
-    yield
 
 
 def _names(config: Config) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -227,15 +228,14 @@ async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, 
 async def _network(
     options: argparse.Namespace, loaded: LoadedConfig, config: Config, place: WorkerPlace | None = None
 ) -> int:
-    from mcp_hub.cli.service_manager import ServiceNotifier, handed_sockets
+    from mcp_hub.cli.service_manager import ServiceNotifier
     from mcp_hub.downstream.admission import check_listener
     from mcp_hub.downstream.app import App, serve_network
     from mcp_hub.downstream.quotas import Quotas
     from mcp_hub.transport.http1.listening_sockets import check_handed
     from mcp_hub.transport.http1.tls_server import tls_context
 
-    handed = handed_sockets(os.environ) if place is None else place.handed()
-    notifier = ServiceNotifier(os.environ)
+    handed, notifier = _handed(place), ServiceNotifier(os.environ)
     listen = check_handed(config.listen, handed) if handed else config.listen
     objection = check_listener(listen)
     if objection is not None:
@@ -257,17 +257,17 @@ async def _network(
                 app = App(dispatcher, listen, sse=options.sse, verifier=verifier, quotas=quotas)
                 app.page = running.page
                 running.status.refusals = app.refusals.facts
-                replicas = await _joined(config, hub, app)
+                replicas = await _joined(config, dispatcher, app, running, alone=place is None)
                 running.reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
                 running.reloader.announced = notifier.reloading
 
                 def ready(bases: list[str]) -> None:
+                    if place is not None:
+                        bases = place.ready(bases)
                     running.status.serving = bases
                     running.page.base = partial(app.page_base, bases)
                     if replicas is not None:
                         replicas.reached_at(bases[0])
-                    if place is not None:
-                        place.ready()
                     if place is None or place.speaks:
                         announcing = _announce(hub, bases, listen, records, running.page, sse=options.sse)
                         announcements.add(asyncio.get_running_loop().create_task(announcing))
@@ -285,15 +285,30 @@ async def _network(
     return FAILED if missing else OK
 
 
-async def _joined(config: Config, hub: Engine, app: App) -> Replicas | None:
-    """Makes the hub one of the replicas that meet in its store. Raises ConfigError."""
+def _handed(place: WorkerPlace | None) -> list[tuple[str, socket.socket]]:
+    """Returns the sockets that another process has opened for this one: a parent of workers, or a service manager."""
+    from mcp_hub.cli.service_manager import handed_sockets
+
+    return handed_sockets(os.environ) if place is None else place.handed()
+
+
+async def _joined(
+    config: Config, dispatcher: Dispatcher, app: App, running: Supervision, *, alone: bool
+) -> Replicas | None:
+    """Makes the hub one of the replicas that meet in its store. Raises ConfigError.
+
+    `alone`: whether no parent passes signals on to all of them.
+    """
     if config.store is None:
         return None
     from mcp_hub.downstream.replicas import Replicas
 
-    replicas = await asyncio.to_thread(Replicas, config.store, hub)
+    replicas = await asyncio.to_thread(Replicas, config.store, dispatcher)
+    replicas.changes.reload = running.reloader.load
     await replicas.begin()
-    hub.sharing.bucket = replicas.bucket
+    running.status.replicas = replicas.facts
+    running.reloader.changing = replicas.changing
+    running.reloader.asked = replicas.have_others_reload if alone else None
     app.join(replicas)
     return replicas
 

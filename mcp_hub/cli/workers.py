@@ -85,11 +85,12 @@ class WorkerPlace(msgspec.Struct, frozen=True):
         store = config.store or StoreSettings.model_validate({"url": self.store})
         return config.model_copy(update={"store": store.model_copy(update={"address": self.address})})
 
-    def ready(self) -> None:
-        """Tells the parent that connections are accepted."""
+    def ready(self, bases: list[str]) -> list[str]:
+        """Tells the parent that connections are accepted; returns those of the URLs that clients may know."""
         with contextlib.suppress(OSError):
             os.write(self.tells, b"1")
             os.close(self.tells)
+        return [base for base in bases if base != self.address]
 
 
 async def serve_workers(count: int, arguments: Sequence[str], config: Config) -> int:

@@ -16,10 +16,11 @@ from mcp_hub.downstream import error_response
 from mcp_hub.downstream.admission import Admission, Gate, Refusal, check_listener
 from mcp_hub.downstream.metrics_page import metrics_page
 from mcp_hub.downstream.mount import Mount
+from mcp_hub.downstream.open_pages import HEALTH, LIVE, READY, ROOT, is_read, write_health, write_welcome
 from mcp_hub.downstream.page_access import UI, PageAccess, comes_back
 from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.downstream.refusal_log import RefusalLog
-from mcp_hub.downstream.responses import BROKEN, read_body
+from mcp_hub.downstream.responses import BROKEN
 from mcp_hub.downstream.sse import MESSAGES, SseEndpoint
 from mcp_hub.downstream.streamable import StreamableEndpoint
 from mcp_hub.downstream.verifier import MCP, WELL_KNOWN, ProtectedResource
@@ -42,13 +43,11 @@ from mcp_hub.transport.http1.tls_server import Certificates, TlsServer
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.replicas import Replicas
+    from mcp_hub.downstream.replicas.forward_endpoint import ForwardEndpoint
     from mcp_hub.downstream.verifier import Verifier
 
 log = logging.getLogger("mcp_hub.downstream")
 
-ROOT: Final = ""
-"""The path `/`, without its slash like all others."""
-HEALTH: Final = "/healthz"
 FORWARDS: Final = "/replica"
 """Where other replicas forward requests to."""
 METRICS: Final = "/metrics"
@@ -99,12 +98,15 @@ class App:
         self._open: dict[str, Callable[[HttpRequest, HttpReply], Awaitable[None]]] = {
             ROOT: self._welcome,
             HEALTH: self._health,
+            READY: self._health,
+            LIVE: self._live,
         }
         """Routes that need no authentication."""
         if self._resource is not None:
             self._open |= {WELL_KNOWN: self._metadata, WELL_KNOWN + MCP: self._metadata}
         self._leaving = self._draining = False
         self._replicas: Replicas | None = None
+        self._forwards: ForwardEndpoint | None = None
         self.page: PageAccess | None = None
         """The way to the live page, which is served where the listener's settings say so."""
         self._serves_page = listen.serves_page
@@ -152,29 +154,18 @@ class App:
                 request.let_in()
                 serving: Awaitable[None] = head.route(request, reply, found)
                 return serving
-        if self._replicas is not None and request.path == FORWARDS:
-            return self._from_replica(request, reply, self._replicas)
+        if self._forwards is not None and request.path == FORWARDS:
+            return self._forwarded(request, reply, self._forwards)
         return self._check(request, reply)
 
     def join(self, replicas: Replicas) -> None:
         """Makes this listener that of one replica among several."""
-        self._replicas = self.streamable.handshake.replicas = replicas
-        self.streamable.sessions.replica = replicas.id
+        self._replicas = replicas
+        self._forwards = replicas.serves(self.streamable, self._max_forwarded, self._knows)
 
-    async def _from_replica(self, request: HttpRequest, reply: HttpReply, replicas: Replicas) -> None:
-        """Serves a request that another replica has forwarded; its seal says so, not where it comes from."""
-        body = await read_body(request, reply, self._max_forwarded)
-        if body is None:
-            return
-        found = replicas.gate.request(request, body)
-        if isinstance(found, int) or not self._knows(found[1]):
+    async def _forwarded(self, request: HttpRequest, reply: HttpReply, forwards: ForwardEndpoint) -> None:
+        if not await forwards(request, reply):
             self._note(request, "replica", 403)
-            await reply.text(found if isinstance(found, int) else 403, "This is not for this replica.")
-            return
-        request.let_in()
-        forwarded, principal = found
-        PEER.set(request.head.peer)
-        await self.streamable(forwarded, reply, principal)
 
     def _knows(self, principal: Principal) -> bool:
         """Returns whether a principal that another replica let in is one here too."""
@@ -269,33 +260,30 @@ class App:
         return request.method == "OPTIONS" and bool(request.values(b"access-control-request-method"))
 
     async def _welcome(self, request: HttpRequest, reply: HttpReply) -> None:
-        """Tells a person with a web browser what this is. It names no server and no version."""
-        if not await _is_read(request, reply):
-            return
-        text = welcome_text([path for path in ("/mcp", "/sse") if path in self._routes])
-        if not self._serves_page or self.page is None:
-            await reply.text(200, text)
-        elif any("text/html" in value for value in request.values(b"accept")):
-            body = _WELCOME_PAGE.replace("TEXT", text.replace("<", "&lt;"))
-            await reply.send(200, body.encode(), HTML + b"; charset=utf-8", [(b"content-security-policy", _NOTHING)])
-        else:
-            await reply.text(200, f"{text}\n{_LEADS_TO_PAGE}")
+        if await is_read(request, reply):
+            paths = [path for path in self._routes if path in ("/mcp", "/sse")]
+            await write_welcome(request, reply, paths, with_page=self._serves_page and self.page is not None)
 
     async def _health(self, request: HttpRequest, reply: HttpReply) -> None:
-        if not await _is_read(request, reply):
-            return
-        if self._leaving or self._draining:
-            await reply.json(503, {"status": "stopping"})
-        else:
-            await reply.json(200, {"status": "ok"})
+        if await is_read(request, reply):
+            await write_health(reply, leaving=self._leaving or self._draining, store=self._store_state)
+
+    async def _live(self, request: HttpRequest, reply: HttpReply) -> None:
+        if await is_read(request, reply):
+            await write_health(reply, leaving=False, store=self._store_state)
+
+    @property
+    def _store_state(self) -> str | None:
+        return None if self._replicas is None else self._replicas.store_state
 
     async def _metrics(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
-        if await _is_read(request, reply):
-            page = metrics_page(self._dispatcher, principal, self.refusals.facts())
+        if await is_read(request, reply):
+            replicas = self._replicas.facts() if self._replicas is not None else None
+            page = metrics_page(self._dispatcher, principal, self.refusals.facts(), replicas)
             await reply.send(200, page, CONTENT_TYPE, [(b"cache-control", b"no-store")])
 
     async def _metadata(self, request: HttpRequest, reply: HttpReply) -> None:
-        if self._resource is not None and await _is_read(request, reply):
+        if self._resource is not None and await is_read(request, reply):
             await reply.json(200, self._resource.document(request.port))
 
     def take(self, listen: Listen) -> None:
@@ -323,6 +311,8 @@ class App:
 
     async def drain(self, grace: float) -> None:
         """Accepts no new requests, waits at most `grace` seconds for the others, then ends every stream and session."""
+        if self._replicas is not None:
+            await self._replicas.hand_over()
         self._draining = True
         self._dispatcher.close()
         if self.page is not None:
@@ -337,35 +327,8 @@ class App:
             self.sse.close_all()
 
 
-def welcome_text(paths: list[str]) -> str:
-    """Returns what a web browser is shown. `paths` are those that MCP clients connect to."""
-    return (
-        "This is mcp-hub, one MCP server in front of many. It is made for MCP clients, and it is running.\n\n"
-        f"Clients connect to the path {' or '.join(paths)} of this address. A client is told of it by a line such as\n"
-        f"  claude mcp add --transport http hub http://HOST:PORT{paths[0]}\n"
-        "with the host and the port that you see in your browser. `mcp-hub status` shows the servers behind it."
-    )
-
-
-HTML: Final = b"text/html"
-_LEADS_TO_PAGE: Final = "The path /ui of this address shows it at work; `mcp-hub open` prints a link that opens it."
-_WELCOME_PAGE: Final = (
-    '<!doctype html><html lang="en"><meta charset="utf-8"><title>mcp-hub</title><h1>mcp-hub</h1><pre>TEXT</pre>'
-    '<p><a href="/ui">The live page</a> shows it at work. <code>mcp-hub open</code> prints a link that opens it.</p>'
-)
-_NOTHING: Final = b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-
 async def _stopping(reply: HttpReply) -> None:
     await reply.text(503, "The hub is stopping.", [(b"retry-after", b"5"), (b"connection", b"close")])
-
-
-async def _is_read(request: HttpRequest, reply: HttpReply) -> bool:
-    """Returns whether the method is GET or HEAD; all others are refused here."""
-    if request.method in ("GET", "HEAD"):
-        return True
-    await reply.text(405, "Method Not Allowed", [(b"allow", b"GET, HEAD")])
-    return False
 
 
 async def serve_network(

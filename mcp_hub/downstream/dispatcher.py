@@ -12,7 +12,7 @@ from typing import Any
 
 from mcp_hub.downstream import MAX_IN_FLIGHT, Caller, Exchange, Send, batch_fault, error_response
 from mcp_hub.downstream.methods import Handler, Methods
-from mcp_hub.downstream.parked_calls import UnreachableRespondent
+from mcp_hub.downstream.parked_calls import ParkedCalls, UnreachableRespondent
 from mcp_hub.downstream.quotas import LARGE, Backlog, Quotas, Share, declined, uncounted
 from mcp_hub.errors import (
     INVALID_PARAMS,
@@ -54,6 +54,11 @@ class Dispatcher:
             admitting = {name: partial(self._admit_first, handler) for name, handler in self._handlers.items()}
             self._handlers = {**admitting, "ping": self._methods.ping}
         hub.catalogs.watch(self._catalog_changed)
+
+    @property
+    def parked_calls(self) -> ParkedCalls:
+        """The calls that wait for their client's answers."""
+        return self._methods.parked_calls
 
     def over_network(self) -> None:
         """Declares that callers are on a network. Raises ConfigError if the hub has servers that must not be there."""

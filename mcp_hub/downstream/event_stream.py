@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from mcp_hub.downstream.quotas import LARGE, Share, encoded
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
@@ -108,16 +110,31 @@ RETRY: Final = 1000
 """Milliseconds that a client is told to wait before it resumes a stream."""
 
 
+class EventKeeper(Protocol):
+    """Keeps the events of a session where every replica of the hub finds them. Its methods never raise."""
+
+    prefix: str
+    """Begins the ids of events; it names this replica."""
+
+    def begin(self, stream: int, asked: Any) -> Awaitable[None]:
+        """Keeps what a stream answers: a request or a batch."""
+
+    def keep(self, stream: int, number: int, data: bytes | None) -> Awaitable[None]:
+        """Keeps an event; None ends the stream."""
+
+
 class EventLog(Outbox):
     """A stream that its client can resume: an outbox that also keeps written events, within bounds.
 
-    `number`: the stream's number in its session. `prefix` begins the ids of its events.
+    `number`: the stream's number in its session. `keeper`: that of its session, where there are several replicas.
     """
 
-    def __init__(self, number: int, share: Share | None = None, prefix: str = "") -> None:
+    def __init__(self, number: int, share: Share | None = None, keeper: EventKeeper | None = None) -> None:
         super().__init__(share)
         self.number = number
-        self._prefix = prefix
+        self.keeper = keeper
+        self._kept_until = 0
+        """The last event that the keeper has."""
         self.done = False
         """Whether it is complete."""
         self.reader: object | None = None
@@ -135,6 +152,9 @@ class EventLog(Outbox):
         again = sum(len(data) for _, data in self._again)
         return self._bytes + again + (self._written_bytes if self.done and self.grown is None else 0)
 
+    def _prefix(self) -> str:
+        return "" if self.keeper is None else self.keeper.prefix
+
     @property
     def size(self) -> int:
         """Bytes that wait or are kept."""
@@ -142,7 +162,7 @@ class EventLog(Outbox):
 
     def first(self) -> bytes:
         """Returns an event without a message, to resume from."""
-        return prime(f"{self._prefix}{self.number}-0", RETRY)
+        return prime(f"{self._prefix()}{self.number}-0", RETRY)
 
     def put(self, message: Any) -> None:
         """Adds a message, or a list of them as a batch. Never blocks, never raises."""
@@ -164,7 +184,23 @@ class EventLog(Outbox):
         self._written_bytes += len(data)
         while len(self._written) > MAX_KEPT or (self._written_bytes > MAX_KEPT_BYTES and len(self._written) > 1):
             self._written_bytes -= len(self._written.popleft()[1])
-        return encode_event(data, id=f"{self._prefix}{self.number}-{number}")
+        return encode_event(data, id=f"{self._prefix()}{self.number}-{number}")
+
+    async def keep_written(self, keeper: EventKeeper) -> None:
+        """Has the event kept that was taken last, before it is written."""
+        number, data = self._written[-1]
+        if number > self._kept_until:
+            self._kept_until = number
+            await keeper.keep(self.number, number, data)
+
+    async def keep_end(self, keeper: EventKeeper) -> None:
+        """Has everything kept that waits, and the end of the stream after it."""
+        number = self._next
+        for data, _ in tuple(self._waiting):
+            self._kept_until = number
+            await keeper.keep(self.number, number, data)
+            number += 1
+        await keeper.keep(self.number, number, None)
 
     def rewind(self, last: int) -> bool:
         """Queues everything after event `last` to be written again; returns False if that is not kept any more."""
@@ -185,13 +221,13 @@ class EventLog(Outbox):
 class SessionStreams:
     """The resumable streams of one session; number 0 is the standing stream.
 
-    `total` counts for the listener. `prefix` begins the ids of events.
+    `total` counts for the listener.
     """
 
-    def __init__(self, total: RetentionBudget, share: Share | None = None, prefix: str = "") -> None:
-        self.standing = EventLog(0, share, prefix)
+    def __init__(self, total: RetentionBudget, share: Share | None = None) -> None:
+        self.standing = EventLog(0, share)
+        self.keeper: EventKeeper | None = None
         self._share = share
-        self._prefix = prefix
         self._total = total
         self._logs: OrderedDict[int, EventLog] = OrderedDict()
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -203,7 +239,11 @@ class SessionStreams:
     def new(self) -> EventLog:
         """Returns the stream of a new request. It can be found only after `keep`."""
         self._last += 1
-        return EventLog(self._last, self._share, self._prefix)
+        return EventLog(self._last, self._share, self.keeper)
+
+    def keep_with(self, keeper: EventKeeper) -> None:
+        """Has the events of this session kept for all replicas."""
+        self.keeper = self.standing.keeper = keeper
 
     def begin(self, log: EventLog, take: Callable[[], object]) -> None:
         """Notes that a response is written from a stream. `take()` ends that and calls `keep`."""
@@ -219,8 +259,8 @@ class SessionStreams:
         A stream that is still written to another response is taken from it: the client has lost that connection, and
         something between them has not told the hub yet.
         """
-        number, _, event = event_id.removeprefix(self._prefix).partition("-")
-        if not (number.isdecimal() and event.isdecimal() and len(event_id) < 40):
+        number, _, event = event_id.removeprefix("" if self.keeper is None else self.keeper.prefix).partition("-")
+        if not (number.isdecimal() and event.isdecimal() and len(number) + len(event) < 40):
             return None
         take = self._written.pop(int(number), None)
         if take is not None:
@@ -278,6 +318,17 @@ class SessionStreams:
         self._timers[number] = asyncio.get_running_loop().call_later(seconds, self.forget, number)
 
 
+class Resumable(msgspec.Struct, frozen=True):
+    """The streams of a request's session. `primes`: whether its client knows events without a message.
+
+    `asked`: the request or batch.
+    """
+
+    streams: SessionStreams
+    primes: bool
+    asked: Any
+
+
 class RetentionBudget:
     """Bounds the bytes that all sessions of a listener keep; above MAX_TOTAL the stream left first is given up."""
 
@@ -328,10 +379,14 @@ async def pump(request: HttpRequest, reply: HttpReply, outbox: Outbox, ended: Ca
     Set `outbox.news` after making `ended()` true.
     """
     request.watch(outbox.news.set)
+    log = outbox if isinstance(outbox, EventLog) else None
+    keeper = None if log is None else log.keeper
     try:
         while not request.disconnected:
             event = outbox.take_event()
             if event is not None:
+                if keeper is not None and log is not None:
+                    await log.keep_written(keeper)
                 await reply.write(event)
             elif ended():
                 await reply.end()

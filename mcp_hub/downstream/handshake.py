@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.downstream import Caller, Send, batch_fault
-from mcp_hub.downstream.event_stream import EventLog, RetentionBudget, SessionStreams, pump
+from mcp_hub.downstream.event_stream import EventLog, Resumable, RetentionBudget, SessionStreams, pump
 from mcp_hub.downstream.quotas import Share
-from mcp_hub.downstream.responses import Responder, Resumable, Shape, Work, id_of, refuse, refuse_with, shape_of
+from mcp_hub.downstream.responses import Responder, Shape, Work, id_of, refuse, refuse_with, shape_of
 from mcp_hub.errors import INVALID_REQUEST, CallError, Overloaded
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import era_of
@@ -24,7 +24,9 @@ from mcp_hub.transport.http1.heads import HeaderLines
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.quotas import Quotas
-    from mcp_hub.downstream.replicas import Replicas
+    from mcp_hub.downstream.replicas.ownership import Ownership
+    from mcp_hub.downstream.replicas.request_router import RequestRouter
+    from mcp_hub.downstream.replicas.shared_sessions import SharedSessions
     from mcp_hub.security import Principal
 
 SESSION_HEADER: Final = b"mcp-session-id"
@@ -40,8 +42,8 @@ class HandshakeEndpoint:
         self._dispatcher = dispatcher
         self._responder = responder
         self.sessions = SessionStore(dispatcher, quotas)
-        self.replicas: Replicas | None = None
-        """The other replicas of this hub; None: it is one process."""
+        self.replicas: RequestRouter | None = None
+        """Where requests go that belong to other replicas of this hub; None: it is one process."""
 
     async def post(
         self,
@@ -88,7 +90,7 @@ class HandshakeEndpoint:
         session = await self._session(request, reply, principal)
         if session is None:
             return
-        if self.replicas is not None and await self.replicas.took_stream(request, reply, session, messages):
+        if self.replicas is not None and await self.replicas.took_batch(request, reply, session, messages):
             return
         if session.caller.protocol_version != eras.BATCHING_REVISION:
             await refuse(reply, 400, INVALID_REQUEST, "A batch is not part of this revision.")
@@ -156,7 +158,7 @@ class HandshakeEndpoint:
     def _asked_for(self, request: HttpRequest, session: HandshakeSession) -> EventLog | None:
         """Returns the stream that a GET asks for, rewound to the client's last event; None if it is not kept."""
         ids = request.values(LAST_EVENT_ID)
-        if not ids:
+        if not ids or (self.replicas is not None and self.replicas.continues_here(ids)):
             return session.streams.standing
         found = session.streams.find(ids[0]) if len(ids) == 1 else None
         if found is None or not found[0].rewind(found[1]):
@@ -167,9 +169,9 @@ class HandshakeEndpoint:
         """Answers DELETE: closes the session."""
         session = await self._session(request, reply, principal)
         if session is not None:
-            self.sessions.close(session)
             if self.replicas is not None:
                 await self.replicas.ended(request, session)
+            self.sessions.close(session)
             await reply.send(204)
 
     async def _initialize(self, reply: HttpReply, principal: Principal, message: Message) -> None:
@@ -187,8 +189,8 @@ class HandshakeEndpoint:
         try:
             answer = await self._responder.answer(session.caller, message, session.standing.put, "handshake")
             if "result" in answer:
-                if self.replicas is not None:
-                    await self.replicas.begun(session)
+                if self.sessions.shared is not None:
+                    await self.sessions.shared.begun(session)
                 self.sessions.admit(session)
                 headers.append((SESSION_HEADER, session.id.encode()))
         except CallError as error:  # the replicas cannot keep the session
@@ -209,8 +211,12 @@ class HandshakeEndpoint:
             await refuse(reply, 400, INVALID_REQUEST, text, request_id)
             return None
         session = self.sessions.find(ids[0], principal)
-        if session is None and self.replicas is not None:
-            session = await self.replicas.adopted(ids[0], principal, self.sessions)
+        if session is None and self.sessions.shared is not None:
+            try:
+                session = await self.sessions.shared.adopted(ids[0], principal, self.sessions)
+            except Overloaded as error:
+                await refuse_with(reply, 429, error, request_id, [(b"retry-after", b"%d" % RETRY_AFTER)])
+                return None
         if session is None:
             await refuse(reply, 404, INVALID_REQUEST, "Session not found", request_id)
         return session
@@ -236,7 +242,7 @@ class HandshakeEndpoint:
             session.share,
             streams=streams,
             request_id=what["id"] if isinstance(what, dict) else None,
-            resumable=Resumable(session.streams, _primes(session.caller)),
+            resumable=Resumable(session.streams, _primes(session.caller), what),
         )
 
     async def _batch(self, caller: Caller, messages: list[Any], send: Send) -> list[Message]:
@@ -260,37 +266,45 @@ SWEEP_EVERY: Final = 60.0
 
 
 class HandshakeSession:
-    """One client after `initialize`, with a secret id."""
+    """One client after `initialize`, with a secret id. `shared`: whether several replicas serve it."""
 
     def __init__(
-        self, principal: Principal, now: float, total: RetentionBudget, share: Share, replica: str = ""
+        self, principal: Principal, now: float, total: RetentionBudget, share: Share, *, shared: bool = False
     ) -> None:
         self.id = secrets.token_urlsafe(24)
         """192 random bits, visible ASCII; or the sealed id by which every replica knows it."""
-        self.known_as = ""
-        """What the replicas call it among themselves."""
-        self.owner: str | None = None
-        """The replica that owns it, as far as is known here."""
-        self.restarted = False
-        """Whether its client has to be told that another replica has lost what was open for it alone."""
-        self.own_kept = False
-        """Whether the other replicas can know that something is open for it alone."""
+        self.ownership: Ownership | None = None
+        """Which replica owns it; None: there is one."""
+        self.passed_on: Callable[[Message], bool] = lambda message: False
+        """Passes a message on to the replica that has its standing stream; returns False if it is this one."""
         self.share = share
         """The bytes that wait for it."""
-        self.streams = SessionStreams(total, share, replica and f"{replica}.")
+        self.streams = SessionStreams(total, share)
         """The streams of its requests, and the standing stream."""
         self.standing = self.streams.standing
         self.principal = principal
-        self.caller = Caller(principal, self.standing.put_once)
-        if replica:
-            self.caller.questions.prefix = f"hub-{replica}-"
+        self.caller = Caller(principal, self._reach if shared else self.standing.put_once)
+        self.closed: Callable[[], None] | None = None
+        """Called when it ends here."""
         self.ended = False
         self.busy = 0
         """Number of exchanges in progress, including the standing stream."""
         self.used = now
 
+    def _reach(self, message: Message) -> None:
+        """Sends a message on the standing stream, at whichever replica that is."""
+        if not self.passed_on(message):
+            self.standing.put_once(message)
+
+    def let_stream_go(self) -> None:
+        """Ends the response that carries the standing stream: its client finds the replica that has it now."""
+        self.standing.reader = None
+        self.standing.news.set()
+
     def end(self) -> None:
         """Ends the standing stream, and drops the streams that were kept for resumption."""
+        if self.closed is not None and not self.ended:
+            self.closed()
         self.ended = True
         self.streams.close()
         self.standing.news.set()
@@ -306,8 +320,8 @@ class SessionStore:
         self._sessions: dict[str, HandshakeSession] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._total = RetentionBudget()
-        self.replica = ""
-        """What this replica is called among several."""
+        self.shared: SharedSessions | None = None
+        """Makes sessions known to other replicas; None: there are none."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -323,7 +337,7 @@ class SessionStore:
             return None
         self._quotas.open_session(principal)
         share = self._dispatcher.backlog.share()
-        return HandshakeSession(principal, self._clock(), self._total, share, self.replica)
+        return HandshakeSession(principal, self._clock(), self._total, share, shared=self.shared is not None)
 
     def admit(self, session: HandshakeSession) -> None:
         """Adds a session, after a successful `initialize`."""

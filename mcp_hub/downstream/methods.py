@@ -45,7 +45,7 @@ class Methods:
 
     def __init__(self, hub: Engine, backlog: Backlog) -> None:
         self._hub, self._catalogs = hub, hub.catalogs
-        self._parked_calls = ParkedCalls(hub.act, hub.one_by_one, backlog)
+        self.parked_calls = ParkedCalls(hub.act, hub.one_by_one, backlog)
         self.subscriptions = Subscriptions(hub, self._resolve)
         self.handlers: dict[str, Handler] = {
             "initialize": self._initialize,
@@ -69,7 +69,7 @@ class Methods:
     def close(self) -> None:
         """Ends every subscription gracefully and gives up every parked call."""
         self.subscriptions.close()
-        self._parked_calls.close()
+        self.parked_calls.close()
 
     async def _initialize(self, exchange: Exchange) -> dict[str, Any]:
         params, caller = exchange.params, exchange.caller
@@ -158,9 +158,9 @@ class Methods:
             exchange.params = {**exchange.params, kind.name_key: name, "arguments": arguments}
             route = await self._resolve(self._hub.route, kind, name, exchange)
         key, state = exchange.key, exchange.params.get("requestState")
-        if exchange.era == "modern" and isinstance(state, str) and self._parked_calls.owns(state):
+        if exchange.era == "modern" and isinstance(state, str) and self.parked_calls.owns(state):
             answers = exchange.params.get("inputResponses")
-            return await self._parked_calls.resume(state, key, answers, _progress_relay(exchange), _log_relay(exchange))
+            return await self.parked_calls.resume(state, key, answers, _progress_relay(exchange), _log_relay(exchange))
         exposure = self._catalogs.exposure
         if exposure is not None and exposure.recent is not None:
             exposure.recent.used(exchange.caller.principal, route)
@@ -189,7 +189,7 @@ class Methods:
             and self._hub.may_ask(call)
         ):
             self._hub.clients.introduce(key, UnreachableRespondent(exchange.envelope.capabilities), "modern")
-            return await self._parked_calls.begin(call, call.on_progress)
+            return await self.parked_calls.begin(call, call.on_progress)
         return await self._hub.act(call)
 
     async def _resolve(self, resolver: Resolver, kind: Kind, name: str, exchange: Exchange) -> Route:

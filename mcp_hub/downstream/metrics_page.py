@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mcp_hub.catalog import Route
 from mcp_hub.downstream.refusal_log import CAUSES
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
 
 
-def metrics_page(dispatcher: Dispatcher, principal: Principal, refusals: Mapping[str, int]) -> bytes:
+def metrics_page(
+    dispatcher: Dispatcher,
+    principal: Principal,
+    refusals: Mapping[str, int],
+    replicas: Mapping[str, Any] | None = None,
+) -> bytes:
     """Returns the page, without the servers and tools that the principal's profile hides.
 
-    `refusals`: counts by cause.
+    `refusals`: counts by cause. `replicas`: the facts of `Replicas`; None: there is one process.
     """
     hub = dispatcher.hub
     shown = _shown(dispatcher, principal)
@@ -41,7 +46,23 @@ def metrics_page(dispatcher: Dispatcher, principal: Principal, refusals: Mapping
         for cause in CAUSES:  # with zeros, so that a counter's first step is visible
             refused.add(refusals.get(cause, 0), {"cause": cause}, "_total")
         families += [clients, requests, generation, refused]
+        if replicas is not None:
+            families += _of_replicas(replicas)
     return write_openmetrics(families)
+
+
+def _of_replicas(facts: Mapping[str, Any]) -> list[MetricFamily]:
+    replicas = MetricFamily("mcp_hub_replicas", "gauge", "Replicas that are alive, as this one knows, with itself.")
+    replicas.add(facts["replicas"])
+    away = MetricFamily("mcp_hub_store_away", "gauge", "Whether the store of the replicas does not answer.")
+    away.add(int(facts["store"] == "away"))
+    uses = MetricFamily("mcp_hub_store_uses", "counter", "Questions to the store.")
+    uses.add(facts["store_uses"], {}, "_total")
+    forwards = MetricFamily("mcp_hub_forwards", "counter", "Requests that were forwarded to another replica.")
+    forwards.add(facts["forwarded"], {}, "_total")
+    broken = MetricFamily("mcp_hub_forwards_broken", "counter", "Forwarded requests whose replica failed meanwhile.")
+    broken.add(facts["broken_forwards"], {}, "_total")
+    return [replicas, away, uses, forwards, broken]
 
 
 Shown = Callable[[str, str], bool]

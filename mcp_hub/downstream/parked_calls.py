@@ -178,7 +178,8 @@ class ParkedCalls:
         self._backlog = backlog
         self._one_by_one = one_by_one
         self._queues: WeakValueDictionary[tuple[str, Hashable | None], asyncio.Lock] = WeakValueDictionary()
-        self._run = secrets.token_urlsafe(9)
+        self.run = secrets.token_urlsafe(9)
+        """Names this run of the hub in a `requestState`; among several replicas, the replica."""
         self._parked: dict[str, tuple[_ParkedCall, asyncio.Future[Json]]] = {}
         self._expired: OrderedDict[str, Hashable | None] = OrderedDict()
 
@@ -211,9 +212,9 @@ class ParkedCalls:
         Raises CallCancelled for a state of another run of the hub, DeadlineExceeded for one that has expired.
         """
         run, _, token = state.removeprefix(PREFIX).partition(":")
-        found = self._parked.get(token) if run == self._run else None
+        found = self._parked.get(token) if run == self.run else None
         if found is None or found[0].owner != owner:
-            if run == self._run and token in self._expired and self._expired[token] == owner:
+            if run == self.run and token in self._expired and self._expired[token] == owner:
                 raise DeadlineExceeded(f"The answer came more than {PARKED_SECONDS:.0f} s after the question.")
             raise CallCancelled("This call is not known any more. It may have been carried out; start it again.")
         if not isinstance(answers, dict):
@@ -280,7 +281,7 @@ class ParkedCalls:
         parked.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, token)
         task.add_done_callback(partial(self._ended, token))
         requests = {key: request for key, (request, _) in parked.questions.items()}
-        return {"resultType": INPUT_REQUIRED, "inputRequests": requests, "requestState": f"{PREFIX}{self._run}:{token}"}
+        return {"resultType": INPUT_REQUIRED, "inputRequests": requests, "requestState": f"{PREFIX}{self.run}:{token}"}
 
     def _ended(self, token: str, task: asyncio.Future[Json]) -> None:
         """Counts the result of a call that has ended while it is parked among the bytes that wait for its client."""

@@ -21,7 +21,7 @@ CAUSES: Final = (
     *("no_token", "bad_token", "certificate", "uid", "scope", "profile", "verifier"),
     *("host", "target", "forwarded", "origin", "cross_site", "path"),
     *("bad_request", "transfer_encoding", "head_too_large", "head_too_slow", "tls"),
-    *("crowded", "full"),
+    *("crowded", "full", "replica"),
 )
 """All causes that are counted. None of them is a text of a client's."""
 

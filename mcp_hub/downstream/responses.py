@@ -7,10 +7,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import msgspec
-
 from mcp_hub.downstream import Caller, Send, error_response, event_stream
-from mcp_hub.downstream.event_stream import REMEMBERED, EventLog, Outbox, SessionStreams
+from mcp_hub.downstream.event_stream import REMEMBERED, EventLog, Outbox, Resumable
 from mcp_hub.downstream.list_compression import LISTS, WORTH, ListCompressor
 from mcp_hub.downstream.quotas import LARGE, QueuedAnswer, Share, declined, encoded
 from mcp_hub.errors import INTERNAL_ERROR, INVALID_REQUEST, CallCancelled, ProtocolError
@@ -167,13 +165,6 @@ def _drop(message: Message) -> None:
     """Drops a notification: the client accepts no event stream."""
 
 
-class Resumable(msgspec.Struct, frozen=True):
-    """The streams of a request's session. `primes`: whether its client knows events without a message."""
-
-    streams: SessionStreams
-    primes: bool
-
-
 class ResponseWriter:
     """Writes the response to one request, which the task `task` works on.
 
@@ -231,18 +222,23 @@ class ResponseWriter:
 
     async def _write(self, outbox: Outbox, silent: bool) -> None:
         """Writes the outbox to the stream until the work is done and it is empty, or the client has gone."""
-        request, reply = self._request, self._reply
+        request, reply, log = self._request, self._reply, self._log
+        keeper = None if log is None else log.keeper
         if request.disconnected:
             return
         try:
+            if log is not None and keeper is not None and self._resumable is not None:
+                await keeper.begin(log.number, self._resumable.asked)
             await reply.start()
-            if self.primes and self._log is not None:
-                await reply.write(self._log.first())
+            if self.primes and log is not None:
+                await reply.write(log.first())
             elif silent:
                 await reply.write(COMMENT)
             while not (request.disconnected or self._left):
                 event = outbox.take_event()
                 if event is not None:
+                    if log is not None and keeper is not None:
+                        await log.keep_written(keeper)
                     await reply.write(event)
                 elif self.work_done:
                     return
@@ -294,6 +290,8 @@ class ResponseWriter:
             await self._writer
         if kept is not None and log is not None:
             kept.end(log)
+            if log.keeper is not None:
+                await log.keep_end(log.keeper)
         if log is None and self._outbox is not None:
             self._outbox.clear()
         if self._reply.streams and not self._left:

@@ -22,6 +22,8 @@ from mcp_hub.transport.http1.heads import takes_gzip
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.quotas import Quotas
+    from mcp_hub.downstream.replicas.request_router import RequestRouter
+    from mcp_hub.downstream.replicas.shared_sessions import SharedSessions
     from mcp_hub.security import Principal
 
 VERSION_HEADER: Final = b"mcp-protocol-version"
@@ -72,6 +74,11 @@ class StreamableEndpoint:
         if request.method == "POST" and len(facts.versions) <= 1:
             return self._post(request, reply, principal, facts)
         return self._other(request, reply, principal, facts)
+
+    def join(self, router: RequestRouter, sessions: SharedSessions) -> None:
+        """Makes this endpoint that of one replica among several."""
+        self.handshake.replicas = self.modern.replicas = router
+        self.sessions.shared = sessions
 
     async def drained(self) -> None:
         """Waits until no request is being answered; not bounded in time."""
@@ -146,6 +153,8 @@ class ModernEndpoint:
         self._dispatcher = dispatcher
         self._responder = responder
         self._running: Counter[str] = Counter()
+        self.replicas: RequestRouter | None = None
+        """Where requests go that belong to other replicas of this hub; None: it is one process."""
 
     async def post(
         self,
@@ -177,6 +186,8 @@ class ModernEndpoint:
         fault = routing_headers.check(request.head.text, message, self._schema(message, principal))
         if fault is not None:
             await refuse_with(reply, eras.HTTP_STATUS.get(fault.code, 400), fault, request_id)
+            return
+        if self.replicas is not None and await self.replicas.took_modern(request, reply, principal, message):
             return
         if self._running[principal] >= MAX_IN_FLIGHT:
             error = Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0)

@@ -71,6 +71,7 @@ class Engine:
         self.waits = options.get("one_client", False) and (ancestry.too_deep or ancestry.repeated)
         """Whether servers are started only once the client is known, as it may be a hub that must be refused."""
         self._refresh: asyncio.TimerHandle | None = None
+        self.task_ids, self.long_results = services.task_ids, services.long_results
         self._groups: Groups | None = None
         self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.now)
         self._switched_on, self._exposed = tuple(groups), options.get("expose")
@@ -250,11 +251,8 @@ class Engine:
         return forwarded_extensions([(one.era, one.capabilities) for one in agreed], era)
 
     def task(self, sealed: str, caller: Hashable | None) -> tuple[Route, str]:
-        """Returns (route of the tool, the server's id of the task).
-
-        Raises ProtocolError for a task of another caller.
-        """
-        route, task_id = self._services.task_ids().open(caller, sealed)
+        """Returns route of the tool and the server's id of a task. Raises ProtocolError for another caller's task."""
+        route, task_id = self.task_ids().open(caller, sealed)
         self.catalogs.of(caller)  # brings the catalog up to date, so that the rules have seen the tool
         if route.upstream not in self.upstreams:
             raise unknown_task(sealed)
@@ -285,7 +283,7 @@ class Engine:
 
     async def route(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
         """Returns the route of a name. Raises UnknownName, alike for absent, hidden and refused names."""
-        if kind is RESOURCES and self._services.long_results.owns(exposed):
+        if kind is RESOURCES and self.long_results.owns(exposed):
             return Route(OWN, RESOURCES, exposed)
         route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is not None and route.upstream in self.catalogs.unread and route.upstream in self.upstreams:
@@ -349,18 +347,6 @@ class Engine:
         if upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake"):
             return True
         return call.route == CODE_RUN or self.rules.confirm.asks_about(call)
-
-    @property
-    def has_own_sessions(self) -> bool:
-        """Whether a server has a session for each client."""
-        return any(upstream.server.session == "client" for upstream in self.upstreams.values())
-
-    def may_need_own_session(self, kind: Kind, exposed: str, caller: Hashable | None) -> bool:
-        """Returns whether what a name stands for may be asked of a server with a session for each client."""
-        route = self.catalogs.of(caller).resolve(kind, exposed)
-        if route is None or route.upstream not in self.upstreams:
-            return True
-        return self.upstreams[route.upstream].server.session == "client"
 
     def one_by_one(self, call: Call) -> bool:
         """Returns whether a call waits for the one before it, as one anonymous caller may be several clients."""

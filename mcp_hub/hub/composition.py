@@ -7,12 +7,12 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import msgspec
 
-from mcp_hub.catalog.exposed_ids import TaskIds, UriMap
+from mcp_hub.catalog.exposed_ids import TaskSealer, UriMap
 from mcp_hub.config import ConfigReader
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.config_files import stamp_of, syntax_error_in, tool_files
@@ -151,13 +151,8 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
     return Parts(services, generations, place, BackgroundScreening(generations.screen), switch)
 
 
-def _task_ids(kept: CatalogCache | None) -> Callable[[], TaskIds]:
-    @cache
-    def task_ids() -> TaskIds:
-        key = kept.secret("tasks") if kept is not None else None
-        return TaskIds(key or secrets.token_bytes(32))
-
-    return task_ids
+def _task_ids(kept: CatalogCache | None) -> TaskSealer:
+    return TaskSealer(lambda: (kept.secret("tasks") if kept is not None else None) or secrets.token_bytes(32))
 
 
 def build_generation(

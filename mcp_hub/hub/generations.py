@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.catalog import Route, names
-from mcp_hub.catalog.exposed_ids import TaskIds, UriMap
+from mcp_hub.catalog.exposed_ids import TaskSealer, UriMap
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.models import Config
@@ -226,7 +226,7 @@ class SharedServices(msgspec.Struct, frozen=True):
     record: Callable[[Json], None] | None
     """Takes the record of each call; None: no records are written."""
     long_results: LongResults
-    task_ids: Callable[[], TaskIds]
+    task_ids: TaskSealer
     """Seals the ids of tasks; made at the first use."""
     ancestry: Ancestry
     starts: StartLimiter

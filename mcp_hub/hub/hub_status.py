@@ -47,6 +47,8 @@ class Status:
         self.more: Json = {}
         self.refusals: Callable[[], dict[str, int]] = dict
         """Returns counts of what the listener refused before authentication, by cause; over stdio {}."""
+        self.replicas: Callable[[], Json] | None = None
+        """Returns the facts of this replica among the others; None: it is one process."""
 
     def facts(self) -> Json:
         """Returns all facts as they are now. Times are in seconds."""
@@ -67,6 +69,7 @@ class Status:
             "reaper": {"pid": hub.children.reaper, "problem": hub.children.problem},
             "metrics": hub.metrics.facts(),
             "refusals": self.refusals(),
+            "replicas": self.replicas() if self.replicas is not None else None,
             "tasks": len(asyncio.all_tasks()),
             "servers": [self._of(upstream) for upstream in hub.upstreams.values()],
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -45,7 +46,7 @@ class Change(msgspec.Struct, frozen=True):
 class ChangeLog:
     """The log of one hub. A change that no replica has signed is not read."""
 
-    def __init__(self, store: Store, keys: ReplicaKeys) -> None:
+    def __init__(self, store: Store, keys: Callable[[], ReplicaKeys]) -> None:
         self._store = store
         self._keys = keys
         self._last = "0-0"
@@ -57,7 +58,7 @@ class ChangeLog:
         said = encode(msgspec.to_builtins(change))
         if len(said) > MAX_CHANGE:
             raise Overloaded(f"This is too large to tell the other replicas of it: {len(said):,} bytes.")
-        signed = f"{self._keys.sign(_KIND, said)} ".encode() + said
+        signed = f"{self._keys().sign(_KIND, said)} ".encode() + said
         await _APPEND.run(self._store, [TOPIC, "topics"], signed, MAX_CHANGES, KEPT_SECONDS, TOPIC)
 
     async def read(self) -> list[Change]:
@@ -75,7 +76,7 @@ class ChangeLog:
 
     def _opened(self, signed: bytes) -> Change | None:
         mac, _, said = signed.partition(b" ")
-        if not self._keys.is_signed(_KIND, said, mac.decode("latin-1")):
+        if not self._keys().is_signed(_KIND, said, mac.decode("latin-1")):
             return None
         try:
             return msgspec.convert(decode(said), Change)

@@ -50,15 +50,12 @@ return {1, topics, found}
 """Renews a member record (KEYS[1]); with ARGV[3] = 0 only if it has not ended."""
 
 _CLAIM: Final = Script("""
-local owner = redis.call('GET', KEYS[1])
-if owner and owner ~= ARGV[1] then
-    if redis.call('EXISTS', ARGV[2] .. owner) == 1 and ARGV[4] ~= owner then return {owner, 0} end
-end
+local owner = redis.call('GET', KEYS[1]) or ''
+if owner ~= '' and owner ~= ARGV[1] and redis.call('EXISTS', ARGV[2] .. owner) == 1 then return {owner, owner} end
 redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[3])
-if owner and owner ~= ARGV[1] then return {ARGV[1], 1} end
-return {ARGV[1], 0}
+return {ARGV[1], owner}
 """)
-"""Claims something (KEYS[1]) for an owner, unless its owner is alive and does not hand it over (ARGV[4])."""
+"""Claims something (KEYS[1]) for an owner (ARGV[1]), unless another one that is alive owns it."""
 
 _RELEASE: Final = Script("""
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
@@ -76,6 +73,8 @@ class Member(msgspec.Struct, frozen=True):
     """The URL of its listener; "" for a replica that cannot be reached."""
     config: str = ""
     """The digest of its configuration."""
+    leaving: bool = False
+    """Whether it is about to stop: it owns nothing any more, and ends what it has begun."""
 
     @property
     def owner(self) -> str:
@@ -87,8 +86,13 @@ class Claim(NamedTuple):
     """Who owns something."""
 
     owner: str
-    taken_over: bool
-    """Whether this claim took it from a replica that is gone."""
+    before: str
+    """Who owned it until this claim; "" for nobody."""
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether this claim took it from another replica, which is gone."""
+        return bool(self.before) and self.before.partition(":")[0] != self.owner.partition(":")[0]
 
 
 class Lease:
@@ -118,7 +122,8 @@ class Lease:
 class Membership:
     """This replica among the others. `clock` returns seconds, and goes on while the process is paused.
 
-    `lost()` is called when what it owned may be another's by now; `topics(versions)` with what others have announced.
+    `lost()` is called when what it owned may be another's by now, `rejoined()` when it can be claimed again after that,
+    `gone(owners)` with replicas that are not alive any more, and `topics(versions)` with what others have announced.
     """
 
     def __init__(
@@ -128,12 +133,16 @@ class Membership:
         address: str,
         *,
         lost: Callable[[], None] = lambda: None,
+        rejoined: Callable[[], None] = lambda: None,
+        gone: Callable[[frozenset[str]], None] = lambda _: None,
         topics: Callable[[Mapping[str, int]], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._keys = keys
         self._lost = lost
+        self._rejoined = rejoined
+        self._gone = gone
         self._topics = topics
         self._clock = clock
         self._lease = Lease()
@@ -143,13 +152,25 @@ class Membership:
         self.me = Member(secrets.token_hex(6), secrets.token_hex(4), address)
         self.others: dict[str, Member] = {}
         """The other replicas that are alive, by id."""
-        self.count = 1
-        """The number of replicas, with this one, as the store said last."""
 
     @property
     def holds(self) -> bool:
         """Whether this replica may count on what it owns."""
-        return self._lease.holds(self._clock())
+        return self._lease.holds(self._clock()) and not self.me.leaving
+
+    @property
+    def count(self) -> int:
+        """The number of replicas that are alive, with this one."""
+        return len(self.others) + 1
+
+    @property
+    def mixed(self) -> bool:
+        """Whether replicas that are alive have different configurations."""
+        return any(one.config != self.me.config for one in self.others.values())
+
+    async def look(self) -> None:
+        """Renews the lease now, and so sees who is alive and what has changed. Raises StoreUnavailable."""
+        await self._renew(fresh=False)
 
     async def join(self) -> None:
         """Joins the others, and stays until `leave`. A store that is away is tried again."""
@@ -161,6 +182,7 @@ class Membership:
         """Leaves the others: what this replica owned is free at once. Never raises."""
         if self._renewing is not None:
             self._renewing.cancel()
+            await asyncio.wait([self._renewing])
         self._lease.ended()
         with contextlib.suppress(StoreUnavailable):
             await self._store.execute("DEL", self._store.key(self._record))
@@ -177,11 +199,23 @@ class Membership:
         """Tells the others that something has changed; they notice within RENEW_EVERY. Raises StoreUnavailable."""
         await self._store.execute("HINCRBY", self._store.key("topics"), topic, 1)
 
-    async def claim(self, what: str, handed_over_by: str = "") -> Claim:
-        """Returns who owns `what`, this replica if nobody who is alive does. Raises StoreUnavailable."""
-        args = (self.me.owner, self._store.key(f"{_MEMBER}:"), OWNED_FOR, handed_over_by)
-        owner, taken_over = await _CLAIM.run(self._store, [f"owner:{what}"], *args)
-        return Claim(owner.decode(), bool(taken_over))
+    async def hand_over(self) -> None:
+        """Gives up what this replica owns, for others to take at once; it stays reachable. Raises StoreUnavailable."""
+        record = self._record
+        self._lease.ended()
+        self._held = False
+        self.me = msgspec.structs.replace(self.me, incarnation=secrets.token_hex(4), leaving=True)
+        await self._renew(fresh=True)
+        await self._store.execute("DEL", self._store.key(record))
+
+    async def claim(self, what: str) -> Claim:
+        """Returns who owns `what`, this replica if nobody who is alive does. Raises StoreUnavailable.
+
+        A claim counts only if `holds` is true after it.
+        """
+        args = (self.me.owner, self._store.key(f"{_MEMBER}:"), OWNED_FOR)
+        owner, before = await _CLAIM.run(self._store, [f"owner:{what}"], *args)
+        return Claim(owner.decode(), before.decode())
 
     async def release(self, what: str) -> None:
         """Gives up what this replica owns; does nothing for what it does not. Raises StoreUnavailable."""
@@ -205,14 +239,15 @@ class Membership:
                 self._give_up()
                 with contextlib.suppress(StoreUnavailable):
                     await self._renew(fresh=True)
+                if self.holds:
+                    self._rejoined()
 
     def _give_up(self) -> None:
         """Gives up what was owned, as others may have taken it over; from now on this is another incarnation."""
-        if not self._held:
+        if not self._held or self.me.leaving:
             return
         self._held = False
         self._lease.ended()
-        self.others = {}
         self.me = msgspec.structs.replace(self.me, incarnation=secrets.token_hex(4))
         self._lost()
 
@@ -237,8 +272,14 @@ class Membership:
         flat = answer[1]
         self._topics({flat[i].decode(): int(flat[i + 1]) for i in range(0, len(flat), 2)})
         known = [member for one in answer[2] if (member := self._member_of(one)) is not None]
-        self.others = {one.id: one for one in known if one.id != self.me.id}
-        self.count = len(self.others) + 1
+        self._know({one.id: one for one in known if one.id != self.me.id})
+
+    def _know(self, others: dict[str, Member]) -> None:
+        """Takes which other replicas are alive."""
+        before, self.others = self.others, others
+        owners = {one.owner for one in others.values()}
+        if gone := frozenset(one.owner for one in before.values() if one.owner not in owners):
+            self._gone(gone)
 
     def _member_of(self, signed: bytes) -> Member | None:
         """Returns the member of a record; None if no replica has signed it: then its address must not be dialled."""

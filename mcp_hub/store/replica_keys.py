@@ -56,10 +56,10 @@ class ReplicaKeys:
         payload = encode(value)
         return f"{_text(payload)}.{_text(_mac(self._keys[0], kind, payload))}"
 
-    def open(self, kind: str, sealed: str) -> Any:
-        """Returns the value of a sealed text; None if no replica has sealed it as that kind."""
+    def open(self, kind: str, sealed: str, longest: int = MAX_SEALED) -> Any:
+        """Returns the value of a sealed text; None if no replica has sealed it as that kind, or it is too long."""
         payload, _, mac = sealed.partition(".")
-        if len(sealed) > MAX_SEALED:
+        if len(sealed) > longest:
             return None
         try:
             data, said = _bytes(payload), _bytes(mac)
@@ -68,6 +68,10 @@ class ReplicaKeys:
             return decode(data)
         except (ValueError, FrameError):
             return None
+
+    def derived(self, kind: str) -> list[bytes]:
+        """Returns the keys that follow from these for another use."""
+        return [_mac(key, f"derived {kind}", b"") for key in self._keys]
 
     def sign(self, kind: str, data: bytes) -> str:
         """Returns the MAC of some bytes."""

@@ -18,8 +18,10 @@ PAGE: Final = 64
 """Events that are read at once."""
 
 _APPEND: Final = Script("""
-redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[2], ARGV[3] .. '-1', 'e', ARGV[1])
+local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', ARGV[2], ARGV[3] .. '-1', 'e', ARGV[1])
+if type(added) == 'table' and added.err then return 0 end
 redis.call('EXPIRE', KEYS[1], ARGV[4])
+redis.call('EXPIRE', KEYS[2], ARGV[4])
 return 1
 """)
 
@@ -38,9 +40,22 @@ class StoredStream:
         self._store = store
         self._name = f"stream:{name}"
 
-    async def append(self, number: int, data: bytes | None) -> None:
-        """Adds an event; None ends the stream. Raises StoreUnavailable."""
-        await _APPEND.run(self._store, [self._name], data or b"", MAX_EVENTS, number, KEPT_SECONDS)
+    async def append(self, number: int, data: bytes | None) -> bool:
+        """Adds an event; None ends the stream. Returns False if there is one of this number.
+
+        Raises StoreUnavailable.
+        """
+        keys = [self._name, f"{self._name}:asked"]
+        return bool(await _APPEND.run(self._store, keys, data or b"", MAX_EVENTS, number, KEPT_SECONDS))
+
+    async def begin(self, asked: bytes) -> None:
+        """Keeps what the stream answers. Raises StoreUnavailable."""
+        await self._store.execute("SET", self._store.key(f"{self._name}:asked"), asked, "EX", KEPT_SECONDS)
+
+    async def asked(self) -> bytes | None:
+        """Returns what the stream answers; None if that is not kept. Raises StoreUnavailable."""
+        found: bytes | None = await self._store.execute("GET", self._store.key(f"{self._name}:asked"))
+        return found
 
     async def read(self, after: int) -> list[StoredEvent] | None:
         """Returns the events after a number; None if some of these are not kept any more. Raises StoreUnavailable."""
@@ -72,4 +87,4 @@ class StoredStream:
 
     async def drop(self) -> None:
         """Removes the stream. Raises StoreUnavailable."""
-        await self._store.execute("DEL", self._store.key(self._name))
+        await self._store.execute("DEL", self._store.key(self._name), self._store.key(f"{self._name}:asked"))

@@ -33,7 +33,7 @@ backend replicas
     balance roundrobin
     option httpchk
     http-check send meth GET uri /healthz ver HTTP/1.1 hdr Host localhost
-    default-server check inter 100ms fall 1 rise 1 on-marked-down shutdown-sessions
+    default-server check inter 100ms fall 1 rise 1
 {servers}
 """
 

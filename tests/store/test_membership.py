@@ -102,9 +102,11 @@ async def test_replicas_know_each_other_and_forget_who_has_left() -> None:
 async def test_what_one_replica_owns_no_other_gets_while_it_lives() -> None:
     async with redis_server() as server, replicas(server, 2) as (a, b):
         mine = await a.member.claim("session")
-        assert mine == (a.member.me.owner, False)
-        assert await b.member.claim("session") == (a.member.me.owner, False)
-        assert await a.member.claim("session") == mine
+        assert mine == (a.member.me.owner, "")
+        assert await b.member.claim("session") == (a.member.me.owner, a.member.me.owner)
+        again = await a.member.claim("session")
+        assert again == (a.member.me.owner, a.member.me.owner)
+        assert not again.taken_over
 
 
 async def test_many_claims_at_once_have_one_winner() -> None:
@@ -128,14 +130,20 @@ async def test_a_replica_that_leaves_is_followed_at_once() -> None:
     async with redis_server() as server, replicas(server, 2) as (a, b):
         await a.member.claim("session")
         await a.member.leave()
-        assert await b.member.claim("session") == (b.member.me.owner, True)
+        claim = await b.member.claim("session")
+        assert (claim.owner, claim.taken_over) == (b.member.me.owner, True)
 
 
-async def test_what_is_handed_over_is_taken_from_a_replica_that_lives() -> None:
+async def test_what_is_handed_over_is_taken_from_a_replica_that_lives_and_can_still_be_reached() -> None:
     async with redis_server() as server, replicas(server, 2) as (a, b):
         await a.member.claim("session")
-        assert await b.member.claim("session", handed_over_by=a.member.me.owner) == (b.member.me.owner, True)
-        assert await a.member.claim("session") == (b.member.me.owner, False)
+        await a.member.hand_over()
+        claim = await b.member.claim("session")
+        assert (claim.owner, claim.taken_over) == (b.member.me.owner, True)
+        assert (await a.member.claim("session")).owner == b.member.me.owner
+        await until(lambda: b.member.others[a.member.me.id].leaving)
+        assert not a.member.holds
+        assert b.member.find(a.member.me.owner) == a.member.me
 
 
 async def test_a_replica_that_was_paused_does_not_trust_what_it_remembers() -> None:
@@ -146,11 +154,22 @@ async def test_a_replica_that_was_paused_does_not_trust_what_it_remembers() -> N
         a.skipped += LEASE  # its clock goes on while it is paused, and its record ends
         await b.store.execute("DEL", b.store.key(f"member:{before}"))
         assert not a.member.holds
-        assert await b.member.claim("session") == (b.member.me.owner, True)
+        assert (await b.member.claim("session")).taken_over
         await until(lambda: a.lost == 1 and a.member.holds)
         assert a.member.me.owner != before
-        assert await a.member.claim("session") == (b.member.me.owner, False)
+        assert (await a.member.claim("session")).owner == b.member.me.owner
         assert b.lost == 0
+
+
+async def test_a_replica_that_was_paused_knows_what_nobody_has_taken_over_meanwhile() -> None:
+    async with redis_server() as server, replicas(server, 1) as (a,):
+        await a.member.claim("session")
+        before = a.member.me.owner
+        a.skipped += LEASE
+        await a.store.execute("DEL", a.store.key(f"member:{before}"))
+        await until(lambda: a.lost == 1 and a.member.holds)
+        claim = await a.member.claim("session")
+        assert (claim.owner, claim.before, claim.taken_over) == (a.member.me.owner, before, False)
 
 
 async def test_a_replica_that_is_cut_off_gives_up_before_another_takes_over() -> None:

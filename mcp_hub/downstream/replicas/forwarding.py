@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import secrets
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -46,9 +47,23 @@ LIMIT: Final = 256
 """Connections to one replica."""
 MISDIRECTED: Final = 421
 """The status by which a replica says that it is not the owner: nothing was executed."""
-_CARRIED: Final = ("accept", "content-type", "mcp-session-id", "mcp-protocol-version", "last-event-id")
+PUSH: Final = "PUSH"
+"""The method by which a replica gives a message to the one that has a session's standing stream."""
+LOOK: Final = "LOOK"
+"""The method by which a replica has another one look for changes now."""
+KNOWS: Final = "KNOWS"
+"""The method by which a replica asks whether another one can read a resource."""
+_CARRIED: Final = frozenset({"accept", "content-type", "last-event-id"})
+_OF_PROTOCOL: Final = "mcp-"
+"""Begins the names of all other headers that count."""
+MAX_HEADER: Final = 40_000
+"""Characters of a sealed header; a head may have more, but no client sends that."""
 _RETURNED: Final = ("mcp-session-id", "retry-after")
 _NOT_SENT: Final = (ConnectFailed, ConnectTimeout, NameUnknown, PoolClosed)
+
+
+Headers = Sequence[tuple[str, str]]
+"""Headers of a request, each with its name in lower case."""
 
 
 class ReplicaGone(CallError):
@@ -69,7 +84,7 @@ class Forward(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float
     """Seconds since 1970."""
     nonce: str
-    headers: dict[str, str] = {}
+    headers: list[tuple[str, str]] = []
     """The headers of the client that count."""
     profile: str | None = None
     label: str | None = None
@@ -90,6 +105,10 @@ class ForwardClient:
 
     def __init__(self, keys: Callable[[], ReplicaKeys]) -> None:
         self._keys = keys
+        self.forwarded = self.broken = 0
+        """Requests that were forwarded, and those of them whose replica failed."""
+        self._open: dict[asyncio.Timeout, str] = {}
+        """Forwards that are under way, and to whom."""
         self._pools: OrderedDict[str, tuple[HttpPool, RequestHeadEncoder]] = OrderedDict()
 
     async def forward(
@@ -99,22 +118,52 @@ class ForwardClient:
 
         Raises NotOwner if nothing was executed, ReplicaGone if that is not known, ClientGone.
         """
-        response = await self._sent(to, request, principal, body)
-        request.watch(response.close)
+        self.forwarded += 1
         try:
-            await _passed_on(response, reply)
-        except HttpFailure:
+            with self._under_way(to) as scope:
+                async with scope:
+                    response = await self._sent(to, request, principal, body)
+                    request.watch(response.close)
+                    try:
+                        await _passed_on(response, reply)
+                    finally:
+                        request.unwatch()
+                        response.close()
+        except (HttpFailure, TimeoutError):
+            self.broken += 1
             if reply.started:
                 reply.give_up()  # the client sees a stream that broke off, and resumes it
                 raise ClientGone from None
             raise _gone() from None
-        finally:
-            request.unwatch()
-            response.close()
 
-    async def tell(
-        self, to: Member, principal: Principal, headers: dict[str, str], body: bytes, method: str = "POST"
-    ) -> None:
+    @contextlib.contextmanager
+    def _under_way(self, to: Member) -> Iterator[asyncio.Timeout]:
+        """Yields a scope that ends with TimeoutError when a replica is gone: one that hangs does not close anything."""
+        scope = asyncio.timeout(None)
+        self._open[scope] = to.owner
+        try:
+            yield scope
+        finally:
+            del self._open[scope]
+
+    def gone(self, owners: frozenset[str]) -> None:
+        """Breaks off what is under way to replicas that are not alive any more."""
+        now = asyncio.get_running_loop().time()
+        for scope, owner in self._open.items():
+            if owner in owners:
+                scope.reschedule(now)
+
+    async def knows(self, to: Member, principal: Principal, headers: Headers, uri: str) -> bool:
+        """Returns whether another replica can read a resource for a client."""
+        try:
+            async with asyncio.timeout(2 * CONNECT):
+                response = await self._posted(to, KNOWS, principal, headers, uri.encode())
+                response.close()
+                return response.status == 204
+        except (HttpFailure, TimeoutError):
+            return False
+
+    async def tell(self, to: Member, principal: Principal, headers: Headers, body: bytes, method: str = "POST") -> None:
         """Passes a message on whose answer does not matter. Failures are ignored: the replica may be gone."""
         try:
             async with asyncio.timeout(2 * CONNECT):
@@ -124,20 +173,18 @@ class ForwardClient:
             return
 
     async def _sent(self, to: Member, request: HttpRequest, principal: Principal, body: bytes) -> HttpResponse:
-        carried = {name: value for name in _CARRIED if (value := ", ".join(request.values(name.encode())))}
+        carried = [pair for pair in request.head.text if pair[0] in _CARRIED or pair[0].startswith(_OF_PROTOCOL)]
         try:
             response = await self._posted(to, request.method, principal, carried, body)
         except _NOT_SENT:
             raise NotOwner from None
-        except HttpFailure:
-            raise _gone() from None
         if response.status == MISDIRECTED:
             response.close()
             raise NotOwner
         return response
 
     async def _posted(
-        self, to: Member, method: str, principal: Principal, headers: dict[str, str], body: bytes
+        self, to: Member, method: str, principal: Principal, headers: Headers, body: bytes
     ) -> HttpResponse:
         said = Forward(
             to.owner,
@@ -146,7 +193,7 @@ class ForwardClient:
             hashlib.sha256(body).hexdigest(),
             time.time(),
             secrets.token_urlsafe(12),
-            headers,
+            list(headers),
             principal.profile,
             principal.label,
         )
@@ -154,6 +201,8 @@ class ForwardClient:
             raise PoolClosed  # it has no listener yet
         pool, heads = await self._pool(to.address)
         sealed = self._keys().seal(KIND, msgspec.to_builtins(said))
+        if len(sealed) > MAX_HEADER:
+            raise PoolClosed  # its owner is never reached
         head = heads.head("POST", PATH, {HEADER: sealed}, len(body))
         return await pool.exchange("POST", head, body)
 
@@ -226,7 +275,7 @@ class ForwardGate:
 
         403: no replica has sealed it, or it is old or has come before. 421: this replica is not who it is meant for.
         """
-        said = self._keys().open(KIND, sealed)
+        said = self._keys().open(KIND, sealed, MAX_HEADER)
         try:
             forward = msgspec.convert(said, Forward)
         except msgspec.ValidationError:
@@ -237,7 +286,7 @@ class ForwardGate:
         if forward.nonce in self._seen or not self._room(now):
             return 403
         self._seen[forward.nonce] = now + 2 * FRESH
-        if forward.to != self._members.me.owner or not self._members.holds:
+        if forward.to != self._members.me.owner:
             return MISDIRECTED
         return forward
 
@@ -253,7 +302,7 @@ class ForwardGate:
         forward = self.opened(sealed[0], body) if len(sealed) == 1 else 403
         if isinstance(forward, int):
             return forward
-        lines = [(name.encode(), value.encode("latin-1")) for name, value in forward.headers.items()]
+        lines = [(name.encode(), value.encode("latin-1")) for name, value in forward.headers]
         head = RequestHead(forward.method, b"/mcp", lines)
         head.peer = request.head.peer
         made = ForwardedRequest(request.wire, head, len(body), body=body)

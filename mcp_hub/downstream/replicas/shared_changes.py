@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from mcp_hub.catalog import Route
+from mcp_hub.config.field_types import SecretStr
+from mcp_hub.config.models import Config
 from mcp_hub.errors import CallError, HubError
 from mcp_hub.policy.pins import pins_file, pins_in, read_pins, write_pins
+from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.sharing import EVERYBODY, ChangeKind, shared_name
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import Principal
 from mcp_hub.store.change_log import TOPIC, Change, ChangeLog
 from mcp_hub.text import printable
+from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -173,3 +181,29 @@ class SharedChanges:
             await asyncio.to_thread(write_pins, path, {**recorded, **pins})
         if (watch := self._hub.generation.pin_watch) is not None:
             watch.look()
+
+
+_OF_THIS_REPLICA: Final = frozenset({
+    "path", "overlays", "store", "listen", "cache_dir", "token_dir", "token_store", "state_file", "tracing", "unread",
+    "watch", "proxy", "max_hub_depth", "list_wait", "settings",
+})  # fmt: skip
+"""Fields of a configuration that replicas may differ in, as clients do not see them."""
+_NOT_SEEN: Final = frozenset({"call_log", "pins"})
+"""Settings of which the same is true."""
+
+
+def served_config(config: Config, selection: Selection) -> bytes:
+    """Returns what clients see of a configuration. It has secrets: do not show or store it."""
+    fields = {name: getattr(config, name) for name in config.__struct_fields__ if name not in _OF_THIS_REPLICA}
+    settings = {name: value for name, value in config.settings.items() if name not in _NOT_SEEN}
+    home = None if config.path is None else config.path.parent
+
+    def text(value: Any) -> str:
+        if isinstance(value, SecretStr):
+            return value.get_secret_value()
+        if home is not None and isinstance(value, Path) and value.is_relative_to(home):
+            return str(value.relative_to(home))  # each replica may have its files in a place of its own
+        return str(value)
+
+    said = (VERSION, fields, settings, selection)
+    return json.dumps(msgspec.to_builtins(said, enc_hook=text, order="deterministic"), sort_keys=True).encode()

@@ -1,0 +1,88 @@
+"""Serves what other replicas forward to this one, at a path of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from mcp_hub.downstream.replicas.forwarding import KNOWS, LOOK, PUSH, ForwardedRequest, ForwardGate
+from mcp_hub.downstream.replicas.request_router import RequestRouter
+from mcp_hub.downstream.responses import read_body
+from mcp_hub.protocol.frames import FrameError, decode
+from mcp_hub.security import PEER, Principal
+from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.handshake import HandshakeSession
+    from mcp_hub.downstream.streamable import StreamableEndpoint
+
+Knows = Callable[[Principal], bool]
+"""Returns whether a principal that another replica let in is one here too."""
+
+
+class ForwardEndpoint:
+    """Checks what another replica has sealed, and serves the client's request in it as if it had come here.
+
+    Only its seal says that it comes from a replica, not where it comes from.
+    """
+
+    def __init__(
+        self,
+        gate: ForwardGate,
+        endpoint: StreamableEndpoint,
+        router: RequestRouter,
+        max_body: int,
+        knows: Knows,
+        look: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`look()` reads what other replicas have changed."""
+        self._look = look
+        self._gate = gate
+        self._endpoint = endpoint
+        self._router = router
+        self._max_body = max_body
+        self._knows = knows
+
+    async def __call__(self, request: HttpRequest, reply: HttpReply) -> bool:
+        """Answers one request; returns False if it was refused, as no replica has sent it."""
+        body = await read_body(request, reply, self._max_body)
+        if body is None:
+            return True
+        found = self._gate.request(request, body)
+        if not isinstance(found, int) and found[0].method == LOOK:
+            request.let_in()
+            await self._look()
+            await reply.send(204)
+            return True
+        if isinstance(found, int) or not self._knows(found[1]):
+            status = found if isinstance(found, int) else 403
+            await reply.text(status, "This is not for this replica.")
+            return status != 403
+        request.let_in()
+        forwarded, principal = found
+        PEER.set(request.head.peer)
+        if forwarded.method in (PUSH, KNOWS):
+            await self._tell(forwarded, reply, principal, body)
+        else:
+            await self._endpoint(forwarded, reply, principal)
+        return True
+
+    async def _tell(self, request: ForwardedRequest, reply: HttpReply, principal: Principal, body: bytes) -> None:
+        """Takes a message for a client's standing stream, or says whether a resource can be read here."""
+        session = self._session(request, principal)
+        if request.method == KNOWS:
+            asked = bool(request.values(b"mcp-session-id"))
+            key = session.caller if session is not None else principal
+            known = (session is not None or not asked) and self._router.knows(body.decode("utf-8", "replace"), key)
+            await reply.send(204 if known else 404)
+            return
+        if session is not None:
+            try:
+                session.standing.put_once(decode(body))
+            except (FrameError, AttributeError):
+                session = None
+        await reply.send(202 if session is not None else 404)
+
+    def _session(self, request: ForwardedRequest, principal: Principal) -> HandshakeSession | None:
+        ids = request.values(b"mcp-session-id")
+        return self._endpoint.sessions.find(ids[0], principal) if len(ids) == 1 else None

@@ -1,0 +1,368 @@
+"""Where a request is carried out: here, or at the replica that owns what it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.catalog.exposed_ids import TASK_METHODS
+from mcp_hub.downstream import error_response
+from mcp_hub.downstream.parked_calls import PREFIX
+from mcp_hub.downstream.replicas.forwarding import (
+    MISDIRECTED,
+    ForwardClient,
+    ForwardedRequest,
+    NotOwner,
+    ReplicaGone,
+)
+from mcp_hub.downstream.replicas.ownership import RESTARTED, Owners, Ownership, SessionRestarted
+from mcp_hub.downstream.replicas.shared_sessions import SharedSessions, headers_of
+from mcp_hub.downstream.replicas.stored_events import EventId, rest_of, write_rest
+from mcp_hub.downstream.responses import Shape, refuse_with
+from mcp_hub.errors import CallError
+from mcp_hub.protocol.era import (
+    CANCELLED,
+    HTTP_STATUS,
+    LISTEN,
+    LOG_LEVELS,
+    ROOTS_CHANGED,
+    SET_LEVEL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    Era,
+)
+from mcp_hub.protocol.frames import Message, encode
+from mcp_hub.protocol.kinds import KINDS, RESOURCES
+from mcp_hub.security import Principal
+from mcp_hub.store import Store, StoreUnavailable
+from mcp_hub.store.membership import Member, Membership
+from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.handshake import HandshakeSession
+    from mcp_hub.hub import Engine
+
+OWNER_WITHIN: Final = 5.0
+"""Seconds for something to have an owner that can be reached: longer than a lease."""
+ASK_AGAIN: Final = 0.1
+"""Seconds until an owner is looked up again."""
+MAX_PRINCIPALS: Final = 10_000
+"""Principals of the modern era whose owner is remembered; the least recent are forgotten."""
+_LAST_EVENT_ID: Final = b"last-event-id"
+_ACTS: Final = {kind.act_method: kind for kind in KINDS}
+_LISTS: Final = frozenset(kind.list_method for kind in KINDS)
+_ANYWHERE: Final = frozenset({"ping", "initialize", "server/discover", SET_LEVEL})
+_SUBSCRIPTIONS: Final = frozenset({SUBSCRIBE, UNSUBSCRIBE})
+_INITIALIZED: Final = "notifications/initialized"
+
+
+class NoOwner(CallError):
+    """The owner of something cannot be reached, and is not known to be gone. Nothing was executed."""
+
+    code, rpc_code, retryable = "server_unavailable", -32010, True
+
+
+class RequestRouter:
+    """Carries requests to the replica that owns what they need; all others are carried out where they land."""
+
+    def __init__(
+        self,
+        hub: Engine,
+        store: Store,
+        members: Membership,
+        owners: Owners,
+        client: ForwardClient,
+        sessions: SharedSessions,
+    ) -> None:
+        self._hub = hub
+        self._store = store
+        self._members = members
+        self._owners = owners
+        self._client = client
+        self._sessions = sessions
+        self._principals: OrderedDict[Principal, Ownership] = OrderedDict()
+
+    # --- the handshake era -----------------------------------------------------------------------------------------
+
+    async def took(
+        self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, message: Message, shape: Shape
+    ) -> bool:
+        """Returns whether a message was answered at another replica, or must not be carried out here."""
+        forwarded, principal = isinstance(request, ForwardedRequest), session.principal
+        if shape == "request":
+            if message["method"] == SET_LEVEL and not forwarded:
+                await self._spread_level(session, message)
+            if self._needs_owner(message, session.caller, "handshake"):
+                return await self._by_owner(request, reply, session.ownership, principal, message)
+            return not forwarded and await self._read_elsewhere(request, reply, principal, message, session)
+        if shape == "response":
+            asker = self._members.others.get(_replica_in(message.get("id")))
+            if asker is None:
+                return False
+            await self._client.tell(asker, principal, headers_of(session), encode(message))
+            await reply.send(202)
+            return True
+        if not forwarded and message["method"] in (_INITIALIZED, ROOTS_CHANGED) and session.ownership is not None:
+            owner = self._members.find(session.ownership.owner or "")
+            if owner is not None:
+                await self._client.tell(owner, principal, headers_of(session), encode(message))
+        elif not forwarded and message["method"] == CANCELLED:
+            await self._tell_others("POST", session, encode(message))
+        return False
+
+    async def took_batch(
+        self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, batch: list[Any]
+    ) -> bool:
+        """Returns whether the owner of a session has answered a batch in this replica's place."""
+        return await self._by_owner(request, reply, session.ownership, session.principal, batch)
+
+    async def took_stream(self, request: HttpRequest, reply: HttpReply, session: HandshakeSession) -> bool:
+        """Returns whether a GET was answered: by the owner of its session, or by whoever has the stream it resumes."""
+        ids = request.values(_LAST_EVENT_ID)
+        last = EventId.of(ids[0]) if len(ids) == 1 else None
+        if last is not None and last.replica != self._members.me.id:
+            writer = self._members.others.get(last.replica)
+            if writer is not None and not isinstance(request, ForwardedRequest):
+                try:
+                    await self._client.forward(writer, request, reply, session.principal, b"")
+                except (NotOwner, ReplicaGone):
+                    pass  # its events are in the store
+                else:
+                    return True
+            if last.stream:
+                return await self._resumed(request, reply, session, last)
+        elif last is not None and (last.stream or self._has_stream(session)):
+            return False
+        if await self._by_owner(request, reply, session.ownership, session.principal, None):
+            return True
+        if last is not None and last.replica != self._members.me.id:
+            await self._take_standing(session, last)
+        return False
+
+    def _has_stream(self, session: HandshakeSession) -> bool:
+        return session.ownership is not None and self._owners.is_here(session.ownership)
+
+    def continues_here(self, ids: list[str]) -> bool:
+        """Returns whether a GET goes on with the standing stream of a replica that is gone."""
+        last = EventId.of(ids[0]) if len(ids) == 1 else None
+        return last is not None and last.stream == 0 and last.replica != self._members.me.id
+
+    async def _resumed(self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, last: EventId) -> bool:
+        """Goes on with the stream of a request that another replica has begun to answer."""
+        known_as = session.caller.known_as or ""
+        try:
+            lives = partial(self._members.others.__contains__, last.replica)
+            return await write_rest(request, reply, self._store, known_as, last, lives)
+        except StoreUnavailable as error:
+            await refuse_with(reply, 503, error)
+            return True
+
+    async def _take_standing(self, session: HandshakeSession, last: EventId) -> None:
+        """Puts what the owner before this one has written after an event on the standing stream."""
+        try:
+            left = await rest_of(self._store, session.caller.known_as or "", last)
+        except StoreUnavailable:
+            return
+        for data in left or ():
+            session.standing.put(data)
+
+    async def ended(self, request: HttpRequest, session: HandshakeSession) -> None:
+        """Tells the other replicas that a client has ended its session."""
+        if not isinstance(request, ForwardedRequest):
+            await self._sessions.ended(session)
+            await self._tell_others("DELETE", session, b"")
+
+    async def _spread_level(self, session: HandshakeSession, message: Message) -> None:
+        params = message.get("params")
+        level = params.get("level") if isinstance(params, dict) else None
+        if level in LOG_LEVELS:
+            await self._sessions.keep(session, "level", str(level))
+            await self._tell_others("POST", session, encode(message))
+
+    async def _tell_others(self, method: str, session: HandshakeSession, body: bytes) -> None:
+        headers, others = headers_of(session), self._members.others.values()
+        telling = (self._client.tell(one, session.principal, headers, body, method) for one in others)
+        await asyncio.gather(*telling)
+
+    # --- the modern era --------------------------------------------------------------------------------------------
+
+    async def took_modern(self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message) -> bool:
+        """Returns whether a request of the modern era was answered at another replica."""
+        params = message.get("params")
+        state = params.get("requestState") if isinstance(params, dict) else None
+        if isinstance(state, str) and state.startswith(PREFIX):
+            return await self._resume_parked(request, reply, principal, message, state)
+        if self._needs_owner(message, principal, "modern"):
+            what = self._of_principal(principal)
+            return await self._by_owner(request, reply, what, principal, message, "modern")
+        forwarded = isinstance(request, ForwardedRequest)
+        return not forwarded and await self._read_elsewhere(request, reply, principal, message, None)
+
+    async def _resume_parked(
+        self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, state: str
+    ) -> bool:
+        """Takes the client's answer to the replica where the call is parked; its state names that."""
+        holder = self._members.others.get(state.removeprefix(PREFIX).partition(":")[0])
+        if holder is None or isinstance(request, ForwardedRequest):
+            return False
+        try:
+            await self._client.forward(holder, request, reply, principal, encode(message))
+        except NotOwner:
+            return False  # it is gone, and the call with it
+        except ReplicaGone as error:
+            await _fail(reply, error, message, "modern")
+        return True
+
+    def _of_principal(self, principal: Principal) -> Ownership:
+        what = self._principals.get(principal)
+        if what is None:
+            said = f"{principal.profile or ''}\0{principal}".encode("utf-8", "surrogatepass")
+            what = Ownership(f"principal:{hashlib.sha256(said).hexdigest()}", principal)
+            what.let_go = partial(self._let_go, principal)
+            self._principals[principal] = what
+            while len(self._principals) > MAX_PRINCIPALS:
+                self._owners.forget(self._principals.popitem(last=False)[1])
+        self._principals.move_to_end(principal)
+        return what
+
+    def _let_go(self, principal: Principal) -> None:
+        for upstream in self._hub.upstreams.values():
+            upstream.forget(principal)
+
+    # --- both ------------------------------------------------------------------------------------------------------
+
+    def _needs_owner(self, message: Message, key: Hashable, era: Era) -> bool:
+        """Returns whether only the owner of a session, or of a principal, can carry a request out."""
+        method, params = message["method"], message.get("params")
+        if era == "handshake" and method in _SUBSCRIPTIONS:
+            return True
+        if method in _ANYWHERE:
+            return False
+        if era == "handshake" and self._members.mixed and not self._store.away:
+            return True  # one session is served by one configuration
+        if not self._has_own_sessions:
+            return False
+        if era == "modern" and method in _LISTS:
+            return False
+        if era == "modern" and method == LISTEN:
+            wanted = params.get("notifications") if isinstance(params, dict) else None
+            return isinstance(wanted, dict) and bool(wanted.get("resourceSubscriptions"))
+        kind = _ACTS.get(method)
+        name = params.get(kind.name_key) if kind is not None and isinstance(params, dict) else None
+        if kind is None or not isinstance(name, str):
+            return kind is not None or method in _LISTS or method in TASK_METHODS or method == "completion/complete"
+        route = self._hub.catalogs.of(key).resolve(kind, name)
+        upstream = self._hub.upstreams.get(route.upstream) if route is not None else None
+        return upstream is None or upstream.server.session == "client"
+
+    @property
+    def _has_own_sessions(self) -> bool:
+        return any(upstream.server.session == "client" for upstream in self._hub.upstreams.values())
+
+    async def _by_owner(
+        self,
+        request: HttpRequest,
+        reply: HttpReply,
+        what: Ownership | None,
+        principal: Principal,
+        asked: Message | list[Any] | None,
+        era: Era = "handshake",
+    ) -> bool:
+        """Returns whether the owner has answered a request; False: this replica is the owner, and carries it out."""
+        if what is None:
+            return False
+        body = b"" if asked is None else encode(asked)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + OWNER_WITHIN
+        while True:
+            try:
+                owner = await self._owners.elsewhere(what)
+                if owner is None:
+                    return await self._here(reply, what, asked, era)
+                if isinstance(request, ForwardedRequest):
+                    await reply.text(MISDIRECTED, "Another replica owns this.")
+                    return True
+                await self._client.forward(owner, request, reply, principal, body)
+            except NotOwner:
+                if not self._owners.is_here(what):
+                    what.owner = None
+                if isinstance(request, ForwardedRequest):
+                    await reply.text(MISDIRECTED, "This replica does not own this.")
+                    return True
+                if loop.time() < until:
+                    await asyncio.sleep(ASK_AGAIN)
+                    continue
+                text = "The replica that this belongs to cannot be reached; try again."
+                await _fail(reply, NoOwner(text, retry_after=1.0, executed=False), asked, era)
+            except (ReplicaGone, StoreUnavailable) as failed:
+                await _fail(reply, failed, asked, era)
+            return True
+
+    async def _here(self, reply: HttpReply, what: Ownership, asked: Message | list[Any] | None, era: Era) -> bool:
+        """Lets this replica carry out what it owns, unless its client has to be told of a loss first."""
+        acts = [one for one in (asked if isinstance(asked, list) else [asked]) if _acts(one)]
+        if what.restarted and acts:
+            what.restarted = False
+            await _fail(reply, SessionRestarted(RESTARTED, retry_after=0.0, executed=False), asked, era)
+            return True
+        if acts and self._has_own_sessions:
+            await self._owners.note_own(what)
+        return False
+
+    async def _read_elsewhere(
+        self,
+        request: HttpRequest,
+        reply: HttpReply,
+        principal: Principal,
+        message: Message,
+        session: HandshakeSession | None,
+    ) -> bool:
+        """Reads a resource where its URI is known: a URI in a result is known to the replica that made the result."""
+        params = message.get("params")
+        uri = params.get("uri") if message["method"] == RESOURCES.act_method and isinstance(params, dict) else None
+        if not isinstance(uri, str) or self.knows(uri, principal if session is None else session.caller):
+            return False
+        headers = () if session is None else headers_of(session)
+        others: list[Member] = list(self._members.others.values())
+        found = await asyncio.gather(*(self._client.knows(one, principal, headers, uri) for one in others))
+        for one, known in zip(others, found, strict=True):
+            if known:
+                try:
+                    await self._client.forward(one, request, reply, principal, encode(message))
+                except (NotOwner, ReplicaGone):
+                    continue  # reading it again somewhere else does no harm
+                return True
+        return False
+
+    def knows(self, uri: str, key: Hashable) -> bool:
+        """Returns whether this replica can read a resource for a client."""
+        hub = self._hub
+        if hub.long_results.owns(uri):
+            return hub.long_results.read(uri, key) is not None
+        return hub.catalogs.of(key).resolve(RESOURCES, uri) is not None or hub.uris.given(key, uri) is not None
+
+
+def _acts(message: Any) -> bool:
+    return isinstance(message, dict) and "id" in message and message.get("method") in _ACTS
+
+
+async def _fail(reply: HttpReply, error: CallError, asked: Message | list[Any] | None, era: Era) -> None:
+    """Answers a request, or each of a batch, with an error."""
+    requests = [one for one in (asked if isinstance(asked, list) else [asked]) if isinstance(one, dict) and "id" in one]
+    answers = [error_response(one["id"], error, one.get("method"), one.get("params"), era) for one in requests]
+    if not answers:
+        await refuse_with(reply, 503, error)
+        return
+    code = answers[0].get("error", {}).get("code")
+    status = HTTP_STATUS.get(code, 200) if era == "modern" and isinstance(code, int) else 200
+    await reply.json(status, answers if isinstance(asked, list) else answers[0])
+
+
+def _replica_in(question: Any) -> str:
+    """Returns the replica that has asked a question, by its id."""
+    parts = question.split("-") if isinstance(question, str) else []
+    return parts[1] if len(parts) == 3 else ""

@@ -1,0 +1,265 @@
+"""Sessions of the handshake era that every replica can serve: their sealed ids, and what the store knows of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mcp_hub.downstream import Respondent
+from mcp_hub.downstream.replicas.forwarding import PUSH, ForwardClient, Headers
+from mcp_hub.downstream.replicas.ownership import Owners, Ownership
+from mcp_hub.downstream.replicas.shared_changes import SharedChanges
+from mcp_hub.downstream.replicas.stored_events import SessionEvents
+from mcp_hub.errors import Overloaded
+from mcp_hub.protocol.era import LOG_LEVELS, SUBSCRIBE, UPDATED
+from mcp_hub.protocol.frames import Message, encode
+from mcp_hub.protocol.kinds import KINDS
+from mcp_hub.security import Principal
+from mcp_hub.store import Store, StoreUnavailable
+from mcp_hub.store.membership import Membership
+from mcp_hub.store.replica_keys import MAX_SEALED, ReplicaKeys
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.dispatcher import Dispatcher
+    from mcp_hub.downstream.handshake import HandshakeSession, SessionStore
+
+log = logging.getLogger("mcp_hub.replicas")
+
+SESSION: Final = "session"
+"""What ids of sessions are sealed as."""
+LIFE: Final = 7 * 24 * 3600
+"""Seconds after its begin for which a session is served by replicas that do not know it yet."""
+MAX_PUSHED: Final = 256
+"""Messages to one client that wait for the replica that has its standing stream; more are dropped."""
+
+
+class SessionClaims(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a sealed id says of its session."""
+
+    id: str
+    principal: str
+    version: str
+    owner: str
+    """The replica that it began at."""
+    at: int
+    """When it began, in seconds since 1970."""
+    profile: str | None = None
+    capabilities: dict[str, Any] = {}
+    client_info: dict[str, Any] = {}
+
+
+class SharedSessions:
+    """Makes sessions known to the other replicas, and serves those that have begun there. `keys()` may raise NoKeys."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Callable[[], ReplicaKeys],
+        members: Membership,
+        owners: Owners,
+        client: ForwardClient,
+        dispatcher: Dispatcher,
+        changes: SharedChanges,
+    ) -> None:
+        self._store = store
+        self._changes = changes
+        self._keys = keys
+        self._members = members
+        self._owners = owners
+        self._client = client
+        self._dispatcher = dispatcher
+        self._pushing: dict[str, deque[Message]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    # --- begin and end ---------------------------------------------------------------------------------------------
+
+    async def begun(self, session: HandshakeSession) -> None:
+        """Gives a session the id under which every replica knows it. It is owned here. Raises CallError."""
+        caller = session.caller
+        claims = SessionClaims(
+            secrets.token_urlsafe(18),
+            str(caller.principal),
+            caller.protocol_version or "",
+            self._members.me.owner,
+            int(time.time()),
+            caller.principal.profile,
+            caller.envelope.capabilities,
+            _short(caller.envelope.client_info or {}),
+        )
+        session.id = self._keys().seal(SESSION, msgspec.to_builtins(claims))
+        if len(session.id) > MAX_SEALED:
+            raise Overloaded("What this client declares is too long for a session that several replicas serve.")
+        await self._owners.begin(self._share(session, claims.id))
+
+    async def adopted(self, sealed: str, principal: Principal, sessions: SessionStore) -> HandshakeSession | None:
+        """Returns a session that began at another replica, from now on served here too; None if there is none.
+
+        Raises Overloaded.
+        """
+        claims = self._claims(sealed, principal)
+        if claims is None:
+            return None
+        state = await self.state(claims.id)
+        if "ended" in state:
+            return None
+        if (known := sessions.find(sealed, principal)) is not None:  # it came twice at once
+            return known
+        session = sessions.new(principal)
+        if session is None:
+            raise Overloaded("Too many sessions are open.")
+        session.id = sealed
+        what, caller = self._share(session, claims.id), session.caller
+        what.owner, what.began_here = claims.owner, False
+        caller.declare(claims.version, claims.capabilities, claims.client_info)
+        caller.initialized = True
+        if (level := state.get("level")) in LOG_LEVELS:
+            caller.want_log_from(str(level))
+        self._dispatcher.hub.clients.introduce(caller, Respondent(caller), "handshake")
+        sessions.admit(session)
+        self._changes.introduce(caller)
+        return session
+
+    def _share(self, session: HandshakeSession, known_as: str) -> Ownership:
+        """Makes a session one of several replicas."""
+        caller, me = session.caller, self._members.me.id
+        caller.known_as = known_as
+        caller.questions.prefix = f"hub-{me}-"
+        session.streams.keep_with(SessionEvents(self._store, known_as, me))
+        session.ownership = what = Ownership(f"session:{known_as}", caller)
+        what.let_go = partial(self._let_go, session)
+        what.taken_over = partial(self._in_background, session, self._restore)
+        session.passed_on = partial(self._passed_on, session, what)
+        session.closed = partial(self._owners.forget, what)
+        return what
+
+    def _claims(self, sealed: str, principal: Principal) -> SessionClaims | None:
+        """Returns what a sealed id says; None if it is none, another principal's, or too old."""
+        try:
+            said = msgspec.convert(self._keys().open(SESSION, sealed), SessionClaims)
+        except msgspec.ValidationError:
+            return None
+        if (said.principal, said.profile) != (str(principal), principal.profile) or time.time() - said.at > LIFE:
+            return None
+        return said
+
+    async def ended(self, session: HandshakeSession) -> None:
+        """Notes that a client has ended its session, for replicas that do not serve it yet."""
+        await self.keep(session, "ended", "1", LIFE)
+
+    # --- what the store knows --------------------------------------------------------------------------------------
+
+    async def state(self, known_as: str) -> dict[str, str]:
+        """Returns what the store knows of a session beyond its id; nothing, if the store is away.
+
+        `ended`, `level` and `own`: whether anything was open for it alone.
+        """
+        try:
+            found = await self._store.execute("HGETALL", self._store.key(f"state:session:{known_as}"))
+        except StoreUnavailable:
+            return {}
+        return {key.decode(): value.decode() for key, value in dict(found).items()}
+
+    async def keep(self, session: HandshakeSession, name: str, value: str, seconds: int = LIFE) -> None:
+        """Keeps a fact about a session for replicas that come to serve it."""
+        key = self._store.key(f"state:session:{session.caller.known_as}")
+        try:
+            await self._store.execute("HSET", key, name, value)
+            await self._store.execute("EXPIRE", key, seconds)
+        except StoreUnavailable:
+            log.warning("a change of a session reaches no other replica, as the store is away")
+
+    async def watches(self, session: HandshakeSession, uri: str, *, begins: bool) -> None:
+        """Keeps that a client has subscribed to a resource, or does so no more, for the owner after this one."""
+        key = self._store.key(f"watched:{session.caller.known_as}")
+        with suppress(StoreUnavailable):
+            await self._store.execute("SADD" if begins else "SREM", key, uri)
+            if begins:
+                await self._store.execute("EXPIRE", key, LIFE)
+
+    # --- another owner ---------------------------------------------------------------------------------------------
+
+    def _let_go(self, session: HandshakeSession) -> None:
+        """Ends what servers keep for a session alone, and its standing stream."""
+        for upstream in self._dispatcher.hub.upstreams.values():
+            upstream.forget(session.caller)
+        session.let_stream_go()
+
+    async def _restore(self, session: HandshakeSession) -> None:
+        """Subscribes again to what the owner before this one had, and says what may have changed meanwhile."""
+        caller = session.caller
+        for method in sorted({kind.changed for kind in KINDS if kind.extension is None}):
+            session.standing.put_once({"jsonrpc": "2.0", "method": method})
+        try:
+            found = await self._store.execute("SMEMBERS", self._store.key(f"watched:{caller.known_as}"))
+        except StoreUnavailable:
+            return
+        for uri in sorted(one.decode() for one in found):
+            request = {"jsonrpc": "2.0", "id": f"restore {uri}", "method": SUBSCRIBE, "params": {"uri": uri}}
+            answer = await self._dispatcher.answer(caller, request, session.standing.put_once, "handshake")
+            if "result" in answer:
+                session.standing.put({"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": uri}})
+
+    # --- the standing stream ---------------------------------------------------------------------------------------
+
+    def _passed_on(self, session: HandshakeSession, what: Ownership, message: Message) -> bool:
+        """Passes a message on to the replica that has the standing stream of a session; False: it is this one."""
+        owner = None if self._owners.is_here(what) else self._members.find(what.owner or "")
+        if owner is None:
+            return False
+        if str(message.get("method")).endswith("/list_changed"):
+            return True  # the owner notices the change by itself
+        waiting = self._pushing.get(session.id)
+        if waiting is None:
+            self._pushing[session.id] = deque([message])
+            self._in_background(session, self._push)
+        elif len(waiting) < MAX_PUSHED:
+            waiting.append(message)
+        return True
+
+    async def _push(self, session: HandshakeSession) -> None:
+        """Passes the messages on that wait for the owner of a session, one after the other."""
+        waiting, what = self._pushing[session.id], session.ownership
+        while waiting:
+            owner = self._members.find((what and what.owner) or "")
+            message = waiting.popleft()
+            if owner is None:
+                session.standing.put_once(message)
+            else:
+                await self._client.tell(owner, session.principal, headers_of(session), encode(message), PUSH)
+        del self._pushing[session.id]
+
+    def _in_background(self, session: HandshakeSession, work: Callable[[HandshakeSession], Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work(session))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        running = tuple(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def headers_of(session: HandshakeSession) -> Headers:
+    """Returns the headers of a request about a session."""
+    return [
+        ("accept", "application/json, text/event-stream"),
+        ("content-type", "application/json"),
+        ("mcp-session-id", session.id),
+        ("mcp-protocol-version", session.caller.protocol_version or ""),
+    ]
+
+
+def _short(info: dict[str, Any]) -> dict[str, Any]:
+    """Returns what of a client's name and version fits an id."""
+    return {key: value[:100] for key, value in info.items() if key in ("name", "version") and isinstance(value, str)}

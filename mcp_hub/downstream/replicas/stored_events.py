@@ -1,0 +1,149 @@
+"""The event streams of sessions, kept in the store, and written on by a replica that they did not begin at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from mcp_hub.downstream import error_response
+from mcp_hub.downstream.event_stream import KEEP_ALIVE
+from mcp_hub.errors import CallError
+from mcp_hub.protocol.frames import FrameError, decode, encode
+from mcp_hub.store import Store, StoreUnavailable
+from mcp_hub.store.stored_stream import LOOK_EVERY, StoredEvent, StoredStream
+from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
+from mcp_hub.transport.sse_codec import COMMENT, encode_event
+
+MAX_ID: Final = 80
+"""Characters of an event id."""
+
+
+class EventId(NamedTuple):
+    """The id of an event: the replica that has written it first, its stream, and its number there."""
+
+    replica: str
+    stream: int
+    number: int
+
+    @classmethod
+    def of(cls, text: str) -> EventId | None:
+        """Reads an id; None if no replica has made it."""
+        replica, _, rest = text.partition(".")
+        stream, _, number = rest.partition("-")
+        if len(text) > MAX_ID or not all(part.isascii() and part.isdecimal() for part in (stream, number)):
+            return None
+        return cls(replica, int(stream), int(number))
+
+
+class SessionEvents:
+    """Keeps the events that this replica writes for one session (EventKeeper)."""
+
+    def __init__(self, store: Store, session: str, replica: str) -> None:
+        self._store = store
+        self._session = session
+        self._replica = replica
+        self.prefix = f"{replica}."
+
+    def _stream(self, number: int) -> StoredStream:
+        return StoredStream(self._store, f"{self._session}:{self._replica}:{number}")
+
+    async def begin(self, stream: int, asked: Any) -> None:
+        """Keeps what a stream answers."""
+        with suppress(StoreUnavailable):
+            await self._stream(stream).begin(encode(_questions(asked)))
+
+    async def keep(self, stream: int, number: int, data: bytes | None) -> None:
+        """Keeps an event; None ends the stream."""
+        with suppress(StoreUnavailable):
+            await self._stream(stream).append(number, data)
+
+
+class BrokenOff(CallError):
+    """The replica that answered a request is gone. The call may have been executed."""
+
+    code, rpc_code, retryable = "session_restarted", -32010, True
+
+
+_BROKEN_OFF: Final = (
+    "The replica that carried out this call is gone. It may have been carried out; it is not sent again."
+)
+
+
+async def rest_of(store: Store, session: str, last: EventId) -> list[bytes] | None:
+    """Returns the messages of a stream after an event, as far as they are kept; None if they are not.
+
+    Raises StoreUnavailable.
+    """
+    stream = StoredStream(store, f"{session}:{last.replica}:{last.stream}")
+    found: list[bytes] = []
+    after = last.number
+    while events := await stream.read(after):
+        found += [event.data for event in events if event.data is not None]
+        after = events[-1].number
+    return found if events is not None else None
+
+
+async def write_rest(
+    request: HttpRequest, reply: HttpReply, store: Store, session: str, last: EventId, lives: Callable[[], bool]
+) -> bool:
+    """Writes a stream of another replica from an event on, as it grows; returns False if that is not kept any more.
+
+    If that replica lives no more (`lives()`) before its end, the open requests are answered with an error. Raises
+    StoreUnavailable before anything is written, and ClientGone.
+    """
+    stream, after, silent = StoredStream(store, f"{session}:{last.replica}:{last.stream}"), last.number, 0.0
+    lived, events = lives(), await stream.read(after)
+    if events is None or (not events and not after and await stream.asked() is None):
+        return False
+    await reply.start()
+    while not request.disconnected:
+        for event in events:
+            if event.data is None:
+                await reply.end()
+                return True
+            await reply.write(encode_event(event.data, id=f"{last.replica}.{last.stream}-{event.number}"))
+            after, silent = event.number, 0.0
+        if not events and not lived:
+            events = await _broken_off(stream, after)
+            continue
+        if not events:
+            await asyncio.sleep(LOOK_EVERY)
+            silent += LOOK_EVERY
+            if silent >= KEEP_ALIVE:
+                silent = 0.0
+                await reply.write(COMMENT)
+        try:
+            lived, events = lives(), await stream.read(after) or []
+        except StoreUnavailable:
+            reply.give_up()  # the client comes back with its last event
+            raise ClientGone from None
+    return True
+
+
+async def _broken_off(stream: StoredStream, after: int) -> list[StoredEvent]:
+    """Ends a stream whose replica is gone with errors for the requests that it has not answered."""
+    try:
+        asked = decode(await stream.asked() or b"[]")
+    except FrameError:
+        asked = []
+    answers = [error_response(one[0], BrokenOff(_BROKEN_OFF), one[1], {"name": one[2]}) for one in asked]
+    number = after + 1
+    for answer in answers:
+        await stream.append(number, encode(answer))
+        number += 1
+    await stream.append(number, None)
+    return await stream.read(after) or [StoredEvent(number, None)]
+
+
+def _questions(asked: Any) -> list[list[Any]]:
+    """Returns id, method and name of each request in what a stream answers."""
+    requests = asked if isinstance(asked, list) else [asked]
+    found = []
+    for one in requests:
+        if isinstance(one, dict) and "id" in one:
+            params = one.get("params")
+            name = params.get("name") if isinstance(params, dict) else None
+            found.append([one["id"], one.get("method"), name if isinstance(name, str) else None])
+    return found
