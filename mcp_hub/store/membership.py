@@ -31,6 +31,8 @@ MARGIN: Final = 0.25
 """Seconds before the end of its lease from which a replica does not count on it any more."""
 OWNED_FOR: Final = 24 * 3600
 """Seconds for which the store remembers who owned something."""
+ADDRESS_WAIT: Final = 1.0
+"""Seconds in which a replica that has just begun says where it is reached."""
 _MEMBER: Final = "member"
 
 _RENEW: Final = Script("""
@@ -149,6 +151,8 @@ class Membership:
         self._held = False
         """Whether something may be owned: the lease has been renewed since this incarnation began."""
         self._renewing: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        """Set when the record has to be renewed at once."""
         self.me = Member(secrets.token_hex(6), secrets.token_hex(4), address)
         self.others: dict[str, Member] = {}
         """The other replicas that are alive, by id."""
@@ -188,8 +192,17 @@ class Membership:
             await self._store.execute("DEL", self._store.key(self._record))
 
     def reached_at(self, address: str) -> None:
-        """Tells the others, when this replica joins them, under which URL they reach it."""
+        """Tells the others at once under which URL they reach this replica."""
         self.me = msgspec.structs.replace(self.me, address=address)
+        self._wake.set()
+
+    async def addressed(self) -> None:
+        """Waits until each other replica has said where it is reached, at most ADDRESS_WAIT seconds."""
+        until = self._clock() + ADDRESS_WAIT
+        with contextlib.suppress(StoreUnavailable):
+            while not all(one.address for one in self.others.values()) and self._clock() < until:
+                await self._renew(fresh=False)
+                await asyncio.sleep(ADDRESS_WAIT / 20)
 
     def announce_config(self, digest: str) -> None:
         """Tells the others, with the next renewal, which configuration is in force here."""
@@ -232,7 +245,10 @@ class Membership:
 
     async def _keep_renewing(self) -> None:
         while True:
-            await asyncio.sleep(RENEW_EVERY)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RENEW_EVERY):
+                    await self._wake.wait()
+            self._wake.clear()
             with contextlib.suppress(StoreUnavailable):
                 await self._renew(fresh=False)
             if not self.holds:

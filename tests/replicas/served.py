@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -45,14 +46,25 @@ class Cluster(msgspec.Struct):
     replicas: list[tuple[StdioClient, str]]
     url: str
 
+    @property
+    def urls(self) -> list[str]:
+        """The URLs of the replicas, past the balancer."""
+        return [url for _, url in self.replicas]
+
     def kill(self, number: int) -> None:
         """Kills a replica as SIGKILL does."""
-        self.replicas[number][0].process.kill()
+        self.signal(number, signal.SIGKILL)
+
+    def signal(self, number: int, what: signal.Signals) -> None:
+        """Sends a signal to a replica."""
+        self.replicas[number][0].process.send_signal(what)
 
 
 @contextlib.asynccontextmanager
-async def cluster(directory: Path, servers: dict[str, Any], count: int = 3, **root: Any) -> AsyncIterator[Cluster]:
-    """Runs so many replicas for the block, with a store and a balancer."""
+async def cluster(
+    directory: Path, servers: dict[str, Any], count: int = 3, *, balanced: bool = True, **root: Any
+) -> AsyncIterator[Cluster]:
+    """Runs so many replicas for the block, with a store and, where `balanced`, a balancer."""
     async with contextlib.AsyncExitStack() as stack:
         store = await stack.enter_async_context(redis_server())
         begun = [
@@ -60,6 +72,9 @@ async def cluster(directory: Path, servers: dict[str, Any], count: int = 3, **ro
             for n in range(count)
         ]
         made = list(await asyncio.gather(*begun))
+        if not balanced:
+            yield Cluster(store, made, made[0][1])
+            return
         port = free_port()
         await stack.enter_async_context(_balancer(directory, port, [url for _, url in made]))
         yield Cluster(store, made, f"http://127.0.0.1:{port}")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.shared.exceptions import MCPError
 
 from tests import fakes
 from tests.fakes.client import PATIENCE, fake
 from tests.fakes.network import sdk, text
+from tests.replicas.raw_client import Json, RawClient, Unanswered, code_of, raw, text_of
 from tests.replicas.served import Cluster, cluster
 
 pytestmark = pytest.mark.anyio
@@ -40,44 +41,110 @@ async def test_what_a_server_keeps_for_one_client_is_kept_at_one_replica(tmp_pat
     assert pids[0] != pids[1]
 
 
+async def test_what_a_server_keeps_for_a_principal_of_the_modern_era_is_kept_at_one_replica(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"own": of_one_client(tmp_path)}, balanced=False) as served, raw(served.url) as client:
+        call = {"name": "own__pid", "arguments": {}}
+        pids = {text_of(await client.modern("tools/call", call, url)) for url in served.urls * 2}
+    assert len(pids) == 1
+
+
 async def test_sessions_outlive_the_replica_that_they_began_at(tmp_path: Path) -> None:
-    async with cluster(tmp_path, {"up": fake()}) as served:
-        async with sdk(f"{served.url}/mcp", "handshake") as one, sdk(f"{served.url}/mcp", "handshake") as other:
-            for number in (0, 1):  # one replica is left
-                served.kill(number)
-                for client in (one, other):
-                    assert await again(client, "up__echo", {"text": "a"})
+    async with cluster(tmp_path, {"up": fake()}) as served, raw(served.url) as one, raw(served.url) as other:
+        for client in (one, other):
+            await client.begin()
+        for number in (0, 1):  # one replica is left
+            served.kill(number)
+            for client in (one, other):
+                for _ in range(3):
+                    assert text_of(await again(client, "up__echo", {"text": "a"})) == "a"
 
 
 async def test_the_loss_of_an_owner_is_said_once_and_never_hidden(tmp_path: Path) -> None:
-    async with cluster(tmp_path, {"own": of_one_client(tmp_path)}) as served:
-        async with sdk(f"{served.url}/mcp", "handshake") as client:
-            pid = await text(client, "own__pid")
-            owner = await owner_of(served, pid)
-            served.kill(owner)
-            with pytest.raises(MCPError) as raised:
-                while await again(client, "own__pid") == pid:
-                    pass
-            assert raised.value.error.data["code"] == "session_restarted"
-            pids = {await text(client, "own__pid") for _ in range(6)}
+    async with cluster(tmp_path, {"own": of_one_client(tmp_path)}) as served, raw(served.url) as client:
+        await client.begin()
+        pid = text_of(await client.call("own__pid"))
+        served.kill(owner_of(served, pid))
+        assert code_of(await again(client, "own__pid")) == "session_restarted"
+        pids = {text_of(await again(client, "own__pid")) for _ in range(6)}
     assert len(pids) == 1
     assert pid not in pids
 
 
-async def again(client: Any, name: str, arguments: dict[str, Any] | None = None) -> str:
+async def test_a_session_that_its_client_has_ended_is_known_to_no_replica(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"up": fake()}, balanced=False) as served, raw(served.url) as client:
+        await client.begin()
+        assert text_of(await client.call("up__echo", {"text": "a"}, served.urls[1])) == "a"
+        assert await client.end(served.urls[1]) == 204
+        for url in served.urls:
+            with pytest.raises((Unanswered, KeyError)):
+                text_of(await client.call("up__echo", {"text": "a"}, url))
+
+
+async def test_a_session_belongs_to_its_principal_at_every_replica(tmp_path: Path) -> None:
+    listen = {"principals": {"ann": {"token": "a" * 40}, "bob": {"token": "b" * 40}}}
+    async with cluster(tmp_path, {"up": fake()}, 2, balanced=False, listen=listen) as served:
+        async with raw(served.url, "a" * 40) as ann, raw(served.url, "b" * 40) as bob:
+            await ann.begin()
+            bob.session = ann.session
+            assert text_of(await ann.call("up__echo", {"text": "a"}, served.urls[1])) == "a"
+            for url in served.urls:
+                assert (await bob.call("up__echo", {"text": "a"}, url))["error"]["message"] == "Session not found"
+
+
+async def test_a_replica_that_was_paused_drops_what_another_has_taken_over(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"own": of_one_client(tmp_path)}, 2, balanced=False) as served:
+        async with raw(served.urls[0]) as client, raw(served.urls[1]) as other:
+            await client.begin()
+            pid = text_of(await client.call("own__pid"))
+            served.signal(0, signal.SIGSTOP)
+            other.session = client.session
+            assert code_of(await again(other, "own__pid")) == "session_restarted"
+            second = text_of(await again(other, "own__pid"))
+            served.signal(0, signal.SIGCONT)
+            assert text_of(await again(client, "own__pid")) == second
+            await ended(pid)
+    assert second != pid
+
+
+async def test_a_store_that_was_away_for_longer_than_a_lease_costs_nothing_that_is_open(tmp_path: Path) -> None:
+    servers = {"own": of_one_client(tmp_path), "up": fake()}
+    async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:
+        await client.begin()
+        pid = text_of(await client.call("own__pid"))
+        served.store.pause()
+        async with asyncio.timeout(PATIENCE):
+            while code_of(await client.call("own__pid")) != "store_unavailable":
+                pass
+        for url in served.urls:
+            assert text_of(await client.call("up__echo", {"text": "a"}, url)) == "a"
+        served.store.resume()
+        assert text_of(await again(client, "own__pid")) == pid
+        assert text_of(await again(client, "own__pid", url=served.urls[1])) == pid
+
+
+async def again(client: RawClient, name: str, arguments: Json | None = None, url: str | None = None) -> Json:
     """Calls until there is an answer: a client sends again what a replica that was killed did not answer."""
+    passing = ("store_unavailable", "server_unavailable")
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
-                return await text(client, name, arguments)
-            except MCPError as error:
-                if (error.error.data or {}).get("code") == "session_restarted":
-                    raise
+                answer = await client.call(name, arguments, url)
+            except Unanswered:
+                continue
+            if code_of(answer) not in passing:
+                return answer
 
 
-async def owner_of(served: Cluster, pid: str) -> int:
+def owner_of(served: Cluster, pid: str) -> int:
     """The replica that has started a process."""
     known, asked = [process.process.pid for process, _ in served.replicas], int(pid)
     while asked not in known:
         asked = int(Path(f"/proc/{asked}/stat").read_text().rpartition(")")[2].split()[1])
     return known.index(asked)
+
+
+async def ended(pid: str) -> None:
+    """Waits until a process is gone."""
+    async with asyncio.timeout(PATIENCE):
+        while Path(f"/proc/{pid}").exists():
+            await asyncio.sleep(0.01)

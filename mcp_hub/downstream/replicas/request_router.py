@@ -184,6 +184,7 @@ class RequestRouter:
             await self._tell_others("POST", session, encode(message))
 
     async def _tell_others(self, method: str, session: HandshakeSession, body: bytes) -> None:
+        await self._members.addressed()
         headers, others = headers_of(session), self._members.others.values()
         telling = (self._client.tell(one, session.principal, headers, body, method) for one in others)
         await asyncio.gather(*telling)
