@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, spawned, write_config
-from tests.fakes.network import sdk, text
 from tests.fakes.redis_server import redis_server
+from tests.replicas.raw_client import raw, text_of
+from tests.replicas.test_sessions import again
 
 pytestmark = pytest.mark.anyio
 
@@ -32,10 +33,16 @@ async def workers(
         await process.until(lambda: b"Serving" in process.stderr)
         found = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
         assert found is not None
-        await process.until(lambda: len(hubs(process)) == count)
+        await all_there(process, count)
         yield process, found[1].decode()
         with contextlib.suppress(ProcessLookupError):
             process.process.terminate()
+
+
+async def all_there(process: StdioClient, count: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while len(hubs(process)) < count:
+            await asyncio.sleep(0.05)
 
 
 def children(process: StdioClient) -> list[psutil.Process]:
@@ -56,14 +63,15 @@ async def pids(url: str, count: int) -> set[str]:
     """What the server's process is, asked on so many connections at once."""
 
     async def one() -> str:
-        async with sdk(f"{url}/mcp", "modern") as client:
-            return await text(client, "up__pid")
+        async with raw(url) as client:
+            return text_of(await client.modern("tools/call", {"name": "up__pid", "arguments": {}}))
 
     return set(await asyncio.gather(*(one() for _ in range(count))))
 
 
 async def test_workers_are_one_hub_on_one_port_and_are_started_again(tmp_path: Path) -> None:
-    async with workers(tmp_path, 2, {"up": fake()}) as (process, url), sdk(f"{url}/mcp", "handshake") as client:
+    async with workers(tmp_path, 2, {"up": fake()}) as (process, url), raw(url) as client:
+        await client.begin()
         served: set[str] = set()
         async with asyncio.timeout(PATIENCE):
             while len(served) < 2:  # the system chooses who takes a connection
@@ -72,7 +80,7 @@ async def test_workers_are_one_hub_on_one_port_and_are_started_again(tmp_path: P
         killed.send_signal(signal.SIGKILL)
         async with asyncio.timeout(PATIENCE):
             while killed in hubs(process) or len(hubs(process)) < 2:
-                assert await text(client, "up__echo", {"text": "a"})
+                assert text_of(await again(client, "up__echo", {"text": "a"})) == "a"
         assert b"is started again" in process.stderr
 
 
@@ -96,9 +104,7 @@ async def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_reload_reaches_every_worker(tmp_path: Path) -> None:
-    async with workers(tmp_path, 2, {"up": fake()}, watch=False) as (process, url):
-        async with sdk(f"{url}/mcp", "modern") as client:
-            assert {tool.name for tool in (await client.list_tools()).tools if tool.name.startswith("new__")} == set()
+    async with workers(tmp_path, 2, {"up": fake()}, watch=False) as (process, _):
         write_config(tmp_path, {"up": fake(), "new": fake()}, watch=False)
         os.kill(process.process.pid, signal.SIGHUP)
         await process.until(lambda: process.stderr.count(b"again: started new") == 2)
@@ -107,8 +113,7 @@ async def test_a_reload_reaches_every_worker(tmp_path: Path) -> None:
 async def test_workers_can_meet_in_a_store_that_is_given(tmp_path: Path) -> None:
     async with redis_server() as store, workers(tmp_path, 2, {"up": fake()}, store=store.url) as (process, url):
         assert not any("redis-server" in " ".join(child.cmdline()) for child in children(process))
-        async with sdk(f"{url}/mcp", "handshake") as client:
-            assert await text(client, "up__echo", {"text": "a"})
+        assert await pids(url, 1)
 
 
 @pytest.mark.parametrize(
