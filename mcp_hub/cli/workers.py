@@ -27,7 +27,7 @@ from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.listen import UNIX
 from mcp_hub.config.models import Config
 from mcp_hub.config.store import StoreSettings
-from mcp_hub.errors import ConfigError
+from mcp_hub.errors import ConfigError, HubError
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.http1.listening_sockets import bind, bind_path
 
@@ -77,7 +77,9 @@ class WorkerPlace(msgspec.Struct, frozen=True):
         return None if said is None else msgspec.json.decode(said.encode(), type=cls)
 
     def handed(self) -> list[tuple[str, socket.socket]]:
-        """Returns the sockets, each with a name."""
+        """Returns the sockets, each with a name. No child of this process inherits them."""
+        for number in (*self.sockets, self.tells):
+            os.set_inheritable(number, False)
         return [(f"worker {number}", socket.socket(fileno=number)) for number in self.sockets]
 
     def settings(self, config: Config) -> Config:
@@ -167,6 +169,8 @@ class WorkerPool:
         self._delay = delay
         self._notifier = notifier
         self._stop = asyncio.Event()
+        self._spawning = asyncio.Lock()
+        """Held while a worker is started: it must not inherit what another one is handed."""
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ready: set[int] = set()
         self._code = OK
@@ -214,7 +218,11 @@ class WorkerPool:
         loop = asyncio.get_running_loop()
         while not self._stop.is_set():
             began = loop.time()
-            code = await self._run_one(number, store)
+            try:
+                code = await self._run_one(number, store)
+            except (OSError, HubError) as error:
+                log.error("worker %d cannot be started: %s", number, error)
+                code = FAILED
             if self._stop.is_set():
                 return
             if not self._ready:
@@ -229,24 +237,8 @@ class WorkerPool:
 
     async def _run_one(self, number: int, store: str) -> int:
         """Runs one worker until it ends; returns its exit code."""
-        path = self._directory / f"worker{number}"
-        own = bind_path(path)
-        heard, tells = os.pipe()
-        descriptors = tuple(each.fileno() for each in (*self._sockets, own))
-        speaks = number == 0 and not self._ready
-        place = WorkerPlace(descriptors, store, f"{UNIX}:{path}", tells, speaks)
-        environ = {**os.environ, _VARIABLE: msgspec.json.encode(place).decode()}
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "mcp_hub", *self._arguments),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(*descriptors, tells),
-                env=environ,
-                start_new_session=True,
-            )
-        finally:
-            own.close()
-            os.close(tells)
+        async with self._spawning:
+            process, heard = await self._spawned(number, store)
         self._running[number] = process
         self._children.added(process.pid)
         if self._stop.is_set():
@@ -259,6 +251,27 @@ class WorkerPool:
             await asyncio.gather(listening, return_exceptions=True)
             del self._running[number]
             self._children.ended(process.pid)
+
+    async def _spawned(self, number: int, store: str) -> tuple[asyncio.subprocess.Process, int]:
+        """Returns a worker that has just been started, and the descriptor on which it says that it is ready."""
+        path = self._directory / f"worker{number}"
+        own = bind_path(path)
+        heard, tells = os.pipe()
+        descriptors = tuple(each.fileno() for each in (*self._sockets, own))
+        place = WorkerPlace(descriptors, store, f"{UNIX}:{path}", tells, number == 0 and not self._ready)
+        environ = {**os.environ, _VARIABLE: msgspec.json.encode(place).decode()}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "mcp_hub", *self._arguments),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(*descriptors, tells),
+                env=environ,
+                start_new_session=True,
+            )
+        finally:
+            own.close()
+            os.close(tells)
+        return process, heard
 
     async def _listening(self, number: int, heard: int, process: asyncio.subprocess.Process) -> None:
         """Notes that a worker listens; ends one that does not in time."""
