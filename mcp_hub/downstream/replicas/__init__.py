@@ -140,13 +140,17 @@ class Replicas:
             await self.changes.catch_up()
 
     async def _have_others_look(self) -> None:
+        """Has every other replica that is alive look for changes; returns when they have."""
+        with suppress(StoreUnavailable, NoKeys):
+            await self.members.look()  # one that has just joined is told too
         others = list(self.members.others.values())
         await asyncio.gather(*(self._client.tell(one, ANONYMOUS, (), b"", LOOK) for one in others))
 
     async def _settle(self) -> None:
         """Brings this replica and the others up to date with each other."""
-        await self._look()
         await self._have_others_look()
+        with suppress(StoreUnavailable, NoKeys):
+            await self.changes.catch_up()
 
     def _announce_config(self) -> None:
         """Says which configuration is in force here, by a digest that says nothing of it to others."""
