@@ -155,8 +155,9 @@ class RequestRouter:
         """Goes on with the stream of a request that another replica has begun to answer."""
         known_as = session.caller.known_as or ""
         try:
-            lives = partial(self._members.others.__contains__, last.replica)
-            return await write_rest(request, reply, self._store, known_as, last, lives)
+            return await write_rest(
+                request, reply, self._store, known_as, last, lambda: last.replica in self._members.others
+            )
         except StoreUnavailable as error:
             await refuse_with(reply, 503, error)
             return True
