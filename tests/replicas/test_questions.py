@@ -47,7 +47,11 @@ async def test_a_parked_call_goes_on_wherever_its_client_comes_back(tmp_path: Pa
         call = {"name": "ask__ask", "arguments": QUESTION}
         asked = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
         assert asked["resultType"] == "input_required"
-        back = {**call, "requestState": asked["requestState"], "inputResponses": {key: ANSWER for key in asked["inputRequests"]}}
+        back = {
+            **call,
+            "requestState": asked["requestState"],
+            "inputResponses": {key: ANSWER for key in asked["inputRequests"]},
+        }
         answer = await client.modern("tools/call", back, served.urls[1], elicitation={})
         assert json.loads(text_of(answer))["result"] == ANSWER
 

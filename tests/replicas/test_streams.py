@@ -28,7 +28,7 @@ def counting(steps: int, pause: float) -> Json:
 async def begun(client: RawClient, message: Json, url: str, events: int) -> tuple[str, list[Json]]:
     """Reads so many events of an answer, and loses the connection; returns the last event's id, and what was read."""
     seen: list[Json] = []
-    async with contextlib.aclosing(client.events(message, url)) as answers:  # type: ignore[type-var]
+    async with contextlib.aclosing(client.events(message, url)) as answers:
         async for id, got in answers:
             seen.append(got)
             if len(seen) == events:

@@ -97,7 +97,10 @@ class RequestRouter:
             if message["method"] == SET_LEVEL and not forwarded:
                 await self._spread_level(session, message)
             if self._needs_owner(message, session.caller, "handshake"):
-                return await self._by_owner(request, reply, session.ownership, principal, message)
+                taken = await self._by_owner(request, reply, session.ownership, principal, message)
+                if not taken and message["method"] in _SUBSCRIPTIONS:
+                    await self._sessions.watches(session, message)
+                return taken
             return not forwarded and await self._read_elsewhere(request, reply, principal, message, session)
         if shape == "response":
             asker = self._members.others.get(_replica_in(message.get("id")))
