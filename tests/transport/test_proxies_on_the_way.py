@@ -348,9 +348,11 @@ async def test_files_that_cannot_be_used_are_named(authority: PrivateAuthority, 
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing")
     wrong: list[tuple[dict[str, str], str]] = [
-        ({"ca": str(empty)}, "ca: "),
+        ({"ca": str(empty)}, r"empty\.pem \(ca\) has no certificates"),
         ({"ca": str(tmp_path / "missing.pem")}, "No such file"),
-        ({"client_cert": str(empty)}, "client_key: "),
+        ({"client_cert": str(empty)}, r"empty\.pem \(client_cert\) has no certificate"),
+        ({"client_cert": str(cert)}, "name the file of the key in client_key"),
+        ({"client_cert": str(cert), "client_key": str(tmp_path / "missing.key")}, r"missing\.key \(client_key\)"),
         ({"client_cert": str(cert), "client_key": str(locked)}, "encrypted"),
         ({"client_cert": str(cert), "client_key": str(authority.issue("other")[1])}, "is not the private key"),
     ]
