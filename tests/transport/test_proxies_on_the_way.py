@@ -237,7 +237,7 @@ async def test_a_proxy_that_does_not_speak_socks_is_a_clear_failure(lie: bytes) 
 
 async def test_a_proxy_that_never_answers_ends_at_the_deadline_and_is_named() -> None:
     async with forwarding(silent=True) as proxy:
-        error = await failure_of(f"https://{NAME}/mcp", through("http", proxy), connect=0.5)
+        error = await failure_of(f"https://{NAME}/mcp", through("http", proxy), connect=2.0)
         assert error.hub_code == codes.PROXY_REFUSED
         assert "in time" in str(error)
 
