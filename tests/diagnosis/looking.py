@@ -114,10 +114,3 @@ def http(status: str, body: bytes = b"", **headers: str) -> bytes:
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     head = "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *lines, "", ""])
     return head.encode() + body
-
-
-def unused_port() -> int:
-    """Returns a port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-    return port
