@@ -107,7 +107,7 @@ AT_ONCE: Final = 8
 WRITE_WAIT: Final = 5.0
 """Seconds that a client has to read the answer."""
 READ_WAIT: Final = 5.0
-SILENT: Final = 0.5
+SILENT: Final = 3.0
 """Seconds that a command has to say what it asks; commands of former versions say nothing, and mean the status."""
 MAX_SIZE: Final = 16 * 1024 * 1024
 MAX_PATH: Final = 100
