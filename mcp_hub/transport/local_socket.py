@@ -38,11 +38,11 @@ async def listen(path: Path, told: Told, *, backlog: int, unix: bool = UNIX) -> 
     if unix and sys.platform != "win32":
         # A socket at which nobody listens is taken for that of a dead hub and removed: it gets its name afterwards.
         new = path.with_suffix(".new")
-        new.unlink(missing_ok=True)  # noqa: ASYNC240 - of a directory in memory
+        new.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(told, new, backlog=backlog)
         try:
-            new.chmod(0o600)  # noqa: ASYNC240
-            new.rename(path)  # noqa: ASYNC240
+            new.chmod(0o600)
+            new.rename(path)
         except OSError:
             server.close()
             raise
