@@ -11,7 +11,7 @@ from tests.downstream.page.browser.looking import chromium
 
 @pytest.fixture(scope="module", autouse=True)
 def sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The hubs of a module are by themselves: `mcp-hub open` asks each hub of its user, also one that another test stops."""
+    """The hubs of a module are by themselves: `mcp-hub open` asks each hub of its user, those of other tests too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("run")))
         yield
