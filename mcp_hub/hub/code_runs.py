@@ -11,7 +11,6 @@ import json
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from keyword import iskeyword
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -37,6 +36,7 @@ from mcp_hub.policy.long_results import without_lone_surrogates
 from mcp_hub.protocol.frames import FrameError, encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import CallQuestions
+from mcp_hub.search.signatures import identifier_of
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 
@@ -51,7 +51,6 @@ END_WAIT: Final = 5.0
 BLOCK: Final = "mcp-hub/block"
 """Key of the object that stands for an image, a sound or a resource in a program: its number."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NO_IDENTIFIER: Final = re.compile(r"\W", re.ASCII)
 
 Find = Callable[[str], Awaitable[Route]]
 """Returns the route of a tool for the caller of a run. Raises UnknownName."""
@@ -119,7 +118,8 @@ class CodeRuns:
         if known is None:
             known = self._identifiers[catalog] = {}
             for name in catalog.names(TOOLS):
-                known.setdefault(identifier_of(name), name)
+                if (word := identifier_of(name)) not in known or word == name:
+                    known[word] = name
         found = {}
         for word in dict.fromkeys(_IDENTIFIER.findall(code)):
             tool = SEARCH if word == SEARCH else known.get(word)
@@ -289,12 +289,6 @@ class _Run:
 
 class _ToolError(Exception):
     """A call of a program failed; the text is what the program catches."""
-
-
-def identifier_of(name: str) -> str:
-    """Returns the name under which a program calls a tool: with `_` for every character that no identifier has."""
-    found = _NO_IDENTIFIER.sub("_", name)
-    return f"_{found}" if not found or found[0].isdigit() or iskeyword(found) else found
 
 
 def _code_in(call: Call) -> str:

@@ -125,6 +125,13 @@ async def test_an_uncaught_error_names_its_line_and_its_cause(client: StdioClien
     assert "line 1" in await blamed(client, "x = = 2")
 
 
+@pytest.mark.parametrize("code", ["fake__echo(text='x')", "later = fake__echo(text='x')\nprint('done')\n'done'"])
+async def test_a_call_without_await_is_an_error_as_nothing_was_called(client: StdioClient, code: str) -> None:
+    text = await blamed(client, code)
+    assert "without 'await' of calls, which were not made: fake__echo" in text
+    assert text.endswith("Calls of tools until then: 0.")
+
+
 async def test_images_stay_away_from_the_model_unless_they_are_returned(client: StdioClient) -> None:
     kept = await run(client, "image = await local__picture()\nimage['type']")
     assert [block["type"] for block in kept["content"]] == ["text"]
@@ -148,8 +155,31 @@ async def test_each_call_of_a_program_is_recorded_with_the_id_of_the_run(client:
     assert inner == [f"{whole['id']}.1", f"{whole['id']}.2"]
 
 
+async def test_a_search_shows_who_writes_programs_the_stubs_of_tools(client: StdioClient) -> None:
+    found = await client.text("hub_search", {"query": "numbers", "server": "local", "detail": "signature"})
+    assert "- async def local__numbers(count: int, start: int = ...): ..." in found
+    assert "async def fake__echo(" in await client.text("hub_search", {"query": "echo"})
+    assert "async def fake__echo(" in await said(client, "await hub_search(query='echo', detail='signature')")
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_tool_whose_name_is_no_identifier_is_called_as_its_stub_says(tmp_path: Path, modern: bool) -> None:
+    schema = {"type": "object", "properties": {"from": {"type": "string"}}, "required": ["from"]}
+    lists = tmp_path / "lists"
+    output = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}
+    lists.write_text(json.dumps({"tools": [{"name": "get-it.now", "inputSchema": schema, "outputSchema": output}]}))
+    servers = {"my-server": fake("--lists", str(lists))}
+    async with hub(tmp_path, servers, modern=modern, expose="code", code_mode={"writes": True}) as client:
+        search, _ = (await client.request("tools/list"))["tools"]
+        assert "programs of hub_run" in search["description"]
+        assert "hub_call" not in search["description"]
+        stub = 'async def my_server__get_it_now(**_: {"from": str}) -> str: ...'
+        assert stub in await client.text("hub_search", {"query": "get it now", "detail": "signature"})
+        assert await said(client, "await my_server__get_it_now(**{'from': 'x'})") == "called get-it.now"
+
+
 async def test_a_program_may_search_and_may_not_run_programs(client: StdioClient) -> None:
-    assert "fake__echo(" in await said(client, "await hub_search(query='echo', detail='signature')")
+    assert "fake__echo" in await said(client, "await hub_search(query='echo')")
     assert "invalid_parameters" in await blamed(client, "await call_tool('hub_run', {'code': '1'})")
 
 
