@@ -21,6 +21,7 @@ from typing import Any, Final
 from mcp_hub.catalog.token_estimate import estimate_tokens, estimate_tool_tokens
 from mcp_hub.search.signatures import identifier_of
 from tests.fakes.client import HUB, StdioClient, fake, spawned, write_config
+from tests.syntax import parsed_text
 
 Json = dict[str, Any]
 WAYS: Final = ("all", "groups", "search", "code")
@@ -88,13 +89,13 @@ class ScriptedModel:
         self.transcripts.append(transcript)
         listed = await self._list(transcript)
         if self.way == "groups":
-            await self._call(transcript, SWITCH, {next(iter(task.tools)).partition("/")[0]: True})
+            await self._call(transcript, SWITCH, {min(task.tools).partition("/")[0]: True})
             listed = await self._list(transcript)
         if self.way in ("search", "code"):
             shown = await self._search(transcript, task)
         else:
             shown = {name: _arguments(schema) for name, schema in listed.items()}
-        found = next(((tool, name) for tool in task.tools if (name := self._name(tool)) in shown), None)
+        found = next(((tool, name) for tool in sorted(task.tools) if (name := self._name(tool)) in shown), None)
         if found is None:
             raise ValueError(f"no tool was shown for: {task.text}")
         tool, name = found
@@ -133,7 +134,7 @@ class ScriptedModel:
         """
         wanted = set(map(self._name, task.tools))
         read = arguments_of_stubs if self.way == "code" else arguments_of_signatures
-        for query in (task.text, next(iter(task.tools)).partition("/")[2].replace("_", " ")):
+        for query in (task.text, min(task.tools).partition("/")[2].replace("_", " ")):
             transcript.searches += 1
             answer = await self._call(transcript, "hub_search", {"query": query})
             if found := read(answer, wanted):
@@ -177,7 +178,7 @@ def arguments_of_stubs(answer: str, wanted: Set[str]) -> dict[str, Json]:
     """The same of stubs."""
     found = {}
     for shown in _STUB.findall(answer):
-        (function,) = ast.parse(shown).body
+        (function,) = parsed_text(shown).body
         if not isinstance(function, ast.AsyncFunctionDef) or function.name not in wanted:
             continue
         given = function.args

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from mcp_hub.search.signatures import identifier_of, signature, stub
+from tests.syntax import parsed_text
 
 
 def parameters(shown: str) -> dict[str, str]:
@@ -60,7 +61,7 @@ def check_stub(name: str, schema: Any, output: Any = None) -> None:
     """The stub is one line of Python, and has every required parameter with its type and without a default."""
     shown = stub(name, schema, output)
     assert "\n" not in shown
-    (function,) = ast.parse(shown).body
+    (function,) = parsed_text(shown).body
     assert isinstance(function, ast.AsyncFunctionDef)
     assert function.name == identifier_of(name)
     spec = function.args
