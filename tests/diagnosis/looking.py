@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from mcp_hub.cli import main
 
-
 _TAKEN: list[socket.socket] = []
 """Sockets of unused ports; they are open as long as the tests run."""
 
