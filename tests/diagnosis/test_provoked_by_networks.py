@@ -10,9 +10,8 @@ from time import time
 import pytest
 
 from mcp_hub import codes
-from tests.diagnosis.looking import answering, checked, configured, findings, found, http, said
+from tests.diagnosis.looking import answering, checked, configured, findings, found, http, said, unused_port
 from tests.downstream.network.test_tls import certificate
-from tests.fakes.client import free_port
 from tests.fakes.private_authority import PrivateAuthority, strict
 
 
@@ -60,7 +59,7 @@ def test_a_key_that_is_not_accepted_is_diagnosed(tmp_path: Path) -> None:
     ],
 )
 def test_a_server_that_is_not_there_is_diagnosed(tmp_path: Path, url: str, code: str) -> None:
-    path = configured(tmp_path, {"a": {"url": url.replace("PORT", str(free_port()))}})
+    path = configured(tmp_path, {"a": {"url": url.replace("PORT", str(unused_port()))}})
     assert code in checked(path)
     assert code in found(path)
 
@@ -86,7 +85,7 @@ def test_a_proxy_on_the_way_is_diagnosed_and_its_password_is_not_told(
     with answering(answer or b"") as url:
         proxy = url.removesuffix("/mcp").replace("://", "://me:pr0xy-s3cret@")
         if answer is None:
-            proxy = f"http://me:pr0xy-s3cret@127.0.0.1:{free_port()}"
+            proxy = f"http://me:pr0xy-s3cret@127.0.0.1:{unused_port()}"
         if place == "variable":
             monkeypatch.setenv("HTTPS_PROXY", proxy)
         entry = {"url": "https://mcp.example/mcp", **({"proxy": proxy} if place == "entry" else {})}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mcp_hub import codes
-from tests.diagnosis.looking import checked, configured, found, said, script
-from tests.fakes.client import fake, free_port
+from tests.diagnosis.looking import checked, configured, found, said, script, unused_port
+from tests.fakes.client import fake
 
 
 def python(text: str, **entry: Any) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_a_package_of_npm_that_does_not_exist_is_diagnosed(tmp_path: Path) -> No
 
 
 def test_a_registry_of_npm_that_does_not_answer_is_diagnosed(tmp_path: Path) -> None:
-    path = configured(tmp_path, {"a": npx("no-such-package-of-the-hub@1.0.0", free_port(), tmp_path)})
+    path = configured(tmp_path, {"a": npx("no-such-package-of-the-hub@1.0.0", unused_port(), tmp_path)})
     assert codes.PACKAGES_UNREACHABLE in checked(path)
 
 
@@ -101,7 +101,7 @@ def test_a_package_that_wants_another_node_is_diagnosed(tmp_path: Path) -> None:
     manifest = {"name": "wants", "version": "1.0.0", "bin": "server.js", "engines": {"node": ">=999"}}
     (tmp_path / "package" / "package.json").write_text(json.dumps(manifest))
     (tmp_path / "package" / "server.js").write_text("#!/usr/bin/env node\n")
-    path = configured(tmp_path, {"a": npx(f"file:{tmp_path / 'package'}", free_port(), tmp_path)})
+    path = configured(tmp_path, {"a": npx(f"file:{tmp_path / 'package'}", unused_port(), tmp_path)})
     assert codes.NODE_TOO_OLD in checked(path)
 
 

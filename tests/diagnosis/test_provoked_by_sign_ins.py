@@ -13,8 +13,7 @@ from mcp_hub import codes
 from mcp_hub.config.models import Config
 from mcp_hub.hub.composition import read_config
 from mcp_hub.oauth.token_store import SignIn, token_store_for
-from tests.diagnosis.looking import answering, checked, configured, findings, found, http
-from tests.fakes.client import free_port
+from tests.diagnosis.looking import answering, checked, configured, findings, found, http, unused_port
 from tests.oauth.authority import CLIENT, SECRET, authority
 
 pytestmark = pytest.mark.anyio
@@ -68,7 +67,7 @@ async def test_a_client_that_the_authorization_server_refuses_is_diagnosed(tmp_p
 
 
 async def test_an_authorization_server_that_is_away_is_diagnosed(tmp_path: Path) -> None:
-    there = f'Bearer resource_metadata="http://127.0.0.1:{free_port()}/.well-known/oauth-protected-resource"'
+    there = f'Bearer resource_metadata="http://127.0.0.1:{unused_port()}/.well-known/oauth-protected-resource"'
     with answering(http("401 Unauthorized", WWW_Authenticate=there)) as url:
         auth = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": "${NO:-some-secret}"}
         config = configured(tmp_path, {"a": {"url": url, "auth": auth}}, token_dir="tokens")
