@@ -20,6 +20,8 @@ from tests.peers.programs import NODE, NPM
 WAIT = PATIENCE * 1000
 """Milliseconds that anything in the page may take; a bound against hangs."""
 VIEWS = ("servers", "tools", "calls", "rules", "clients", "configuration")
+FILLED = ".grid-body [role=row]:visible, .page-view h2, .empty:visible"
+"""What a view shows as soon as it knows what there is."""
 EVERYTHING = {
     "command": str(NODE),
     "args": [str(NPM / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js")],
@@ -75,6 +77,11 @@ class Looker:
         await self.row(text).first.click()
         await self.said(self.panel().locator("h2"), text)
         return self.panel()
+
+    async def listed(self, *servers: str) -> None:
+        """Waits in the view of servers until the tools of these are listed."""
+        for server in servers:
+            await expect(self.row(server).locator(".cell.tools")).not_to_have_text("0", timeout=WAIT)
 
     async def press(self, button: str, within: Locator | None = None) -> None:
         await (within or self.page).get_by_role("button", name=button, exact=True).click()
