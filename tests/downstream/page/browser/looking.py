@@ -58,6 +58,13 @@ class Looker:
         await self.page.goto(link)
         await self.sees(self.page.get_by_role("tab", name="Servers"))
 
+    async def sign_in(self, token: str) -> None:
+        """Opens the page and enters a token, as a caller on a network does."""
+        await self.page.goto(f"{self.base}/ui")
+        await self.page.get_by_text("With a token").click()
+        await self.page.get_by_label("Your token").fill(token)
+        await self.press("Enter")
+
     async def view(self, name: str, key: str | None = None) -> Locator:
         """Goes to a view, or to a row in it, as a link does; returns the view."""
         await self.page.evaluate("hash => { location.hash = hash; }", name if key is None else f"{name}/{key}")

@@ -174,10 +174,7 @@ async def test_an_admin_sees_the_tools_as_somebody_else_does_and_runs_one_as_it(
         watched_hub(tmp_path, ALPHA, listen, profiles={"few": {"tools": ["alpha__echo"]}}) as hub,
         looking(browser, hub.base) as looker,
     ):
-        await looker.page.goto(f"{hub.base}/ui")
-        await looker.page.get_by_text("With a token").click()
-        await looker.page.get_by_label("Your token").fill(TOKENS["alice"])
-        await looker.press("Enter")
+        await looker.sign_in(TOKENS["alice"])
         await looker.view("tools")
         await looker.sees(looker.row("alpha__add"))
         await looker.page.get_by_label("As whom").select_option(label="As bob")
@@ -206,10 +203,7 @@ async def test_who_comes_after_somebody_else_in_the_same_tab_sees_nothing_of_bef
         visiting(hub.base, "handshake", TOKENS["alice"]) as alice,
         visiting(hub.base, "handshake", TOKENS["bob"]) as bob,
     ):
-        await looker.page.goto(f"{hub.base}/ui")
-        await looker.page.get_by_text("With a token").click()
-        await looker.page.get_by_label("Your token").fill(TOKENS["alice"])
-        await looker.press("Enter")
+        await looker.sign_in(TOKENS["alice"])
         await looker.view("calls")
         await alice.text("alpha__echo", {"text": "of alice"})
         await looker.sees(looker.row("alpha__echo"))

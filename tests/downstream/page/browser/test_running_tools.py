@@ -234,10 +234,7 @@ async def test_an_outcome_stays_when_the_list_of_tools_changes(browser: Browser,
     servers = {"alpha": fake("--name", "alpha")}
     listen = {"ui": True, "principals": {"alice": {"token": TOKENS["alice"]}}}
     async with watched_hub(tmp_path, servers, listen) as hub, looking(browser, hub.base) as looker:
-        await looker.page.goto(f"{hub.base}/ui")
-        await looker.page.get_by_text("With a token").click()
-        await looker.page.get_by_label("Your token").fill(TOKENS["alice"])
-        await looker.press("Enter")
+        await looker.sign_in(TOKENS["alice"])
         panel = await tool(looker, "alpha__echo")
         await panel.get_by_label("text").fill("still here")
         found = await outcome(looker, panel)

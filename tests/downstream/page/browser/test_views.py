@@ -164,10 +164,7 @@ async def test_calls_are_filtered_by_server_principal_and_text(browser: Browser,
         visiting(hub.base, "handshake", TOKENS["alice"]) as alice,
         visiting(hub.base, "modern", TOKENS["bob"]) as bob,
     ):
-        await looker.page.goto(f"{hub.base}/ui")
-        await looker.page.get_by_text("With a token").click()
-        await looker.page.get_by_label("Your token").fill(TOKENS["alice"])
-        await looker.press("Enter")
+        await looker.sign_in(TOKENS["alice"])
         await looker.view("calls")
         await alice.text("alpha__echo", {"text": "1"})
         await bob.text("alpha__add", {"a": 1, "b": 2})
