@@ -78,8 +78,8 @@ class UpdatesPart:
         stream = _Stream(self, session, self._begin_at(asked))
         try:
             await stream.begin()
-            await reply.start(CONFINED)
             with self._confirmations.watched(session, news.set):
+                await reply.start(CONFINED)
                 await reply.write(b": connected\n\n")
                 await self._follow(asked, stream, news)
             if not asked.request.disconnected:
