@@ -119,6 +119,50 @@ async def test_a_program_returns_what_it_computes_from_results(
         assert await said(client, code) == answer
 
 
+@pytest.mark.parametrize(
+    ("result", "code", "answer"),
+    [
+        ({"content": [{"type": "text", "text": '{"rows": [1, 2]}'}]}, "(await up__echo(text='x'))['rows'][1]", "2"),
+        ({"content": [{"type": "text", "text": " {no JSON"}]}, "await up__echo(text='x')", " {no JSON"),
+        ({"content": [{"type": "text", "text": t} for t in ("[1]", "[2]")]}, "await up__echo(text='x')", "[1]\n[2]"),
+        ({"content": [], "structuredContent": {"a": {"b": 5}}}, "(await up__echo(text='x'))['a']['b']", "5"),
+        (
+            {"content": [{"type": "text", "text": "other"}], "structuredContent": {"result": [5, 6]}},
+            "(await up__echo(text='x'))[1]",
+            "6",
+        ),
+    ],
+)
+async def test_structured_content_and_a_single_json_text_are_values(
+    tmp_path: Path, result: dict[str, Any], code: str, answer: str
+) -> None:
+    async with hub(tmp_path, {"up": fake("--result", json.dumps(result))}, **CODE) as client:
+        assert await said(client, code) == answer
+
+
+async def test_the_rules_of_a_tool_hold_for_its_calls_in_a_program(tmp_path: Path) -> None:
+    servers = {
+        "files": counting(tmp_path),
+        "up": fake(preset={"echo": {"text": "preset"}}),
+        "rare": fake(limits={"rate": 0.001}),
+    }
+    tried = (
+        ("files__scrape", {"url": "https://huggingface.co/datasets/squad"}),
+        ("up__add", {"a": "no number", "b": 1}),
+        ("up__echo", {"text": "sent"}),
+        *[("rare__echo", {"text": "x"})] * 2,
+    )
+    code = (
+        f"for name, arguments in {tried!r}:\n"
+        "    try:\n        print(await call_tool(name, arguments))\n"
+        "    except RuntimeError as error:\n        print(str(error).split(':')[0])"
+    )
+    async with hub(tmp_path, servers, **CODE) as client:
+        outcomes = (await said(client, code)).split("\n")
+    assert outcomes == ["guard_blocked", "invalid_parameters", "preset", "x", "overloaded"]
+    assert did(tmp_path) == []
+
+
 async def test_calls_that_do_not_wait_for_each_other_overlap(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with hub(tmp_path, {"slow": fake("--record", str(record))}, **CODE) as client:
