@@ -227,6 +227,13 @@ def test_unusable_input_is_refused_with_a_sentence(person: Person, words: list[s
     assert not person.config.exists()
 
 
+@pytest.mark.parametrize("name", ["@modelcontextprotocol/server-memory", "@small/server@1.0.0", "mcp-server-time"])
+def test_the_name_of_a_package_gets_the_command_that_adds_it(person: Person, name: str) -> None:
+    assert person.run("add", name, "--yes") == BAD_INPUT
+    assert f"there is no '{name}' in the bundled list" in person.err
+    assert "mcp-hub add NAME --command npx -y PACKAGE (or uvx PACKAGE)" in person.err
+
+
 def test_a_name_that_is_taken_is_refused(person: Person) -> None:
     person.writes("servers:\n  time: {command: other}\n")
     assert person.run("add", "time", "--yes", "--off") == BAD_INPUT
