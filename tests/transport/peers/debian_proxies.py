@@ -31,6 +31,12 @@ class DebianProxy:
     def url(self, credentials: str = f"{USER}:pass-w0rd@", scheme: str = "http") -> str:
         return f"{scheme}://{credentials}127.0.0.1:{self.port}"
 
+    async def logged(self, text: str) -> None:
+        """Waits until its log names `text`: a tunnel is written there when it has ended."""
+        async with asyncio.timeout(PATIENCE):
+            while text not in self.log.read_text():
+                await asyncio.sleep(0.05)
+
     async def die(self) -> None:
         """Ends it at once, with whatever goes through it."""
         if self.process.returncode is None:

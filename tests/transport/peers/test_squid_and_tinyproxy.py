@@ -38,9 +38,8 @@ async def test_a_server_is_reached_with_and_without_tls(proxy: DebianProxy, auth
         url = f"https://localhost:{encrypted.port}/mcp"
         assert await result_of(url, proxy.url(), ca=str(authority.ca)) == {"path": "/mcp"}
         assert not [name for name in plain.requests[0].headers if name == "proxy-authorization"]
-    text = proxy.log.read_text()
-    assert f"CONNECT localhost:{encrypted.port}" in text
-    assert f"127.0.0.1:{plain.port}" in text
+    await proxy.logged(f"CONNECT localhost:{encrypted.port}")
+    await proxy.logged(f"127.0.0.1:{plain.port}")
 
 
 async def test_many_calls_at_once_go_through_it(proxy: DebianProxy, authority: PrivateAuthority) -> None:
@@ -81,7 +80,7 @@ async def test_squid_resolves_names_that_are_not_known_here(authority: PrivateAu
     async with squid() as proxy, scripted(answering, authority.server(NAME)) as server:
         url = f"https://{NAME}:{server.port}/mcp"
         assert await result_of(url, proxy.url(), ca=str(authority.ca)) == {"path": "/mcp"}
-        assert f"CONNECT {NAME}:{server.port}" in proxy.log.read_text()
+        await proxy.logged(f"CONNECT {NAME}:{server.port}")
 
 
 async def test_squid_is_reached_over_tls(authority: PrivateAuthority) -> None:
@@ -102,4 +101,5 @@ async def test_tunnels_that_squid_closes_while_idle_are_replaced(authority: Priv
             async with asyncio.timeout(PATIENCE):
                 while server.open:
                     await asyncio.sleep(0.05)
+            await proxy.logged(f"CONNECT {NAME}:{server.port}")  # now its other end is closed, too
         assert server.connections == 2
