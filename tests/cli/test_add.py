@@ -254,6 +254,7 @@ def test_what_a_registry_says_reaches_no_terminal_unescaped(person: Person, loop
     loopback.add(bad)
     assert person.run("add", "io.github.o/small", "--yes") == FAILED
     assert person.run("search", "small") == OK
+    assert "mcp-hub add" not in person.out  # it cannot be added
     assert "\x1b" not in person.out + person.err
     assert "\x07" not in person.out + person.err
 
