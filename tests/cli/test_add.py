@@ -17,6 +17,7 @@ import pytest
 
 from mcp_hub.cli import BAD_INPUT, FAILED, OK, STALE, UNCONFIRMED
 from tests.cli.person import Person
+from tests.cli.test_while_it_runs import read_terminal
 from tests.fakes.client import FAKE, HUB, HUB_BY_EXEC, PATIENCE, spawned
 from tests.registry.loopback import Loopback, listing, npm, pypi
 from tests.registry.packages import PYTHON, publish_npm, publish_pypi
@@ -159,7 +160,7 @@ def test_at_a_terminal_inputs_are_asked_for_and_secrets_are_not_echoed(person: P
     )
     os.close(terminal)
     try:
-        shown = ""
+        shown = b""
         for waited, typed in (
             ("directory", "/a b\n"),
             ("  ", "\n"),
@@ -167,32 +168,17 @@ def test_at_a_terminal_inputs_are_asked_for_and_secrets_are_not_echoed(person: P
             ("and add it? [y/N]", "y\n"),
             ("Switch it on? [y/N]", "y\n"),
         ):
-            shown += _until(controller, waited)
+            shown += read_terminal(controller, waited.encode())
             os.write(controller, typed.encode())
-        shown += _until(controller, "takes it over by itself")
+        shown += read_terminal(controller, b"takes it over by itself")
         assert child.wait(PATIENCE) == OK
     finally:
         child.kill()
         child.wait()
         os.close(controller)
-    assert SECRET not in shown
+    assert SECRET.encode() not in shown
     assert "/a b" in person.config.read_text()
     assert "enabled" not in person.config.read_text()
-
-
-def _until(descriptor: int, text: str) -> str:
-    """Reads a terminal until it shows a text."""
-    import select
-
-    found = ""
-    while text not in found:
-        ready, _, _ = select.select([descriptor], [], [], PATIENCE)
-        assert ready, f"{text!r} did not come: {found}"
-        try:
-            found += os.read(descriptor, 4096).decode()
-        except OSError:
-            raise AssertionError(f"it ended before {text!r}: {found}") from None
-    return found
 
 
 def test_an_address_gets_a_name_and_headers(person: Person) -> None:
