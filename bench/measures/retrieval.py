@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from bench.cells import STDIO_STDIO
 from bench.plan import Cast
 from bench.retrieval.scores import FIGURES, scores
 from bench.retrieval.sets import SETS, Query, QuerySet
@@ -29,7 +28,7 @@ FEW = 25
 """Queries of a set in the short form."""
 Find = Callable[[Catalog, str], Awaitable[Sequence[str]]]
 
-TABLE = Table(
+TABLE = Table.named(
     title="Finding tools",
     what="The queries of public sets (`--data`), over all tools of its set. `hub` is the hub's search; `words` the "
     "same without the process that compares meanings; `BM25` one field, no stems, no stop words; `meaning` the static "
@@ -40,12 +39,7 @@ TABLE = Table(
         ("ms", "ms", 2),
         ("p99 ms", "p99", 2),
     ),
-    ratios=(),
-    cells=(STDIO_STDIO,),
-    small_cells=(STDIO_STDIO,),
-    eras=("modern",),
-    possible=(STDIO_STDIO,),
-    by_name=True,
+    era="modern",
 )
 
 

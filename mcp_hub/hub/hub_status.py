@@ -110,7 +110,7 @@ WRITE_WAIT: Final = 5.0
 LOOK_UP: Final = 1.0
 """Seconds after which a wait sees Ctrl-C that did not end it: one just before it began, and any on Windows."""
 READ_WAIT: Final = 5.0
-SILENT: Final = 0.5
+SILENT: Final = 3.0
 """Seconds that a command has to say what it asks; commands of former versions say nothing, and mean the status."""
 MAX_SIZE: Final = 16 * 1024 * 1024
 MAX_PATH: Final = 100

@@ -225,7 +225,9 @@ def test_what_is_not_there_is_said(home: Path, words: list[str], says: str, caps
 def test_without_a_client_there_is_nothing_to_import(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / ".cursor").rmdir()
     assert main(["import"]) == FAILED
-    assert "no servers were found" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "no servers were found" in out
+    assert "mcp-hub setup" in out
 
 
 def test_secrets_are_not_kept_in_a_git_work_tree(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

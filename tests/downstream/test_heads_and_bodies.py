@@ -132,7 +132,7 @@ async def test_a_head_of_98_kb_is_refused() -> None:
 
 
 async def test_a_head_that_is_never_complete_is_answered_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.05)
+    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.5)
     async with serving() as served, connected(served) as connection:
         connection.send(get()[:-4])
         assert (await connection.head()).status == 408

@@ -23,6 +23,8 @@ from tests.fakes.client import PATIENCE, StdioClient, free_port
 
 EXAMPLES: Final = Path(__file__).parents[3] / "docs" / "examples"
 NAME: Final = "hub.example"
+CLIENT: Final = "127.0.0.2"
+"""The address that clients come from, which is not that of the balancer."""
 TOKENS: Final = {f"guest{number}": f"guest{number}-" + "0123456789abcdef" * 2 for number in range(16)}
 """So many that no balancer gives all of them to one hub."""
 Kind = Literal["nginx", "haproxy", "caddy"]
@@ -123,7 +125,9 @@ class Balancer:
         self.process.send_signal(signal.SIGHUP)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.trusting, server_hostname=NAME)
+        return await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=self.trusting, server_hostname=NAME, local_addr=(CLIENT, 0)
+        )
 
 
 @contextlib.asynccontextmanager

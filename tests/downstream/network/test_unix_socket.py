@@ -180,6 +180,12 @@ def test_a_socket_is_named_by_a_whole_path_that_is_short(host: str) -> None:
         Listen.model_validate({"host": host})
 
 
+@pytest.mark.parametrize("host", ["/run/hub.sock", "./hub.sock", "unix//run/hub.sock"])
+def test_a_path_without_its_scheme_is_no_address(host: str) -> None:
+    with pytest.raises(ValueError, match=r"write unix:/PATH for a Unix socket"):
+        Listen.model_validate({"host": host})
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

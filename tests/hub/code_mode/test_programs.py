@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,26 @@ async def blamed(client: StdioClient, code: str) -> str:
     return str(result["content"][0]["text"])
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait, for a bounded time, until something holds that nobody tells of."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def whole_lines(file: Path) -> list[dict[str, Any]]:
+    """The JSON lines that have been written to a file as a whole."""
+    return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
+
+
+def asked(record: Path) -> list[str]:
+    """The tools that a fake server with this record was asked for, and what it was told."""
+    received = whole_lines(record)
+    return [
+        one["params"]["name"] if one["method"] == "tools/call" else one["method"] for one in received if "method" in one
+    ]
+
+
 @pytest.mark.parametrize(
     ("code", "answer"),
     [
@@ -99,10 +119,12 @@ async def test_a_program_returns_what_it_computes_from_results(
 
 
 async def test_calls_that_do_not_wait_for_each_other_overlap(tmp_path: Path) -> None:
-    async with hub(tmp_path, {"slow": fake()}, **CODE) as client:
-        together = "await asyncio.gather(*[slow__sleep(seconds=1.0) for _ in range(20)])\nlen('done')"
-        assert await said(client, f"started = datetime.datetime.now()\n{together}\n"
-                          "(datetime.datetime.now() - started).total_seconds() < 10") == "true"  # fmt: skip
+    record = tmp_path / "record"
+    async with hub(tmp_path, {"slow": fake("--record", str(record))}, **CODE) as client:
+        together = "await asyncio.gather(*[slow__sleep(seconds=600) for _ in range(20)])"
+        client.start("tools/call", {"name": "hub_run", "arguments": {"code": together}}, "run")
+        await until(lambda: asked(record).count("sleep") == 20)  # none of them has ended
+        client.notify("notifications/cancelled", {"requestId": "run"})
 
 
 async def test_an_error_is_an_exception_with_the_hubs_code_that_a_program_can_catch(client: StdioClient) -> None:
@@ -125,6 +147,13 @@ async def test_an_uncaught_error_names_its_line_and_its_cause(client: StdioClien
     assert "line 1" in await blamed(client, "x = = 2")
 
 
+@pytest.mark.parametrize("code", ["fake__echo(text='x')", "later = fake__echo(text='x')\nprint('done')\n'done'"])
+async def test_a_call_without_await_is_an_error_as_nothing_was_called(client: StdioClient, code: str) -> None:
+    text = await blamed(client, code)
+    assert "without 'await' of calls, which were not made: fake__echo" in text
+    assert text.endswith("Calls of tools until then: 0.")
+
+
 async def test_images_stay_away_from_the_model_unless_they_are_returned(client: StdioClient) -> None:
     kept = await run(client, "image = await local__picture()\nimage['type']")
     assert [block["type"] for block in kept["content"]] == ["text"]
@@ -138,18 +167,41 @@ async def test_each_call_of_a_program_is_recorded_with_the_id_of_the_run(client:
     await said(client, "await fake__echo(text='first recorded')\nawait fake__echo(text='second recorded')")
     log = client.directory / "calls.jsonl"  # type: ignore[attr-defined]
 
-    def records() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    def of_run(one: dict[str, Any]) -> bool:
+        return one["tool"] == "hub_run" and "second recorded" in str(one["arguments"])
 
-    await client.until(lambda: any("second recorded" in str(one.get("arguments", {}).get("code")) for one in records()))
-    found = records()
-    (whole,) = [one for one in found if one["tool"] == "hub_run" and "second recorded" in str(one["arguments"])]
+    await until(lambda: any(map(of_run, whole_lines(log))))
+    found = whole_lines(log)
+    (whole,) = filter(of_run, found)
     inner = [one["id"] for one in found if str(one["id"]).startswith(f"{whole['id']}.")]
     assert inner == [f"{whole['id']}.1", f"{whole['id']}.2"]
 
 
+async def test_a_search_shows_who_writes_programs_the_stubs_of_tools(client: StdioClient) -> None:
+    found = await client.text("hub_search", {"query": "numbers", "server": "local", "detail": "signature"})
+    assert "- async def local__numbers(count: int, start: int = ...): ..." in found
+    assert "async def fake__echo(" in await client.text("hub_search", {"query": "echo"})
+    assert "async def fake__echo(" in await said(client, "await hub_search(query='echo', detail='signature')")
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_tool_whose_name_is_no_identifier_is_called_as_its_stub_says(tmp_path: Path, modern: bool) -> None:
+    schema = {"type": "object", "properties": {"from": {"type": "string"}}, "required": ["from"]}
+    lists = tmp_path / "lists"
+    output = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}
+    lists.write_text(json.dumps({"tools": [{"name": "get-it.now", "inputSchema": schema, "outputSchema": output}]}))
+    servers = {"my-server": fake("--lists", str(lists))}
+    async with hub(tmp_path, servers, modern=modern, expose="code", code_mode={"writes": True}) as client:
+        search, _ = (await client.request("tools/list"))["tools"]
+        assert "programs of hub_run" in search["description"]
+        assert "hub_call" not in search["description"]
+        stub = 'async def my_server__get_it_now(**_: {"from": str}) -> str: ...'
+        assert stub in await client.text("hub_search", {"query": "get it now", "detail": "signature"})
+        assert await said(client, "await my_server__get_it_now(**{'from': 'x'})") == "called get-it.now"
+
+
 async def test_a_program_may_search_and_may_not_run_programs(client: StdioClient) -> None:
-    assert "fake__echo(" in await said(client, "await hub_search(query='echo', detail='signature')")
+    assert "fake__echo" in await said(client, "await hub_search(query='echo')")
     assert "invalid_parameters" in await blamed(client, "await call_tool('hub_run', {'code': '1'})")
 
 

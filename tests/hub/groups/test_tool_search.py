@@ -172,7 +172,8 @@ def test_the_description_of_the_search_says_what_is_behind_it() -> None:
 def test_the_description_of_the_search_has_at_most_400_tokens(count: int) -> None:
     names = {f"a-server-with-a-long-name-{number}": 1 + number % 3 for number in range(count)}
     seen = catalog(names, dict.fromkeys(names, "Does this and that with a great many things. And more."))
-    (wire,) = (one for one in definitions((), ("hub_search",), seen) if one["name"] == "hub_search")
-    assert estimate_tool_tokens(wire) <= 400
+    for beside in ("hub_call", "hub_run"):
+        (wire,) = (one for one in definitions((), ("hub_search", beside), seen) if one["name"] == "hub_search")
+        assert estimate_tool_tokens(wire) <= 400
     assert f" of {count} server" in wire["description"]
     assert ("more." in wire["description"]) == (count > 20)

@@ -101,4 +101,5 @@ async def test_tunnels_that_squid_closes_while_idle_are_replaced(authority: Priv
             async with asyncio.timeout(PATIENCE):
                 while server.open:
                     await asyncio.sleep(0.05)
+            await proxy.logged(f"CONNECT {NAME}:{server.port}")  # now its other end is closed, too
         assert server.connections == 2

@@ -27,6 +27,8 @@ OUTSIDE = """
 """
 """What can be used and is not inside of the window."""
 NARROWEST, WIDEST = 360, 2560
+FILLED = ".grid-body [role=row]:visible, .page-view h2, .empty:visible"
+"""What a view shows as soon as it knows what there is."""
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,7 @@ async def test_axe_finds_nothing_in_any_view(browser: Browser, hub: WatchedHub, 
             await looker.sees(looker.row("alpha__echo"))
             for name in VIEWS:
                 await looker.view(name)
+                await looker.sees(looker.page.locator(FILLED))
                 assert await violations(looker) == [], name
             for name, row in (("servers", "gone"), ("tools", "alpha__add"), ("calls", "alpha__echo"), ("clients", "v")):
                 await looker.view(name)
@@ -83,6 +86,7 @@ async def test_no_view_is_wider_than_its_window(browser: Browser, hub: WatchedHu
     async with page_of(browser, hub, viewport={"width": width, "height": 900}) as looker:
         for name, key in [*((name, None) for name in VIEWS), ("servers", "gone"), ("tools", "alpha__add")]:
             await looker.view(name, key)
+            await looker.sees(looker.panel().get_by_role("heading", level=3) if key else looker.page.locator(FILLED))
             wide = await looker.page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width, (name, key)
             outside = await looker.page.evaluate(OUTSIDE)
@@ -104,6 +108,7 @@ async def test_times_are_those_of_the_viewers_zone_with_the_full_time_beside(bro
         await here.enter(await hub.link())
         shown = []
         for looker in (far, here):
+            await looker.said(looker.row("alpha"), "ready")
             await looker.view("servers", "alpha")
             time = looker.panel().locator("time")
             shown.append(

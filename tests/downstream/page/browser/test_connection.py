@@ -56,6 +56,35 @@ async def test_a_link_works_once_leaves_no_trace_in_the_address_and_lasts_for_a_
         await other.sees_not(other.page.get_by_role("tab"))
 
 
+async def test_the_address_of_a_row_leads_there_when_the_page_is_loaded(browser: Browser, hub: WatchedHub) -> None:
+    async with page_of(browser, hub) as looker, hub.visitor() as visitor:
+        await looker.view("calls")
+        await visitor.text("alpha__echo", {"text": "kept"})
+        for view, row, shows in (
+            ("servers", "alpha", "tokens in a model's context"),
+            ("tools", "alpha__echo", "Input schema"),
+            ("calls", "alpha__echo", "What every rule did"),
+            ("clients", "v", "What it declared"),
+        ):
+            await looker.view(view)
+            await looker.open(row)
+            await looker.page.reload()
+            await looker.said(looker.panel(), shows)
+
+
+async def test_a_server_that_is_taken_away_and_put_back_is_shown_again_where_it_is_open(
+    browser: Browser, tmp_path: Path
+) -> None:
+    both = {**ALPHA, "beta": fake("--name", "beta")}
+    async with watched_hub(tmp_path, both) as hub, page_of(browser, hub) as looker:
+        await looker.open("beta")
+        hub.write(ALPHA)
+        await looker.said(looker.panel(), "There is no server of this name now.")
+        hub.write(both)
+        await looker.said(looker.panel(), "tokens in a model's context")
+        await looker.sees(looker.panel().get_by_role("button", name="Restart…"))
+
+
 async def test_who_leaves_is_out(browser: Browser, hub: WatchedHub) -> None:
     async with page_of(browser, hub) as looker:
         await looker.press("Leave")
@@ -102,15 +131,14 @@ async def test_a_lost_stream_is_resumed_without_losing_or_repeating_a_call(brows
         await looker.page.add_init_script(CUT)
         await looker.page.reload()
         await looker.view("calls")
-        await visitor.text("alpha__echo", {"text": "before"})
-        await looker.sees(looker.row("alpha__echo"))
-        seen = await looker.row("alpha__echo").count()
+        await visitor.text("alpha__pid")
+        await expect(looker.row("alpha__pid")).to_have_count(1, timeout=WAIT)
         await looker.page.context.set_offline(True)  # it ends nothing that is open
         await looker.page.evaluate("cut()")
         await looker.sees("Connection lost.")
-        await visitor.text("alpha__echo", {"text": "meanwhile"})
+        await visitor.text("alpha__pid")
         await looker.page.context.set_offline(False)
-        await expect(looker.row("alpha__echo")).to_have_count(seen + 1, timeout=WAIT)
+        await expect(looker.row("alpha__pid")).to_have_count(2, timeout=WAIT)
 
 
 async def test_on_a_network_a_token_opens_the_page_and_shows_what_its_profile_sees(
