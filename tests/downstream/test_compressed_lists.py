@@ -15,7 +15,8 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream import list_compression
 from mcp_hub.protocol.frames import Raw, encode
 from tests.downstream.network.visitor import ERAS, network_hub, visiting
-from tests.downstream.scripted import Served, connected, fetch, initialized, message, modern, request, serving
+from tests.downstream.raw_http import connected, fetch, initialized, message, modern, request
+from tests.downstream.scripted import Served, serving
 from tests.fakes.client import fake
 
 pytestmark = pytest.mark.anyio

@@ -8,19 +8,9 @@ from email.utils import parsedate_to_datetime
 import pytest
 
 from mcp_hub.transport.http1 import heads, server_connection
-from tests.downstream.scripted import (
-    BOTH,
-    HANG_BOUND,
-    call,
-    connected,
-    fetch,
-    get,
-    initialized,
-    message,
-    request,
-    rest,
-    serving,
-)
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import BOTH, call, connected, fetch, get, initialized, message, request, rest
+from tests.downstream.scripted import serving
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio

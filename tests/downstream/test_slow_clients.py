@@ -14,22 +14,20 @@ from mcp_hub.config.listen import UnreadLimits
 from mcp_hub.downstream import quotas
 from mcp_hub.downstream.event_stream import MAX_BYTES, MAX_WAITING, Outbox
 from mcp_hub.transport.http1 import exchange, send_buffer, server_connection
-from tests.downstream.scripted import (
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import (
     BOTH,
     ENVELOPE,
-    HANG_BOUND,
     Connection,
-    Served,
     call,
     connected,
     fetch,
     initialized,
     message,
     modern,
-    progress,
     request,
-    serving,
 )
+from tests.downstream.scripted import Served, progress, serving
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio

@@ -15,19 +15,10 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream.refusal_log import RefusalLog
 from mcp_hub.transport.http1 import listener, listening_sockets, server_connection
 from mcp_hub.transport.http1.listener import NEWCOMER, SHARE, ConnectionSlots
+from tests.downstream.fronts import HANG_BOUND
 from tests.downstream.network.test_tls import certificate
-from tests.downstream.scripted import (
-    BOTH,
-    HANG_BOUND,
-    Connection,
-    Served,
-    call,
-    connected,
-    initialized,
-    message,
-    request,
-    serving,
-)
+from tests.downstream.raw_http import BOTH, Connection, call, connected, initialized, message, request
+from tests.downstream.scripted import Served, serving
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from typing import Any
 
 from mcp_hub.protocol import era as eras
 from tests.downstream.balancers.proxies import NAME, TOKENS, Balancer
-from tests.downstream.scripted import BOTH, ENVELOPE, Connection, Response
+from tests.downstream.raw_http import BOTH, ENVELOPE, Connection, Response
 
 
 class Guest:

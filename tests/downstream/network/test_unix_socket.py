@@ -19,7 +19,9 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream.admission import Gate, check_listener
 from mcp_hub.errors import HubError
 from mcp_hub.transport.http1.listening_sockets import bind
-from tests.downstream.scripted import BOTH, HANG_BOUND, Connection, Lines, Response, Served, message, modern, serving
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import BOTH, Connection, Lines, Response, message, modern
+from tests.downstream.scripted import Served, serving
 from tests.fakes.client import HUB, PATIENCE, spawned, write_config
 from tests.loops import anyio_backend  # noqa: F401
 
