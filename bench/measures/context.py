@@ -60,7 +60,7 @@ def measure(cast: Cast) -> None:
 
 def _tasks(data: Path) -> Iterator[Task]:
     found = steps(data)
-    for query in found.queries[:: len(found.queries) // TASKS][:TASKS]:
+    for query in found.queries[:: max(1, len(found.queries) // TASKS)][:TASKS]:
         names = [name for name, label in found.labels.items() if label in query.right]
         routes = [route for name in names if (route := found.catalog.resolve(TOOLS, name)) is not None]
         yield Task(query.text, frozenset(f"{route.upstream}/{route.name}" for route in routes))

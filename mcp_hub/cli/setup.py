@@ -208,6 +208,8 @@ class Setup:
         if program in LAUNCHERS:
             there = "downloads it at its first start" if has_program(program) else "is not installed here"
             needs.append(f"{LAUNCHERS[program]}: {program} {there}")
+        elif program and Path(program).name == program and not has_program(program):
+            needs.append(f"{printable(program, 100)}, which was not found on this machine")
         if row.found.problem and row.found.on:
             needs.append(printable(row.found.problem, SHOWN_PROBLEM))
         if row.secrets:

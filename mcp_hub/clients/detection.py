@@ -59,7 +59,8 @@ class FoundServer(msgspec.Struct, frozen=True):
         """The command line that it would run, or its URL, as written."""
         if "url" in self.values:
             return (str(self.values["url"]),)
-        return (str(self.values.get("command", "")), *map(str, self.values.get("args") or ()))
+        args = self.values.get("args") or ()
+        return (str(self.values.get("command", "")), *map(str, args if isinstance(args, list | tuple) else (args,)))
 
 
 class ClientFile(msgspec.Struct, frozen=True):

@@ -234,6 +234,7 @@ class _Run:
             route = await self._find(name)
             if route.upstream == OWN and route.name != SEARCH:
                 raise _ToolError(f"invalid_parameters: a program calls tools by their names, not by {name}")
+            deadlines = [*call.deadlines]
             inner = replace(
                 call,
                 exposed=name,
@@ -242,7 +243,8 @@ class _Run:
                 on_progress=None,
                 notes=[],
                 attempts=0,
-                questions=CallQuestions(),
+                deadlines=deadlines,
+                questions=CallQuestions(deadlines),
                 label=f"{self._id}.{self._made}",
                 within=RUN,
                 confirmed=False,

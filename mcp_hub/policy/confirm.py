@@ -7,8 +7,7 @@ something.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
@@ -29,6 +28,7 @@ from mcp_hub.policy.presentation import Preset
 from mcp_hub.policy.selection import matches_tool
 from mcp_hub.protocol.frames import encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.questions import suspended
 from mcp_hub.protocol.server_requests import ELICITATION, missing_capability
 from mcp_hub.security import profile_of
 from mcp_hub.security.redaction import Redactor
@@ -258,7 +258,7 @@ class Confirm:
         }
         entry = call.questions.note(ELICITATION, "unanswered", by="mcp-hub")
         try:
-            with _suspended(call), self._approvals.pending.open(call, setting, shown, choices) as pending:
+            with suspended(call.deadlines), self._approvals.pending.open(call, setting, shown, choices) as pending:
                 async with asyncio.timeout(CONFIRM_WAIT):
                     result = await _first_answer(call, pending, params if by_client else None, entry)
         except TimeoutError:
@@ -276,21 +276,6 @@ class Confirm:
         """Returns the arguments as JSON without secrets and preset ones, cut to `MAX_SHOWN` characters."""
         shown = self._redactor.value(self._shown(call, arguments))
         return printable(encode(shown).decode("utf-8", "replace"), MAX_SHOWN)
-
-
-@contextlib.contextmanager
-def _suspended(call: Call) -> Iterator[None]:
-    """Suspends the time limits of a call, as those of a program that makes it, while its person is asked."""
-    loop = asyncio.get_running_loop()
-    limits = [(limit, limit.when - loop.time()) for limit in call.deadlines if limit.when is not None]
-    for limit, _ in limits:
-        limit.reschedule(None)
-    try:
-        yield
-    finally:
-        for limit, left in limits:
-            if not limit.expired:
-                limit.reschedule(loop.time() + left)
 
 
 async def _first_answer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,17 @@ def test_a_bad_file_of_a_client_is_told_and_the_others_are_imported(
     assert says is None or says in err
     assert "\x1b" not in err
     assert [server.id for server in load_config(own(home)).servers] == ["time"]
+
+
+def test_an_entry_that_cannot_be_used_is_shown_as_it_is_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    desktop(home, {"time": TIME})
+    wrong = {"command": "x", "args": "one text"}
+    cursor(home, {"wrong": wrong, "keyed": {**wrong, "args": f"--token {TOKEN}"}})
+    assert main(["import", "--yes"]) == OK
+    out, err = capsys.readouterr()
+    assert re.search(r"^wrong +not usable +Cursor +x one text$", out, re.MULTILINE)
+    assert re.search(r"^keyed +not usable +Cursor +x \*\*\*$", out, re.MULTILINE)
+    assert "args: must be a list of texts" in err
 
 
 def test_a_file_that_others_can_write_decides_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,6 +125,7 @@ def test_an_original_that_does_not_work_behind_the_hub_stays_on(person: Person, 
     entries = json.loads(before[cursor])["mcpServers"] | {"gone": {"command": "no-such-program"}}
     cursor.write_text(json.dumps({"mcpServers": entries}))
     assert person.run("setup", "--switch-off", "--yes") == OK
+    assert "\n  needs  no-such-program, which was not found on this machine\n" in person.out
     assert re.search(r"^gone +failed: .*was not found", person.out, re.MULTILINE)
     assert {*json.loads(cursor.read_bytes())["mcpServers"]} == {"gone", "hub"}
 

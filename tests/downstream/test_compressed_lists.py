@@ -88,6 +88,10 @@ async def test_neither_calls_nor_errors_nor_short_lists_are_compressed(served: S
     lines, body = modern("tools/call", {"name": "echo", "arguments": {"text": "x" * 5000}})
     answer = await fetch(served, "POST", "/mcp", [*lines, *GZIP], body)
     assert (answer.status, "content-encoding" in answer.headers) == (200, False)
+    lines, body = modern("resources/list", request_id="a" * 5000)
+    answer = await fetch(served, "POST", "/mcp", [*lines, *GZIP], body)
+    assert "error" in answer.json
+    assert "content-encoding" not in answer.headers
     listing(served, 100)
     assert "content-encoding" not in (await asked(served, GZIP)).headers
 

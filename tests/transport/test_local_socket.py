@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.transport import local_socket
+from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 5.0
 
 
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

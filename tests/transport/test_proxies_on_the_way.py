@@ -219,9 +219,9 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_proxy_that_lies_or_dies_is_a_clear_failure(lie: str) -> None:
     async with forwarding(answer=LIES[lie]) as proxy:
-        connect = 1.0 if lie == "half a head" else PATIENCE
-        error = await failure_of(f"https://{NAME}/mcp", through("http", proxy), connect=connect)
-        assert error.hub_code in (codes.PROXY_UNREACHABLE, codes.PROXY_REFUSED)
+        late = lie == "half a head"
+        error = await failure_of(f"https://{NAME}/mcp", through("http", proxy), connect=2.0 if late else PATIENCE)
+        assert error.hub_code == (codes.PROXY_REFUSED if late else codes.PROXY_UNREACHABLE)
         assert "the proxy http://127.0.0.1" in str(error)
 
 

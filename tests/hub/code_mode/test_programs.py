@@ -15,6 +15,7 @@ from tests.fakes.client import PATIENCE, StdioClient, fake, hub
 from tests.hub.test_over_a_network import network_hub, sdk
 from tests.policy.access.test_a_person_is_asked_first import Person, did
 from tests.policy.tries.counted import counting
+from tests.upstream.asking.test_servers_ask_handshake_clients import QUESTION, asking
 
 pytestmark = [
     pytest.mark.anyio,
@@ -116,6 +117,50 @@ async def test_a_program_returns_what_it_computes_from_results(
         assert "NameError: name 'local__add_up' is not defined" in await blamed(client, code)
     else:
         assert await said(client, code) == answer
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "answer"),
+    [
+        ({"content": [{"type": "text", "text": '{"rows": [1, 2]}'}]}, "(await up__echo(text='x'))['rows'][1]", "2"),
+        ({"content": [{"type": "text", "text": " {no JSON"}]}, "await up__echo(text='x')", " {no JSON"),
+        ({"content": [{"type": "text", "text": t} for t in ("[1]", "[2]")]}, "await up__echo(text='x')", "[1]\n[2]"),
+        ({"content": [], "structuredContent": {"a": {"b": 5}}}, "(await up__echo(text='x'))['a']['b']", "5"),
+        (
+            {"content": [{"type": "text", "text": "other"}], "structuredContent": {"result": [5, 6]}},
+            "(await up__echo(text='x'))[1]",
+            "6",
+        ),
+    ],
+)
+async def test_structured_content_and_a_single_json_text_are_values(
+    tmp_path: Path, result: dict[str, Any], code: str, answer: str
+) -> None:
+    async with hub(tmp_path, {"up": fake("--result", json.dumps(result))}, **CODE) as client:
+        assert await said(client, code) == answer
+
+
+async def test_the_rules_of_a_tool_hold_for_its_calls_in_a_program(tmp_path: Path) -> None:
+    servers = {
+        "files": counting(tmp_path),
+        "up": fake(preset={"echo": {"text": "preset"}}),
+        "rare": fake(limits={"rate": 0.001}),
+    }
+    tried = (
+        ("files__scrape", {"url": "https://huggingface.co/datasets/squad"}),
+        ("up__add", {"a": "no number", "b": 1}),
+        ("up__echo", {"text": "sent"}),
+        *[("rare__echo", {"text": "x"})] * 2,
+    )
+    code = (
+        f"for name, arguments in {tried!r}:\n"
+        "    try:\n        print(await call_tool(name, arguments))\n"
+        "    except RuntimeError as error:\n        print(str(error).split(':')[0])"
+    )
+    async with hub(tmp_path, servers, **CODE) as client:
+        outcomes = (await said(client, code)).split("\n")
+    assert outcomes == ["guard_blocked", "invalid_parameters", "preset", "x", "overloaded"]
+    assert did(tmp_path) == []
 
 
 async def test_calls_that_do_not_wait_for_each_other_overlap(tmp_path: Path) -> None:
@@ -230,6 +275,55 @@ async def test_writes_in_a_program_are_confirmed_by_the_person_and_reads_are_not
     assert result.content[0].text.startswith("permission_denied: The person did not allow the call")
     assert did(tmp_path) == ["read", "effect"]
     assert ["hub_run" in one.message for one in person.asked] == [True, True]
+
+
+@pytest.mark.parametrize("server", ERAS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_asks_the_person_about_a_call_in_a_program_whose_time_stands_still(
+    tmp_path: Path, era: str, server: str
+) -> None:
+    short = {"code_mode": {"enabled": True, "writes": True, "seconds": "1s"}}
+    servers = {"a": asking("--era", server, allow=["elicitation"])}
+    messages = []
+
+    async def elicit(context: Any, params: Any) -> types.ElicitResult:
+        messages.append(params.message)
+        async with sdk(f"{base}/mcp", era) as other:  # so long that the time of another program is up
+            assert (await other.call_tool("hub_run", {"code": "while True:\n    pass"})).is_error
+        return types.ElicitResult(action="accept", content={})
+
+    async with (
+        network_hub(tmp_path, servers, **short) as (_, base),
+        sdk(f"{base}/mcp", era, elicitation_callback=elicit) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        await client.call_tool("hub_run", {"code": "1"})  # starts the process
+        result = await client.call_tool("hub_run", {"code": f"await a__ask(**{QUESTION!r})\n'answered'"})
+    assert not result.is_error, result
+    assert isinstance(result.content[0], types.TextContent)
+    assert result.content[0].text == "answered"
+    assert messages == ["a asks: who?"]
+
+
+async def test_the_time_of_a_call_that_has_ended_is_not_taken_up_again(tmp_path: Path) -> None:
+    person = Person("once")
+    servers = {
+        "files": counting(tmp_path, tools={"read": {"timeout": "1s"}}, confirm=["effect"]),
+        "slow": fake(timeout="2s"),
+    }
+    code = (
+        "await files__read()\nawait files__effect()\n"
+        "try:\n    await slow__sleep(seconds=600)\nexcept RuntimeError as error:\n    print(str(error).split(':')[0])"
+    )
+    async with (
+        network_hub(tmp_path / "hub", servers, **CODE) as (_, base),
+        sdk(f"{base}/mcp", "handshake", elicitation_callback=person.elicit) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        result = await client.call_tool("hub_run", {"code": code})
+    assert not result.is_error, result
+    assert isinstance(result.content[0], types.TextContent)
+    assert result.content[0].text == "timeout"
 
 
 async def test_a_client_that_cannot_be_asked_gets_no_write_by_a_program(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fakes.client import PATIENCE
+from tests.fakes.client import PATIENCE, free_port
 
 USER, PASSWORD = "me", "pass-w0rd"
 NAME = "mcp.intranet.example"
@@ -43,11 +42,6 @@ class DebianProxy:
             self.process.kill()
         async with asyncio.timeout(PATIENCE):
             await self.process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
 
 
 def program(name: str) -> str:

@@ -76,6 +76,7 @@ export class ListView {
 
   /** Draws what has changed. */
   draw() {
+    if (!this.app.store.state) return;
     const all = this.rows();
     const wanted = this.filter.value.trim().toLowerCase();
     const words = wanted === "" ? [] : wanted.split(/\s+/);
@@ -86,7 +87,7 @@ export class ListView {
     this.#drawEmpty(all.length, shown.length);
     const { open } = this;
     if (open === null) this.#shownFor = undefined;
-    else if (this.app.store.state !== null) this.#shownFor = this.drawPanel(open, this.#shownFor !== open) === false ? undefined : open;
+    else this.#shownFor = this.drawPanel(open, this.#shownFor !== open) === false ? undefined : open;
   }
 
   #has(row, words) {

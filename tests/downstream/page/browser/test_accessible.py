@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser
 
-from tests.downstream.page.browser.looking import VIEWS, Looker, WatchedHub, looking, page_of, watched_hub
+from tests.downstream.page.browser.looking import FILLED, VIEWS, Looker, WatchedHub, looking, page_of, watched_hub
 from tests.fakes.client import fake
 from tests.peers.programs import NPM, installed
 
@@ -27,8 +27,6 @@ OUTSIDE = """
 """
 """What can be used and is not inside of the window."""
 NARROWEST, WIDEST = 360, 2560
-FILLED = ".grid-body [role=row]:visible, .page-view h2, .empty:visible"
-"""What a view shows as soon as it knows what there is."""
 
 
 @pytest.fixture(scope="module")

@@ -180,10 +180,7 @@ async def test_a_principal_answers_for_its_own_clients_alone(browser: Browser, t
         visiting(hub.base, "handshake", TOKENS["alice"]) as client,
     ):
         for looker, name in ((alice, "alice"), (bob, "bob")):
-            await looker.page.goto(f"{hub.base}/ui")
-            await looker.page.get_by_text("With a token").click()
-            await looker.page.get_by_label("Your token").fill(TOKENS[name])
-            await looker.press("Enter")
+            await looker.sign_in(TOKENS[name])
             await looker.said(looker.row("files"), "ready")
         call = calling(client, "files__effect")
         await looker.sees(looker.row("files"))

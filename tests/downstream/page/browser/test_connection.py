@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.downstream.network.visitor import TOKENS
+from tests.downstream.network.visitor import TOKENS, visiting
 from tests.downstream.page.browser.looking import WAIT, WatchedHub, looking, page_of, watched_hub
 from tests.fakes.client import fake
 
@@ -174,10 +174,7 @@ async def test_an_admin_sees_the_tools_as_somebody_else_does_and_runs_one_as_it(
         watched_hub(tmp_path, ALPHA, listen, profiles={"few": {"tools": ["alpha__echo"]}}) as hub,
         looking(browser, hub.base) as looker,
     ):
-        await looker.page.goto(f"{hub.base}/ui")
-        await looker.page.get_by_text("With a token").click()
-        await looker.page.get_by_label("Your token").fill(TOKENS["alice"])
-        await looker.press("Enter")
+        await looker.sign_in(TOKENS["alice"])
         await looker.view("tools")
         await looker.sees(looker.row("alpha__add"))
         await looker.page.get_by_label("As whom").select_option(label="As bob")
@@ -191,3 +188,30 @@ async def test_an_admin_sees_the_tools_as_somebody_else_does_and_runs_one_as_it(
         await looker.said(panel, "Hidden: not in profile 'few'")
         await looker.view("calls")
         await looker.said(looker.row("alpha__echo"), "bob")
+
+
+async def test_who_comes_after_somebody_else_in_the_same_tab_sees_nothing_of_before(
+    browser: Browser, tmp_path: Path
+) -> None:
+    listen = {"ui": True, "principals": {
+        "alice": {"token": TOKENS["alice"], "admin": True}, "bob": {"token": TOKENS["bob"], "profile": "few"},
+    }}  # fmt: skip
+    servers = {**ALPHA, "beta": fake("--name", "beta")}
+    async with (
+        watched_hub(tmp_path, servers, listen, profiles={"few": {"tools": ["beta__echo"]}}) as hub,
+        looking(browser, hub.base) as looker,
+        visiting(hub.base, "handshake", TOKENS["alice"]) as alice,
+        visiting(hub.base, "handshake", TOKENS["bob"]) as bob,
+    ):
+        await looker.sign_in(TOKENS["alice"])
+        await looker.view("calls")
+        await alice.text("alpha__echo", {"text": "of alice"})
+        await looker.sees(looker.row("alpha__echo"))
+        await looker.press("Leave")
+        await looker.page.get_by_label("Your token").fill(TOKENS["bob"])
+        await looker.press("Enter")
+        await looker.sees("No call yet since somebody watches.")
+        await bob.text("beta__echo", {"text": "of bob"})
+        await looker.sees(looker.row("beta__echo"))
+        await expect(looker.row("")).to_have_count(1, timeout=WAIT)
+        assert "alpha" not in await looker.page.locator("body").inner_text()

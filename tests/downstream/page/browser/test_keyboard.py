@@ -25,6 +25,7 @@ async def hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched
 @pytest.fixture
 async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
     async with page_of(browser, hub) as opened:
+        await opened.listed("alpha", "beta")
         yield opened
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from tests.downstream.network.visitor import TOKENS, visiting
 from tests.downstream.page.browser.looking import WAIT, Looker, WatchedHub, looking, page_of, watched_hub
 from tests.downstream.page.browser.test_accessible import violations
-from tests.fakes.client import fake
+from tests.fakes.client import PATIENCE, fake
 
 pytestmark = pytest.mark.anyio
 
@@ -163,10 +164,7 @@ async def test_calls_are_filtered_by_server_principal_and_text(browser: Browser,
         visiting(hub.base, "handshake", TOKENS["alice"]) as alice,
         visiting(hub.base, "modern", TOKENS["bob"]) as bob,
     ):
-        await looker.page.goto(f"{hub.base}/ui")
-        await looker.page.get_by_text("With a token").click()
-        await looker.page.get_by_label("Your token").fill(TOKENS["alice"])
-        await looker.press("Enter")
+        await looker.sign_in(TOKENS["alice"])
         await looker.view("calls")
         await alice.text("alpha__echo", {"text": "1"})
         await bob.text("alpha__add", {"a": 1, "b": 2})
@@ -248,3 +246,41 @@ async def test_numbers_of_the_head_follow_the_calls(looker: Looker, hub: Watched
     async with hub.visitor() as visitor:
         await visitor.text("alpha__echo", {"text": "hello"})
     await looker.said(looker.page.locator(".figure.calls dd"), str(before + 1))
+
+
+async def test_empty_views_say_what_to_do(browser: Browser, tmp_path: Path) -> None:
+    async with watched_hub(tmp_path, {}) as hub, page_of(browser, hub) as looker:
+        for name, *said in (
+            ("servers", "No server is configured.", "mcp-hub add"),
+            ("tools", "There is no tool.", "whether they are ready"),
+            ("calls", "No call yet since somebody watches.", "Run a tool"),
+            ("rules", "No rule is written", "There is no group of tools.", "There is no profile."),
+            ("clients", "No client is connected.", "mcp-hub setup"),
+            ("configuration", "Nothing is wrong.", "The files have not changed since the start."),
+        ):
+            view = await looker.view(name)
+            for text in said:
+                await looker.said(view, text)
+            assert await violations(looker) == [], name
+
+
+async def test_nothing_is_said_to_be_missing_before_the_hub_has_answered(browser: Browser, hub: WatchedHub) -> None:
+    async with page_of(browser, hub) as looker:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            asked.set()
+            async with asyncio.timeout(PATIENCE):
+                await answer.wait()
+            await route.continue_()
+
+        await looker.page.route("**/ui/api/state", hold)
+        await looker.page.reload()
+        async with asyncio.timeout(PATIENCE):
+            await asked.wait()
+        for name in ("servers", "tools", "calls", "clients"):
+            view = await looker.view(name)
+            await expect(view).not_to_contain_text(re.compile("No |There is no"), timeout=WAIT)
+        answer.set()
+        await looker.view("servers")
+        await looker.sees(looker.row("alpha"))
