@@ -81,7 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _escape_what_cannot_be_encoded()
     if COMPLETION_VARIABLE in os.environ:
         import_module("mcp_hub.cli.completion").answer_shell(lambda chosen: _make_parser(chosen)[0])
-    options = _parse(list(sys.argv[1:] if argv is None else argv))
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    options = _parse(arguments)
+    options.arguments = arguments
     try:
         code: int = import_module(f"mcp_hub.cli.{options.command}").run(options)
         sys.stdout.flush()  # here, where a closed pipe is still handled

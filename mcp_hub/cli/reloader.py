@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -175,6 +175,13 @@ class Reloader:
         """The settings of the listener; None over stdio."""
         self.announced: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         """Returns the block in which a load runs, so that others are told of it."""
+        self.changing: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
+        """Returns the block in which a configuration takes the place of another one, so that replicas know of it."""
+        self.asked: Callable[[], Awaitable[None]] | None = None
+        """Has the other replicas load their files too, when a person asked for it here."""
+        self._again = asyncio.Event()
+        """Set when the files are to be loaded because they have changed, or because another replica says so."""
+        self._one_at_a_time = asyncio.Lock()
         self._done = asyncio.Event()
         """Set while nothing is being loaded."""
         self.loaded_at = time.time()
@@ -194,7 +201,8 @@ class Reloader:
     @contextlib.asynccontextmanager
     async def running(self, again: asyncio.Event) -> AsyncIterator[None]:
         """Loads the configuration again whenever `again` is set or a file changes, while the block runs."""
-        tasks = [asyncio.get_running_loop().create_task(work) for work in (self._watch(again), self._reload_on(again))]
+        works = (self._watch(), self._reload_on(self._again), self._reload_on(again, asked=True))
+        tasks = [asyncio.get_running_loop().create_task(work) for work in works]
         try:
             yield
         finally:
@@ -202,26 +210,33 @@ class Reloader:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _watch(self, again: asyncio.Event) -> None:
+    def load(self) -> None:
+        """Has the files loaded again, by this replica alone."""
+        self._again.set()
+
+    async def _watch(self) -> None:
         if not self._loaded.config.watch:
             return
         files = FileWatcher(self._loaded.config, self._loaded.read, self._loaded.folders)
         await asyncio.sleep(WATCH_DELAY)
         while True:
             await files.wait_for_change()
-            again.set()
             self._done.clear()
+            self._again.set()
             await self._done.wait()
             files.follow(self._loaded.config, self._loaded.read, self._loaded.folders)
 
-    async def _reload_on(self, again: asyncio.Event) -> None:
+    async def _reload_on(self, again: asyncio.Event, *, asked: bool = False) -> None:
         while True:
             await again.wait()
             again.clear()
             self._done.clear()
             try:
-                with self.announced():
-                    await self.reload()
+                if asked and self.asked is not None:
+                    await self.asked()
+                async with self._one_at_a_time:
+                    with self.announced():
+                        await self.reload()
             except Exception:
                 log.exception("loading the configuration again failed inside the hub")
             self._done.set()
@@ -255,7 +270,8 @@ class Reloader:
             text = f"{_names(loaded.config)}: a change of {name} takes effect when the hub is started again"
             self._say(log_line("warning", text))
         try:
-            generation = await self._hub.renew(config, selection)
+            async with self.changing():
+                generation = await self._hub.renew(config, selection)
         except ConfigError as error:
             self._refuse(error)
             return False

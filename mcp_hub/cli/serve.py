@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -44,6 +45,7 @@ from mcp_hub.protocol import frames
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
+    from mcp_hub.cli.workers import WorkerPlace
     from mcp_hub.downstream.app import App
     from mcp_hub.downstream.replicas import Replicas
     from mcp_hub.downstream.verifier import Verifier
@@ -113,6 +115,7 @@ TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 EXAMPLES = """examples:
   mcp-hub serve                                   over stdio: the command for a client
   mcp-hub serve --http                            on http://127.0.0.1:8808/mcp
+  mcp-hub serve --http --workers 4                four processes that are one hub
   mcp-hub serve --config team.yaml --config my.json    two files as one configuration"""
 
 
@@ -140,6 +143,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="name under which a reverse proxy makes it known (may be repeated; needs a token)",
     )
     parser.add_argument("--port", type=int, help="port to listen on, 0 for any free one (default 8808)")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="over a network: so many processes that are one hub, on one port"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -149,9 +155,16 @@ def run(options: argparse.Namespace) -> int:
     if network:
         loaded = load_with_files(options)
         config = loaded.config.model_copy(update={"listen": _listen(loaded.config, options)})
-        return run_loop(_network(options, loaded, config))
-    if options.host is not None or options.port is not None or options.public_host:
-        text = "--host, --port and --public-host need --sse or --http; without one of them the hub serves over stdio"
+        if options.workers is None:
+            return run_loop(_network(options, loaded, config))
+        from mcp_hub.cli.workers import WorkerPlace, serve_workers
+
+        place = WorkerPlace.taken(os.environ)
+        if place is None:
+            return run_loop(serve_workers(options.workers, options.arguments, config))
+        return run_loop(_network(options, loaded, place.settings(config), place))
+    if options.host is not None or options.port is not None or options.public_host or options.workers is not None:
+        text = "--host, --port, --public-host and --workers need --sse or --http; else the hub serves over stdio"
         raise ConfigError(text, codes.HTTP_OPTION_MISSING)
     from mcp_hub.transport.standard_streams import claim
 
@@ -212,15 +225,17 @@ async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, 
     return FAILED if missing else OK
 
 
-async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Config) -> int:
-    from mcp_hub.cli.service_manager import ServiceNotifier, handed_sockets
+async def _network(
+    options: argparse.Namespace, loaded: LoadedConfig, config: Config, place: WorkerPlace | None = None
+) -> int:
+    from mcp_hub.cli.service_manager import ServiceNotifier
     from mcp_hub.downstream.admission import check_listener
     from mcp_hub.downstream.app import App, serve_network
     from mcp_hub.downstream.quotas import Quotas
     from mcp_hub.transport.http1.listening_sockets import check_handed
     from mcp_hub.transport.http1.tls_server import tls_context
 
-    handed, notifier = handed_sockets(os.environ), ServiceNotifier(os.environ)
+    handed, notifier = _handed(place), ServiceNotifier(os.environ)
     listen = check_handed(config.listen, handed) if handed else config.listen
     objection = check_listener(listen)
     if objection is not None:
@@ -233,7 +248,7 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
     with recording(config, on_stderr=True) as records:
         signals = Signals(records.line)
         async with _hub(options, config, records) as hub:
-            quotas = Quotas(listen)
+            quotas = Quotas(listen, sharing=hub.sharing)
             dispatcher = Dispatcher(hub, quotas)
             async with (
                 _required(hub, signals.stop, records) as missing,
@@ -242,18 +257,20 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
                 app = App(dispatcher, listen, sse=options.sse, verifier=verifier, quotas=quotas)
                 app.page = running.page
                 running.status.refusals = app.refusals.facts
-                replicas = await _joined(config, dispatcher, app)
-                running.status.replicas = replicas.facts if replicas is not None else None
+                replicas = await _joined(config, dispatcher, app, running, alone=place is None)
                 running.reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
                 running.reloader.announced = notifier.reloading
 
                 def ready(bases: list[str]) -> None:
+                    if place is not None:
+                        bases = place.ready(bases)
                     running.status.serving = bases
                     running.page.base = partial(app.page_base, bases)
                     if replicas is not None:
                         replicas.reached_at(bases[0])
-                    announcing = _announce(hub, bases, listen, records, running.page, sse=options.sse)
-                    announcements.add(asyncio.get_running_loop().create_task(announcing))
+                    if place is None or place.speaks:
+                        announcing = _announce(hub, bases, listen, records, running.page, sse=options.sse)
+                        announcements.add(asyncio.get_running_loop().create_task(announcing))
                     notifier.say("READY=1", f"STATUS=listening on {', '.join(bases)}")
 
                 sockets = [each for _, each in handed]
@@ -268,14 +285,30 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
     return FAILED if missing else OK
 
 
-async def _joined(config: Config, dispatcher: Dispatcher, app: App) -> Replicas | None:
-    """Makes the hub one of the replicas that meet in its store. Raises ConfigError."""
+def _handed(place: WorkerPlace | None) -> list[tuple[str, socket.socket]]:
+    """Returns the sockets that another process has opened for this one: a parent of workers, or a service manager."""
+    from mcp_hub.cli.service_manager import handed_sockets
+
+    return handed_sockets(os.environ) if place is None else place.handed()
+
+
+async def _joined(
+    config: Config, dispatcher: Dispatcher, app: App, running: Supervision, *, alone: bool
+) -> Replicas | None:
+    """Makes the hub one of the replicas that meet in its store. Raises ConfigError.
+
+    `alone`: whether no parent passes signals on to all of them.
+    """
     if config.store is None:
         return None
     from mcp_hub.downstream.replicas import Replicas
 
     replicas = await asyncio.to_thread(Replicas, config.store, dispatcher)
+    replicas.changes.reload = running.reloader.load
     await replicas.begin()
+    running.status.replicas = replicas.facts
+    running.reloader.changing = replicas.changing
+    running.reloader.asked = replicas.have_others_reload if alone else None
     app.join(replicas)
     return replicas
 

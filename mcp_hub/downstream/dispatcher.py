@@ -44,6 +44,7 @@ class Dispatcher:
     def __init__(self, hub: Engine, quotas: Quotas | None = None) -> None:
         self.hub = hub
         self._quotas = quotas or Quotas()
+        self._sharing = hub.sharing
         self.backlog = Backlog(lambda: hub.config.unread)
         self.callers: set[Caller] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -104,6 +105,8 @@ class Dispatcher:
             if handler is None or (era == "modern" and exchange.method in eras.HANDSHAKE_ONLY):
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
             try:
+                if self._sharing.bucket is not None:
+                    await self._quotas.check_shared(caller.principal, exchange.method)
                 leave = self._quotas.enter(caller.principal, exchange.method)
             except Overloaded as error:
                 self._record_refusal(exchange, error)

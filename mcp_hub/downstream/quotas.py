@@ -15,6 +15,7 @@ from mcp_hub.config.listen import CallerLimits, Listen, UnreadLimits
 from mcp_hub.downstream import error_response
 from mcp_hub.errors import INTERNAL_ERROR, Overloaded
 from mcp_hub.policy.limits import TokenBucket
+from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import era_of
 from mcp_hub.protocol.frames import FrameError, encode
@@ -36,8 +37,14 @@ _LONG: Final = frozenset({eras.LISTEN})
 class Quotas:
     """The quotas of the principals of one listener. Without `listen` (stdio, one client) there are none."""
 
-    def __init__(self, listen: Listen | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        listen: Listen | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sharing: Sharing | None = None,
+    ) -> None:
         self._listen = listen
+        self._sharing = sharing or Sharing()
         self._clock = clock
         self._running: Counter[Principal] = Counter()
         self._all = 0
@@ -52,6 +59,15 @@ class Quotas:
         own = listen.principals.get(principal) if principal.label is not None else None
         return own.limits if own is not None and own.limits is not None else listen.limits
 
+    async def check_shared(self, principal: Principal, method: str) -> None:
+        """Counts a request against the rate of its principal at all replicas, before `enter`. Raises Overloaded."""
+        if self._listen is None or method in FREE or method.endswith("/list") or self._sharing.bucket is None:
+            return
+        limits = self._limits(self._listen, principal)
+        if limits.rate is not None:
+            name = f"principal {principal}"
+            self._refuse(limits.rate, await self._sharing.bucket.take(name, limits.rate, principal, limits.burst))
+
     def enter(self, principal: Principal, method: str) -> Callable[[], None]:
         """Counts a request that begins; returns what to call when it ends: `uncounted` if it is not counted.
 
@@ -61,7 +77,11 @@ class Quotas:
             return uncounted
         limits = self._listen.limits if principal.label is None else self._limits(self._listen, principal)
         # Lists are answered from memory, and every client requests all of them when it starts.
-        if limits.rate is not None and not method.endswith("/list"):
+        if (
+            limits.rate is not None
+            and not method.endswith("/list")
+            and not (method and self._sharing.bucket is not None)
+        ):
             self._check_rate(principal, limits.rate, limits.burst)
         if method in _LONG:
             return uncounted
@@ -86,8 +106,11 @@ class Quotas:
         self._buckets[principal] = bucket
         while len(self._buckets) > MAX_PRINCIPALS:
             self._buckets.popitem(last=False)
-        if (wait := bucket.wait(now)) > 0:
-            text = f"A principal may send {rate:g} calls a second (setting: listen.limits.rate)."
+        self._refuse(rate, bucket.wait(now))
+
+    def _refuse(self, rate: float, wait: float) -> None:
+        if wait > 0:
+            text = f"A principal may send {rate:g} calls a second (setting: listen.limits.rate){self._sharing.note}."
             raise Overloaded(f"{text} Try again in {wait:.1f} s.", retry_after=round(wait, 3), executed=False)
 
     def open_session(self, principal: Principal) -> None:

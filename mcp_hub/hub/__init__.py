@@ -64,6 +64,7 @@ class Engine:
         self.catalogs, self.uris, self.clients = services.catalogs, services.uris, services.clients
         self.tap, self.labels, self.times = services.tap, services.labels, services.times
         self.place, self.switch, self.approvals = parts.place, parts.switch, services.approvals
+        self.sharing, self.used = services.sharing, services.used
         self._generations = parts.generations
         self._screening = parts.screening
         ancestry = services.ancestry
@@ -130,6 +131,7 @@ class Engine:
                 everything=self.generation.selection is EVERYTHING,
                 ruled=lambda rule: self.rules.chain.insert(rule, after=self.rules.access),
                 switched_on=self._switched_on,
+                sharing=self.sharing,
             )
         return self._groups
 

@@ -38,6 +38,7 @@ from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, pin_mode, pins_file, read_pins
 from mcp_hub.policy.screen import BackgroundScreening
 from mcp_hub.policy.selection import Selection
+from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.era import HUB_NAME
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import profile_of
@@ -134,6 +135,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         used=UsedLabels(),
         approvals=Approvals(),
         times=StepTimes(labels),
+        sharing=Sharing(),
         token_writes=PendingWrites(TokenStoreError),
         tracer_provider=options.get("tracer_provider"),
         functions=functions,
@@ -195,6 +197,7 @@ def build_generation(
         run_function=internal.run_function,
         long_results=services.long_results,
         pinned=pinned,
+        sharing=services.sharing,
         measure=services.metrics.record,
         tap=services.tap,
         in_program=services.functions is not None,

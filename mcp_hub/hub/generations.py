@@ -30,6 +30,7 @@ from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher
 from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.selection import Selection, unmatched_members
+from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.security.redaction import LEARNED, MAX_HELD
@@ -240,6 +241,8 @@ class SharedServices(msgspec.Struct, frozen=True):
     times: StepTimes
     """How long each policy took, while somebody watches."""
     token_writes: PendingWrites
+    sharing: Sharing
+    """Reaches the other replicas of the hub."""
     tracer_provider: Any = None
     """OpenTelemetry's, to be used in place of the configured exporter."""
     functions: Functions | None = None

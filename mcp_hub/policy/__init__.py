@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mcp_hub.policy.long_results import LongResults
     from mcp_hub.policy.selection import Selection
     from mcp_hub.policy.shape_result import Function
+    from mcp_hub.policy.sharing import Sharing
     from mcp_hub.policy.trace import Measure
     from mcp_hub.security.pinning import PinRecord
 
@@ -187,6 +188,8 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
     long_results: LongResults
     pinned: Mapping[str, PinRecord]
     """The pins, by id of the server."""
+    sharing: Sharing | None = None
+    """Reaches the other replicas of the hub; None: it has none."""
     measure: Measure | None = None
     """Gets the metrics of every call."""
     tap: RecordTap | None = None

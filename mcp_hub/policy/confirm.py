@@ -18,7 +18,7 @@ from mcp_hub.config.field_types import Duration, Size
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, read_model
-from mcp_hub.errors import PermissionDenied, ProtocolError
+from mcp_hub.errors import CallError, PermissionDenied, ProtocolError
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.approvals import NO, ONCE, SESSION, Approvals, PendingConfirmation
@@ -26,6 +26,7 @@ from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Shown
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.presentation import Preset
 from mcp_hub.policy.selection import matches_tool
+from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.frames import encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import suspended
@@ -116,6 +117,7 @@ class Confirm:
         shown: Leaves preset arguments out of what the person is shown.
         redactor: Hides secrets in it.
         in_program: Whether the hub runs in a program, which sees what `hub_call` is to call.
+        sharing: Tells the other replicas what was allowed.
     """
 
     name = "confirm"
@@ -131,8 +133,10 @@ class Confirm:
         redactor: Redactor,
         *,
         in_program: bool = False,
+        sharing: Sharing | None = None,
     ) -> None:
         self._approvals = approvals
+        self._sharing = sharing or Sharing()
         self._listed = listed
         self._shown = shown
         self._redactor = redactor
@@ -160,6 +164,7 @@ class Confirm:
             parts.find(Preset).shown,
             parts.redactor,
             in_program=parts.in_program,
+            sharing=parts.sharing,
         )
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -239,6 +244,8 @@ class Confirm:
         call.confirmed = True
         if answer == SESSION and _has_session(call):
             self._approvals.add(call.caller, call.route)
+            with contextlib.suppress(CallError):  # then the person is asked again where the call lands next
+                await self._sharing.tell("approved", call.caller, [call.route.upstream, call.route.name])
         return await call_next(call)
 
     async def _answer(self, call: Call, tool: str, setting: str, *, by_client: bool) -> tuple[str, str]:

@@ -15,9 +15,10 @@ from mcp_hub.config.field_types import Duration
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, mode_key
-from mcp_hub.errors import PermissionDenied
+from mcp_hub.errors import CallError, PermissionDenied
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import Patterns
+from mcp_hub.policy.sharing import Sharing
 
 Label = Literal["reads_private", "reads_untrusted", "writes_external"]
 Labels = Mapping[Label, tuple[str, ...]]
@@ -70,6 +71,8 @@ class UsedLabels:
 
     def __init__(self) -> None:
         self._of: OrderedDict[Hashable, tuple[float, frozenset[Label]]] = OrderedDict()
+        self._told: OrderedDict[Hashable, tuple[float, frozenset[Label]]] = OrderedDict()
+        """What the other replicas of the hub know, and since when."""
 
     def labels(self, caller: Hashable, since: float) -> frozenset[Label]:
         """Returns the labels of a caller; none if it was last active before `since`."""
@@ -83,9 +86,30 @@ class UsedLabels:
         while len(self._of) > MAX_CALLERS:
             self._of.popitem(last=False)
 
+    def is_news(self, caller: Hashable, now: float, labels: frozenset[Label], every: float) -> bool:
+        """Returns whether other replicas are to be told of labels, as they do not know them since `every` seconds."""
+        at, told = self._told.get(caller, (now, frozenset[Label]()))
+        if told == labels and now - at < every:
+            return False
+        self._told[caller] = now, labels
+        while len(self._told) > MAX_CALLERS:
+            self._told.popitem(last=False)
+        return True
+
+    def take(self, caller: Hashable, at: float, labels: frozenset[Label]) -> None:
+        """Takes over what another replica says that a caller has used, and when."""
+        before, known = self._of.get(caller, (at, frozenset[Label]()))
+        self.note(caller, max(before, at), known | labels)
+        self._told[caller] = at, known | labels
+
+    def forget_told(self, caller: Hashable) -> None:
+        """Has the other replicas told again."""
+        self._told.pop(caller, None)
+
     def forget(self, caller: Hashable) -> None:
         """Drops the labels of a caller that is gone."""
         self._of.pop(caller, None)
+        self._told.pop(caller, None)
 
 
 class FlowRefused(PermissionDenied):
@@ -110,8 +134,10 @@ class FlowPolicy:
         flows: FlowSettings,
         used: UsedLabels,
         clock: Callable[[], float] = time.monotonic,
+        sharing: Sharing | None = None,
     ) -> None:
         self._flows = flows
+        self._sharing = sharing or Sharing()
         self._clock = clock
         self._labels = {
             id: [(label, Patterns(names)) for label, names in LABELS.of(server).items()]
@@ -122,7 +148,7 @@ class FlowPolicy:
     @classmethod
     def of(cls, parts: PolicyParts) -> FlowPolicy:
         """Makes the policy of a configuration."""
-        return cls(parts.servers, FLOWS.of(parts.config), parts.used)
+        return cls(parts.servers, FLOWS.of(parts.config), parts.used, sharing=parts.sharing)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged, as what may be called depends on earlier calls."""
@@ -151,7 +177,18 @@ class FlowPolicy:
                 "for it (setting: flows)."
             )
             raise FlowRefused(text, server=call.route.upstream, executed=False)
+        if self._sharing.publish is not None and self._used.is_news(call.caller, now, both, self._flows.window / 2):
+            await self._tell(call, both)
         return await call_next(call)
+
+    async def _tell(self, call: Call, labels: frozenset[Label]) -> None:
+        """Tells the other replicas before anything can have been read. Raises CallError if they cannot know it."""
+        try:
+            await self._sharing.tell("used", call.caller, [sorted(labels), time.time()])
+        except CallError:
+            self._used.forget_told(call.caller)
+            if self._flows.mode == "refuse":
+                raise
 
     def labels(self, route: Route) -> frozenset[Label]:
         """Returns the labels of a route."""

@@ -16,6 +16,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.settings import EntryKey, Frozen, model_key
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy.sharing import Sharing, shared_name
 from mcp_hub.security import Principal, principal_of
 
 
@@ -246,7 +247,13 @@ class LimitsPolicy:
     name = "limits"
     keys = (LIMITS,)
 
-    def __init__(self, servers: Mapping[str, Server], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        servers: Mapping[str, Server],
+        clock: Callable[[], float] = time.monotonic,
+        sharing: Sharing | None = None,
+    ) -> None:
+        self._sharing = sharing or Sharing()
         self._limits = {id: LIMITS.of(server) for id, server in servers.items()}
         self._places = {id: _Slots(id, limits) for id, limits in self._limits.items()}
         self._rated = frozenset(
@@ -259,7 +266,7 @@ class LimitsPolicy:
     @classmethod
     def of(cls, parts: PolicyParts) -> LimitsPolicy:
         """Makes the policy of a configuration."""
-        return cls(parts.servers)
+        return cls(parts.servers, sharing=parts.sharing)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""
@@ -269,7 +276,7 @@ class LimitsPolicy:
         """Runs the call when it has a slot. Raises Overloaded, with the seconds after which to try again."""
         server = call.route.upstream
         if server in self._rated:
-            self._check_rate(server, call)
+            await self._check_rate(server, call)
         if call.nested:
             return await call_next(call)  # the call that waits for it has a slot, and would keep it for ever
         places = self._places[server]
@@ -281,19 +288,29 @@ class LimitsPolicy:
         finally:
             places.leave(call.caller)
 
-    def _check_rate(self, server: str, call: Call) -> None:
+    async def _check_rate(self, server: str, call: Call) -> None:
         limits = self._limits[server]
-        now = self._clock()
-        for rate, key, whose in (
-            (limits.rate_per_caller, (server, call.caller), "one caller"),
-            (limits.rate, (server, LimitsPolicy), "all callers together"),
+        for rate, caller, whose in (
+            (limits.rate_per_caller, call.caller, "one caller"),
+            (limits.rate, LimitsPolicy, "all callers together"),
         ):
-            if rate is None:
-                continue
-            bucket = self._buckets.pop(key, None) or TokenBucket.full(rate, now)
-            self._buckets[key] = bucket
-            while len(self._buckets) > MAX_CALLERS:
-                del self._buckets[next(iter(self._buckets))]
-            if (wait := bucket.wait(now)) > 0:
-                text = f"{server!r} takes {rate:g} calls a second of {whose}; try again in {wait:.1f} s."
+            if rate is not None and (wait := await self._take(server, rate, caller, call)) > 0:
+                note = self._sharing.note
+                text = f"{server!r} takes {rate:g} calls a second of {whose}{note}; try again in {wait:.1f} s."
                 raise Overloaded(text, server=server, retry_after=round(wait, 3), executed=False)
+
+    async def _take(self, server: str, rate: float, caller: Hashable | None, call: Call) -> float:
+        """Takes a token for one caller, or for all; returns 0, or the seconds until there is one."""
+        bucket = self._sharing.bucket
+        name = "" if caller is LimitsPolicy else shared_name(caller)
+        if bucket is not None and name is not None:
+            wait = await bucket.take(f"{server}/{name}", rate, principal_of(call.caller))
+            if bucket.parts > 1:
+                call.notes.append("limits: the store is away, this replica takes its part")
+            return wait
+        now, key = self._clock(), (server, caller)
+        found = self._buckets.pop(key, None) or TokenBucket.full(rate, now)
+        self._buckets[key] = found
+        while len(self._buckets) > MAX_CALLERS:
+            del self._buckets[next(iter(self._buckets))]
+        return found.wait(now)

@@ -117,6 +117,14 @@ def read_pins(path: Path) -> PinsByServer:
         raise ConfigError(text, codes.PINS_UNREADABLE) from None
 
 
+def pins_in(text: str) -> PinsByServer:
+    """Returns the pins of a text that `pins_text` has made. Raises ValueError."""
+    try:
+        return _pins_of(json.loads(text))
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        raise ValueError("these are no pins") from None
+
+
 def pins_text(pins: Mapping[str, PinRecord]) -> str:
     """Returns the content of a pins file. Invisible characters are escapes, so that a review of the file shows them."""
     value = {"format": FORMAT, "servers": {id: _json_of(one) for id, one in pins.items()}}

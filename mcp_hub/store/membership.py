@@ -167,6 +167,15 @@ class Membership:
         """The number of replicas that are alive, with this one."""
         return len(self.others) + 1
 
+    @property
+    def mixed(self) -> bool:
+        """Whether replicas that are alive have different configurations."""
+        return any(one.config != self.me.config for one in self.others.values())
+
+    async def look(self) -> None:
+        """Renews the lease now, and so sees who is alive and what has changed. Raises StoreUnavailable."""
+        await self._renew(fresh=False)
+
     async def join(self) -> None:
         """Joins the others, and stays until `leave`. A store that is away is tried again."""
         with contextlib.suppress(StoreUnavailable):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -63,19 +64,29 @@ class SharedBucket:
         self._local: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """Tokens, and when they were counted, while the store is away."""
 
-    async def take(self, name: str, rate: float, principal: str) -> float:
-        """Takes a token of the bucket `name` and returns 0, or returns the seconds until there may be one."""
-        room = max(rate, 1.0)
-        keys = [f"bucket:{name}", f"bucket:{name}:active", f"bucket:{name}:of:{principal}"]
+    @property
+    def parts(self) -> int:
+        """Into how many parts a rate is divided: one while the store answers, else as many as there are replicas."""
+        return max(self._replicas(), 1) if self._store.away else 1
+
+    async def take(self, name: str, rate: float, principal: str, room: float | None = None) -> float:
+        """Takes a token of the bucket `name` and returns 0, or returns the seconds until there may be one.
+
+        `room`: tokens that may be taken at once; None: those of a second, at least one.
+        """
+        room, who = max(rate, 1.0) if room is None else room, _short(principal)
+        bucket = f"bucket:{_short(name)}"
         try:
-            said = await _TAKE.run(self._store, keys, rate, room, principal, ACTIVE)
+            said = await _TAKE.run(
+                self._store, [bucket, f"{bucket}:active", f"{bucket}:of:{who}"], rate, room, who, ACTIVE
+            )
         except StoreUnavailable:
-            return self._take_local(name, rate / max(self._replicas(), 1))
+            return self._take_local(name, rate / self.parts, room / self.parts)
         self._local.pop(name, None)
         return float(said)
 
-    def _take_local(self, name: str, rate: float) -> float:
-        now, room = self._clock(), max(rate, 1.0)
+    def _take_local(self, name: str, rate: float, room: float) -> float:
+        now, room = self._clock(), max(room, 1.0)
         tokens, at = self._local.pop(name, (room, now))
         tokens = min(room, tokens + (now - at) * rate)
         wait = 0.0 if tokens >= 1 else (1 - tokens) / rate
@@ -83,3 +94,8 @@ class SharedBucket:
         while len(self._local) > MAX_LOCAL:
             self._local.popitem(last=False)
         return wait
+
+
+def _short(name: str) -> str:
+    """Returns a key's part that says nothing of a name, however long that is."""
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -31,7 +31,7 @@ async def test_a_question_is_answered_at_another_replica(tmp_path: Path) -> None
         await client.begin(elicitation={})
         call = {"name": "ask__ask", "arguments": QUESTION}
         message = {"jsonrpc": "2.0", "id": "one", "method": "tools/call", "params": call}
-        async with contextlib.aclosing(client.events(message)) as events:  # type: ignore[type-var]
+        async with contextlib.aclosing(client.events(message)) as events:
             async for _, got in events:
                 if got.get("method") == "elicitation/create":
                     answer = {"jsonrpc": "2.0", "id": got["id"], "result": ANSWER}

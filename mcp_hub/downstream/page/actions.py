@@ -13,7 +13,8 @@ from mcp_hub.downstream.page.sign_ins import SignIns
 from mcp_hub.errors import CallError, ConfigError
 from mcp_hub.hub.server_switch import CannotSwitch
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy.pins import listed_record, pin_mode, pins_file, read_pins, write_pins
+from mcp_hub.policy.pins import listed_record, pin_mode, pins_file, pins_text, read_pins, write_pins
+from mcp_hub.policy.sharing import EVERYBODY, ChangeKind
 from mcp_hub.security.pinning import PARTS
 from mcp_hub.text import printable
 
@@ -71,12 +72,22 @@ class ActionsPart:
         except PageError as error:
             self._record(viewer.principal, name, body, error, "error")
             raise
+        except CallError as error:
+            text = "this replica has done it, the others do not know: the store is away"
+            failed = PageError(503, error.code, text, "Do it again when the store is back.")
+            self._record(viewer.principal, name, body, failed, "error")
+            raise failed from None
         except (CannotSwitch, ConfigError) as error:
             failed = PageError(409, error.hub_code or "refused", printable(str(error), 1000), _LOOK)
             self._record(viewer.principal, name, body, failed, "error")
             raise failed from None
         self._record(viewer.principal, name, body, None, "ok")
         return {"done": True, **done, "text": printable(done["text"], 1000)}
+
+    async def _tell(self, kind: ChangeKind, value: Any) -> None:
+        """Has every other replica of the hub do the same. Raises CallError while the store is away."""
+        sharing = self._hub.sharing
+        await sharing.tell(kind, EVERYBODY, value)
 
     def _record(self, principal: Principal, name: str, body: Json, error: PageError | None, verdict: str) -> None:
         target = body.get("server", body.get("client"))
@@ -94,16 +105,19 @@ class ActionsPart:
     async def _restart(self, body: Json, asked: PageRequest) -> Json:
         id = self._server(body)
         await self._hub.switch.restart(id)
+        await self._tell("switch", [id, "restart"])
         return {"text": f"{id} is being started again"}
 
     async def _disable(self, body: Json, asked: PageRequest) -> Json:
         id = self._server(body)
         await self._hub.switch.disable(id, SWITCHED_OFF)
+        await self._tell("switch", [id, "disable"])
         return {"text": f"{id} is switched off until the configuration is read again"}
 
     async def _enable(self, body: Json, asked: PageRequest) -> Json:
         id = self._server(body)
         await self._hub.switch.enable(id)
+        await self._tell("switch", [id, "enable"])
         return {"text": f"{id} is switched on until the configuration is read again"}
 
     async def _sign_in(self, body: Json, asked: PageRequest) -> Json:
@@ -137,6 +151,7 @@ class ActionsPart:
             await in_thread(write_pins, path, {**pins, server.id: record})
         if (watch := self._hub.generation.pin_watch) is not None:
             watch.look()
+        await self._tell("pins", pins_text({server.id: record}))
         counts = ", ".join(f"{len(record.items.get(kind, {}))} {kind.name}" for kind in PARTS)
         off = "; pins are off for it: set pins to warn or enforce" if pin_mode(config, server) == "off" else ""
         return {"text": f"pinned {counts} of {server.id}{off}"}
@@ -181,6 +196,7 @@ class ActionsPart:
             names = [name for name, on in states.items() if on is active]
             if names:
                 groups.update(names, active)
+        await groups.spread()
         said = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in states.items())
         return {"text": f"switched for all callers without a choice of their own: {said}"}
 

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import logging
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.downstream.replicas.forward_endpoint import ForwardEndpoint, Knows
-from mcp_hub.downstream.replicas.forwarding import ForwardClient, ForwardGate
+from mcp_hub.downstream.replicas.forwarding import LOOK, ForwardClient, ForwardGate
 from mcp_hub.downstream.replicas.ownership import Owners
 from mcp_hub.downstream.replicas.request_router import RequestRouter
+from mcp_hub.downstream.replicas.shared_changes import SharedChanges, served_config
 from mcp_hub.downstream.replicas.shared_sessions import SharedSessions
 from mcp_hub.errors import CallError
+from mcp_hub.security import ANONYMOUS
 from mcp_hub.store import Store, StoreUnavailable
+from mcp_hub.store.change_log import ChangeLog
 from mcp_hub.store.membership import Membership
 from mcp_hub.store.replica_keys import ReplicaKeys
+from mcp_hub.store.shared_bucket import SharedBucket
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -50,11 +56,20 @@ class Replicas:
         self._keys = _configured(settings)
         self._asking: asyncio.Task[None] | None = None
         self._client = client = ForwardClient(self.keys)
-        self.members = members = Membership(
-            self.store, self.keys, settings.address or "", rejoined=self._rejoined, gone=client.gone
+        self.changes = changes = SharedChanges(
+            ChangeLog(self.store, self.keys), lambda: members.me.id, dispatcher, self._have_others_look
         )
+        self.members = members = Membership(
+            self.store,
+            self.keys,
+            settings.address or "",
+            rejoined=self._rejoined,
+            gone=client.gone,
+            topics=changes.noticed,
+        )
+        self._bucket = SharedBucket(self.store, lambda: members.count)
         self._owners = owners = Owners(self.store, members)
-        self.sessions = SharedSessions(self.store, self.keys, members, owners, client, dispatcher)
+        self.sessions = SharedSessions(self.store, self.keys, members, owners, client, dispatcher, changes)
         self.router = RequestRouter(dispatcher.hub, self.store, members, owners, client, self.sessions)
 
     def keys(self) -> ReplicaKeys:
@@ -74,7 +89,7 @@ class Replicas:
         """
         endpoint.join(self.router, self.sessions)
         gate = ForwardGate(self.keys, self.members)
-        return ForwardEndpoint(gate, endpoint, self.router, max_body, knows)
+        return ForwardEndpoint(gate, endpoint, self.router, max_body, knows, self._look)
 
     async def begin(self) -> None:
         """Joins the other replicas. Raises ConfigError if the store is of no use."""
@@ -87,8 +102,13 @@ class Replicas:
                 log.warning("no session can begin before the store is there: it keeps the replica keys")
             self._asking = asyncio.get_running_loop().create_task(self._keep_asking())
         self._use_keys()
+        hub = self._dispatcher.hub
+        hub.sharing.bucket = self._bucket
+        self.changes.begin()
         with suppress(NoKeys):
+            self._announce_config()
             await self.members.join()
+            await self._settle()
 
     async def _keep_asking(self) -> None:
         """Takes the keys of the store as soon as it is there, and newer ones as they are made."""
@@ -99,7 +119,9 @@ class Replicas:
                 self._keys = await ReplicaKeys.shared(self.store)
                 self._use_keys()
                 if first:
+                    self._announce_config()
                     await self.members.join()
+                    await self._settle()
 
     def _use_keys(self) -> None:
         """Seals the ids of tasks with the replica keys, so that every replica opens them."""
@@ -108,6 +130,51 @@ class Replicas:
 
     def _rejoined(self) -> None:
         self._owners.reclaim()
+
+    # --- changes ---------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Sees who is alive, and does what others have told."""
+        with suppress(StoreUnavailable, NoKeys):
+            await self.members.look()
+            await self.changes.catch_up()
+
+    async def _have_others_look(self) -> None:
+        others = list(self.members.others.values())
+        await asyncio.gather(*(self._client.tell(one, ANONYMOUS, (), b"", LOOK) for one in others))
+
+    async def _settle(self) -> None:
+        """Brings this replica and the others up to date with each other."""
+        await self._look()
+        await self._have_others_look()
+
+    def _announce_config(self) -> None:
+        """Says which configuration is in force here, by a digest that says nothing of it to others."""
+        hub = self._dispatcher.hub
+        said = served_config(hub.config, hub.generation.selection)
+        key = self.keys().derived("config")[-1]
+        self.members.announce_config(hmac.digest(key, said, "sha256").hex()[:32])
+
+    async def have_others_reload(self) -> None:
+        """Has the other replicas load their files again, as this one does. Never raises."""
+        with suppress(CallError):
+            await self.changes.publish("reload", "", None)
+
+    @asynccontextmanager
+    async def changing(self) -> AsyncIterator[None]:
+        """Tells the others that the configuration is about to change here while the block runs, and to which after it.
+
+        Meanwhile each session is served by its owner alone, so that it does not see one configuration after the other
+        and the first again.
+        """
+        self.members.announce_config(f"changing at {self.members.me.id}")
+        await self._settle()
+        try:
+            yield
+        finally:
+            with suppress(NoKeys):
+                self._announce_config()
+            await self._settle()
 
     async def hand_over(self) -> None:
         """Gives up what this replica owns, for the others to take at once; it is about to stop. Never raises."""
@@ -119,6 +186,7 @@ class Replicas:
         if self._asking is not None:
             self._asking.cancel()
         await self._owners.close()
+        await self.changes.close()
         await self.sessions.close()
         await self.members.leave()
         await self._client.close()
@@ -137,6 +205,8 @@ class Replicas:
             "replicas": self.members.count,
             "leaving": self.members.me.leaving,
             "holds": self.members.holds,
+            "one_configuration": not self.members.mixed,
+            "part_of_rates": 1 / self._bucket.parts,
             "owned": len(self._owners),
             "forwarded": self._client.forwarded,
             "broken_forwards": self._client.broken,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from mcp_hub.downstream.replicas.forwarding import KNOWS, PUSH, ForwardedRequest, ForwardGate
+from mcp_hub.downstream.replicas.forwarding import KNOWS, LOOK, PUSH, ForwardedRequest, ForwardGate
 from mcp_hub.downstream.replicas.request_router import RequestRouter
 from mcp_hub.downstream.responses import read_body
 from mcp_hub.protocol.frames import FrameError, decode
@@ -27,8 +27,16 @@ class ForwardEndpoint:
     """
 
     def __init__(
-        self, gate: ForwardGate, endpoint: StreamableEndpoint, router: RequestRouter, max_body: int, knows: Knows
+        self,
+        gate: ForwardGate,
+        endpoint: StreamableEndpoint,
+        router: RequestRouter,
+        max_body: int,
+        knows: Knows,
+        look: Callable[[], Awaitable[None]],
     ) -> None:
+        """`look()` reads what other replicas have changed."""
+        self._look = look
         self._gate = gate
         self._endpoint = endpoint
         self._router = router
@@ -41,6 +49,11 @@ class ForwardEndpoint:
         if body is None:
             return True
         found = self._gate.request(request, body)
+        if not isinstance(found, int) and found[0].method == LOOK:
+            request.let_in()
+            await self._look()
+            await reply.send(204)
+            return True
         if isinstance(found, int) or not self._knows(found[1]):
             status = found if isinstance(found, int) else 403
             await reply.text(status, "This is not for this replica.")

@@ -49,6 +49,8 @@ MISDIRECTED: Final = 421
 """The status by which a replica says that it is not the owner: nothing was executed."""
 PUSH: Final = "PUSH"
 """The method by which a replica gives a message to the one that has a session's standing stream."""
+LOOK: Final = "LOOK"
+"""The method by which a replica has another one look for changes now."""
 KNOWS: Final = "KNOWS"
 """The method by which a replica asks whether another one can read a resource."""
 _CARRIED: Final = frozenset({"accept", "content-type", "last-event-id"})

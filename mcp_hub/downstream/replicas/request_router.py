@@ -245,7 +245,11 @@ class RequestRouter:
         method, params = message["method"], message.get("params")
         if era == "handshake" and method in _SUBSCRIPTIONS:
             return True
-        if method in _ANYWHERE or not self._has_own_sessions:
+        if method in _ANYWHERE:
+            return False
+        if era == "handshake" and self._members.mixed and not self._store.away:
+            return True  # one session is served by one configuration
+        if not self._has_own_sessions:
             return False
         if era == "modern" and method in _LISTS:
             return False

@@ -17,6 +17,7 @@ import msgspec
 from mcp_hub.downstream import Respondent
 from mcp_hub.downstream.replicas.forwarding import PUSH, ForwardClient, Headers
 from mcp_hub.downstream.replicas.ownership import Owners, Ownership
+from mcp_hub.downstream.replicas.shared_changes import SharedChanges
 from mcp_hub.downstream.replicas.stored_events import SessionEvents
 from mcp_hub.errors import Overloaded
 from mcp_hub.protocol.era import LOG_LEVELS, SUBSCRIBE, UPDATED
@@ -72,8 +73,10 @@ class SharedSessions:
         owners: Owners,
         client: ForwardClient,
         dispatcher: Dispatcher,
+        changes: SharedChanges,
     ) -> None:
         self._store = store
+        self._changes = changes
         self._keys = keys
         self._members = members
         self._owners = owners
@@ -127,6 +130,7 @@ class SharedSessions:
             caller.want_log_from(str(level))
         self._dispatcher.hub.clients.introduce(caller, Respondent(caller), "handshake")
         sessions.admit(session)
+        self._changes.introduce(caller)
         return session
 
     def _share(self, session: HandshakeSession, known_as: str) -> Ownership:

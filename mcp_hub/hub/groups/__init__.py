@@ -17,6 +17,7 @@ from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers, own_too
 from mcp_hub.hub.groups.state_file import GroupStateFile
 from mcp_hub.policy import Policy
 from mcp_hub.policy.access import GroupPolicy
+from mcp_hub.policy.sharing import EVERYBODY, Sharing
 
 log = logging.getLogger("mcp_hub")
 
@@ -44,8 +45,12 @@ class Groups:
         everything: bool,
         ruled: Callable[[Policy], None],
         switched_on: Iterable[str] = (),
+        sharing: Sharing | None = None,
     ) -> None:
         self._catalogs = catalogs
+        self._sharing = sharing or Sharing()
+        self._unsaid: list[tuple[Hashable | None, dict[str, bool]]] = []
+        """What the other replicas of the hub are to be told: by whom groups were switched, and how."""
         self._ruled = ruled
         self._rule = GroupPolicy(
             lambda route, caller: self.now.inactive(route, caller), lambda route: self.now.members.gone(route)
@@ -197,8 +202,12 @@ class Groups:
         if self._config.group_scope == "hub":
             self._say(final)
             return
+        self._choose(caller, final)
+        self._note(caller, final)
+
+    def _choose(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
         before = self._catalogs.of(caller)
-        self._chosen[caller] = {**self._chosen.get(caller, {}), **final}
+        self._chosen[caller] = {**self._chosen.get(caller, {}), **states}
         self._chosen.move_to_end(caller)
         while len(self._chosen) > MAX_CALLERS:
             self._chosen.popitem(last=False)
@@ -221,6 +230,29 @@ class Groups:
     def forget(self, caller: Hashable | None) -> None:
         """Drops the choice of a caller that is gone."""
         self._chosen.pop(caller, None)
+
+    # --- other replicas ----------------------------------------------------------------------------------------
+
+    def _note(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
+        if self._sharing.publish is not None:
+            self._unsaid.append((caller, dict(states)))
+
+    async def spread(self) -> None:
+        """Tells the other replicas of the hub what was switched here; returns when they know.
+
+        Raises CallError while the store is away; what was switched holds at this replica alone then.
+        """
+        unsaid, self._unsaid = self._unsaid, []
+        for caller, states in unsaid:
+            await self._sharing.tell("groups", caller, states)
+
+    def take(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
+        """Takes over what was switched at another replica, for one caller or for EVERYBODY."""
+        known = {name: active for name, active in states.items() if name in self._groups}
+        if caller is EVERYBODY:
+            self._switch(known)
+        elif known:
+            self._choose(caller, known)
 
     # --- state -------------------------------------------------------------------------------------------------
 
@@ -274,6 +306,10 @@ class Groups:
         )
 
     def _say(self, states: Mapping[str, bool]) -> None:
+        self._switch(states)
+        self._note(EVERYBODY, states)
+
+    def _switch(self, states: Mapping[str, bool]) -> None:
         self._said.update(states)
         self._switched_on -= states.keys()
         self._changed()

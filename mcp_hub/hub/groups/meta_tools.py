@@ -64,7 +64,9 @@ async def call_meta_tool(groups: Groups, call: Call, find: Find, *, code: bool =
     """
     arguments = call.params.get("arguments") or {}
     if call.route.name == RESET:
-        return _reset(groups, call, arguments)
+        answer = _reset(groups, call, arguments)
+        await groups.spread()
+        return answer
     if call.route.name == SEARCH:
         return await _search(groups, call, arguments, find, code)
     raise InvalidParameters(f"{CALL} stands for the call of another tool; call that tool itself.")

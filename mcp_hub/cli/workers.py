@@ -1,0 +1,380 @@
+"""`mcp-hub serve --workers N`: several replicas of the hub on one port of this machine, and their store.
+
+The parent opens the sockets, hands them to each worker, starts a worker again that has ended, and serves nothing. Each
+worker is a replica like any other. The others reach it by a socket in a directory that only this user can enter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, MutableMapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mcp_hub import codes
+from mcp_hub.cli import BAD_INPUT, FAILED, OK
+from mcp_hub.config.builtin_servers import refuse_over_network
+from mcp_hub.config.listen import UNIX
+from mcp_hub.config.models import Config
+from mcp_hub.config.store import StoreSettings
+from mcp_hub.errors import ConfigError, HubError
+from mcp_hub.transport.children import Children
+from mcp_hub.transport.http1.listening_sockets import bind, bind_path
+
+if TYPE_CHECKING:
+    from mcp_hub.cli.service_manager import ServiceNotifier
+
+log = logging.getLogger("mcp_hub")
+
+MAX_WORKERS: Final = 64
+STORES: Final = ("valkey-server", "redis-server")
+"""Programs that can be the store, the first that there is."""
+STORE_WITHIN: Final = 10.0
+"""Seconds for the store to answer after it was started."""
+READY_WITHIN: Final = 120.0
+"""Seconds for a worker to listen; after that it is started again."""
+AGAIN: Final = 0.5
+"""Seconds until a process that has ended is started again, doubled each time up to AGAIN_AT_MOST."""
+AGAIN_AT_MOST: Final = 30.0
+STEADY: Final = 10.0
+"""Seconds after which a process that ends is started again at once."""
+END_WITHIN: Final = 20.0
+"""Seconds for workers to end beside `listen.shutdown_delay`; then they are killed."""
+_VARIABLE: Final = "MCP_HUB_WORKER"
+"""What the parent tells a worker."""
+_ELSEWHERE: Final = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin")
+"""Where programs of the system are that may not be on PATH."""
+
+
+class WorkerPlace(msgspec.Struct, frozen=True):
+    """What a worker is told by its parent."""
+
+    sockets: tuple[int, ...]
+    """The descriptors of the sockets that it listens on."""
+    store: str
+    """The URL of the store that was started for the workers; "" where the configuration names one."""
+    address: str
+    """Where the other workers reach it."""
+    tells: int
+    """The descriptor on which it says that it is ready."""
+    speaks: bool
+    """Whether it says where the hub listens."""
+
+    @classmethod
+    def taken(cls, environ: MutableMapping[str, str]) -> WorkerPlace | None:
+        """Returns what this process was told; None for one that is no worker. No child of it is told the same."""
+        said = environ.pop(_VARIABLE, None)
+        return None if said is None else msgspec.json.decode(said.encode(), type=cls)
+
+    def handed(self) -> list[tuple[str, socket.socket]]:
+        """Returns the sockets, each with a name. No child of this process inherits them."""
+        for number in (*self.sockets, self.tells):
+            os.set_inheritable(number, False)
+        return [(f"worker {number}", socket.socket(fileno=number)) for number in self.sockets]
+
+    def settings(self, config: Config) -> Config:
+        """Returns the configuration of this worker."""
+        store = config.store or StoreSettings.model_validate({"url": self.store})
+        return config.model_copy(update={"store": store.model_copy(update={"address": self.address})})
+
+    def ready(self, bases: list[str]) -> list[str]:
+        """Tells the parent that connections are accepted; returns those of the URLs that clients may know."""
+        with contextlib.suppress(OSError):
+            os.write(self.tells, b"1")
+            os.close(self.tells)
+        return [base for base in bases if base != self.address]
+
+
+async def serve_workers(count: int, arguments: Sequence[str], config: Config) -> int:
+    """Runs the workers of a hub until a signal comes; returns the exit code.
+
+    `arguments` are those of the command line. Raises ConfigError, and HubError if the listener cannot start.
+    """
+    from mcp_hub.cli.service_manager import ServiceNotifier, handed_sockets
+    from mcp_hub.downstream.admission import check_listener
+    from mcp_hub.transport.http1.listening_sockets import check_handed
+
+    _check(count, config)
+    handed, notifier = handed_sockets(os.environ), ServiceNotifier(os.environ)
+    listen = check_handed(config.listen, handed) if handed else config.listen
+    objection = check_listener(listen)
+    if objection is not None:
+        raise ConfigError(objection, objection.code)
+    refuse_over_network(config)
+    children = Children()
+    with tempfile.TemporaryDirectory(prefix="mcp-hub-") as name:  # for this user alone
+        sockets = [each for _, each in handed] or await bind(listen)
+        pool = WorkerPool(count, arguments, children, Path(name), sockets, listen.shutdown_delay, notifier)
+        try:
+            async with _store(children, Path(name), started=config.store is None) as url:
+                return await pool.run(url)
+        finally:
+            for each in sockets:
+                each.close()
+            if listen.socket_path is not None and not handed:
+                listen.socket_path.unlink(missing_ok=True)
+            await children.close()
+
+
+def _check(count: int, config: Config) -> None:
+    """Raises ConfigError if so many workers cannot be run here."""
+    if sys.platform == "win32":
+        raise ConfigError("--workers needs Unix sockets, which this system has not")
+    if not 1 <= count <= MAX_WORKERS:
+        raise ConfigError(f"--workers takes a number from 1 to {MAX_WORKERS}", codes.VALUE_WRONG)
+    from mcp_hub.config.extras import missing
+
+    if (problem := missing("store")) is not None:
+        raise ConfigError(f"--workers: {problem}")
+    if config.store is None and _store_program() is None:
+        names = " or ".join(STORES)
+        text = f"--workers needs {names}, through which workers are one hub: `apt-get install redis-server`"
+        raise ConfigError(f"{text}, or name a running one by the setting store")
+
+
+def _store_program() -> str | None:
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_ELSEWHERE))
+    return next((found for name in STORES if (found := shutil.which(name, path=path)) is not None), None)
+
+
+class WorkerPool:
+    """The workers of one hub, each of them started again when it ends."""
+
+    def __init__(
+        self,
+        count: int,
+        arguments: Sequence[str],
+        children: Children,
+        directory: Path,
+        sockets: Sequence[socket.socket],
+        delay: float,
+        notifier: ServiceNotifier,
+    ) -> None:
+        """`delay`: seconds for which workers serve on after SIGTERM."""
+        self._count = count
+        self._arguments = arguments
+        self._children = children
+        self._directory = directory
+        self._sockets = sockets
+        self._delay = delay
+        self._notifier = notifier
+        self._stop = asyncio.Event()
+        self._spawning = asyncio.Lock()
+        """Held while a worker is started: it must not inherit what another one is handed."""
+        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._ready: set[int] = set()
+        self._code = OK
+        """What this command ends with."""
+
+    async def run(self, store: str) -> int:
+        """Runs the workers until a signal comes, or one of them cannot begin."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        keeping = [loop.create_task(self._keep(number, store)) for number in range(self._count)]
+        try:
+            async with self._notifier.watching(self._stop):
+                await self._stop.wait()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+            await self._end_all(keeping)
+        return self._code
+
+    def _end(self) -> None:
+        if self._stop.is_set():
+            self._signal(signal.SIGKILL)
+        self._stop.set()
+
+    def _reload(self) -> None:
+        self._signal(signal.SIGHUP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._running.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    async def _end_all(self, keeping: Sequence[asyncio.Task[None]]) -> None:
+        self._signal(signal.SIGTERM)
+        _, left = await asyncio.wait(keeping, timeout=self._delay + END_WITHIN)
+        if left:
+            self._signal(signal.SIGKILL)
+            await asyncio.wait(left, timeout=END_WITHIN)
+
+    async def _keep(self, number: int, store: str) -> None:
+        """Keeps one worker running. One that ends before any was ever ready ends the others too."""
+        failures = 0
+        loop = asyncio.get_running_loop()
+        while not self._stop.is_set():
+            began = loop.time()
+            try:
+                code = await self._run_one(number, store)
+            except (OSError, HubError) as error:
+                log.error("worker %d cannot be started: %s", number, error)
+                code = FAILED
+            if self._stop.is_set():
+                return
+            if not self._ready:
+                self._code = code if code in (FAILED, BAD_INPUT) else FAILED
+                self._stop.set()
+                return
+            failures = 0 if loop.time() - began > STEADY else failures + 1
+            log.warning("worker %d has ended (status %d) and is started again", number, code)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(AGAIN_AT_MOST, AGAIN * 2 ** max(failures - 1, 0)) if failures else 0):
+                    await self._stop.wait()
+
+    async def _run_one(self, number: int, store: str) -> int:
+        """Runs one worker until it ends; returns its exit code."""
+        async with self._spawning:
+            process, heard = await self._spawned(number, store)
+        self._running[number] = process
+        self._children.added(process.pid)
+        if self._stop.is_set():
+            process.terminate()
+        listening = asyncio.get_running_loop().create_task(self._listening(number, heard, process))
+        try:
+            return await process.wait()
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+            del self._running[number]
+            self._children.ended(process.pid)
+
+    async def _spawned(self, number: int, store: str) -> tuple[asyncio.subprocess.Process, int]:
+        """Returns a worker that has just been started, and the descriptor on which it says that it is ready."""
+        path = self._directory / f"worker{number}"
+        own = bind_path(path)
+        heard, tells = os.pipe()
+        descriptors = tuple(each.fileno() for each in (*self._sockets, own))
+        place = WorkerPlace(descriptors, store, f"{UNIX}:{path}", tells, number == 0 and not self._ready)
+        environ = {**os.environ, _VARIABLE: msgspec.json.encode(place).decode()}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "mcp_hub", *self._arguments),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(*descriptors, tells),
+                env=environ,
+                start_new_session=True,
+            )
+        finally:
+            own.close()
+            os.close(tells)
+        return process, heard
+
+    async def _listening(self, number: int, heard: int, process: asyncio.subprocess.Process) -> None:
+        """Notes that a worker listens; ends one that does not in time."""
+        loop = asyncio.get_running_loop()
+        read: asyncio.Future[bytes] = loop.create_future()
+
+        def hear() -> None:
+            loop.remove_reader(heard)
+            read.set_result(os.read(heard, 1))
+
+        loop.add_reader(heard, hear)
+        try:
+            async with asyncio.timeout(READY_WITHIN):
+                if not await read:
+                    return  # it has ended
+        except TimeoutError:
+            log.warning("worker %d does not listen after %g s", number, READY_WITHIN)
+            process.kill()
+            return
+        finally:
+            loop.remove_reader(heard)
+            os.close(heard)
+        self._ready.add(number)
+        if len(self._ready) == self._count:
+            self._notifier.say("READY=1", f"STATUS={self._count} workers listen")
+
+
+@contextlib.asynccontextmanager
+async def _store(children: Children, directory: Path, *, started: bool) -> AsyncIterator[str]:
+    """Runs a store for the workers while the block runs, and yields its URL; "" where it is not to be `started`.
+
+    It listens on a socket in the directory alone, and keeps nothing on disk. Raises ConfigError if it does not answer.
+    """
+    program = _store_program() if started else None
+    if program is None:
+        yield ""
+        return
+    path = directory / "store"
+    first = await _store_process(children, program, directory, path)
+    keeping = asyncio.get_running_loop().create_task(_keep_store(children, program, directory, path, first))
+    try:
+        yield f"{UNIX}://{path}"
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def _store_process(children: Children, program: str, directory: Path, path: Path) -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        *(program, "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700", "--dir", str(directory)),
+        *("--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--daemonize", "no"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    children.added(process.pid)
+    try:
+        async with asyncio.timeout(STORE_WITHIN):
+            while not await _answers(path):
+                if process.returncode is not None:
+                    break
+                await asyncio.sleep(0.01)
+            else:
+                return process
+    except TimeoutError:
+        process.kill()
+    await process.wait()
+    children.ended(process.pid)
+    raise ConfigError(f"{program} was started for the workers and does not answer (status {process.returncode})")
+
+
+async def _answers(path: Path) -> bool:
+    try:
+        reader, writer = await asyncio.open_unix_connection(path)
+    except OSError:
+        return False
+    try:
+        writer.write(b"PING\r\n")
+        return bool(await reader.readline())
+    except OSError:
+        return False
+    finally:
+        writer.close()
+
+
+async def _keep_store(
+    children: Children, program: str, directory: Path, path: Path, process: asyncio.subprocess.Process
+) -> None:
+    """Starts the store again whenever it ends, and ends it at the end."""
+    try:
+        while True:
+            await process.wait()
+            children.ended(process.pid)
+            log.warning("the store of the workers has ended (status %s) and is started again", process.returncode)
+            await asyncio.sleep(AGAIN)
+            with contextlib.suppress(ConfigError):
+                process = await _store_process(children, program, directory, path)
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(END_WITHIN):
+                    await process.wait()
+        children.ended(process.pid)

@@ -1,0 +1,209 @@
+"""Changes that reach every replica: groups that were switched, labels, approvals, pins, servers and reloads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mcp_hub.catalog import Route
+from mcp_hub.config.field_types import SecretStr
+from mcp_hub.config.models import Config
+from mcp_hub.errors import CallError, HubError
+from mcp_hub.policy.pins import pins_file, pins_in, read_pins, write_pins
+from mcp_hub.policy.selection import Selection
+from mcp_hub.policy.sharing import EVERYBODY, ChangeKind, shared_name
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security import Principal
+from mcp_hub.store.change_log import TOPIC, Change, ChangeLog
+from mcp_hub.text import printable
+from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.dispatcher import Dispatcher
+
+log = logging.getLogger("mcp_hub.replicas")
+
+MAX_CALLERS: Final = 10_000
+"""Callers whose changes are remembered for the time they come here; of more, the least recent are dropped."""
+_OF_CALLERS: Final = frozenset({"groups", "used", "approved"})
+"""Kinds of changes that are a caller's, and that a replica that begins has to know."""
+
+
+class SharedChanges:
+    """Tells the other replicas of changes, and does here what they tell.
+
+    Args:
+        log: The log of changes of all replicas.
+        me: The id of this replica.
+        dispatcher: That of the hub.
+        tell: Has every other replica that is alive look for changes now; returns when they have.
+    """
+
+    def __init__(
+        self, log: ChangeLog, me: Callable[[], str], dispatcher: Dispatcher, tell: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._log = log
+        self._me = me
+        self._dispatcher = dispatcher
+        self._hub = dispatcher.hub
+        self._tell = tell
+        self._known: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        """What is known of callers, by their shared name and by the kind of the change."""
+        self._seen = 0
+        self._reading = asyncio.Lock()
+        self._catching_up: asyncio.Task[None] | None = None
+        self._began = False
+        self.reload: Callable[[], None] = lambda: None
+        """Has the files of this replica loaded again."""
+
+    def begin(self) -> None:
+        """Lets the hub tell its changes."""
+        self._hub.sharing.publish = self.publish
+
+    async def publish(self, kind: ChangeKind, about: str, value: Any) -> None:
+        """Tells the other replicas of a change; returns when those that are alive know. Raises CallError."""
+        await self._log.append(Change(self._me(), kind, about, value))
+        if kind in _OF_CALLERS:
+            self._remember(about, kind, value)
+        await self._tell()
+
+    def noticed(self, versions: Mapping[str, int]) -> None:
+        """Takes what the store says has changed; what is new is read in the background."""
+        if versions.get(TOPIC, 0) != self._seen and (self._catching_up is None or self._catching_up.done()):
+            self._seen = versions.get(TOPIC, 0)
+            self._catching_up = asyncio.get_running_loop().create_task(self._catch_up_quietly())
+
+    async def _catch_up_quietly(self) -> None:
+        try:
+            await self.catch_up()
+        except CallError:
+            self._seen = 0  # read again when the store is back
+
+    async def catch_up(self) -> None:
+        """Reads and does what other replicas have told. Raises StoreUnavailable."""
+        async with self._reading:
+            while changes := await self._log.read():
+                for change in changes:
+                    if change.by != self._me():
+                        await self._take(change)
+            self._began = True
+            if self._log.skipped:
+                self._log.skipped = False
+                log.warning("some changes of other replicas were dropped before they were read here")
+
+    async def _take(self, change: Change) -> None:
+        try:
+            if change.kind in _OF_CALLERS:
+                self._remember(change.about, change.kind, change.value)
+                caller = self._caller(change.about)
+                if caller is not None:
+                    self._apply(caller, change.kind, change.value)
+            elif self._began:  # a replica that begins has read its files just now
+                await self._act(change.kind, change.value)
+        except (CallError, HubError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            log.warning("a change of another replica (%s) was not taken over: %s", change.kind, printable(str(error)))
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        self._hub.sharing.publish = None
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            await asyncio.gather(self._catching_up, return_exceptions=True)
+
+    # --- callers -----------------------------------------------------------------------------------------------
+
+    def introduce(self, caller: Hashable) -> None:
+        """Does for a caller, which has come to this replica just now, what was told of it before."""
+        known = self._known.get(shared_name(caller) or "", {})
+        for kind, value in known.items():
+            self._apply(caller, kind, value)
+
+    def _caller(self, about: str) -> Hashable | None:
+        """Returns the key of a caller by its shared name; None if it has not come here."""
+        if not about:
+            return EVERYBODY
+        whose, _, name = about.partition(" ")
+        if whose == "principal":
+            return Principal(name)
+        return next((one for one in self._dispatcher.callers if one.known_as == name), None)
+
+    def _remember(self, about: str, kind: str, value: Any) -> None:
+        known = self._known.setdefault(about, {})
+        if kind == "groups":
+            known[kind] = {**known.get(kind, {}), **value}
+        elif kind == "used":
+            labels, at = known.get(kind, ([], value[1]))
+            known[kind] = [sorted({*labels, *value[0]}), max(at, value[1])]
+        else:
+            known[kind] = [*(one for one in known.get(kind, ()) if one != value), value]
+        self._known.move_to_end(about)
+        while len(self._known) > MAX_CALLERS:
+            self._known.popitem(last=False)
+
+    def _apply(self, caller: Hashable, kind: str, value: Any) -> None:
+        if kind == "groups":
+            self._hub.groups.take(caller, value)
+        elif kind == "used":
+            labels, at = value
+            self._hub.used.take(caller, time.monotonic() - max(time.time() - at, 0.0), frozenset(labels))
+        else:
+            approvals = value if value and isinstance(value[0], list) else [value]
+            for server, tool in approvals:
+                self._hub.approvals.add(caller, Route(server, TOOLS, tool))
+
+    # --- servers and files -------------------------------------------------------------------------------------
+
+    async def _act(self, kind: str, value: Any) -> None:
+        if kind == "reload":
+            self.reload()
+        elif kind == "switch":
+            id, how = value
+            switch = self._hub.switch
+            await {"disable": switch.disable, "enable": switch.enable, "restart": switch.restart}[how](id)
+        elif kind == "pins":
+            await self._pin(value)
+
+    async def _pin(self, text: str) -> None:
+        """Records in this replica's file what was pinned at another one."""
+        path, pins = pins_file(self._hub.config), pins_in(text)
+        if path is None:
+            return
+        recorded = await asyncio.to_thread(read_pins, path)
+        if any(recorded.get(id) != one for id, one in pins.items()):  # replicas may have one file
+            await asyncio.to_thread(write_pins, path, {**recorded, **pins})
+        if (watch := self._hub.generation.pin_watch) is not None:
+            watch.look()
+
+
+_OF_THIS_REPLICA: Final = frozenset({
+    "path", "overlays", "store", "listen", "cache_dir", "token_dir", "token_store", "state_file", "tracing", "unread",
+    "watch", "proxy", "max_hub_depth", "list_wait", "settings",
+})  # fmt: skip
+"""Fields of a configuration that replicas may differ in, as clients do not see them."""
+_NOT_SEEN: Final = frozenset({"call_log", "pins"})
+"""Settings of which the same is true."""
+
+
+def served_config(config: Config, selection: Selection) -> bytes:
+    """Returns what clients see of a configuration. It has secrets: do not show or store it."""
+    fields = {name: getattr(config, name) for name in config.__struct_fields__ if name not in _OF_THIS_REPLICA}
+    settings = {name: value for name, value in config.settings.items() if name not in _NOT_SEEN}
+    home = None if config.path is None else config.path.parent
+
+    def text(value: Any) -> str:
+        if isinstance(value, SecretStr):
+            return value.get_secret_value()
+        if home is not None and isinstance(value, Path) and value.is_relative_to(home):
+            return str(value.relative_to(home))  # each replica may have its files in a place of its own
+        return str(value)
+
+    said = (VERSION, fields, settings, selection)
+    return json.dumps(msgspec.to_builtins(said, enc_hook=text, order="deterministic"), sort_keys=True).encode()

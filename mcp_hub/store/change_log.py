@@ -1,0 +1,84 @@
+"""What replicas tell each other: a log of changes in the store that each of them reads on from where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.errors import Overloaded
+from mcp_hub.protocol.frames import FrameError, decode, encode
+from mcp_hub.store import Script, Store
+from mcp_hub.store.replica_keys import ReplicaKeys
+
+MAX_CHANGES: Final = 10_000
+"""Changes that are kept; of more, the oldest are dropped."""
+MAX_CHANGE: Final = 1024 * 1024
+"""Bytes of one change."""
+KEPT_SECONDS: Final = 7 * 24 * 3600
+"""Seconds for which changes are kept after the last one."""
+PAGE: Final = 200
+"""Changes that are read at once."""
+TOPIC: Final = "changes"
+"""What members are told of when there is a change."""
+_KIND: Final = "change"
+"""What changes are signed as."""
+
+_APPEND: Final = Script("""
+local id = redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[2], '*', 'c', ARGV[1])
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+redis.call('HINCRBY', KEYS[2], ARGV[4], 1)
+redis.call('EXPIRE', KEYS[2], ARGV[3])
+return id
+""")
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One change: the replica that it comes `by`, of which kind it is, whom it is `about`, and what it says."""
+
+    by: str
+    kind: str
+    about: str
+    value: Any
+
+
+class ChangeLog:
+    """The log of one hub. A change that no replica has signed is not read."""
+
+    def __init__(self, store: Store, keys: Callable[[], ReplicaKeys]) -> None:
+        self._store = store
+        self._keys = keys
+        self._last = "0-0"
+        self.skipped = False
+        """Whether changes were dropped before they could be read here."""
+
+    async def append(self, change: Change) -> None:
+        """Adds a change. Raises Overloaded if it is too large, StoreUnavailable."""
+        said = encode(msgspec.to_builtins(change))
+        if len(said) > MAX_CHANGE:
+            raise Overloaded(f"This is too large to tell the other replicas of it: {len(said):,} bytes.")
+        signed = f"{self._keys().sign(_KIND, said)} ".encode() + said
+        await _APPEND.run(self._store, [TOPIC, "topics"], signed, MAX_CHANGES, KEPT_SECONDS, TOPIC)
+
+    async def read(self) -> list[Change]:
+        """Returns the next changes, at most PAGE of them; none if all were read. Raises StoreUnavailable."""
+        key, after = self._store.key(TOPIC), self._last
+        found = await self._store.execute("XRANGE", key, after, "+", "COUNT", PAGE + 1)
+        if after != "0-0" and (not found or found[0][0].decode() != after):
+            self.skipped = True  # the one that was read last is dropped, and so others may be that came after it
+        new = [entry for entry in found if entry[0].decode() != after][:PAGE]
+        if new:
+            self._last = new[-1][0].decode()
+        elif not found:
+            self._last = "0-0"
+        return [change for _, fields in new if (change := self._opened(fields[b"c"])) is not None]
+
+    def _opened(self, signed: bytes) -> Change | None:
+        mac, _, said = signed.partition(b" ")
+        if not self._keys().is_signed(_KIND, said, mac.decode("latin-1")):
+            return None
+        try:
+            return msgspec.convert(decode(said), Change)
+        except (FrameError, msgspec.ValidationError):
+            return None

@@ -1,0 +1,68 @@
+"""Limits that hold for all replicas together, and what of them is left while the store is away."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.client import PATIENCE, fake
+from tests.fakes.network import sdk
+from tests.replicas.served import cluster
+
+pytestmark = pytest.mark.anyio
+ERAS = ["handshake", "modern"]
+SLOW = 0.001
+"""Calls a second: no test waits for the second one."""
+
+
+async def answered(client: Any, count: int) -> list[str]:
+    """Calls so often, each time at the next replica; returns the texts of the refusals."""
+    refused = []
+    async with asyncio.timeout(PATIENCE):
+        for number in range(count):
+            result = await client.call_tool("up__echo", {"text": str(number)})
+            if result.is_error:
+                assert result.meta["mcp-hub/error"]["code"] == "overloaded"
+                refused.append(result.content[0].text)
+    return refused
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_rate_of_a_server_holds_for_all_replicas_together(tmp_path: Path, era: str) -> None:
+    limited = {**fake(), "limits": {"rate": SLOW}}
+    async with cluster(tmp_path, {"up": limited}) as served, sdk(f"{served.url}/mcp", era) as client:
+        assert len(await answered(client, 6)) == 5
+
+
+async def test_each_session_has_its_own_part_of_a_rate_per_caller(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"up": {**fake(), "limits": {"rate_per_caller": SLOW}}}) as served:
+        for _ in range(2):
+            async with sdk(f"{served.url}/mcp", "handshake") as client:
+                assert len(await answered(client, 6)) == 5
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_rate_of_a_principal_holds_for_all_replicas_together(tmp_path: Path, era: str) -> None:
+    listen = {"limits": {"rate": SLOW, "burst": 4}}
+    async with cluster(tmp_path, {"up": fake()}, listen=listen) as served, sdk(f"{served.url}/mcp", era) as client:
+        results = [await outcome(client) for _ in range(7)]
+    assert results.count("overloaded") == 3
+
+
+async def outcome(client: Any) -> str:
+    async with asyncio.timeout(PATIENCE):
+        result = await client.call_tool("up__echo", {"text": "a"})
+    return str(result.meta["mcp-hub/error"]["code"]) if result.is_error else "answered"
+
+
+async def test_without_the_store_each_replica_takes_its_part_and_says_so(tmp_path: Path) -> None:
+    limited = {**fake(), "limits": {"rate": SLOW}}
+    async with cluster(tmp_path, {"up": limited}) as served, sdk(f"{served.url}/mcp", "modern") as client:
+        served.store.pause()
+        refused = await answered(client, 12)
+        served.store.resume()
+    assert len(refused) == 9
+    assert "the store is away: one of 3 replicas takes its part" in refused[-1]

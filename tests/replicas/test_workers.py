@@ -1,0 +1,143 @@
+"""`serve --workers N`: several processes that are one hub, on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, spawned, write_config
+from tests.fakes.redis_server import redis_server
+from tests.replicas.raw_client import raw, text_of
+from tests.replicas.test_sessions import again
+
+pytestmark = pytest.mark.anyio
+
+
+@contextlib.asynccontextmanager
+async def workers(
+    directory: Path, count: int, servers: dict[str, Any], **root: Any
+) -> AsyncIterator[tuple[StdioClient, str]]:
+    """A hub of so many workers, and its base URL."""
+    config = write_config(directory, servers, **root)
+    line = [*HUB, "serve", "--http", "--port", "0", "--workers", str(count), "--config", str(config)]
+    async with spawned(line) as process:
+        await process.until(lambda: b"Serving" in process.stderr)
+        found = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
+        assert found is not None
+        await all_there(process, count)
+        yield process, found[1].decode()
+        with contextlib.suppress(ProcessLookupError):
+            process.process.terminate()
+
+
+async def all_there(process: StdioClient, count: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while len(hubs(process)) < count:
+            await asyncio.sleep(0.05)
+
+
+def children(process: StdioClient) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process(process.process.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+    return found
+
+
+def hubs(process: StdioClient) -> list[psutil.Process]:
+    """The workers, each with a server of its own."""
+    return [child for child in children(process) if "serve" in child.cmdline() and child.children()]
+
+
+async def pids(url: str, count: int) -> set[str]:
+    """What the server's process is, asked on so many connections at once."""
+
+    async def one() -> str:
+        async with raw(url) as client:
+            return text_of(await client.modern("tools/call", {"name": "up__pid", "arguments": {}}))
+
+    return set(await asyncio.gather(*(one() for _ in range(count))))
+
+
+async def test_workers_are_one_hub_on_one_port_and_are_started_again(tmp_path: Path) -> None:
+    async with workers(tmp_path, 2, {"up": fake()}) as (process, url), raw(url) as client:
+        await client.begin()
+        served: set[str] = set()
+        async with asyncio.timeout(PATIENCE):
+            while len(served) < 2:  # the system chooses who takes a connection
+                served |= await pids(url, 8)
+        killed = hubs(process)[0]
+        killed.send_signal(signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE):
+            while killed in hubs(process) or len(hubs(process)) < 2:
+                assert text_of(await again(client, "up__echo", {"text": "a"})) == "a"
+        assert b"is started again" in process.stderr
+
+
+async def test_workers_end_with_their_parent_and_leave_nothing(tmp_path: Path) -> None:
+    async with workers(tmp_path, 2, {"up": fake()}) as (process, _):
+        left = psutil.Process(process.process.pid).children(recursive=True)
+        directory = next(Path(word).parent for one in left for word in one.cmdline() if word.endswith("/store"))
+        process.process.terminate()
+        assert await process.exited() == 0
+        gone, alive = await asyncio.to_thread(psutil.wait_procs, left, PATIENCE)
+        assert (len(gone) > 4, alive) == (True, [])
+        assert not directory.exists()
+
+
+async def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    async with workers(tmp_path, 2, {"up": fake()}) as (process, _):
+        left = psutil.Process(process.process.pid).children(recursive=True)
+        process.process.kill()
+        _, alive = await asyncio.to_thread(psutil.wait_procs, left, PATIENCE)
+        assert alive == []
+
+
+async def test_a_reload_reaches_every_worker(tmp_path: Path) -> None:
+    async with workers(tmp_path, 2, {"up": fake()}, watch=False) as (process, _):
+        write_config(tmp_path, {"up": fake(), "new": fake()}, watch=False)
+        os.kill(process.process.pid, signal.SIGHUP)
+        await process.until(lambda: process.stderr.count(b"again: started new") == 2)
+
+
+async def test_workers_can_meet_in_a_store_that_is_given(tmp_path: Path) -> None:
+    async with redis_server() as store, workers(tmp_path, 2, {"up": fake()}, store=store.url) as (process, url):
+        assert not any("redis-server" in " ".join(child.cmdline()) for child in children(process))
+        assert await pids(url, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--workers", "2"], "--workers need --sse or --http"),
+        (["--http", "--workers", "0"], "a number from 1 to 64"),
+        (["--http", "--workers", "2", "--host", "0.0.0.0"], "token"),
+    ],
+)
+async def test_what_workers_cannot_do_is_said(tmp_path: Path, words: list[str], said: str) -> None:
+    config = write_config(tmp_path, {})
+    async with spawned([*HUB, "serve", *words, "--config", str(config)]) as process:
+        assert await process.exited() == 2
+        assert said in process.stderr.decode()
+
+
+async def test_without_a_store_and_its_program_it_is_said_what_to_install(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    line = [*HUB, "serve", "--http", "--workers", "2", "--config", str(config)]
+    async with spawned(line, env={**os.environ, "PATH": str(tmp_path)}) as process:
+        code = await process.exited()
+    if any((Path(folder) / "redis-server").exists() for folder in ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin")):
+        assert code != 2
+    else:
+        assert code == 2
+        assert b"apt-get install redis-server" in process.stderr
