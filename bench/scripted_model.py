@@ -2,23 +2,26 @@
 
 Each task is a conversation of its own: the definitions that the client is listed, calls, and answers. A list that has
 changed is read again. What it calls a tool with, itself or in a program, comes from what it was shown: the definition
-that was listed, or the signature in an answer of the search.
+that was listed, or the signature or stub in an answer of the search.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub.catalog.token_estimate import estimate_tokens, estimate_tool_tokens
-from mcp_hub.hub.code_runs import identifier_of
+from mcp_hub.search.signatures import identifier_of
 from tests.fakes.client import HUB, StdioClient, fake, spawned, write_config
+from tests.syntax import parsed_text
 
 Json = dict[str, Any]
 WAYS: Final = ("all", "groups", "search", "code")
@@ -33,6 +36,8 @@ ROWS: Final = {
 }
 _SIGNATURE: Final = re.compile(r"(?m)^- (\S+?)\((.*)\)(?: \[[^\]]*\])?$")
 """A tool in an answer of the search: its name and its parameters."""
+_STUB: Final = re.compile(r"(?m)^- (async def .*: \.\.\.)")
+"""The same as programs call it."""
 _SAMPLES: Final = {
     "string": "x",
     "integer": 1,
@@ -43,6 +48,7 @@ _SAMPLES: Final = {
     "null": None,
     "any": "x",
 }
+_PYTHON_SAMPLES: Final = {"str": "x", "int": 1, "float": 1.5, "bool": True, "dict": {}, "None": None, "Any": "x"}
 
 
 @dataclass(frozen=True)
@@ -83,22 +89,24 @@ class ScriptedModel:
         self.transcripts.append(transcript)
         listed = await self._list(transcript)
         if self.way == "groups":
-            await self._call(transcript, SWITCH, {next(iter(task.tools)).partition("/")[0]: True})
+            await self._call(transcript, SWITCH, {min(task.tools).partition("/")[0]: True})
             listed = await self._list(transcript)
         if self.way in ("search", "code"):
             shown = await self._search(transcript, task)
         else:
             shown = {name: _arguments(schema) for name, schema in listed.items()}
-        name = next((name for name in shown if name.replace("__", "/", 1) in task.tools), None)
-        if name is None:
+        found = next(((tool, name) for tool in sorted(task.tools) if (name := self._name(tool)) in shown), None)
+        if found is None:
             raise ValueError(f"no tool was shown for: {task.text}")
+        tool, name = found
         arguments = shown[name]
-        if lacking := self._required(name) - arguments.keys():
+        if lacking := self._required(tool) - arguments.keys():
             raise ValueError(f"{name} was shown without {', '.join(sorted(lacking))}")
         if self.way == "code":
             given = ", ".join(f"{one}={value!r}" for one, value in arguments.items())
-            given = given if all(map(str.isidentifier, arguments)) else f"**{arguments!r}"
-            await self._call(transcript, "hub_run", {"code": _program(f"{identifier_of(name)}({given})", task.calls)})
+            plain = all(one.isidentifier() and not iskeyword(one) for one in arguments)
+            given = given if plain else f"**{arguments!r}"
+            await self._call(transcript, "hub_run", {"code": _program(f"{name}({given})", task.calls)})
         else:
             for _ in range(task.calls):
                 await self._call(transcript, name, arguments)
@@ -119,17 +127,18 @@ class ScriptedModel:
         return {tool["name"]: tool["inputSchema"] for tool in tools}
 
     async def _search(self, transcript: Transcript, task: Task) -> dict[str, Json]:
-        """Returns the tools of the task whose signatures it was shown, with the least arguments that these ask for.
+        """Returns the tools of the task that it was shown in full, with the least arguments that these ask for.
 
         It searches with the words of the task; where that does not show a signature, with those of the tool's name, as
         a model does that looks again.
         """
-        wanted = {tool.replace("/", "__", 1) for tool in task.tools}
-        for query in (task.text, next(iter(task.tools)).partition("/")[2].replace("_", " ")):
+        wanted = set(map(self._name, task.tools))
+        read = arguments_of_stubs if self.way == "code" else arguments_of_signatures
+        for query in (task.text, min(task.tools).partition("/")[2].replace("_", " ")):
             transcript.searches += 1
             answer = await self._call(transcript, "hub_search", {"query": query})
-            if found := {name: given for name, given in _SIGNATURE.findall(answer) if name in wanted}:
-                return {name: arguments_of_signature(given) for name, given in found.items()}
+            if found := read(answer, wanted):
+                return found
         return {}
 
     async def _call(self, transcript: Transcript, name: str, arguments: Json) -> str:
@@ -140,8 +149,13 @@ class ScriptedModel:
         transcript.said += estimate_tokens(json.dumps({"name": name, "arguments": arguments})) + estimate_tokens(text)
         return text
 
-    def _required(self, exposed: str) -> set[str]:
-        server, _, name = exposed.partition("__")
+    def _name(self, tool: str) -> str:
+        """The name by which a tool is called, given as `server/tool`."""
+        exposed = tool.replace("/", "__", 1)
+        return identifier_of(exposed) if self.way == "code" else exposed
+
+    def _required(self, tool: str) -> set[str]:
+        server, _, name = tool.partition("/")
         schema = next(tool["inputSchema"] for tool in self.servers[server] if tool["name"] == name)
         return set(schema.get("required", ()))
 
@@ -153,6 +167,44 @@ def _program(call: str, calls: int) -> str:
         f"found = await asyncio.gather(*[{call} for _ in range({calls})])\n"
         "[row for one in found for row in one['rows'] if row['open']]"
     )
+
+
+def arguments_of_signatures(answer: str, wanted: Set[str]) -> dict[str, Json]:
+    """The tools whose signatures are in an answer of the search, with the least arguments that these ask for."""
+    return {name: arguments_of_signature(given) for name, given in _SIGNATURE.findall(answer) if name in wanted}
+
+
+def arguments_of_stubs(answer: str, wanted: Set[str]) -> dict[str, Json]:
+    """The same of stubs."""
+    found = {}
+    for shown in _STUB.findall(answer):
+        (function,) = parsed_text(shown).body
+        if not isinstance(function, ast.AsyncFunctionDef) or function.name not in wanted:
+            continue
+        given = function.args
+        required = given.args[: len(given.args) - len(given.defaults)]
+        found[function.name] = {one.arg: _sample_of_annotation(one.annotation) for one in required}
+        if given.kwarg is not None:
+            found[function.name] |= _sample_of_annotation(given.kwarg.annotation)
+    return found
+
+
+def _sample_of_annotation(kind: ast.expr | None) -> Any:
+    if isinstance(kind, ast.BinOp):  # a union
+        return _sample_of_annotation(kind.left)
+    if isinstance(kind, ast.Dict):
+        members = [(key, one) for key, one in zip(kind.keys, kind.values, strict=True) if isinstance(key, ast.Constant)]
+        return {
+            str(key.value): _sample_of_annotation(one)
+            for key, one in members
+            if not ast.unparse(one).startswith("NotRequired[") and key.value is not ...
+        }
+    if isinstance(kind, ast.Subscript):
+        if ast.unparse(kind.value) == "list":
+            return []
+        values = kind.slice  # of Literal
+        return ast.literal_eval(values.elts[0] if isinstance(values, ast.Tuple) else values)
+    return _PYTHON_SAMPLES[ast.unparse(kind)] if kind is not None else "x"
 
 
 def arguments_of_signature(parameters: str) -> Json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.cells import ALL, Cell
+from bench.cells import ALL, STDIO_STDIO, Cell
 from bench.client.messages import ERAS, Era
 
 
@@ -25,4 +25,16 @@ class Table:
     possible: tuple[Cell, ...] = ALL
     """Those it makes sense in."""
     by_name: bool = False
-    """Whether it is measured only if it is named, as it needs the network."""
+    """Whether it is measured only if it is named, as it needs more than the rows, or takes long."""
+
+    @classmethod
+    def named(
+        cls,
+        title: str,
+        what: str,
+        columns: tuple[tuple[str, str, int], ...],
+        cell: Cell = STDIO_STDIO,
+        era: Era = "handshake",
+    ) -> Table:
+        """Returns the table of a measure in one cell and one era, which runs only if it is named."""
+        return cls(title, what, columns, (), (cell,), (cell,), (era,), (cell,), by_name=True)

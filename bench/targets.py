@@ -110,6 +110,8 @@ def _economy(sheet: Sheet) -> Iterator[Target]:
                 if of_plain is not None:
                     what = f"{figure}, {queries}, as by {plain} alone"
                     yield _at_least(what, round(of_plain, 3), "", sheet.median(scene, f"{queries}: hub", figure))
+        for figure, limit, what in (("index", 1000.0, "index of 527 tools"), ("ms", 5.0, "a query of 527 tools")):
+            yield _at_most(what, limit, "ms", sheet.median(scene, "steps: hub", figure))
     for scene in _scenes(sheet, "context"):
         for way, limit in (("search", 15.0), ("code", 25.0)):
             yield _at_least(f"tokens of ten tasks in `{way}`", limit, "× fewer", sheet.median(scene, way, "less"))

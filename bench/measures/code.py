@@ -11,7 +11,6 @@ from typing import Final
 
 import psutil
 
-from bench.cells import STDIO_STDIO
 from bench.plan import Cast
 from bench.processes import processor_seconds
 from bench.rows import HUB
@@ -22,7 +21,7 @@ RUNS: Final = 40
 CALLS: Final = 40
 """Calls in one program."""
 
-TABLE = Table(
+TABLE = Table.named(
     title="Programs",
     what=f"One client over stdio, one server. The first program starts the process that runs them; then, {RUNS} "
     f"times in turn, a program without a call, one with {CALLS} calls one after the other, and as many ordinary "
@@ -38,12 +37,6 @@ TABLE = Table(
         ("CPU of one in a program, ms", "cpu inner", 2),
         ("processes before the first", "before", 0),
     ),
-    ratios=(),
-    cells=(STDIO_STDIO,),
-    small_cells=(STDIO_STDIO,),
-    eras=("handshake",),
-    possible=(STDIO_STDIO,),
-    by_name=True,
 )
 
 

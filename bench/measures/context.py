@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from bench.cells import STDIO_STDIO
 from bench.plan import Cast
 from bench.retrieval.sets import live_servers, steps
 from bench.rows import HUB
@@ -18,7 +17,7 @@ from mcp_hub.protocol.kinds import TOOLS
 
 TASKS, CALLS = 10, 10
 
-TABLE = Table(
+TABLE = Table.named(
     title="Tokens of tasks",
     what=f"{TASKS} steps of LiveMCPBench's tasks (`--data`), evenly spread, each done by a scripted model in a "
     "conversation of its own over the 527 tools: the mean of the estimated tokens that it reads and writes. `all`: "
@@ -34,12 +33,6 @@ TABLE = Table(
         ("times less than all", "less", 1),
         ("searches", "searches", 1),
     ),
-    ratios=(),
-    cells=(STDIO_STDIO,),
-    small_cells=(STDIO_STDIO,),
-    eras=("handshake",),
-    possible=(STDIO_STDIO,),
-    by_name=True,
 )
 
 
@@ -67,7 +60,7 @@ def measure(cast: Cast) -> None:
 
 def _tasks(data: Path) -> Iterator[Task]:
     found = steps(data)
-    for query in found.queries[:: len(found.queries) // TASKS][:TASKS]:
+    for query in found.queries[:: max(1, len(found.queries) // TASKS)][:TASKS]:
         names = [name for name, label in found.labels.items() if label in query.right]
         routes = [route for name in names if (route := found.catalog.resolve(TOOLS, name)) is not None]
         yield Task(query.text, frozenset(f"{route.upstream}/{route.name}" for route in routes))

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import processes
-from bench.cells import STDIO_STDIO
 from bench.client.connection import Lost
 from bench.client.stdio import StdioConversation
 from bench.plan import Cast
@@ -30,7 +29,7 @@ SERVERS = {
     "files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem@2026.8.31", "{home}"]},
 }
 
-TABLE = Table(
+TABLE = Table.named(
     title="The first five minutes",
     what="Seconds from `pip install WHEEL` into an empty environment, over `mcp-hub setup --yes` with a client that "
     "has three well-known servers of PyPI and npm, to a tools/list over the entry that it has put into the "
@@ -48,12 +47,6 @@ TABLE = Table(
             ("cpu", "CPU s"),
         )
     ),
-    ratios=(),
-    cells=(STDIO_STDIO,),
-    small_cells=(STDIO_STDIO,),
-    eras=("handshake",),
-    possible=(STDIO_STDIO,),
-    by_name=True,
 )
 
 

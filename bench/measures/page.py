@@ -43,7 +43,7 @@ BYTES = (
     ".reduce((sum, one) => sum + one.encodedBodySize, 0)"
 )
 
-TABLE = Table(
+TABLE = Table.named(
     title="The page",
     what=f"One client makes {RATE} calls a second over HTTP, of a hub with {SERVERS * TOOLS:,} tools. For {WATCHED:g} "
     "s Chromium shows the page: its views in turn, the tools filtered, the lists scrolled, rows opened. Tasks: "
@@ -64,12 +64,7 @@ TABLE = Table(
         ("CPU of a call unwatched, ms", "cpu before", 3),
         ("watched, ms", "cpu", 3),
     ),
-    ratios=(),
-    cells=(HTTP_STDIO,),
-    small_cells=(HTTP_STDIO,),
-    eras=("handshake",),
-    possible=(HTTP_STDIO,),
-    by_name=True,
+    cell=HTTP_STDIO,
 )
 
 

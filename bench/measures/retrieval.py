@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from bench.cells import STDIO_STDIO
 from bench.plan import Cast
 from bench.retrieval.scores import FIGURES, scores
 from bench.retrieval.sets import SETS, Query, QuerySet
@@ -29,23 +28,20 @@ FEW = 25
 """Queries of a set in the short form."""
 Find = Callable[[Catalog, str], Awaitable[Sequence[str]]]
 
-TABLE = Table(
+TABLE = Table.named(
     title="Finding tools",
     what="The queries of public sets (`--data`), over all tools of its set. `hub` is the hub's search; `words` the "
     "same without the process that compares meanings; `BM25` one field, no stems, no stop words; `meaning` the static "
-    "embedding alone, by cosine. Tokens: the estimate of a brief answer. ms: one query, the median.",
+    "embedding alone, by cosine. Tokens: the estimate of a brief answer. ms: one query, the median. "
+    "Index: from the catalog to the first query, of `hub` once its process has started.",
     columns=(
         *((figure, figure, 3) for figure in FIGURES),
         ("tokens", "tokens", 0),
         ("ms", "ms", 2),
         ("p99 ms", "p99", 2),
+        ("index, ms", "index", 0),
     ),
-    ratios=(),
-    cells=(STDIO_STDIO,),
-    small_cells=(STDIO_STDIO,),
-    eras=("modern",),
-    possible=(STDIO_STDIO,),
-    by_name=True,
+    era="modern",
 )
 
 
@@ -65,9 +61,14 @@ async def _measured(cast: Cast, name: str, one: QuerySet) -> None:
     async with Engine(Config(servers=())) as hub:
         process = hub.generation.own.meaning()
         search = ToolSearch(lambda: process, None, lambda route: False)
-        if not await search.warm(one.catalog):
-            raise ValueError("meanings cannot be compared: the extra 'search' is not installed")
         words = ToolSearch(lambda: None, None, lambda route: False)
+        if process is not None:
+            await process.connected()
+        compares, seconds = await _warmed(search, one.catalog)
+        if not compares:
+            raise ValueError("meanings cannot be compared: the extra 'search' is not installed")
+        cast.add(f"{name}: hub", "index", seconds * 1000)
+        cast.add(f"{name}: words", "index", (await _warmed(words, one.catalog))[1] * 1000)
         ways: dict[str, Find] = {"hub": search.find, "words": words.find, "BM25": Bm25(one.catalog).find}
         ways["meaning"] = Meaning(one.catalog).find
         for way, find in ways.items():
@@ -82,6 +83,12 @@ async def _measured(cast: Cast, name: str, one: QuerySet) -> None:
                 )
             cast.add(f"{name}: {way}", "p99", sorted(figures["ms"])[int(len(queries) * 0.99)])
         await search.close()
+
+
+async def _warmed(search: ToolSearch, catalog: Catalog) -> tuple[bool, float]:
+    """Indexes a catalog, and returns whether meanings can be compared, and the seconds that it took."""
+    began = time.perf_counter()
+    return await search.warm(catalog), time.perf_counter() - began
 
 
 async def _one(one: QuerySet, query: Query, find: Find, tokens: bool) -> dict[str, float]:

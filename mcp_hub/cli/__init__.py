@@ -155,7 +155,8 @@ def _unknown_arguments(command: argparse.ArgumentParser, unknown: Sequence[str])
     """Returns the message for arguments that a command does not have, with an option of similar name."""
     known = set(re.findall(r"--[\w-]+", command.format_help()))
     near = [found for word in unknown if (found := nearest(word.partition("=")[0], known)) is not None]
-    return f"unrecognized arguments: {' '.join(unknown)}" + (f" (did you mean {near[0]}?)" if near else "")
+    meant = f" (did you mean {near[0]}?)" if near else f"; `{command.prog} --help` has examples"
+    return f"unrecognized arguments: {' '.join(unknown)}{meant}"
 
 
 def json_text(value: Any) -> str:

@@ -62,17 +62,19 @@ def _sections(options: argparse.Namespace, machine: Machine) -> Iterator[Section
     yield installation_section(machine)
     section, loaded = configuration_section(options.config, options.overlays, machine)
     yield section
+    config = loaded.config if loaded is not None else None
+    if config is not None:
+        hide_secrets_of(config)
+    yield programs_section(config, machine)
     running, hubs = hubs_section()
     if loaded is not None:
         yield from _sections_of(loaded, ports_of(hubs), machine)
-    yield clients_section(loaded.config if loaded is not None else None, machine)
+    yield clients_section(config, machine)
     yield running
 
 
 def _sections_of(loaded: LoadedConfig, ports: set[int | str], machine: Machine) -> Iterator[Section]:
     config = loaded.config
-    hide_secrets_of(config)
-    yield programs_section(config, machine)
     report = run_loop(examine(loaded, connect_all))
     yield server_section(report)
     yield sign_ins_section(config)

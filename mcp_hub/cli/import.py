@@ -99,6 +99,7 @@ def _print_table(found: ImportPlan, files: list[ClientFile], notes: list[str]) -
     if not found.servers:
         looked = ", ".join(printable(file.name) for file in files)
         print(f"no servers were found{f' in {looked}' if looked else ': there is no client that the hub knows'}")
+        print("mcp-hub setup begins with a first file, mcp-hub add adds a server")
     rows = []
     for server in found.servers:
         what = {"add": "new", "same": f"same as {server.same_as}", "hub": "a hub", "broken": "not usable"}[

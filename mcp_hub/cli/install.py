@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     originals: list[FoundServer] = []
     for config in configs:
         if not config.is_file():
-            raise EditRefused(f"{printable(str(config))}: there is no configuration yet; first run: mcp-hub import")
+            raise EditRefused(f"{printable(str(config))}: there is no configuration yet; first run: mcp-hub setup")
         own = read_client_file(config, machine)
         if own.problem is not None:
             raise EditRefused(own.problem)

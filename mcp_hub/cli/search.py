@@ -43,8 +43,9 @@ def run(options: argparse.Namespace) -> int:
             print(line)
         if len(found) > SHOWN:
             print(f"\n{len(found) - SHOWN} more; a longer word finds fewer, --json prints all")
-        if found:
-            print(f"\nmcp-hub add {_name_to_add(found[0])} adds the first of them")
+        if usable := [one for one in found[:SHOWN] if one.offers]:
+            which = "the first of them" if usable[0] is found[0] else "the first that can be used"
+            print(f"\nmcp-hub add {_name_to_add(usable[0])} adds {which}")
     for problem in problems:
         print(f"warning: {printable(problem, 1000)}", file=sys.stderr)
     if not found and not options.json:

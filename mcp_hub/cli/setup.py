@@ -208,6 +208,8 @@ class Setup:
         if program in LAUNCHERS:
             there = "downloads it at its first start" if has_program(program) else "is not installed here"
             needs.append(f"{LAUNCHERS[program]}: {program} {there}")
+        elif program and Path(program).name == program and not has_program(program):
+            needs.append(f"{printable(program, 100)}, which was not found on this machine")
         if row.found.problem and row.found.on:
             needs.append(printable(row.found.problem, SHOWN_PROBLEM))
         if row.secrets:
@@ -232,6 +234,25 @@ class Setup:
         code = write(first, COMMAND, journal)
         if code != OK:
             return code
+        try:
+            trials = self._check_and_plan()
+            rest = tuple(one.edit for one in self._installs)
+            if first.empty:
+                code = write(Plan(rest), COMMAND, journal)
+            else:
+                journal.extend(rest)  # one undo takes back all
+        except (KeyboardInterrupt, EditRefused, StaleEdit) as error:
+            if not first.empty:
+                half = f"{printable(str(self._path))} is written, and no client was changed"
+                print(f"\n{half}: mcp-hub setup goes on from there, mcp-hub undo takes it back", file=sys.stderr)
+            if not isinstance(error, StaleEdit):
+                raise
+            print(error, file=sys.stderr)
+            return STALE
+        return self.end(plan, trials) if code == OK else code
+
+    def _check_and_plan(self) -> list[Trial]:
+        """Starts the new servers once, and plans the rest by those that work."""
         config = read_config(self._path, os.environ, overlays=self._overlays).config
         hide_secrets_of(config)
         trials = run_loop(self._check(config))
@@ -243,16 +264,7 @@ class Setup:
             failed = {trial.id for trial in trials} - working
             served = [row.found for row in self._found.servers if row.id not in failed]
             self._installs = list(self._planned_installs(served))
-        rest = tuple(one.edit for one in self._installs)
-        if first.empty:
-            code = write(Plan(rest), COMMAND, journal)
-        else:
-            try:
-                journal.extend(rest)  # one undo takes back all
-            except StaleEdit as error:
-                print(error, file=sys.stderr)
-                code = STALE
-        return self.end(plan, trials) if code == OK else code
+        return trials
 
     def _new_ids(self) -> set[str]:
         """Returns the servers whose command lines were shown."""

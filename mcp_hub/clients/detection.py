@@ -20,7 +20,8 @@ from mcp_hub.config.models import INSTALLERS, Server
 from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.settings import KeyTable
 from mcp_hub.config.variables import VariableScope
-from mcp_hub.editing.edit import read_bytes
+from mcp_hub.editing import EditRefused
+from mcp_hub.editing.edit import FileEditor, read_bytes
 from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
@@ -58,7 +59,8 @@ class FoundServer(msgspec.Struct, frozen=True):
         """The command line that it would run, or its URL, as written."""
         if "url" in self.values:
             return (str(self.values["url"]),)
-        return (str(self.values.get("command", "")), *map(str, self.values.get("args") or ()))
+        args = self.values.get("args") or ()
+        return (str(self.values.get("command", "")), *map(str, args if isinstance(args, list | tuple) else (args,)))
 
 
 class ClientFile(msgspec.Struct, frozen=True):
@@ -132,20 +134,21 @@ def read_client_file(
     """
     try:
         content = read_bytes(path)
-        if content is None:
-            return ClientFile(path, client, there=False)
-        if not content.strip():
-            return ClientFile(path, client)
-        document = read_document(path)
     except ConfigError as error:
         return ClientFile(path, client, problem=str(error))
+    if content is None:
+        return ClientFile(path, client, there=False)
+    try:
+        document = read_document(path)
+    except ConfigError as error:
+        return ClientFile(path, client, problem=None if _is_blank(path, content, client) else str(error))
     findings = document.findings()
     if findings.errors:
         return ClientFile(path, client, problem="\n".join(findings.error_lines()))
     dialect, entries = find_entries(document.tree, path, KeyTable(), findings, project)
     if not entries:
-        # A file of settings without servers is no mistake of a client.
-        expected = client is None or not isinstance(document.tree, dict) or client.root[0] in document.tree
+        # A file of settings without servers is no mistake of a client, nor is one whose servers are all gone.
+        expected = client is None or not isinstance(document.tree, dict) or bool(document.tree.get(client.root[0]))
         told = "\n".join(findings.error_lines()) if expected and findings.errors else None
         return ClientFile(path, client, problem=told, notes=document.warnings)
     scope = dialect.scope(VariableScope(machine.environ, machine.home, path.parent))
@@ -158,6 +161,14 @@ def read_client_file(
         found = FoundServer(raw.id, raw, values, server, reason or None, is_hub=_is_hub(server, machine))
         servers.append(found)
     return ClientFile(path, client, True, tuple(servers), None, (*document.warnings, *_told(findings)))
+
+
+def _is_blank(path: Path, content: bytes, client: Client | None) -> bool:
+    """Returns whether a file has nothing but blanks, comments and a byte order mark."""
+    try:
+        return FileEditor(path, content, client.syntax if client is not None else None).tree in (None, {})
+    except EditRefused:
+        return False  # who reads it next says what is wrong
 
 
 def _told(findings: Findings) -> Iterator[str]:

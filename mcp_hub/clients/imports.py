@@ -60,8 +60,10 @@ def shown_words(found: FoundServer) -> list[str]:
     """Returns the command line or URL of an entry with `***` for its secrets."""
     words = list(found.words)
     for at in _secret_places(found.values):
-        if at[0] == "args":
+        if at[0] == "args" and isinstance(found.values["args"], list):
             words[1 + int(at[1])] = "***"
+        elif at[0] == "args":  # what stands there is no list, and cannot be used
+            words[1:] = ["***"]
         elif at[0] == "url":
             words[0] = Redactor().text(words[0])
     return words

@@ -107,7 +107,7 @@ def _read(path: Path) -> tuple[bytes, tuple[str, ...]]:
     return content, warnings
 
 
-HOW_TO_CREATE = """Create one, for example servers.yaml with these lines:
+HOW_TO_CREATE = """Create one with `mcp-hub setup`, or write servers.yaml with these lines:
 servers:
   time:
     command: uvx

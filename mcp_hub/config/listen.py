@@ -216,6 +216,8 @@ def _check_networks(proxies: tuple[str, ...]) -> tuple[str, ...]:
 def _check_host(host: str) -> str:
     path = _socket_path(host)
     if path is None:
+        if "/" in host:
+            raise ValueError(f"is not an address; write {UNIX}:/PATH for a Unix socket")
         return host
     if not path.startswith("/") or path.endswith("/") or "\0" in path:
         raise ValueError("must name a Unix socket by its whole path, such as unix:/run/user/1000/hub.sock")

@@ -186,7 +186,7 @@ def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, 
 def _missing_root_text(tree: Mapping[str, Any]) -> str:
     wanted = "there are no servers in this file; it needs one of these keys at the top: " + ", ".join(ROOTS)
     for key, value in tree.items():
-        if near := nearest(key, ROOTS):
+        if (near := nearest(key, ROOTS)) and near != key:
             return f"{wanted}; did you mean '{near}' where '{printable(key, 80)}' is?"
         if isinstance(value, dict) and _ENTRY_MARKS & value.keys():
             return f"{wanted}; '{printable(key, 80)}' looks like an entry: put it below 'servers:'"

@@ -52,10 +52,6 @@ class Section(msgspec.Struct, frozen=True):
     title: str
     findings: tuple[Finding, ...]
 
-    def count(self, level: Level) -> int:
-        """Returns how many findings are of a level."""
-        return sum(finding.level == level for finding in self.findings)
-
 
 def ok(about: str, text: str) -> Finding:
     """Makes the finding of something that is in order."""

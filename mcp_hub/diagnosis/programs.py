@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Final
 
 from mcp_hub import codes
@@ -15,16 +16,37 @@ from mcp_hub.text import printable
 
 _LAUNCHERS: Final = frozenset({"npx", "npm", "node", "bun", "bunx", "deno", "uv", "uvx", "pipx", "docker", "podman"})
 """Programs whose version is asked for; each knows `--version`."""
+_OF_NODE: Final = frozenset({"npx", "npm"})
+"""Those of which the version of Node counts, by which they run."""
+_COMMON: Final = {
+    "npx": "servers from npm need Node.js",
+    "uvx": "servers from PyPI need uv",
+    "docker": "servers in containers need it",
+}
+"""The launchers that most servers are started by, and who misses each."""
 
 
-def programs_section(config: Config, machine: Machine) -> Section:
-    """Returns what `doctor` says of the programs of all servers that are switched on."""
-    servers = [server for server in config.servers if server.enabled and server.command is not None]
-    commands = {server.command or "": server for server in servers}
-    found = [
-        one for row in in_parallel(lambda server: _program(server, machine), list(commands.values())) for one in row
-    ]
-    return Section("Programs", tuple(found or [ok("programs", "no server is started by one that was found")]))
+def programs_section(config: Config | None, machine: Machine) -> Section:
+    """Returns what `doctor` says of the programs of all servers that are switched on, and of the common launchers.
+
+    `config`: None where there is none that can be used.
+    """
+    servers = [server for server in config.servers if server.enabled] if config is not None else []
+    commands = {server.command: server for server in servers if server.command is not None}
+    rows = in_parallel(lambda server: _program(server, machine), list(commands.values()))
+    names = {unwrap_command(command, server.args)[0] for command, server in commands.items()}
+    others = [_common(name, machine) for name in _COMMON if name not in names]
+    return Section("Programs", (*(one for row in rows for one in row), *others))
+
+
+def _common(name: str, machine: Machine) -> Finding:
+    """Returns where a launcher is that no server uses. It is not started."""
+    server = Server(id=name, transport="stdio", command=name, namespace="")
+    try:
+        file = find_command(name, child_environment(server, machine.environ, machine.home)["PATH"], None)
+    except CommandNotFound:
+        return ok(name, f"not installed; {_COMMON[name]}")
+    return ok(name, f"{printable(file, 500)}, used by no server")
 
 
 def _program(server: Server, machine: Machine) -> list[Finding]:
@@ -35,8 +57,7 @@ def _program(server: Server, machine: Machine) -> list[Finding]:
         file = find_command(command, environ["PATH"], server.cwd)
     except CommandNotFound:
         return []  # the failure of its server says it
-    name, _ = unwrap_command(command, server.args)
-    said = first_line([file, "--version"], environ) if name in _LAUNCHERS else None
+    said = _version(unwrap_command(command, server.args)[0], file, environ)
     found = [ok(shown, printable(file, 500) + (f", {printable(said, 100)}" if said is not None else ""))]
     desktop = child_environment(server, of_desktop(machine), machine.home)
     try:
@@ -47,3 +68,15 @@ def _program(server: Server, machine: Machine) -> list[Finding]:
     if os.path.realpath(other) != os.path.realpath(file):
         found.append(ok(shown, f"a desktop application would start {printable(other, 500)}"))
     return found
+
+
+def _version(name: str, file: str, environ: Mapping[str, str]) -> str | None:
+    """Returns the version of a launcher; of npx and npm that of Node."""
+    if name in _OF_NODE:
+        try:
+            node = find_command("node", environ["PATH"], None)
+        except CommandNotFound:
+            return "without Node"
+        said = first_line([node, "--version"], environ)
+        return None if said is None else f"Node {said}"
+    return first_line([file, "--version"], environ) if name in _LAUNCHERS else None

@@ -17,6 +17,7 @@ from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
 from mcp_hub.diagnosis.token_costs import count_calls, token_costs
 from mcp_hub.hub import Engine
 from mcp_hub.hub.exposure import listed_to
+from mcp_hub.policy.confirm import CONFIRM, CONFIRM_OF_SERVER, named_tools
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
@@ -106,9 +107,15 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
 def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:
     named = {f"tool_sets.{one.name}": one.tools for one in config.tool_sets}
     named |= {f"profiles.{one.name}": one.tools for one in config.profiles}
+    named |= {f"profiles.{one.name}.confirm": named_tools(one.confirm) for one in config.profiles}
     named |= {f"groups.{one.name}": one.tools for one in config.groups}
     named["expose_always"] = config.expose.always
-    return {where: found for where, members in named.items() if (found := hub.generation.unmatched_members(members))}
+    named["confirm"] = named_tools(CONFIRM.of(config))
+    found = {where: hub.generation.unmatched_members(members) for where, members in named.items()}
+    for server in config.servers:
+        own = named_tools(CONFIRM_OF_SERVER.of(server))
+        found[f"servers.{server.id}.confirm"] = hub.generation.unmatched_members(own, server.id)
+    return {where: members for where, members in found.items() if members}
 
 
 def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:

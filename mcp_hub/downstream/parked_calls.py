@@ -22,8 +22,9 @@ from mcp_hub.errors import (
     ProtocolError,
     UpstreamAnswered,
 )
-from mcp_hub.policy import Call, Suspendable
+from mcp_hub.policy import Call
 from mcp_hub.protocol.era import INPUT_REQUIRED
+from mcp_hub.protocol.questions import Suspendable
 from mcp_hub.protocol.server_requests import ELICITATION, ELICITATION_ID, MAX_INPUT_REQUESTS, Json, missing_capability
 
 PARKED_SECONDS: Final = 300.0
@@ -51,8 +52,8 @@ class _ParkedCall(msgspec.Struct, eq=False):
     """Sends log messages to that request."""
     questions: dict[str, tuple[Json, asyncio.Future[Json]]] = msgspec.field(default_factory=dict)
     news: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    left: list[tuple[Suspendable, float]] = msgspec.field(default_factory=list)
-    """The call's suspended deadlines, and the seconds left of each."""
+    stopped: list[Suspendable] = msgspec.field(default_factory=list)
+    """The call's suspended deadlines."""
     expiry: asyncio.TimerHandle | None = None
     capabilities: Json = msgspec.field(default_factory=dict)
     numbers: int = 0
@@ -129,18 +130,14 @@ class _ParkedCall(msgspec.Struct, eq=False):
             self.said(params)
 
     def stop_clocks(self) -> None:
-        now = asyncio.get_running_loop().time()
         for scope in self.call.deadlines:
-            when = scope.when
-            if when is not None and not scope.expired:
-                self.left.append((scope, when - now))
-                scope.reschedule(None)
+            scope.suspend()
+            self.stopped.append(scope)
 
     def start_clocks(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for scope, seconds in self.left:
-            scope.reschedule(now + max(seconds, 0.0))
-        self.left.clear()
+        for scope in self.stopped:
+            scope.resume()
+        self.stopped.clear()
 
 
 class UnreachableRespondent(msgspec.Struct, frozen=True):

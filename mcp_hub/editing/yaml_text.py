@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import json
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.config.findings import KeyPath, dotted
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 UNIT: Final = "  "
 _WIDE: Final = 1_000_000
 _BREAKS: Final = "\n\r\x85\u2028\u2029"
-_COMMENTS: Final = re.compile(r"\s*(?:#[^\n]*)?")
 
 
 def insert(text: str, tree: Any, at: KeyPath, value: Any) -> tuple[str, Placement]:

@@ -11,7 +11,6 @@ import json
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from keyword import iskeyword
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -37,8 +36,10 @@ from mcp_hub.policy.long_results import without_lone_surrogates
 from mcp_hub.protocol.frames import FrameError, encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import CallQuestions
+from mcp_hub.search.signatures import identifier_of
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
+from mcp_hub.upstream.session import UpstreamSession
 
 MAX_CODE: Final = 100_000
 """Characters of a program."""
@@ -51,7 +52,6 @@ END_WAIT: Final = 5.0
 BLOCK: Final = "mcp-hub/block"
 """Key of the object that stands for an image, a sound or a resource in a program: its number."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NO_IDENTIFIER: Final = re.compile(r"\W", re.ASCII)
 
 Find = Callable[[str], Awaitable[Route]]
 """Returns the route of a tool for the caller of a run. Raises UnknownName."""
@@ -98,16 +98,19 @@ class CodeRuns:
         if self._running >= MAX_RUNS:
             raise Overloaded(f"{MAX_RUNS} programs run already; try again later.", retry_after=1.0, executed=False)
         call.label = call.label or self._next_label()
+        process = start()
         limit = TimeLimit(settings.seconds)
+        run = _Run(process, act, call, settings, find, limit)
         self._running += 1
         try:
             with limit:
                 call.deadlines.append(limit)
-                run = _Run(start(), act, call, settings, find)
                 return await run.result(code, self._names(code, catalog))
         except TimeoutError:
             if not limit.expired:
                 raise
+            if run.lost:
+                raise ServerUnavailable("The process that runs programs has ended, and the program with it.") from None
             text = f"The program did not end within {settings.seconds:g} s (setting: code_mode.seconds)."
             raise DeadlineExceeded(text) from None
         finally:
@@ -119,7 +122,8 @@ class CodeRuns:
         if known is None:
             known = self._identifiers[catalog] = {}
             for name in catalog.names(TOOLS):
-                known.setdefault(identifier_of(name), name)
+                if (word := identifier_of(name)) not in known or word == name:
+                    known[word] = name
         found = {}
         for word in dict.fromkeys(_IDENTIFIER.findall(code)):
             tool = SEARCH if word == SEARCH else known.get(word)
@@ -131,24 +135,32 @@ class CodeRuns:
 class _Run:
     """One program."""
 
-    def __init__(self, process: Upstream, act: Act, call: Call, settings: CodeModeSettings, find: Find) -> None:
+    def __init__(
+        self, process: Upstream, act: Act, call: Call, settings: CodeModeSettings, find: Find, limit: TimeLimit
+    ) -> None:
         self._process = process
         self._act = act
         self._call = call
         self._settings = settings
         self._find = find
+        self._limit = limit
         self._id = str(call.label)
         self._made = 0
         self._ended = 0
         self._blocks: dict[int, Json] = {}
         """Images and the like by their numbers, which no server can guess."""
+        self.lost = False
+        """Whether the process ended while calls were made."""
 
     async def result(self, code: str, names: Mapping[str, tuple[str, list[str]]]) -> Json:
         calls: set[asyncio.Task[str]] = set()
+        watch: asyncio.Task[None] | None = None
         news: Json = {"calls": []}
         try:
             limits = {"seconds": self._settings.seconds, "memory": self._settings.memory}
             news = await self._ask("start", code=code, names=names, **limits)
+            if "calls" in news and (session := self._process.session) is not None:
+                watch = asyncio.ensure_future(self._watch(session))
             while "calls" in news:
                 made = news["calls"]
                 if len(made) == 1 and not calls:
@@ -161,10 +173,17 @@ class _Run:
             return await self._ending(news)
         finally:
             # A program must not outlive its call, and no call in it the program.
-            for task in calls:
+            for task in (*calls, *([watch] if watch is not None else [])):
                 task.cancel()
-            if "calls" in news:
+            if "calls" in news and not self.lost:
                 await asyncio.shield(self._end())
+
+    async def _watch(self, session: UpstreamSession) -> None:
+        """Ends the run when the process has ended, which is not asked anything while calls are made."""
+        await session.lost.wait()
+        if not self._limit.expired:
+            self.lost = True
+            self._limit.expire()
 
     async def _end(self) -> None:
         try:
@@ -215,6 +234,7 @@ class _Run:
             route = await self._find(name)
             if route.upstream == OWN and route.name != SEARCH:
                 raise _ToolError(f"invalid_parameters: a program calls tools by their names, not by {name}")
+            deadlines = [*call.deadlines]
             inner = replace(
                 call,
                 exposed=name,
@@ -223,7 +243,8 @@ class _Run:
                 on_progress=None,
                 notes=[],
                 attempts=0,
-                questions=CallQuestions(),
+                deadlines=deadlines,
+                questions=CallQuestions(deadlines),
                 label=f"{self._id}.{self._made}",
                 within=RUN,
                 confirmed=False,
@@ -289,12 +310,6 @@ class _Run:
 
 class _ToolError(Exception):
     """A call of a program failed; the text is what the program catches."""
-
-
-def identifier_of(name: str) -> str:
-    """Returns the name under which a program calls a tool: with `_` for every character that no identifier has."""
-    found = _NO_IDENTIFIER.sub("_", name)
-    return f"_{found}" if not found or found[0].isdigit() or iskeyword(found) else found
 
 
 def _code_in(call: Call) -> str:

@@ -129,15 +129,17 @@ class Generation:
                     return reason
         return None
 
-    def unmatched_members(self, members: Iterable[str]) -> tuple[str, ...]:
-        """Returns the members of tool sets that no server lists; () while one that may list some is unconnected."""
-        if any(
-            u.error is not None or u.state not in CONNECTED_STATES for u in self.upstreams.values() if u.server.enabled
-        ):
+    def unmatched_members(self, members: Iterable[str], of: str | None = None) -> tuple[str, ...]:
+        """Returns the members of tool sets that no server lists; () while one that may list some is unconnected.
+
+        With `of`, they are members of this server.
+        """
+        upstreams = [upstream for id, upstream in self.upstreams.items() if of in (None, id)]
+        if any(u.error is not None or u.state not in CONNECTED_STATES for u in upstreams if u.server.enabled):
             return ()
         listed = [
             (upstream.server, tool["name"])
-            for upstream in self.upstreams.values()
+            for upstream in upstreams
             for tool in upstream.lists.items.get(TOOLS, ())
             if isinstance(tool, dict) and isinstance(tool.get("name"), str)
         ]

@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -109,8 +110,10 @@ VARIABLE: Final = "MCP_HUB_RUNTIME_DIR"
 AT_ONCE: Final = 8
 WRITE_WAIT: Final = 5.0
 """Seconds that a client has to read the answer."""
+LOOK_UP: Final = 1.0
+"""Seconds after which a wait sees Ctrl-C that did not end it: one just before it began, and any on Windows."""
 READ_WAIT: Final = 5.0
-SILENT: Final = 0.5
+SILENT: Final = 3.0
 """Seconds that a command has to say what it asks; commands of former versions say nothing, and mean the status."""
 MAX_SIZE: Final = 16 * 1024 * 1024
 MAX_PATH: Final = 100
@@ -251,15 +254,36 @@ def ask_hub(pid: int, asked: Json, *, patience: float | None = READ_WAIT) -> Ite
     try:
         with local_socket.connect(path, READ_WAIT) as asking:
             asking.sendall(json.dumps(asked).encode() + b"\n")
-            asking.settimeout(patience)
-            with asking.makefile("rb") as lines:
-                while line := lines.readline(MAX_SIZE):
-                    found = json.loads(line)
-                    if isinstance(found, dict):
-                        yield found
+            for line in _lines(asking, patience):
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    yield found
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "it does not answer"
         raise HubError(f"hub {pid} cannot be asked: {reason}") from None
+
+
+def _lines(asking: socket.socket, patience: float | None) -> Iterator[bytearray]:
+    """Yields the lines of an answer. Raises TimeoutError after `patience` seconds, ValueError above MAX_SIZE."""
+    asking.settimeout(LOOK_UP)
+    data, last = bytearray(), time.monotonic()
+    while len(data) < MAX_SIZE:
+        try:
+            chunk = asking.recv(65536)
+        except TimeoutError:
+            if patience is not None and time.monotonic() >= last + patience:
+                raise
+            continue
+        if not chunk:
+            if data:
+                yield data
+            return
+        data += chunk
+        if b"\n" in chunk:
+            *lines, data = data.split(b"\n")
+            yield from lines
+            last = time.monotonic()
+    raise ValueError("a line of an answer is too long")
 
 
 def running_hubs(*, left_over: Callable[[Path], None] = Path.unlink) -> Iterator[Json]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.catalog import OWN, Catalog, Route
@@ -50,7 +50,7 @@ class OwnTools:
                 return await self._run_code(call, groups().whole_of(call.caller), find, act)
             from mcp_hub.hub.groups.meta_tools import call_meta_tool
 
-            return await call_meta_tool(groups(), call, self._find)
+            return await call_meta_tool(groups(), call, self._find, code=self._writes_programs(call.caller))
         reading = call.method == RESOURCES.act_method
         page = self._services.long_results.read(call.exposed, call.caller) if reading else None
         if page is None:
@@ -72,6 +72,12 @@ class OwnTools:
             used.count -= 1
             if used.awaited and not used.count:
                 used.notify()
+
+    def _writes_programs(self, caller: Hashable | None) -> bool:
+        """Returns whether a caller is listed `hub_run`."""
+        exposure = self._catalogs.exposure
+        generation = self._now()
+        return CODE_MODE.of(generation.config).enabled or (exposure is not None and exposure.mode(caller) == "code")
 
     async def _find(self, catalog: Catalog, query: str) -> list[str]:
         """Returns the names of the tools of a catalog that fit a query, the best first."""

@@ -18,7 +18,7 @@ from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, Kind
-from mcp_hub.protocol.questions import CallQuestions
+from mcp_hub.protocol.questions import CallQuestions, Suspendable
 from mcp_hub.protocol.server_requests import Asker
 from mcp_hub.security.redaction import Redactor
 
@@ -39,18 +39,6 @@ Json = dict[str, Any]
 
 MAX_COMPOSED: Final = 10_000
 """Routes whose composed chain is cached; callers can make up any number of resource URIs."""
-
-
-class Suspendable(Protocol):
-    """A running time limit. `when` is in the loop's time, and None while the limit is suspended."""
-
-    when: float | None
-    expired: bool
-    """Whether the time is up."""
-
-    def reschedule(self, when: float | None) -> None:
-        """Moves its end; None suspends it."""
-        ...
 
 
 class Call(msgspec.Struct, eq=False):

@@ -170,6 +170,8 @@ class RecordBuilder:
             "method": method,
             "name": self._name(exposed),
         }
+        if principal := getattr(caller, "principal", ""):  # of a session; the anonymous one has no name
+            head["principal"] = self._name(self._labels.caller(principal))
         if (peer := PEER.get()) is not None:
             head["peer"] = peer
         return head

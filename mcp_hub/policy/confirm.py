@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
-import msgspec
 from msgspec import Meta
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import Duration, Size
 from mcp_hub.config.fields import FieldValue
-from mcp_hub.config.models import Config
+from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import CallError, PermissionDenied, ProtocolError
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.approvals import NO, ONCE, SESSION, Approvals, PendingConfirmation
 from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Shown
-from mcp_hub.policy.patterns import Patterns, ToolNames
+from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.presentation import Preset
+from mcp_hub.policy.selection import matches_tool
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.frames import encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.questions import suspended
 from mcp_hub.protocol.server_requests import ELICITATION, missing_capability
 from mcp_hub.security import profile_of
 from mcp_hub.security.redaction import Redactor
@@ -81,25 +82,30 @@ CONFIRM_OF_SERVER: Final[EntryKey[tuple[str, ...]]] = EntryKey("confirm", _read_
 CODE_MODE: Final = RootKey("code_mode", _read_code_mode, CodeModeSettings())
 
 
+def named_tools(written: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names and patterns of tools in a list of `confirm`."""
+    return tuple(one for one in written if one != DESTRUCTIVE)
+
+
 class NotConfirmed(PermissionDenied):
     """The person did not allow the call, or could not be asked; nothing was asked of the server."""
 
     policy, refuses = "confirm", True
 
 
-class _Rule(msgspec.Struct, frozen=True):
+class _Rule:
     """One list of tools that need a confirmation. `setting` is its key in the configuration."""
 
-    setting: str
-    names: Callable[[Route], bool]
-    destructive: bool
+    def __init__(self, setting: str, written: Sequence[str], servers: Mapping[str, Server]) -> None:
+        self.setting = setting
+        self.destructive = DESTRUCTIVE in written
+        self._patterns = Patterns(named_tools(written))
+        self._servers = servers
 
-    @classmethod
-    def of(cls, setting: str, written: Sequence[str], *, of_server: bool = False) -> _Rule:
-        named = [one for one in written if one != DESTRUCTIVE]
-        own, tools = Patterns(named), ToolNames(named)
-        names = (lambda route: own.match(route.name)) if of_server else tools.__contains__
-        return cls(setting, names, DESTRUCTIVE in written)
+    def names(self, route: Route) -> bool:
+        """Returns whether a tool is in the list by one of its names."""
+        server = self._servers.get(route.upstream) if self._patterns else None
+        return server is not None and matches_tool(self._patterns, server, route.name)
 
 
 class Confirm:
@@ -136,14 +142,17 @@ class Confirm:
         self._shown = shown
         self._redactor = redactor
         self._writes = in_program or CODE_MODE.of(config).writes
-        self._root = _Rule.of("confirm", CONFIRM.of(config))
+        servers = {server.id: server for server in config.servers}
+        self._root = _Rule("confirm", CONFIRM.of(config), servers)
         self._of_server = {
-            server.id: _Rule.of(f"servers.{server.id}.confirm", written, of_server=True)
+            server.id: _Rule(f"servers.{server.id}.confirm", written, {server.id: server})
             for server in config.servers
             if (written := CONFIRM_OF_SERVER.of(server))
         }
         self._of_profile = {
-            one.name: _Rule.of(f"profiles.{one.name}.confirm", one.confirm) for one in config.profiles if one.confirm
+            one.name: _Rule(f"profiles.{one.name}.confirm", one.confirm, servers)
+            for one in config.profiles
+            if one.confirm
         }
 
     @classmethod
@@ -257,7 +266,7 @@ class Confirm:
         }
         entry = call.questions.note(ELICITATION, "unanswered", by="mcp-hub")
         try:
-            with _suspended(call), self._approvals.pending.open(call, setting, shown, choices) as pending:
+            with suspended(call.deadlines), self._approvals.pending.open(call, setting, shown, choices) as pending:
                 async with asyncio.timeout(CONFIRM_WAIT):
                     result = await _first_answer(call, pending, params if by_client else None, entry)
         except TimeoutError:
@@ -275,21 +284,6 @@ class Confirm:
         """Returns the arguments as JSON without secrets and preset ones, cut to `MAX_SHOWN` characters."""
         shown = self._redactor.value(self._shown(call, arguments))
         return printable(encode(shown).decode("utf-8", "replace"), MAX_SHOWN)
-
-
-@contextlib.contextmanager
-def _suspended(call: Call) -> Iterator[None]:
-    """Suspends the time limits of a call, as those of a program that makes it, while its person is asked."""
-    loop = asyncio.get_running_loop()
-    limits = [(limit, limit.when - loop.time()) for limit in call.deadlines if limit.when is not None]
-    for limit, _ in limits:
-        limit.reschedule(None)
-    try:
-        yield
-    finally:
-        for limit, left in limits:
-            if not limit.expired:
-                limit.reschedule(loop.time() + left)
 
 
 async def _first_answer(

@@ -49,7 +49,7 @@ class TimeLimit:
     task. `when` is in the loop's time; None means that the limit is suspended.
     """
 
-    __slots__ = ("_cancelling", "_handle", "_loop", "_step", "_task", "expired", "when")
+    __slots__ = ("_cancelling", "_handle", "_left", "_loop", "_over", "_step", "_suspended", "_task", "expired", "when")
 
     def __init__(self, seconds: float) -> None:
         task = asyncio.current_task()
@@ -60,6 +60,11 @@ class TimeLimit:
         self._cancelling = task.cancelling()
         self._handle: asyncio.TimerHandle | None = None
         self._step: set[TimeLimit] | None = None
+        self._suspended = 0
+        """How often it was suspended and not resumed."""
+        self._left = 0.0
+        """Seconds that were left when it was suspended."""
+        self._over = False
         self.expired = False
         """Whether it has cancelled its task."""
         self.when: float | None = (when := loop.time() + seconds)
@@ -72,15 +77,28 @@ class TimeLimit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._disarm()
+        self._over = True
         if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
-    def reschedule(self, when: float | None) -> None:
-        """Moves the end to another time of the loop; None suspends the limit."""
+    def reschedule(self, when: float) -> None:
+        """Moves the end to another time of the loop."""
         self._disarm()
         self.when = when
-        if when is not None:
-            self._arm(when - self._loop.time(), when)
+        self._arm(when - self._loop.time(), when)
+
+    def suspend(self) -> None:
+        """Lets the limit stand still until it was resumed as often as suspended."""
+        self._suspended += 1
+        if self.when is not None and not self.expired and not self._over:
+            self._left, self.when = self.when - self._loop.time(), None
+            self._disarm()
+
+    def resume(self) -> None:
+        """Goes on with the time that was left."""
+        self._suspended -= 1
+        if not self._suspended and self.when is None and not self._over:
+            self.reschedule(self._loop.time() + max(self._left, 0.0))
 
     def _arm(self, seconds: float, when: float) -> None:
         if seconds < LONG:

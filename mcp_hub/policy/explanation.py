@@ -139,9 +139,9 @@ class StepTimes:
         return [_TimedPolicy(policy, self.measured) for policy in policies], _timed_innermost(innermost, self.measured)
 
     def measured(self, call: Call, name: str, began: float | None, inner: float) -> float:
-        """Adds the time since `began`, without the `inner` one, to a policy; with None, only names the call.
+        """Adds the seconds from `began` until now, without `inner` ones in later policies, to those of policy `name`.
 
-        Returns the time.
+        The call gets its label if it has none; with `began=None` nothing else happens. Returns the time of the clock.
         """
         now = self._clock()
         if call.label is None:

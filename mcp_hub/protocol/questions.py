@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from secrets import token_hex
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -44,9 +45,36 @@ _EVERYTHING: Final[Mapping[str, Json]] = {
 """The capabilities as they are declared to a server whose clients are not known yet."""
 
 
+class Suspendable(Protocol):
+    """A running time limit. Suspended more than once, it goes on when it was resumed as often."""
+
+    def suspend(self) -> None:
+        """Lets it stand still."""
+        ...
+
+    def resume(self) -> None:
+        """Goes on with the time that was left."""
+        ...
+
+
+@contextmanager
+def suspended(limits: Iterable[Suspendable]) -> Iterator[None]:
+    """Lets time limits stand still meanwhile."""
+    running = tuple(limits)
+    for limit in running:
+        limit.suspend()
+    try:
+        yield
+    finally:
+        for limit in running:
+            limit.resume()
+
+
 class CallQuestions(msgspec.Struct, eq=False):
     """The questions that were asked because of one call."""
 
+    limits: Sequence[Suspendable] = ()
+    """Time limits that stand still while the client is asked."""
     asked: int = 0
     """Questions that were put to the client."""
     entries: list[dict[str, str]] = msgspec.field(default_factory=list)
@@ -62,7 +90,8 @@ class CallQuestions(msgspec.Struct, eq=False):
     async def answer_of(self, asker: Asker, method: str, params: Json, entry: dict[str, str]) -> Json:
         """Puts a question that was admitted to a client and returns its result. Raises ProtocolError as `ask` does."""
         try:
-            result = await asker.ask(method, params)
+            with suspended(self.limits):
+                result = await asker.ask(method, params)
         except ProtocolError:
             entry["outcome"] = "error"
             raise

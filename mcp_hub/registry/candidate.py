@@ -111,15 +111,19 @@ class Finder:
             ConfigError: there is none.
             RegistryError: the registry cannot be used, or what it says of the server.
         """
-        name, at, version = name.partition("@")
+        head, _, version = name.rpartition("@")
+        if not head:  # it has no version; the name of an npm package may begin with an @
+            head, version = name, ""
         version = version or "latest"
-        listing = await Seed().find(name, version)
-        if listing is None and not is_registry_name(name):
+        listing = await Seed().find(head, version)
+        if listing is None and not is_registry_name(head):
             known = ", ".join(Seed().names)
             raise ConfigError(
-                f"there is no {printable(name + at, 100)!r} in the bundled list ({known}); `mcp-hub search` "
-                "looks in the registry too, and an address or --command adds any server"
+                f"there is no {printable(name, 100)!r} in the bundled list ({known}); `mcp-hub search` looks in the "
+                "registry too, an address adds a server on a network, and a package or any other command line is "
+                "added by: mcp-hub add NAME --command npx -y PACKAGE (or uvx PACKAGE)"
             )
+        name = head
         if listing is None:
             source = self._registry()
             listing = await source.find(name, version)

@@ -1,11 +1,12 @@
-"""What a model is told of the tools found: lines, signatures, and answers of a bounded number of tokens."""
+"""What a model is told of the tools found: lines, signatures or Python stubs, in a bounded number of tokens."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from keyword import iskeyword
+from typing import Any, ClassVar, Final
 
 from mcp_hub.catalog.token_estimate import estimate_tokens
 from mcp_hub.text import printable
@@ -26,7 +27,10 @@ MAX_SCHEMA: Final = 2000
 """Parts of a schema that are looked at."""
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _SENTENCE: Final = re.compile(r"(?<=[.!?。！？])(?:\s|(?<=[。！？]))|\n")
-_WORDS: Final = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "null": "null"}
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_IDENTIFIER: Final = re.compile(r"\W", re.ASCII)
+RETURNED: Final = 80
+"""Tokens up to which what a tool returns is written out in its stub."""
 
 
 def signature(name: str, schema: Any, optional: int = OPTIONAL) -> str:
@@ -35,19 +39,55 @@ def signature(name: str, schema: Any, optional: int = OPTIONAL) -> str:
     Every required parameter is in it with its type. Optional ones follow as long as it is at most `optional` tokens;
     those left out are counted.
     """
-    reader = _Reader(schema)
+    parts, left = _parameters(_Reader(schema), name, schema, optional)
+    parts += [f"…{left} optional"] if left else []
+    return f"{name}({', '.join(parts)})"
+
+
+def stub(name: str, schema: Any, output: Any = None, optional: int = OPTIONAL) -> str:
+    """Returns a tool as `async def name(required: type, optional: type = ...) -> type: ...`, as a program calls it.
+
+    It has what its signature has. Parameters whose names Python does not take are in a dict behind `**`. What it
+    returns is said by its output schema.
+    """
+    function = f"async def {identifier_of(name)}"
+    parts, left = _parameters(_PythonReader(schema), function, schema, optional)
+    others = [part for part in parts if part.startswith('"')]
+    parts = [part for part in parts if part not in others] + ([f"**_: {{{', '.join(others)}}}"] if others else [])
+    more = f"  # {left} optional parameters more" if left else ""
+    return f"{function}({', '.join(parts)}){_returned(output)}: ...{more}"
+
+
+def identifier_of(name: str) -> str:
+    """Returns the name under which a program calls a tool: with `_` for every character that no identifier has."""
+    found = _NO_IDENTIFIER.sub("_", name)
+    return f"_{found}" if not found or found[0].isdigit() or iskeyword(found) else found
+
+
+def _parameters(reader: _Reader, name: str, schema: Any, optional: int) -> tuple[list[str], int]:
+    """Returns the parameters of a tool, required ones first, and how many optional ones are left out."""
     properties, required = reader.properties(schema)
-    parts = [f"{_name(one)}: {reader.type(properties.get(one, True))}" for one in required]
+    parts = [reader.member(one, reader.type(properties.get(one, True)), required=True) for one in required]
     size = estimate_tokens(f"{name}({', '.join(parts)})")
     more = [one for one in properties if one not in set(required)]
     for number, one in enumerate(more):
-        part = f"{_name(one)}?: {reader.type(properties[one])}"
+        part = reader.member(one, reader.type(properties[one]), required=False)
         size += estimate_tokens(f", {part}")
         if size > optional:
-            parts.append(f"…{len(more) - number} optional")
-            break
+            return parts, len(more) - number
         parts.append(part)
-    return f"{name}({', '.join(parts)})"
+    return parts, 0
+
+
+def _returned(output: Any) -> str:
+    """Returns the annotation of what a program gets from a tool; "" where that is not known."""
+    if not isinstance(output, dict):
+        return ""
+    reader = _PythonReader(output)
+    properties, _ = reader.properties(output)
+    value = properties["result"] if properties.keys() == {"result"} else output
+    kind = reader.type(value)
+    return f" -> {kind if estimate_tokens(kind) <= RETURNED else reader.type(value, MAX_DEPTH)}"
 
 
 def summary(description: Any, limit: int = MAX_LINE) -> str:
@@ -58,11 +98,45 @@ def summary(description: Any, limit: int = MAX_LINE) -> str:
 
 
 class _Reader:
-    """Reads one schema, its own `$defs` included. A part of it that leads to itself is an `object`."""
+    """Reads one schema, its own `$defs` included, and writes types as TypeScript does.
+
+    A part of the schema that leads to itself is an `object`.
+    """
+
+    words: ClassVar[Mapping[str, str]] = {
+        "string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "null": "null",
+    }  # fmt: skip
+    any, object, rest = "any", "object", "…{} optional"
 
     def __init__(self, root: Any) -> None:
         self._root = root
         self._left = MAX_SCHEMA
+
+    def member(self, name: str, kind: str, *, required: bool) -> str:
+        """Returns a parameter with its type."""
+        return f"{_name(name)}{'' if required else '?'}: {kind}"
+
+    def values(self, values: Sequence[Any], more: int) -> str:
+        """Returns the type that has these values, and `more` that are left out."""
+        return self.union([*map(_value, values)], more)
+
+    def union(self, kinds: Iterable[str], more: int = 0) -> str:
+        """Returns the type that is one of others, of which `more` are left out."""
+        return " | ".join([*dict.fromkeys(kinds), *([f"…{more} more"] if more > 0 else [])])
+
+    def array(self, of: str) -> str:
+        """Returns the type of a list."""
+        return f"({of})[]" if " | " in of else f"{of}[]"
+
+    def members(self, required: Mapping[str, str], optional: Mapping[str, str], more: int) -> str:
+        """Returns the type of an object with members of these types, and `more` optional ones that are left out."""
+        parts = [self.inner(name, kind, required=True) for name, kind in required.items()]
+        parts += [self.inner(name, kind, required=False) for name, kind in optional.items()]
+        return f"{{{', '.join([*parts, *([self.rest.format(more)] if more > 0 else [])])}}}"
+
+    def inner(self, name: str, kind: str, *, required: bool) -> str:
+        """Returns a member of an object with its type."""
+        return self.member(name, kind, required=required)
 
     def properties(self, schema: Any) -> tuple[dict[str, Any], list[str]]:
         """Returns ({name: schema}, required names) of an object, with what `allOf` and `$ref` add."""
@@ -84,44 +158,43 @@ class _Reader:
         return found, list(required)
 
     def type(self, schema: Any, depth: int = 0) -> str:
-        """Returns the type that a schema describes, as TypeScript would write it."""
+        """Returns the type that a schema describes."""
         self._left -= 1
         schema = self._resolved(schema)
         if not isinstance(schema, dict) or self._left < 0:
-            return "any"
+            return self.any
         if "const" in schema:
-            return _value(schema["const"])
+            return self.values([schema["const"]], 0)
         values = schema.get("enum")
         if isinstance(values, list) and values:
-            shown = " | ".join(map(_value, values[:MAX_VALUES]))
-            more = len(values) - MAX_VALUES
-            return f"{shown} | …{more} more" if more > 0 else shown
+            return self.values(values[:MAX_VALUES], len(values) - MAX_VALUES)
         for several in ("anyOf", "oneOf"):
             of = schema.get(several)
             if isinstance(of, list) and of:
-                found = " | ".join(dict.fromkeys(self.type(one, depth) for one in of[:MAX_VALUES]))
-                return f"{found} | …{len(of) - MAX_VALUES} more" if len(of) > MAX_VALUES else found
+                return self.union([self.type(one, depth) for one in of[:MAX_VALUES]], len(of) - MAX_VALUES)
         kinds = schema.get("type")
         kinds = kinds if isinstance(kinds, list) else [kinds]
-        return " | ".join(dict.fromkeys(self._one(kind, schema, depth) for kind in kinds)) or "any"
+        return self.union(self._one(kind, schema, depth) for kind in kinds) or self.any
 
     def _one(self, kind: Any, schema: Json, depth: int) -> str:
-        if kind in _WORDS:
-            return str(kind)
+        if isinstance(kind, str) and kind in self.words:
+            return self.words[kind]
         if kind == "array" or (kind is None and "items" in schema):
             items = schema.get("items")
-            of = self.type(items, depth + 1) if isinstance(items, dict) and depth < MAX_DEPTH else "any"
-            return f"({of})[]" if " | " in of else f"{of}[]"
+            return self.array(
+                self.type(items, depth + 1) if isinstance(items, dict) and depth < MAX_DEPTH else self.any
+            )
         if kind == "object" or (kind is None and ("properties" in schema or "allOf" in schema)):
             properties, required = self.properties(schema)
             if not properties or depth >= MAX_DEPTH:
-                return "object"
-            parts = [f"{_name(one)}: {self.type(properties.get(one, True), depth + 1)}" for one in required]
+                return self.object
             more = [one for one in properties if one not in set(required)]
-            parts += [f"{_name(one)}?: {self.type(properties[one], depth + 1)}" for one in more[:MAX_VALUES]]
-            parts += [f"…{len(more) - MAX_VALUES} optional"] if len(more) > MAX_VALUES else []
-            return f"{{{', '.join(parts)}}}"
-        return "any"
+            return self.members(
+                {one: self.type(properties.get(one, True), depth + 1) for one in required},
+                {one: self.type(properties[one], depth + 1) for one in more[:MAX_VALUES]},
+                len(more) - MAX_VALUES,
+            )
+        return self.any
 
     def _resolved(self, schema: Any) -> Any:
         for _ in range(MAX_DEPTH):
@@ -135,6 +208,37 @@ class _Reader:
         return schema
 
 
+class _PythonReader(_Reader):
+    """The same with types as Python writes them; an object is a dict of its members' types."""
+
+    words: ClassVar[Mapping[str, str]] = {
+        "string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None",
+    }  # fmt: skip
+    any, object, rest = "Any", "dict", "...: Any"
+
+    def member(self, name: str, kind: str, *, required: bool) -> str:
+        """Returns a parameter; one whose name Python does not take, as a member of a dict."""
+        if not _IDENTIFIER.fullmatch(name) or iskeyword(name):
+            return self.inner(name, kind, required=required)
+        return f"{name}: {kind}" if required else f"{name}: {kind} = ..."
+
+    def values(self, values: Sequence[Any], more: int) -> str:
+        if not all(isinstance(one, str | bool | int | None) for one in values):
+            return self.any
+        written = (json.dumps(one, ensure_ascii=False) if isinstance(one, str) else repr(one) for one in values)
+        return self.union([f"Literal[{', '.join(written)}]"], more)
+
+    def union(self, kinds: Iterable[str], more: int = 0) -> str:
+        return " | ".join(dict.fromkeys([*kinds, *([self.any] if more > 0 else [])]))
+
+    def array(self, of: str) -> str:
+        return f"list[{of}]"
+
+    def inner(self, name: str, kind: str, *, required: bool) -> str:
+        key = json.dumps(printable(name, len(name)), ensure_ascii=False)
+        return f"{key}: {kind if required else f'NotRequired[{kind}]'}"
+
+
 def _name(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else json.dumps(printable(name, len(name)), ensure_ascii=False)
 
@@ -144,10 +248,17 @@ def _value(value: Any) -> str:
 
 
 class FoundTool:
-    """A tool that was found, as an answer shows it. `note` says what is special about it, such as its group."""
+    """A tool that was found, as an answer shows it.
 
-    def __init__(self, wire: Json, note: str = "") -> None:
+    Args:
+        wire: The tool as it is listed.
+        note: What is special about it, such as its group.
+        code: Whether it is shown by a stub, as programs call it, in place of a signature.
+    """
+
+    def __init__(self, wire: Json, note: str = "", *, code: bool = False) -> None:
         self.name = str(wire.get("name", ""))
+        self._code = code
         self._wire = wire
         self._note = f" [{note}]" if note else ""
 
@@ -157,9 +268,10 @@ class FoundTool:
         return f"- {self.name}{self._note}: {said}" if said else f"- {self.name}{self._note}"
 
     def detailed(self) -> str:
-        """Returns its signature and its first sentence."""
+        """Returns its signature or stub, and its first sentence."""
         said = summary(self._wire.get("description") or self._wire.get("title"), MAX_SAID)
-        shown = signature(self.name, self._wire.get("inputSchema"))
+        schema = self._wire.get("inputSchema")
+        shown = stub(self.name, schema, self._wire.get("outputSchema")) if self._code else signature(self.name, schema)
         return f"- {shown}{self._note}\n  {said}" if said else f"- {shown}{self._note}"
 
 

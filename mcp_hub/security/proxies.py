@@ -1,7 +1,8 @@
 """The forward proxies on the way out: their addresses, and which hosts are reached through which of them.
 
-The environment variables are read as curl reads them (lower case first), with two differences: addresses of this
-machine are never asked of a proxy that was not named for that server, and an entry of `NO_PROXY` may have a port.
+The environment variables are read as curl reads them (lower case first), with three differences: addresses of this
+machine are never asked of a proxy that was not named for that server, `HTTP_PROXY` counts outside of CGI, and an entry
+of `NO_PROXY` may begin with `*.` and have a port.
 """
 
 from __future__ import annotations

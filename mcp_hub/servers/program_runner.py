@@ -36,6 +36,8 @@ START_WAIT: Final = 10.0
 MAX_PRINTED: Final = 64 * 1024
 """Bytes that a program may print."""
 MAX_DEPTH: Final = 100
+MAX_NAMED: Final = 10
+"""Calls that an error names."""
 MAX_STEPS: Final = 10_000
 """Suspensions of one program; each call of a tool takes a few."""
 MAX_SLEEP: Final = 10.0
@@ -128,6 +130,9 @@ class Program:
                 turn = self._suspended(turn)
             else:
                 turn = turn.resume_auto()
+        if forgotten := [one["tool"] for one in self._calls if "tool" in one]:
+            names = ", ".join(list(dict.fromkeys(forgotten))[:MAX_NAMED])
+            return {"error": f"RuntimeError: the program ended without 'await' of calls, which were not made: {names}"}
         return {"value": plain(turn.output)}
 
     def _suspended(self, turn: FunctionSnapshot) -> Any:

@@ -24,6 +24,8 @@ _PIPE = subprocess.PIPE
 ROOM: Final = 256 * 1024
 """Bytes of a child's stdout pipe, on Linux (default: 64 KiB). With a small pipe, hub and child switch for each piece of
 a long answer."""
+KILLED: Final = 5.0
+"""Seconds within which the system ends a process that was killed."""
 
 
 async def spawn(
@@ -41,7 +43,7 @@ async def spawn(
     try:
         await asyncio.shield(connecting)
     except BaseException:
-        connecting.add_done_callback(spawned.give_up)
+        await spawned.give_up(connecting)
         raise
     return spawned, talk
 
@@ -179,6 +181,7 @@ class ChildTransport(asyncio.SubprocessTransport):
         self._closed = False
         self._watched: int | None = None
         """A descriptor that becomes readable when the process exits."""
+        self._ended = asyncio.Event()
         self._watch()
 
     async def connect(self) -> None:
@@ -190,8 +193,16 @@ class ChildTransport(asyncio.SubprocessTransport):
             made, _ = await connect(partial(_Pipe, self._protocol, fd), end.handed_over())
             self._pipes[fd] = made
 
-    def give_up(self, connecting: asyncio.Future[None]) -> None:
-        """Closes everything after `connect` was abandoned, however far it has come."""
+    async def give_up(self, connecting: asyncio.Future[None]) -> None:
+        """Kills the process and closes everything after `connect` was abandoned, however far it has come."""
+        self.kill()
+        connecting.add_done_callback(self._abandoned)
+        await asyncio.wait({connecting})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILLED):
+                await self._ended.wait()
+
+    def _abandoned(self, connecting: asyncio.Future[None]) -> None:
         if not connecting.cancelled():
             connecting.exception()  # seen
         self.close()
@@ -213,6 +224,7 @@ class ChildTransport(asyncio.SubprocessTransport):
         if self._process.poll() is None:
             return
         self._forget()
+        self._ended.set()
         self._protocol.process_exited()
 
     def _forget(self) -> None:

@@ -36,9 +36,16 @@ Told = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 async def listen(path: Path, told: Told, *, backlog: int, unix: bool = UNIX) -> asyncio.Server:
     """Listens at `path`, which only this user can open. Raises OSError."""
     if unix and sys.platform != "win32":
-        path.unlink(missing_ok=True)  # noqa: ASYNC240 - of a directory in memory
-        server = await asyncio.start_unix_server(told, path, backlog=backlog)
-        path.chmod(0o600)  # noqa: ASYNC240
+        # A socket at which nobody listens is taken for that of a dead hub and removed: it gets its name afterwards.
+        new = path.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(told, new, backlog=backlog)
+        try:
+            new.chmod(0o600)
+            new.rename(path)
+        except OSError:
+            server.close()
+            raise
         return server
     key = secrets.token_bytes(_NONCE)
     server = await asyncio.start_server(_Keyed(key, told).told, _HOST, 0, backlog=backlog)

@@ -90,14 +90,20 @@ def _show(context: ssl.SSLContext, cert: str, key: str | None) -> None:
         # Without a password function, OpenSSL would prompt on the terminal for that of an encrypted key.
         context.load_cert_chain(cert, key, password=lambda: b"")
     except (OSError, ValueError) as error:
-        for source, file in (("client_cert", cert), ("client_key", key or cert)):
-            if not os.access(file, os.R_OK):
-                raise _unusable(source, file, error, "") from None
+        source, file = ("client_cert", cert) if key is None else ("client_key", key)
+        if not os.access(cert, os.R_OK):
+            raise _unusable("client_cert", cert, error, "") from None
+        if not os.access(file, os.R_OK):
+            raise _unusable(source, file, error, "") from None
         if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
-            raise _unusable("client_key", key or cert, error, f"is not the private key of {cert}") from None
-        encrypted = b"ENCRYPTED" in Path(key or cert).read_bytes()
-        why = "is encrypted; write it without a password" if encrypted else "has no private key in PEM"
-        raise _unusable("client_key", key or cert, error, f"{why}, or {cert} has no certificate") from None
+            why = f"is not the private key of {cert}"
+        elif b"ENCRYPTED" in Path(file).read_bytes():
+            why = "is encrypted; write it without a password"
+        elif key is None:
+            why = "has no certificate with its private key in PEM; name the file of the key in client_key"
+        else:
+            why = f"has no private key in PEM, or {cert} has no certificate"
+        raise _unusable(source, file, error, why) from None
 
 
 def _unusable(source: str, file: str, error: Exception, why: str) -> UnusableCertificates:
@@ -105,4 +111,4 @@ def _unusable(source: str, file: str, error: Exception, why: str) -> UnusableCer
         why = f"cannot be read: {error.strerror}"
     elif not os.access(file, os.R_OK):
         why = "cannot be read"
-    return UnusableCertificates(CodedText(printable(f"{source}: {file} {why}", 500), codes.CERTIFICATE_FILE_WRONG))
+    return UnusableCertificates(CodedText(printable(f"{file} ({source}) {why}", 500), codes.CERTIFICATE_FILE_WRONG))

@@ -150,3 +150,64 @@ def test_the_path_of_a_request_is_traced_from_first_to_last_byte() -> None:
         assert files == now_files
     for step in ("Chain.run", "Peer.request", "Catalog.resolve"):
         assert step in found
+
+
+def test_how_well_tools_are_found_and_what_tasks_cost_is_measured_over_sets_of_queries(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    names = ["get_weather", "send_mail", "resize_image", "query_table", "book_flight"]
+    texts = {name: f"Does {name.replace('_', ' ')} for somebody." for name in names}
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    described = [{"name": name, "description": text, "inputSchema": schema} for name, text in texts.items()]
+    steps = "\n".join(f"{n}. please {name.replace('_', ' ')}" for n, name in enumerate(names, 1))
+    tools = "\n".join(f"{n}. {name}" for n, name in enumerate(names, 1))
+    task = {"Annotator Metadata": {"Steps": steps, "Tools": tools}}
+    asked = json.dumps({"query": "<tool_assistant>tool: send a mail</tool_assistant>"})
+    run = {"task_id": "1", "messages": [{"tool_calls": [{"function": {"name": "route", "arguments": asked}}]}]}
+    files: dict[str, object] = {
+        "MetaTool/dataset/plugin_des.json": texts,
+        "mcpproxy-go/specs/065-evaluation-foundation/datasets/corpus_v1.tools.json": {
+            "tools": [{"server": "s", "tool": name, "tool_id": name, "description": texts[name]} for name in names]
+        },
+        "mcpproxy-go/specs/065-evaluation-foundation/datasets/retrieval_golden_v1.json": {
+            "queries": [{"query": "mail it", "labels": [{"tool_id": "send_mail", "relevance": 2}]}]
+        },
+        "LiveMCPBench/tools/LiveMCPTool/tools.json": [
+            {"name": "All", "description": "All of it.", "tools": {"all": {"tools": described}}}
+        ],
+        "LiveMCPBench/annotated_data/all_annotations.json": [{"task_id": str(n), **task} for n in (1, 2)],
+        "LiveMCPBench/baseline/annotation/model.json": [run],
+        "relabelled_steps.json": {"queries": [{"query": "mail it", "labels": ["send_mail"]}]},
+    }
+    for name, content in files.items():
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text(json.dumps(content))
+    table = data / "MetaTool/dataset/data/all_clean_data.csv"
+    table.parent.mkdir()
+    table.write_text("Query,Tool\nhow is the weather,get_weather\n")
+    found = bench(
+        "--rows",
+        "hub",
+        "--measures",
+        "retrieval,context",
+        "--data",
+        str(data),
+        "--out",
+        str(tmp_path),
+        "--name",
+        "sets",
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    figures = raw(tmp_path, "sets")
+    assert [figure for figure in figures if "missing" in figure] == []
+    measured = {(figure["row"], figure["figure"]): figure["values"] for figure in figures}
+    sets = ("MetaTool", "golden set", "steps", "steps, relabelled", "recorded")
+    assert {
+        (f"{one}: {way}", "recall@5") for one in sets for way in ("hub", "words", "BM25", "meaning")
+    } <= measured.keys()
+    assert measured["golden set: hub", "recall@1"] == [1.0]
+    assert {(way, "tokens") for way in ("all", "groups", "search", "code", "code, 10 calls")} <= measured.keys()
+
+
+def test_a_measure_of_sets_says_where_they_are_to_be(tmp_path: Path) -> None:
+    found = bench("--rows", "hub", "--measures", "retrieval", "--out", str(tmp_path), "--name", "none")
+    assert "it needs --data DIR" in found.stdout

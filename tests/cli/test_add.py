@@ -17,6 +17,7 @@ import pytest
 
 from mcp_hub.cli import BAD_INPUT, FAILED, OK, STALE, UNCONFIRMED
 from tests.cli.person import Person
+from tests.cli.test_while_it_runs import read_terminal
 from tests.fakes.client import FAKE, HUB, HUB_BY_EXEC, PATIENCE, spawned
 from tests.registry.loopback import Loopback, listing, npm, pypi
 from tests.registry.packages import PYTHON, publish_npm, publish_pypi
@@ -159,7 +160,7 @@ def test_at_a_terminal_inputs_are_asked_for_and_secrets_are_not_echoed(person: P
     )
     os.close(terminal)
     try:
-        shown = ""
+        shown = b""
         for waited, typed in (
             ("directory", "/a b\n"),
             ("  ", "\n"),
@@ -167,32 +168,17 @@ def test_at_a_terminal_inputs_are_asked_for_and_secrets_are_not_echoed(person: P
             ("and add it? [y/N]", "y\n"),
             ("Switch it on? [y/N]", "y\n"),
         ):
-            shown += _until(controller, waited)
+            shown += read_terminal(controller, waited.encode())
             os.write(controller, typed.encode())
-        shown += _until(controller, "takes it over by itself")
+        shown += read_terminal(controller, b"takes it over by itself")
         assert child.wait(PATIENCE) == OK
     finally:
         child.kill()
         child.wait()
         os.close(controller)
-    assert SECRET not in shown
+    assert SECRET.encode() not in shown
     assert "/a b" in person.config.read_text()
     assert "enabled" not in person.config.read_text()
-
-
-def _until(descriptor: int, text: str) -> str:
-    """Reads a terminal until it shows a text."""
-    import select
-
-    found = ""
-    while text not in found:
-        ready, _, _ = select.select([descriptor], [], [], PATIENCE)
-        assert ready, f"{text!r} did not come: {found}"
-        try:
-            found += os.read(descriptor, 4096).decode()
-        except OSError:
-            raise AssertionError(f"it ended before {text!r}: {found}") from None
-    return found
 
 
 def test_an_address_gets_a_name_and_headers(person: Person) -> None:
@@ -227,6 +213,13 @@ def test_unusable_input_is_refused_with_a_sentence(person: Person, words: list[s
     assert not person.config.exists()
 
 
+@pytest.mark.parametrize("name", ["@modelcontextprotocol/server-memory", "@small/server@1.0.0", "mcp-server-time"])
+def test_the_name_of_a_package_gets_the_command_that_adds_it(person: Person, name: str) -> None:
+    assert person.run("add", name, "--yes") == BAD_INPUT
+    assert f"there is no '{name}' in the bundled list" in person.err
+    assert "mcp-hub add NAME --command npx -y PACKAGE (or uvx PACKAGE)" in person.err
+
+
 def test_a_name_that_is_taken_is_refused(person: Person) -> None:
     person.writes("servers:\n  time: {command: other}\n")
     assert person.run("add", "time", "--yes", "--off") == BAD_INPUT
@@ -247,6 +240,7 @@ def test_what_a_registry_says_reaches_no_terminal_unescaped(person: Person, loop
     loopback.add(bad)
     assert person.run("add", "io.github.o/small", "--yes") == FAILED
     assert person.run("search", "small") == OK
+    assert "mcp-hub add" not in person.out  # it cannot be added
     assert "\x1b" not in person.out + person.err
     assert "\x07" not in person.out + person.err
 

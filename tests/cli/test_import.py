@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,17 @@ def test_a_bad_file_of_a_client_is_told_and_the_others_are_imported(
     assert [server.id for server in load_config(own(home)).servers] == ["time"]
 
 
+def test_an_entry_that_cannot_be_used_is_shown_as_it_is_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    desktop(home, {"time": TIME})
+    wrong = {"command": "x", "args": "one text"}
+    cursor(home, {"wrong": wrong, "keyed": {**wrong, "args": f"--token {TOKEN}"}})
+    assert main(["import", "--yes"]) == OK
+    out, err = capsys.readouterr()
+    assert re.search(r"^wrong +not usable +Cursor +x one text$", out, re.MULTILINE)
+    assert re.search(r"^keyed +not usable +Cursor +x \*\*\*$", out, re.MULTILINE)
+    assert "args: must be a list of texts" in err
+
+
 def test_a_file_that_others_can_write_decides_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     desktop(home, {"time": TIME}).chmod(0o666)
     assert main(["import", "--yes"]) == FAILED
@@ -225,7 +237,9 @@ def test_what_is_not_there_is_said(home: Path, words: list[str], says: str, caps
 def test_without_a_client_there_is_nothing_to_import(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / ".cursor").rmdir()
     assert main(["import"]) == FAILED
-    assert "no servers were found" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "no servers were found" in out
+    assert "mcp-hub setup" in out
 
 
 def test_secrets_are_not_kept_in_a_git_work_tree(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

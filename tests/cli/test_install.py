@@ -112,7 +112,7 @@ def test_a_server_of_another_that_is_called_hub_is_not_replaced(
 def test_without_a_configuration_nothing_is_installed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cursor(home, {})
     assert main(["install", "cursor"]) == BAD_INPUT
-    assert "first run: mcp-hub import" in capsys.readouterr().err
+    assert "first run: mcp-hub setup" in capsys.readouterr().err
 
 
 def test_uninstall_of_a_client_without_the_hub_changes_nothing(

@@ -188,6 +188,9 @@ async def test_serve_at_a_terminal_prints_a_link(tmp_path: Path) -> None:
 
 async def test_serve_into_a_file_prints_no_link(tmp_path: Path) -> None:
     async with network_hub(tmp_path / "hub", {"up": fake()}, {}) as (process, _):
+        process.process.terminate()
+        await process.exited()
+        assert b"Serving" in process.stderr
         assert b"#s=" not in process.stderr
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import select
 import shlex
+import signal
 import stat
 import subprocess
 import sys
@@ -14,7 +17,7 @@ import pytest
 
 from mcp_hub.cli import FAILED, OK, STALE, UNCONFIRMED
 from tests.cli.person import Person
-from tests.fakes.client import FAKE, PATIENCE
+from tests.fakes.client import FAKE, HUB, PATIENCE
 
 SECRET = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 
@@ -122,6 +125,7 @@ def test_an_original_that_does_not_work_behind_the_hub_stays_on(person: Person, 
     entries = json.loads(before[cursor])["mcpServers"] | {"gone": {"command": "no-such-program"}}
     cursor.write_text(json.dumps({"mcpServers": entries}))
     assert person.run("setup", "--switch-off", "--yes") == OK
+    assert "\n  needs  no-such-program, which was not found on this machine\n" in person.out
     assert re.search(r"^gone +failed: .*was not found", person.out, re.MULTILINE)
     assert {*json.loads(cursor.read_bytes())["mcpServers"]} == {"gone", "hub"}
 
@@ -133,6 +137,55 @@ def test_where_no_server_works_the_clients_stay_as_they_are(person: Person) -> N
     content = cursor.read_bytes()
     assert person.run("setup", "--yes") == FAILED
     assert "the clients were left as they are" in person.out
+    assert cursor.read_bytes() == content
+    assert person.run("undo", "--yes") == OK
+    assert not person.config.exists()
+
+
+def test_a_client_that_writes_its_file_meanwhile_is_left_alone_and_a_second_run_goes_on(
+    person: Person, before: dict[Path, bytes]
+) -> None:
+    cursor = person.home / ".cursor/mcp.json"
+    words = f"echo >> {shlex.quote(str(cursor))}; exec {shlex.join([sys.executable, FAKE])}"
+    cursor.write_text(json.dumps({"mcpServers": {"clock": {"command": "/bin/sh", "args": ["-c", words]}}}))
+    files = now(before) | {cursor: cursor.read_bytes() + b"\n"}
+    assert person.run("setup", "--yes") == STALE
+    assert f"{cursor} changed after the preview" in person.err
+    assert f"{person.config} is written, and no client was changed: mcp-hub setup goes on from there" in person.err
+    assert now(files) == files
+    assert person.run("setup", "--yes") == OK
+    assert all(b"mcp-hub" in path.read_bytes() for path in files)
+    for _ in range(2):
+        assert person.run("undo", "--yes") == OK
+    assert now(files) == files
+    assert not person.config.exists()
+
+
+def test_an_interrupted_setup_says_what_is_done_and_is_taken_back(
+    person: Person, before: dict[Path, bytes], started: Path
+) -> None:
+    os.mkfifo(started)
+    heard = os.open(started, os.O_RDWR | os.O_NONBLOCK)
+    cursor = person.home / ".cursor/mcp.json"
+    words = f"echo x >> {shlex.quote(str(started))}; exec sleep 1000"
+    cursor.write_text(json.dumps({"mcpServers": {"clock": {"command": "/bin/sh", "args": ["-c", words]}}}))
+    content = cursor.read_bytes()
+    argv, pipe = [*HUB, "setup", "cursor", "--yes"], subprocess.PIPE
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGINT, ignored)
+    try:
+        assert select.select([heard], [], [], PATIENCE)[0], "no server was started"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    finally:
+        os.close(heard)
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert "no client was changed: mcp-hub setup goes on from there, mcp-hub undo takes it back" in err
     assert cursor.read_bytes() == content
     assert person.run("undo", "--yes") == OK
     assert not person.config.exists()

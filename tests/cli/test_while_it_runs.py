@@ -121,6 +121,17 @@ def read_terminal(terminal: int, until: bytes) -> bytes:
     return seen
 
 
+def ended(child: int) -> int:
+    """Waits for the end of a child, and returns its exit code; one that does not end is killed."""
+    end = os.pidfd_open(child)
+    try:
+        if not select.select([end], [], [], PATIENCE)[0]:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        os.close(end)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 CALL = [
     {"id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}},
@@ -149,7 +160,7 @@ def test_at_a_terminal_serve_says_what_it_waits_for_and_how_it_ends(tmp_path: Pa
         waits = b"1 call, then for the servers" if calling else b"the servers"
         assert b"waits some seconds for " + waits + b" to end" in read_terminal(terminal, b"at once")
     finally:
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        code = ended(child)
         os.close(terminal)
     assert code == 0
 
@@ -164,9 +175,11 @@ def test_the_list_of_tools_fits_the_terminal(tmp_path: Path) -> None:
     if child == 0:
         os.environ["COLUMNS"] = "60"
         os.execv(HUB[0], [*HUB, "tools", "--config", config])
-    shown = read_terminal(terminal, b"\xe2\x80\xa6\r\n").decode()
-    os.waitpid(child, 0)
-    os.close(terminal)
+    try:
+        shown = read_terminal(terminal, b"\xe2\x80\xa6\r\n").decode()
+    finally:
+        ended(child)
+        os.close(terminal)
     line = shown[shown.index("local__wide") :].splitlines()[0]
     assert 50 < len(line) <= 61
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from mcp_hub.clients import Client, Machine, System
 from mcp_hub.clients.detection import find_client_files, read_client_file
@@ -14,12 +17,13 @@ from mcp_hub.clients.installs import ENTRY, plan_install, plan_uninstall
 from mcp_hub.clients.table import BY_ID, CLIENTS
 from mcp_hub.clients.translation import FILTER_KEYS
 from mcp_hub.config.dialect import FILTERS
-from mcp_hub.editing import parse
+from mcp_hub.editing import EditRefused, parse
 from mcp_hub.editing.journal import Journal
 from mcp_hub.editing.secret_store import SecretStore
 from mcp_hub.editing.server_file import ServerFile
 from tests.clients.documented import FILES, PLACES, Documented
 from tests.clients.forms import FORMS
+from tests.editing.written import TEXTS
 
 SYSTEMS: list[System] = ["linux", "macos", "windows"]
 ALL: list[tuple[Client, Documented]] = [
@@ -128,6 +132,59 @@ def test_a_client_without_a_file_gets_one_and_loses_it_again(tmp_path: Path, cli
     assert [one.words for one in read_client_file(file, machine, client).hubs] == [COMMAND]
     journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
     assert not file.exists()
+
+
+def bare(client: Client) -> list[str]:
+    """Files of a client that has no servers, or none any more."""
+    root, empty = client.root[0], "[]" if client.listed else "{}"
+    return {
+        "json": ["", "\ufeff", "// nothing yet\n", "/* c */", "{}", "\ufeff{}\r\n", f'{{"{root}": {empty},}}'],
+        "yaml": [
+            "",
+            "\ufeff",
+            "# nothing yet\n",
+            "---\n",
+            "{}\n",
+            f"{root}: {empty}\n",
+            f"{root}:\n",
+            f"a: 1\n{root}: {empty}",
+        ],
+        "toml": ["", "\ufeff", "# nothing yet\n", f"[{root}]\n", f"a = 1\r\n\r\n[{root}]\r\n"],
+    }[client.syntax]
+
+
+@pytest.mark.parametrize(
+    ("client", "text"),
+    [(client, text) for client in CLIENTS for text in bare(client)],
+    ids=lambda one: getattr(one, "id", None),
+)
+def test_a_file_without_any_server_gets_the_hub_and_comes_back(tmp_path: Path, client: Client, text: str) -> None:
+    machine, journal = machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
+    path = written(tmp_path, client, "linux", text)
+    journal.perform("install", [plan_install(client, machine, COMMAND).edit])
+    assert [one.words for one in read_client_file(path, machine, client).hubs] == [COMMAND]
+    journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
+    assert path.read_bytes() == text.encode()
+
+
+@pytest.mark.parametrize("id", ["cursor", "codex"])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(data=st.data())
+def test_install_and_uninstall_leave_the_bytes_of_any_file(tmp_path: Path, id: str, data: st.DataObject) -> None:
+    client, machine = BY_ID[id], machine_of(tmp_path, "linux")
+    journal = Journal(Path(tempfile.mkdtemp(dir=tmp_path)))
+    text = data.draw(TEXTS[client.syntax](str(client.root[0]), 0))
+    path = written(tmp_path, client, "linux", text)
+    try:
+        parse(text, client.syntax)
+    except EditRefused:
+        assume(False)
+    journal.perform("install", [plan_install(client, machine, COMMAND).edit])
+    assert [one.words for one in read_client_file(path, machine, client).hubs] == [COMMAND]
+    journal.perform("uninstall", [plan_uninstall(client, machine, journal).edit])
+    assert path.read_bytes() == text.encode()
 
 
 def test_the_packaged_claude_desktop_of_windows_comes_first(tmp_path: Path) -> None:

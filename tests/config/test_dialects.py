@@ -321,7 +321,7 @@ def test_the_file_of_one_mcp_is_read(tmp_path: Path) -> None:
     assert loaded.warnings == ("mcp.json:2: serverDefaults.env is not known and is ignored",)
 
 
-def test_mcpproxy_has_a_list_with_names(tmp_path: Path) -> None:
+def test_the_list_of_named_servers_of_mcpproxy_is_read(tmp_path: Path) -> None:
     text = """\
     {
       "listen": "127.0.0.1:8090",

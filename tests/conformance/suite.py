@@ -66,10 +66,16 @@ async def run_clients(drive: Drive, wanted: Collection[str], *arguments: str, re
     `drive` is the client; it is called for each of them with the address of its server and what the suite says.
     """
     places, clients = asyncio.Semaphore(AT_ONCE), set[asyncio.Task[None]]()
+    awaited, started = set(wanted), asyncio.Event()
 
     async def be_client(told: Json) -> None:
-        if told["environ"]["MCP_CONFORMANCE_SCENARIO"] not in wanted:
+        scenario = told["environ"]["MCP_CONFORMANCE_SCENARIO"]
+        if scenario not in wanted:
             raise LookupError("this scenario is not wanted")
+        awaited.discard(scenario)
+        if not awaited:
+            started.set()
+        await started.wait()  # until it has started everything, the suite is slow to answer
         async with places:
             await drive(told["url"], told["environ"])
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import csv
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.metadata import distributions
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from tests.fakes.client import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".peers"
 WHEELS = PEERS / "wheels"
+CACHE = "__pycache__"
 UV = Path(sys.executable).with_name("uv")
 PLAIN = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
 """What programs of such an environment are started with: nothing of this repository is on their path."""
@@ -53,14 +61,14 @@ class Environment:
 
 
 class Maker:
-    """Makes environments below a directory; they share the unpacked files of their packages."""
+    """Makes environments below a directory. Only the base unpacks wheels: the packages of the others are links."""
 
     def __init__(self, directory: Path) -> None:
         assert (WHEELS / ".stamp").is_file(), "the wheels are missing: run scripts/peers"
         self._directory = directory
-        self.wheel = self._built()
 
-    def _built(self) -> Path:
+    @cached_property
+    def wheel(self) -> Path:
         """The wheel of this tree, by the build backend that is locked."""
         target = self._directory / "wheel"
         done = subprocess.run(
@@ -70,13 +78,14 @@ class Maker:
         assert done.returncode == 0, done.stderr
         return next(target.glob("mcp_hub_gateway-*.whl"))
 
-    def uv(self, *words: str | Path) -> None:
-        """Run uv, without a configuration and without an index."""
+    def uv(self, *words: str | Path) -> str:
+        """Runs uv, without a configuration and without an index; returns what it prints."""
         done = subprocess.run(
             [str(UV), *map(str, words), "--offline", "--no-config", "--cache-dir", str(self._directory / "cache")],
             capture_output=True, text=True, timeout=PATIENCE * 2, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
+        return done.stderr
 
     def empty(self, name: str) -> Environment:
         """One with nothing in it, not even pip."""
@@ -84,24 +93,75 @@ class Maker:
         self.uv("venv", "--python", sys.executable, environment.directory)
         return environment
 
-    def with_extras(self, extras: str = "") -> Environment:
-        """One in which somebody has run `pip install 'mcp-hub-gateway[EXTRAS]'`."""
-        environment = self.empty(extras or "base")
-        wanted = f"mcp-hub-gateway[{extras}] @ {self.wheel.as_uri()}"
-        # Only the base is measured with its bytecode; compiling all of each extra takes longer than its test.
-        sources = ("--no-index", "--find-links", WHEELS, *([] if extras else ["--compile-bytecode"]))
-        self.uv("pip", "install", "--python", environment.python, *sources, wanted)
-        self.uv("pip", "check", "--python", environment.python)
+    def base(self) -> Environment:
+        """One in which somebody has run `pip install mcp-hub-gateway`."""
+        environment = self.empty("base")
+        self._install(environment, self.wheel, "--find-links", WHEELS, "--compile-bytecode")
         return environment
+
+    def with_extras(self, extras: str) -> Environment:
+        """One with what `pip install 'mcp-hub-gateway[EXTRAS]'` chooses of the wheels.
+
+        The packages are links to those of this environment, which has them from the same lock, bytecode included.
+        """
+        environment = self.empty(extras)
+        wanted = f"mcp-hub-gateway[{extras}] @ {self.wheel.as_uri()}"
+        wheels = ("--no-index", "--find-links", WHEELS)
+        said = self.uv("pip", "install", "--dry-run", "--python", environment.python, *wheels, wanted)
+        chosen = dict(re.findall(r"^ \+ (\S+)==(\S+)$", said, re.MULTILINE))
+        assert chosen, said
+        here = Environment(Path(sys.prefix)).site_packages
+        there = {canonicalize_name(one.name): one.version for one in distributions(path=[str(here)])}
+        assert chosen.items() <= there.items(), f"{here} has other packages than {chosen}"
+        _link(Path(), here, environment.site_packages, _owners(here), {*chosen})
+        self._install(environment, self.wheel, "--no-deps")
+        return environment
+
+    def _install(self, environment: Environment, wheel: Path, *options: str | Path) -> None:
+        self.uv("pip", "install", "--python", environment.python, "--no-index", *options, wheel)
+        self.uv("pip", "check", "--python", environment.python)
 
     def beside(self, peer: str) -> Environment:
         """One with everything that `.peers/PEER` has, and the base of the hub."""
         source = Environment(PEERS / peer)
         assert source.python.exists(), f"{source.directory} is missing: run scripts/peers"
         environment = self.empty(peer)
-        # Hard links: the packages are the same files.
-        shutil.copytree(source.site_packages, environment.site_packages, copy_function=os.link, dirs_exist_ok=True)
+        for found in source.site_packages.iterdir():
+            if found.name != CACHE and not (environment.site_packages / found.name).exists():
+                _place(found, environment.site_packages)
         # All that the hub needs has to be there already: the lock of the peer holds it.
-        self.uv("pip", "install", "--python", environment.python, "--no-index", "--no-deps", self.wheel)
-        self.uv("pip", "check", "--python", environment.python)
+        self._install(environment, self.wheel, "--no-deps")
         return environment
+
+
+@cache
+def _owners(directory: Path) -> Mapping[str, set[str]]:
+    """The packages in a directory that have files at each path in there."""
+    owners: dict[str, set[str]] = defaultdict(set)
+    for package in distributions(path=[str(directory)]):
+        name = canonicalize_name(package.name)
+        for file, *_ in csv.reader((package.read_text("RECORD") or "").splitlines()):
+            while file:
+                owners[file].add(name)
+                file = file.rpartition("/")[0]
+    return owners
+
+
+def _place(found: Path, directory: Path) -> None:
+    """Links a file or a directory; uv reads what is said of a package only in directories that are none."""
+    if found.suffix == ".dist-info":
+        shutil.copytree(found, directory / found.name, copy_function=os.link)
+    else:
+        (directory / found.name).symlink_to(found)
+
+
+def _link(at: Path, source: Path, target: Path, owners: Mapping[str, set[str]], wanted: set[str]) -> None:
+    """Links what these packages have of the directory `at`; a directory of others too is made, and looked into."""
+    for found in (source / at).iterdir():
+        path = at / found.name
+        having = owners[path.as_posix()]
+        if having and having <= wanted:
+            _place(found, target / at)
+        elif having & wanted and found.name != CACHE:
+            (target / path).mkdir(exist_ok=True)
+            _link(path, source, target, owners, wanted)

@@ -54,7 +54,7 @@ def commands(text: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def base(maker: Maker) -> Environment:
-    return maker.with_extras()
+    return maker.base()
 
 
 @contextlib.asynccontextmanager

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 
 from mcp_hub.cli import main
 
+_TAKEN: list[socket.socket] = []
+"""Sockets of unused ports; they are open as long as the tests run."""
+
 
 class Said(NamedTuple):
     """What a command printed, and its exit code."""
@@ -117,7 +120,9 @@ def http(status: str, body: bytes = b"", **headers: str) -> bytes:
 
 
 def unused_port() -> int:
-    """Returns a port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
+    """Returns a port that refuses connections: it is bound, so that no other test gets it, and nobody listens on it."""
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    _TAKEN.append(taken)
+    port: int = taken.getsockname()[1]
     return port

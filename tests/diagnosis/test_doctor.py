@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,11 +115,30 @@ def test_a_repair_is_confirmed_by_the_token_of_its_preview(tmp_path: Path) -> No
 def test_a_program_that_never_answers_does_not_hold_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_hub.diagnosis.probes.ANSWER_WAIT", 0.5)
     (tmp_path / "bin").mkdir()
-    script(tmp_path / "bin", "npx", "#!/bin/sh\nwhile :; do read line || sleep 100; done\n")
+    for name in ("npx", "node"):
+        script(tmp_path / "bin", name, "#!/bin/sh\nwhile :; do read line || sleep 100; done\n")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     entry = {"command": "npx", "args": ["server@1.0.0"], "deadlines": {"connect": "1s"}}
     done = said("doctor", "--config", str(configured(tmp_path, {"a": entry})))
     assert "HUB-207" in done.codes
+
+
+@pytest.mark.parametrize("configuration", [None, {}, {"a": {"command": "npx", "args": ["server@1.0.0"]}}])
+def test_launchers_and_node_are_told_whether_a_server_uses_them_or_not(
+    tmp_path: Path, home: Path, configuration: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin", "npx", "#!/bin/sh\nexit 1\n")
+    script(tmp_path / "bin", "node", "#!/bin/sh\necho v22.19.0\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.chdir(home)
+    named = () if configuration is None else ("--config", str(configured(tmp_path, configuration)))
+    facts = json.loads(said("doctor", "--json", *named).out)
+    (found,) = [section["findings"] for section in facts["sections"] if section["title"] == "Programs"]
+    told = {one["about"]: one["text"] for one in reversed(found)}
+    assert told["npx"] == f"{tmp_path}/bin/npx, {'Node v22.19.0' if configuration else 'used by no server'}"
+    assert {"uvx", "docker"} <= told.keys()
+    assert [one["level"] for one in found if one["about"] != "npx"] == ["ok", "ok"]
 
 
 @pytest.mark.parametrize("columns", [80, 120])

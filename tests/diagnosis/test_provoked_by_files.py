@@ -169,6 +169,16 @@ def test_a_member_of_a_group_that_no_server_has_is_diagnosed(tmp_path: Path) -> 
     assert codes.MEMBER_UNKNOWN in found(path)
 
 
+def test_a_tool_to_confirm_that_no_server_has_is_diagnosed(tmp_path: Path) -> None:
+    entry = fake(confirm=["up/echo", "destructive", "eco"])
+    careful = {"tools": ["*"], "confirm": ["up__add", "up__ad"]}
+    path = configured(tmp_path, {"up": entry, "b": fake()}, confirm=["distructive"], profiles={"careful": careful})
+    text = said("check", "--config", str(path)).out
+    assert f"confirm: no server has distructive [{codes.MEMBER_UNKNOWN}]" in text
+    assert f"servers.up.confirm: no server has eco [{codes.MEMBER_UNKNOWN}]" in text
+    assert f"profiles.careful.confirm: no server has up__ad [{codes.MEMBER_UNKNOWN}]" in text
+
+
 def test_a_record_of_pins_that_is_damaged_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"up": fake()}, pins="warn")
     (tmp_path / "servers.pins.json").write_text("{")

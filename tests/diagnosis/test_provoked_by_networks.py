@@ -10,7 +10,7 @@ from time import time
 import pytest
 
 from mcp_hub import codes
-from tests.diagnosis.looking import answering, checked, configured, findings, found, http, unused_port
+from tests.diagnosis.looking import answering, checked, configured, findings, found, http, said, unused_port
 from tests.downstream.network.test_tls import certificate
 from tests.fakes.private_authority import PrivateAuthority, strict
 
@@ -113,6 +113,15 @@ def test_certificate_files_that_cannot_be_used_are_diagnosed(tmp_path: Path) -> 
     for file in ("empty.pem", "missing.pem"):
         path = configured(tmp_path, {"a": {"url": "https://localhost:1/mcp", "ca": file}})
         assert codes.CERTIFICATE_FILE_WRONG in {*checked(path), *found(path)}
+
+
+def test_a_key_that_is_not_that_of_its_certificate_is_diagnosed_with_both_files(tmp_path: Path) -> None:
+    authority = PrivateAuthority(tmp_path)
+    cert, other = authority.issue("hub")[0], authority.issue("other")[1]
+    entry = {"url": "https://localhost:1/mcp", "client_cert": str(cert), "client_key": str(other)}
+    told = said("check", "--config", str(configured(tmp_path, {"a": entry})))
+    assert codes.CERTIFICATE_FILE_WRONG in told.codes
+    assert f"{other} (client_key) is not the private key of {cert}" in told.out
 
 
 def test_a_server_that_wants_a_certificate_is_diagnosed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from mcp_hub.cli import main
 from mcp_hub.config.models import Server
 from mcp_hub.oauth.token_store import SignIn, TokenStore
 from mcp_hub.observability.records import RecordWriter
-from tests.fakes.client import PATIENCE, fake
+from tests.fakes.client import HUB, PATIENCE, fake, spawned
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 EXAMPLES: Final = DOCS / "examples"
@@ -26,8 +26,8 @@ MOST_EXPOSED: Final = 20
 REMOTE: Final = Server(id="remote", transport="http", url="https://remote.example/mcp", namespace="remote")
 
 
-def run(*command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=env)
+def run(*command: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=env, cwd=cwd)
 
 
 def program(name: str) -> str:
@@ -88,19 +88,32 @@ def lines(name: str) -> str:
 
 def at_home(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
-    return run(*command, env={**kept, "HOME": str(home)})
+    # Elsewhere the file of servers in the working directory would count, not that of the user.
+    return run(*command, env={**kept, "HOME": str(home)}, cwd=home)
+
+
+async def listed(home: Path) -> list[str]:
+    """The tools that a hub at a home serves over stdio."""
+    folders = {"DATA": ".local/share", "STATE": ".local/state", "CACHE": ".cache"}
+    env = {f"XDG_{name}_HOME": str(home / folder) for name, folder in folders.items()}
+    command = [*HUB, "serve", "--config", str(home / ".config/mcp-hub/servers.json")]
+    async with spawned(command, env={**env, "HOME": str(home)}) as client:
+        await client.initialize()
+        return await client.tool_names()
 
 
 def hub(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return at_home(home, sys.executable, "-m", "mcp_hub", *words)
 
 
-def test_a_restored_hub_has_its_tokens_pins_and_groups_under_another_home(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
+@pytest.mark.anyio
+async def test_a_restored_hub_has_its_tokens_pins_groups_and_catalogs_under_another_home(tmp_path: Path) -> None:
+    one, other, hangs = tmp_path / "one", tmp_path / "other", tmp_path / "hangs"
+    up = fake("--hang-if", str(hangs))
     config = one / ".config" / "mcp-hub"
     config.mkdir(parents=True, mode=0o700)
     (config / "servers.json").write_text(
-        json.dumps({"servers": {"up": fake()}, "state_file": "groups.json", "groups": {"few": {"tools": ["up/echo"]}}})
+        json.dumps({"servers": {"up": up}, "state_file": "groups.json", "groups": {"few": {"tools": ["up/echo"]}}})
     )
     (config / "servers.json").chmod(0o600)
     (config / "groups.json").write_text('{"format": 1, "groups": {"few": true}}')
@@ -108,6 +121,8 @@ def test_a_restored_hub_has_its_tokens_pins_and_groups_under_another_home(tmp_pa
     pinned = hub(one, "pin", "--yes")
     assert pinned.returncode == 0, pinned.stdout + pinned.stderr
     TokenStore(one / ".local/share/mcp-hub/tokens").save(REMOTE, SignIn(tokens={"access_token": "kept"}))
+    names = await listed(one)
+    assert "up__echo" in names
 
     saved = at_home(one, "sh", "-c", lines("backup"))
     assert (saved.returncode, saved.stderr) == (0, "")
@@ -121,8 +136,11 @@ def test_a_restored_hub_has_its_tokens_pins_and_groups_under_another_home(tmp_pa
     assert found is not None
     assert found.access_token == "kept"
     assert json.loads((other / ".config/mcp-hub/groups.json").read_text())["groups"] == {"few": True}
+    assert list(json.loads((other / ".config/mcp-hub/servers.pins.json").read_text())["servers"]) == ["up"]
     again = hub(other, "pin")
     assert again.returncode == 0, again.stdout + again.stderr
     assert "echo" not in again.stdout, "nothing has changed, so there is nothing to pin"
     checked = hub(other, "check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
+    hangs.touch()
+    assert await listed(other) == names

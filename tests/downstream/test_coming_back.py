@@ -12,17 +12,9 @@ import pytest
 
 from mcp_hub.downstream import event_stream, responses
 from mcp_hub.downstream.event_stream import MAX_KEPT, MAX_STREAMS, EventLog, RetentionBudget, SessionStreams
-from tests.downstream.scripted import (
-    HANG_BOUND,
-    Connection,
-    Served,
-    call,
-    connected,
-    fetch,
-    initialized,
-    request,
-    serving,
-)
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import Connection, call, connected, fetch, initialized, request
+from tests.downstream.scripted import Served, serving
 from tests.fakes.client import PATIENCE, fake
 from tests.fakes.network import network_hub, sdk
 

@@ -15,7 +15,8 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream import list_compression
 from mcp_hub.protocol.frames import Raw, encode
 from tests.downstream.network.visitor import ERAS, network_hub, visiting
-from tests.downstream.scripted import Served, connected, fetch, initialized, message, modern, request, serving
+from tests.downstream.raw_http import connected, fetch, initialized, message, modern, request
+from tests.downstream.scripted import Served, serving
 from tests.fakes.client import fake
 
 pytestmark = pytest.mark.anyio
@@ -87,6 +88,10 @@ async def test_neither_calls_nor_errors_nor_short_lists_are_compressed(served: S
     lines, body = modern("tools/call", {"name": "echo", "arguments": {"text": "x" * 5000}})
     answer = await fetch(served, "POST", "/mcp", [*lines, *GZIP], body)
     assert (answer.status, "content-encoding" in answer.headers) == (200, False)
+    lines, body = modern("resources/list", request_id="a" * 5000)
+    answer = await fetch(served, "POST", "/mcp", [*lines, *GZIP], body)
+    assert "error" in answer.json
+    assert "content-encoding" not in answer.headers
     listing(served, 100)
     assert "content-encoding" not in (await asked(served, GZIP)).headers
 

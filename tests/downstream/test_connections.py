@@ -9,9 +9,9 @@ import pytest
 
 from mcp_hub.transport.http1 import server_connection
 from mcp_hub.transport.http1.listener import Listener
-from tests.downstream.scripted import (
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import (
     BOTH,
-    HANG_BOUND,
     Line,
     call,
     connected,
@@ -21,9 +21,9 @@ from tests.downstream.scripted import (
     message,
     request,
     rest,
-    serving,
     turns,
 )
+from tests.downstream.scripted import serving
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ import pytest
 
 from mcp_hub.downstream.responses import TimeoutQueue
 from mcp_hub.transport.http1.send_buffer import LazyTimer
-from tests.downstream.scripted import HANG_BOUND
+from tests.downstream.fronts import HANG_BOUND
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio

@@ -11,20 +11,10 @@ import pytest
 
 from mcp_hub.config.models import Listen
 from mcp_hub.transport.http1 import send_buffer
+from tests.downstream.fronts import HANG_BOUND
 from tests.downstream.network.test_tls import certificate
-from tests.downstream.scripted import (
-    BOTH,
-    HANG_BOUND,
-    Connection,
-    Response,
-    Served,
-    call,
-    connected,
-    initialized,
-    modern,
-    request,
-    serving,
-)
+from tests.downstream.raw_http import BOTH, Connection, Response, call, connected, initialized, modern, request
+from tests.downstream.scripted import Served, serving
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio

@@ -8,17 +8,9 @@ import pytest
 from mcp_hub import errors
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream import event_stream, handshake
-from tests.downstream.scripted import (
-    BOTH,
-    HANG_BOUND,
-    call,
-    connected,
-    fetch,
-    initialized,
-    message,
-    request,
-    serving,
-)
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import BOTH, call, connected, fetch, initialized, message, request
+from tests.downstream.scripted import serving
 
 pytestmark = pytest.mark.anyio
 

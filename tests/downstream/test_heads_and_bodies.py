@@ -8,19 +8,9 @@ from email.utils import parsedate_to_datetime
 import pytest
 
 from mcp_hub.transport.http1 import heads, server_connection
-from tests.downstream.scripted import (
-    BOTH,
-    HANG_BOUND,
-    call,
-    connected,
-    fetch,
-    get,
-    initialized,
-    message,
-    request,
-    rest,
-    serving,
-)
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import BOTH, call, connected, fetch, get, initialized, message, request, rest
+from tests.downstream.scripted import serving
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio
@@ -142,7 +132,7 @@ async def test_a_head_of_98_kb_is_refused() -> None:
 
 
 async def test_a_head_that_is_never_complete_is_answered_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.05)
+    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.5)
     async with serving() as served, connected(served) as connection:
         connection.send(get()[:-4])
         assert (await connection.head()).status == 408

@@ -14,21 +14,9 @@ from hypothesis import strategies as st
 from mcp_hub.transport.http1 import server_connection
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import Listener
-from tests.downstream.scripted import (
-    HANG_BOUND,
-    Line,
-    Response,
-    Served,
-    call,
-    connected,
-    fetch,
-    get,
-    initialized,
-    request,
-    rest,
-    serving,
-    turns,
-)
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import Line, Response, call, connected, fetch, get, initialized, request, rest, turns
+from tests.downstream.scripted import Served, serving
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio

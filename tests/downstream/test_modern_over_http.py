@@ -8,17 +8,9 @@ import pytest
 from mcp_hub import errors
 from mcp_hub.downstream import event_stream, streamable
 from mcp_hub.protocol import era as eras
-from tests.downstream.scripted import (
-    BOTH,
-    ENVELOPE,
-    HANG_BOUND,
-    connected,
-    fetch,
-    message,
-    modern,
-    request,
-    serving,
-)
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import BOTH, ENVELOPE, connected, fetch, message, modern, request
+from tests.downstream.scripted import serving
 
 pytestmark = pytest.mark.anyio
 

@@ -12,16 +12,9 @@ from mcp_hub import errors
 from mcp_hub.config.models import Listen
 from mcp_hub.errors import HubError
 from mcp_hub.transport.http1 import listening_sockets
-from tests.downstream.scripted import (
-    HANG_BOUND,
-    call,
-    connected,
-    fetch,
-    initialized,
-    modern,
-    request,
-    serving,
-)
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import call, connected, fetch, initialized, modern, request
+from tests.downstream.scripted import serving
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio

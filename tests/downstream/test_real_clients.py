@@ -13,7 +13,8 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp_hub.protocol import era
-from tests.downstream.scripted import HANG_BOUND, Served, serving
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.scripted import Served, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -14,22 +14,20 @@ from mcp_hub.config.listen import UnreadLimits
 from mcp_hub.downstream import quotas
 from mcp_hub.downstream.event_stream import MAX_BYTES, MAX_WAITING, Outbox
 from mcp_hub.transport.http1 import exchange, send_buffer, server_connection
-from tests.downstream.scripted import (
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import (
     BOTH,
     ENVELOPE,
-    HANG_BOUND,
     Connection,
-    Served,
     call,
     connected,
     fetch,
     initialized,
     message,
     modern,
-    progress,
     request,
-    serving,
 )
+from tests.downstream.scripted import Served, progress, serving
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio
@@ -261,16 +259,19 @@ async def test_slow_headers_end_at_their_deadline(monkeypatch: pytest.MonkeyPatc
 async def test_a_connection_that_waits_for_its_answer_is_not_too_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.05)
+    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.5)
     passed = asyncio.Event()
-    async with serving() as served, connected(served) as connection:
-        connection.send(request(served, "POST", "/mcp", await initialized(served), call("wait")))
-        asyncio.get_running_loop().call_later(0.2, passed.set)
-        await passed.wait()
-        served.dispatcher.release.set()
-        assert (await connection.response()).status == 200
-        connection.send(request(served, "GET", "/healthz"))
-        assert (await connection.response()).status == 200
+    async with serving() as served:
+        session = await initialized(served)
+        async with connected(served) as connection:
+            connection.send(request(served, "POST", "/mcp", session, call("wait")))
+            await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+            asyncio.get_running_loop().call_later(0.7, passed.set)
+            await passed.wait()
+            served.dispatcher.release.set()
+            assert (await connection.response()).status == 200
+            connection.send(request(served, "GET", "/healthz"))
+            assert (await connection.response()).status == 200
 
 
 async def test_a_slow_body_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

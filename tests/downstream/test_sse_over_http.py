@@ -10,19 +10,9 @@ from mcp_hub import errors
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream import event_stream
 from mcp_hub.downstream.admission import Gate
-from tests.downstream.scripted import (
-    BOTH,
-    HANG_BOUND,
-    Connection,
-    Served,
-    call,
-    connected,
-    fetch,
-    message,
-    modern,
-    request,
-    serving,
-)
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import BOTH, Connection, call, connected, fetch, message, modern, request
+from tests.downstream.scripted import Served, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -15,19 +15,10 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream.refusal_log import RefusalLog
 from mcp_hub.transport.http1 import listener, listening_sockets, server_connection
 from mcp_hub.transport.http1.listener import NEWCOMER, SHARE, ConnectionSlots
+from tests.downstream.fronts import HANG_BOUND
 from tests.downstream.network.test_tls import certificate
-from tests.downstream.scripted import (
-    BOTH,
-    HANG_BOUND,
-    Connection,
-    Served,
-    call,
-    connected,
-    initialized,
-    message,
-    request,
-    serving,
-)
+from tests.downstream.raw_http import BOTH, Connection, call, connected, initialized, message, request
+from tests.downstream.scripted import Served, serving
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio
@@ -128,7 +119,7 @@ async def test_a_connection_that_stays_silent_ends_at_its_deadline(
 async def test_a_client_that_is_silent_after_its_tls_handshake_ends_at_the_same_deadline(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.5)
+    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 2.0)  # so long that a slow machine has shaken hands
     tls = certificate(tmp_path)
 
     def everything_said(port: int) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream.admission import Gate
-from tests.downstream.scripted import BOTH, call, fetch, initialized, message, serving
+from tests.downstream.raw_http import BOTH, call, fetch, initialized, message
+from tests.downstream.scripted import serving
 
 pytestmark = pytest.mark.anyio
 

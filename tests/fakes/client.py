@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 FAKE = str(Path(__file__).with_name("upstream.py"))
@@ -32,10 +33,14 @@ ENVELOPE = {
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of this machine that nobody listens on, and that no other test is given which asks for any port."""
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    lowest = int(given.read_text().split()[0]) if given.exists() else 0
+    while True:
+        port = SystemRandom().randrange(10_000, lowest) if lowest > 20_000 else 0
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
 
 
 class RpcError(Exception):
@@ -222,9 +227,10 @@ def fake(*options: str, **entry: Any) -> dict[str, Any]:
 
 
 def write_config(directory: Path, servers: dict[str, Any], **root: Any) -> Path:
-    """A configuration file with these servers, its caches inside `directory`."""
+    """A configuration file with these servers, its caches inside `directory`. Lists wait for servers as tests do."""
     path = directory / "servers.json"
-    path.write_text(json.dumps({"servers": servers, "cache_dir": str(directory / "cache"), **root}))
+    own = {"cache_dir": str(directory / "cache"), "list_wait": PATIENCE}
+    path.write_text(json.dumps({"servers": servers, **own, **root}))
     path.chmod(0o600)
     return path
 

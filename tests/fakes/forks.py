@@ -1,9 +1,9 @@
 """Starts the programs of the tests that import much from warm interpreters: `install()`.
 
-A start costs a fork in place of the imports (a hub: 0.3 s of processor time, a command that needs the SDK: 1.3 s). What
-comes is a child of this process as any other: `subprocess` and asyncio wait for it and signal it as they always do.
-Programs that are not in `WARM`, options of `subprocess` that only an exec can honour and systems but Linux are left to
-`subprocess`.
+A start costs a fork in place of the imports (a hub: 0.3 s of processor time, the server `browser`: 0.6 s, a command
+that needs the SDK: 1.3 s). What comes is a child of this process as any other: `subprocess` and asyncio wait for it and
+signal it as they always do. Programs that are not known here, options of `subprocess` that only an exec can honour and
+systems but Linux are left to `subprocess`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ SDK: Final = (
     "fastmcp.server.providers.skills", "fastmcp.skills.extension", "uvicorn", "starlette.applications",
     "starlette.routing",
 )  # fmt: skip
+BUILTIN: Final = (
+    "mcp_hub.servers.local.local_server", "mcp_hub.servers.builtin.web", "mcp_hub.servers.builtin.browser_tools",
+    "playwright.async_api",
+)  # fmt: skip
+"""What the built-in servers `web` and `browser` import."""
 TESTS: Final = Path(__file__).resolve().parents[1]
 WITH_SDK: Final = {
     "tests.conformance.fixture", str(TESTS / "peers" / "clients" / "python_mcp2.py"),
@@ -137,6 +142,8 @@ def _modules(words: Sequence[str]) -> tuple[str, ...] | None:
     if words[0] == WATCHED:
         config = _configuration(words)
         return SIGNING_IN if '"auth"' in config else VERIFYING if '"verify"' in config else HUB
+    if words in (["-m", "mcp_hub.servers", "web"], ["-m", "mcp_hub.servers", "browser"]):
+        return BUILTIN
     program = words[1] if words[0] == "-m" else words[0]
     return SDK if program in WITH_SDK else None
 

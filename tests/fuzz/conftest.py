@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.downstream.scripted import initialized
+from tests.downstream.raw_http import initialized
 from tests.fakes.client import fake
 from tests.fakes.network import network_hub
 from tests.fuzz.listening import Front, call

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.downstream.scripted import BOTH, ENVELOPE, Lines, Response, fetch
+from tests.downstream.raw_http import BOTH, ENVELOPE, Lines, Response, fetch
 
 OPEN, SHUT = "up__echo", "up__meta"
 MODERN_LINES = [*BOTH, ("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", OPEN)]

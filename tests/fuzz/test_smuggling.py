@@ -11,7 +11,7 @@ import json
 import pytest
 
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_PARAMS, PARSE_ERROR
-from tests.downstream.scripted import ENVELOPE, Response, initialized
+from tests.downstream.raw_http import ENVELOPE, Response, initialized
 from tests.fuzz.listening import META, MODERN_LINES, OPEN, SHUT, Front, call
 
 pytestmark = pytest.mark.anyio

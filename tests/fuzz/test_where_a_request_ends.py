@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.downstream.scripted import Connection, connected, request
+from tests.downstream.raw_http import Connection, connected, request
 from tests.fuzz.listening import META, MODERN_LINES, Front, call
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.downstream.scripted import initialized
+from tests.downstream.raw_http import initialized
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
 from tests.fakes.network import network_hub
 from tests.fuzz.listening import Front

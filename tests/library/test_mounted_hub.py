@@ -24,7 +24,7 @@ from starlette.routing import Mount, Route
 import mcp_hub
 from mcp_hub.errors import ConfigError
 from tests.downstream.network.visitor import ACCEPT, Visitor, bearer
-from tests.fakes.client import PATIENCE, fake, spawned, write_config
+from tests.fakes.client import PATIENCE, fake, free_port, spawned, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -193,8 +193,7 @@ uvicorn.run(hub, port={port}, timeout_graceful_shutdown=2)
 
 async def test_the_server_of_the_application_ends_although_a_stream_is_open(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake()}, listen={"token": TOKEN})
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(config=str(config), port=port))
     async with spawned([sys.executable, str(program)]) as process, asyncio.timeout(PATIENCE):

@@ -156,7 +156,7 @@ def test_a_second_use_of_one_server_replaces_the_first(tmp_path: Path) -> None:
         assert "echo" not in manager.tool_info, "the server of this name has it no more"
 
 
-def test_one_bad_server_of_several_leaves_none(tmp_path: Path) -> None:
+def test_if_one_of_several_servers_fails_none_of_them_is_added(tmp_path: Path) -> None:
     with ToolManager() as manager:
         manager.use_mcp({"mcpServers": {"kept": fake()}}, tags="before")
         pid = manager.call_tool("pid", {})

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.clients.table import client_calling_itself
-from mcp_hub.hub.code_runs import identifier_of
+from mcp_hub.search.signatures import identifier_of
 from tests.fakes.client import HUB as MCP_HUB
 from tests.fakes.client import free_port
 from tests.peers.catalogue import REAL_SERVERS, Place, Transport, hub_config, real_servers

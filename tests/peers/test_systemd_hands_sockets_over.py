@@ -5,22 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
+from tests.fakes.client import HUB, PATIENCE, fake, free_port, spawned, write_config
 
 pytestmark = pytest.mark.anyio
 
 ACTIVATE = "systemd-socket-activate"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        return int(bound.getsockname()[1])
 
 
 async def test_a_client_that_comes_first_is_served_on_both_sockets(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -111,13 +111,13 @@ class RawClient:
                     return got
         raise AssertionError("a stream without an answer raises")
 
-    def events(self, message: Json, url: str | None = None) -> AsyncIterator[tuple[str | None, Json]]:
+    def events(self, message: Json, url: str | None = None) -> AsyncGenerator[tuple[str | None, Json]]:
         """The messages that answer a request, each with the id of its event. Raises Unanswered."""
         return self._answers(message, self._headers(), url)
 
     async def _answers(
         self, message: Json, headers: dict[str, str], url: str | None
-    ) -> AsyncIterator[tuple[str | None, Json]]:
+    ) -> AsyncGenerator[tuple[str | None, Json]]:
         last = None
         try:
             async with asyncio.timeout(PATIENCE):
@@ -137,7 +137,7 @@ class RawClient:
 
     async def stream(
         self, last: str | None = None, url: str | None = None
-    ) -> AsyncIterator[tuple[str | None, Json | None]]:
+    ) -> AsyncGenerator[tuple[str | None, Json | None]]:
         """The events of the standing stream, or of the one that goes on after event `last`. Raises Unanswered."""
         headers = self._headers(**({"Last-Event-ID": last} if last else {}), Accept="text/event-stream")
         try:
@@ -155,7 +155,7 @@ class RawClient:
             return response.status
 
 
-async def events_of(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str | None, Json | None]]:
+async def events_of(response: aiohttp.ClientResponse) -> AsyncGenerator[tuple[str | None, Json | None]]:
     """The events of a response: id and message, None for one without a message."""
     id: str | None = None
     data = b""

@@ -34,9 +34,12 @@ async def test_a_session_is_served_by_every_replica(tmp_path: Path) -> None:
 
 
 async def test_what_a_server_keeps_for_one_client_is_kept_at_one_replica(tmp_path: Path) -> None:
-    async with cluster(tmp_path, {"own": of_one_client(tmp_path)}) as served:
-        async with sdk(f"{served.url}/mcp", "handshake") as one, sdk(f"{served.url}/mcp", "handshake") as other:
-            pids = [{await text(client, "own__pid") for _ in range(9)} for client in (one, other)]
+    async with (
+        cluster(tmp_path, {"own": of_one_client(tmp_path)}) as served,
+        sdk(f"{served.url}/mcp", "handshake") as one,
+        sdk(f"{served.url}/mcp", "handshake") as other,
+    ):
+        pids = [{await text(client, "own__pid") for _ in range(9)} for client in (one, other)]
     assert [len(found) for found in pids] == [1, 1]
     assert pids[0] != pids[1]
 
@@ -82,27 +85,33 @@ async def test_a_session_that_its_client_has_ended_is_known_to_no_replica(tmp_pa
 
 async def test_a_session_belongs_to_its_principal_at_every_replica(tmp_path: Path) -> None:
     listen = {"principals": {"ann": {"token": "a" * 40}, "bob": {"token": "b" * 40}}}
-    async with cluster(tmp_path, {"up": fake()}, 2, balanced=False, listen=listen) as served:
-        async with raw(served.url, "a" * 40) as ann, raw(served.url, "b" * 40) as bob:
-            await ann.begin()
-            bob.session = ann.session
-            assert text_of(await ann.call("up__echo", {"text": "a"}, served.urls[1])) == "a"
-            for url in served.urls:
-                assert (await bob.call("up__echo", {"text": "a"}, url))["error"]["message"] == "Session not found"
+    async with (
+        cluster(tmp_path, {"up": fake()}, 2, balanced=False, listen=listen) as served,
+        raw(served.url, "a" * 40) as ann,
+        raw(served.url, "b" * 40) as bob,
+    ):
+        await ann.begin()
+        bob.session = ann.session
+        assert text_of(await ann.call("up__echo", {"text": "a"}, served.urls[1])) == "a"
+        for url in served.urls:
+            assert (await bob.call("up__echo", {"text": "a"}, url))["error"]["message"] == "Session not found"
 
 
 async def test_a_replica_that_was_paused_drops_what_another_has_taken_over(tmp_path: Path) -> None:
-    async with cluster(tmp_path, {"own": of_one_client(tmp_path)}, 2, balanced=False) as served:
-        async with raw(served.urls[0]) as client, raw(served.urls[1]) as other:
-            await client.begin()
-            pid = text_of(await client.call("own__pid"))
-            served.signal(0, signal.SIGSTOP)
-            other.session = client.session
-            assert code_of(await again(other, "own__pid")) == "session_restarted"
-            second = text_of(await again(other, "own__pid"))
-            served.signal(0, signal.SIGCONT)
-            assert text_of(await again(client, "own__pid")) == second
-            await ended(pid)
+    async with (
+        cluster(tmp_path, {"own": of_one_client(tmp_path)}, 2, balanced=False) as served,
+        raw(served.urls[0]) as client,
+        raw(served.urls[1]) as other,
+    ):
+        await client.begin()
+        pid = text_of(await client.call("own__pid"))
+        served.signal(0, signal.SIGSTOP)
+        other.session = client.session
+        assert code_of(await again(other, "own__pid")) == "session_restarted"
+        second = text_of(await again(other, "own__pid"))
+        served.signal(0, signal.SIGCONT)
+        assert text_of(await again(client, "own__pid")) == second
+        await ended(pid)
     assert second != pid
 
 

@@ -103,7 +103,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A000-12": (
         f"{_SERVERS_BY_NAME}::test_every_transport_of_the_document_is_a_server",
         f"{_SERVERS_BY_NAME}::test_a_second_use_of_one_server_replaces_the_first",
-        f"{_SERVERS_BY_NAME}::test_one_bad_server_of_several_leaves_none",
+        f"{_SERVERS_BY_NAME}::test_if_one_of_several_servers_fails_none_of_them_is_added",
         f"{_SERVERS_BY_NAME}::test_tools_of_a_script_have_their_own_names_and_values_as_results",
         f"{_SERVERS_BY_NAME}::test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools",
         f"{_SERVERS_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",

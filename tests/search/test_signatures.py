@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.catalog.token_estimate import estimate_tokens
-from mcp_hub.search.signatures import FoundTool, answer, signature, summary
-from tests.search.schemas import check_signature
+from mcp_hub.search.signatures import RETURNED, FoundTool, answer, signature, stub, summary
+from tests.search.schemas import check_signature, check_stub
 
 TYPES = st.sampled_from(["string", "integer", "number", "boolean", "null"])
 NAMES = st.text("abcxyz_-$ é", min_size=1, max_size=8)
@@ -44,6 +44,42 @@ SCHEMAS = st.recursive(
 @settings(max_examples=300, deadline=None, derandomize=True)
 def test_a_signature_of_any_schema_has_every_required_parameter_and_its_type(schema: dict[str, Any]) -> None:
     check_signature("server__tool", schema)
+
+
+@given(st.text(max_size=20), objects(SCHEMAS), SCHEMAS | objects(SCHEMAS))
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_a_stub_of_any_schema_is_python_with_every_required_parameter(name: str, schema: Any, output: Any) -> None:
+    check_stub(name, schema, output)
+
+
+POINT = {"type": "object", "properties": {"x": {"type": "number"}, "y": {"type": "number"}}, "required": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "output", "shown"),
+    [
+        (
+            {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["b"]},
+            None,
+            "(b: int, a: str = ...): ...",
+        ),
+        ({"properties": {"a": {"enum": ["x", 1, None]}}}, None, '(a: Literal["x", 1, None] = ...): ...'),
+        ({"properties": {"a": {"type": ["boolean", "null"]}}}, None, "(a: bool | None = ...): ..."),
+        (
+            {"properties": {"from": {"type": "string"}, "x-y": POINT}, "required": ["from"]},
+            None,
+            '(**_: {"from": str, "x-y": NotRequired[{"x": float, "y": NotRequired[float]}]}): ...',
+        ),
+        ({}, {"type": "object", "properties": {"rows": {"items": POINT}}, "required": ["rows"]},
+         '() -> {"rows": list[{"x": float, "y": NotRequired[float]}]}: ...'),
+        ({}, {"type": "object", "properties": {"result": {"type": "array", "items": {"type": "integer"}}}},
+         "() -> list[int]: ..."),
+        ({}, {"type": "object", "properties": {f"member_{n}": POINT for n in range(RETURNED)}}, "() -> dict: ..."),
+        (None, None, "(): ..."),
+    ],
+)  # fmt: skip
+def test_a_stub_reads_as_a_function_of_python(schema: Any, output: Any, shown: str) -> None:
+    assert stub("my-server__t", schema, output) == f"async def my_server__t{shown}"
 
 
 @pytest.mark.parametrize(

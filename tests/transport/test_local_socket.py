@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.transport import local_socket
+from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 5.0
 
 
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -45,6 +45,25 @@ async def test_a_command_of_the_same_user_is_answered(unix: bool, tmp_path: Path
     async with listening(path, unix=unix):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert await asyncio.to_thread(asked, path) == b"hello you\n"
+
+
+@pytest.mark.parametrize("unix", [True, False])
+async def test_no_command_finds_a_hub_that_does_not_listen_yet(
+    unix: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take the hub for one that has ended, and remove its socket."""
+    path, found = tmp_path / "1.sock", list[bool]()
+    begin = socket.socket.listen
+
+    def listen(self: socket.socket, backlog: int) -> None:
+        found.append(path.exists())
+        begin(self, backlog)
+
+    monkeypatch.setattr(socket.socket, "listen", listen)
+    async with listening(path, unix=unix):
+        assert found == [False]
+        assert await asyncio.to_thread(asked, path) == b"hello you\n"
+        assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
 async def test_the_port_is_of_this_machine_only_and_the_key_is_never_sent(tmp_path: Path) -> None:

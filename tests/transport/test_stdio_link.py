@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mcp_hub.errors import UpstreamAnswered
@@ -140,6 +141,22 @@ async def test_a_command_that_cannot_be_started_says_so() -> None:
     assert caught.value.executed is False
     assert "/nonexistent/server" in str(caught.value)
     await talk.children.close()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_start_that_is_cancelled_leaves_no_process_behind(turns: int) -> None:
+    before = {child.pid for child in psutil.Process().children()}
+    talk = Talk(*python("import time; time.sleep(600)"))
+    opening = asyncio.create_task(talk.link.open(talk.peer))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    opening.cancel()
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.wait({opening})
+        if not opening.cancelled():  # it was quicker
+            await talk.link.close()
+    left = [child for child in psutil.Process().children() if child.pid not in before]
+    assert [child.status() for child in left] == []
 
 
 async def test_a_process_that_stops_reading_is_given_up_at_the_write_deadline() -> None:

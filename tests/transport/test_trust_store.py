@@ -39,6 +39,6 @@ def test_a_file_that_the_environment_names_and_that_is_missing_is_told(system: s
         file = tmp_path / "named.pem"
         if text is not None:
             file.write_text(text)
-        with pytest.raises(UnusableCertificates, match=r"SSL_CERT_FILE: .*named\.pem") as caught:
+        with pytest.raises(UnusableCertificates, match=r"named\.pem \(SSL_CERT_FILE\) ") as caught:
             tls_context(environ={"SSL_CERT_FILE": str(file)}, system=system)
         assert caught.value.text.code == codes.CERTIFICATE_FILE_WRONG

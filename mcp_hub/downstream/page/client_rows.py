@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -52,10 +53,10 @@ class ClientRows:
         """Caller -> what its row was made of, and the row without its calls."""
 
     async def rows(self, viewer: Viewer) -> list[Json]:
-        """Returns the rows that a viewer may see."""
+        """Returns the rows that a viewer may see, in the order in which the clients came."""
         seen = dict(await self._by_calls(viewer))
         rows: list[Json] = []
-        for number, caller in enumerate(list(self._dispatcher.callers)):
+        for number, caller in enumerate(sorted(self._dispatcher.callers, key=attrgetter("joined"))):
             if number % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
                 await asyncio.sleep(0)
             if len(rows) < MAX_CLIENTS and (viewer.admin or caller.principal == viewer.principal):

@@ -78,9 +78,9 @@ class UpdatesPart:
         stream = _Stream(self, session, self._begin_at(asked))
         try:
             await stream.begin()
-            await reply.start(CONFINED)
-            await reply.write(b": connected\n\n")
             with self._confirmations.watched(session, news.set):
+                await reply.start(CONFINED)
+                await reply.write(b": connected\n\n")
                 await self._follow(asked, stream, news)
             if not asked.request.disconnected:
                 reason = "the hub is stopping" if self._page.closing else "the session has ended"

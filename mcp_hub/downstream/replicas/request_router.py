@@ -97,7 +97,10 @@ class RequestRouter:
             if message["method"] == SET_LEVEL and not forwarded:
                 await self._spread_level(session, message)
             if self._needs_owner(message, session.caller, "handshake"):
-                return await self._by_owner(request, reply, session.ownership, principal, message)
+                taken = await self._by_owner(request, reply, session.ownership, principal, message)
+                if not taken and message["method"] in _SUBSCRIPTIONS:
+                    await self._sessions.watches(session, message)
+                return taken
             return not forwarded and await self._read_elsewhere(request, reply, principal, message, session)
         if shape == "response":
             asker = self._members.others.get(_replica_in(message.get("id")))
@@ -155,8 +158,9 @@ class RequestRouter:
         """Goes on with the stream of a request that another replica has begun to answer."""
         known_as = session.caller.known_as or ""
         try:
-            lives = partial(self._members.others.__contains__, last.replica)
-            return await write_rest(request, reply, self._store, known_as, last, lives)
+            return await write_rest(
+                request, reply, self._store, known_as, last, lambda: last.replica in self._members.others
+            )
         except StoreUnavailable as error:
             await refuse_with(reply, 503, error)
             return True

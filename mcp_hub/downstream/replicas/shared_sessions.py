@@ -42,6 +42,11 @@ MAX_PUSHED: Final = 256
 """Messages to one client that wait for the replica that has its standing stream; more are dropped."""
 
 
+MAX_WATCHED: Final = 1000
+"""Subscriptions of one session that the owner after this one makes again."""
+MAX_URI: Final = 8192
+
+
 class SessionClaims(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a sealed id says of its session."""
 
@@ -177,12 +182,17 @@ class SharedSessions:
         except StoreUnavailable:
             log.warning("a change of a session reaches no other replica, as the store is away")
 
-    async def watches(self, session: HandshakeSession, uri: str, *, begins: bool) -> None:
-        """Keeps that a client has subscribed to a resource, or does so no more, for the owner after this one."""
-        key = self._store.key(f"watched:{session.caller.known_as}")
+    async def watches(self, session: HandshakeSession, message: Message) -> None:
+        """Keeps that a client subscribes to a resource, or does so no more, for the owner after this one."""
+        key, params = self._store.key(f"watched:{session.caller.known_as}"), message.get("params")
+        uri = params.get("uri") if isinstance(params, dict) else None
+        if not isinstance(uri, str) or len(uri) > MAX_URI:
+            return
         with suppress(StoreUnavailable):
-            await self._store.execute("SADD" if begins else "SREM", key, uri)
-            if begins:
+            if message["method"] != SUBSCRIBE:
+                await self._store.execute("SREM", key, uri)
+            elif await self._store.execute("SCARD", key) < MAX_WATCHED:
+                await self._store.execute("SADD", key, uri)
                 await self._store.execute("EXPIRE", key, LIFE)
 
     # --- another owner ---------------------------------------------------------------------------------------------

@@ -49,9 +49,13 @@ _RESET_TEXT: Final = (
     "and the definitions of these tools. You can also call it to read these notes again."
 )
 _SEARCH_TEXT: Final = (
-    "Finds tools by what they do, in a few words, or by name; those of groups that are not active included. Call what "
-    "it finds by its name; if your client lets you call only what it listed, by hub_call."
+    "Finds tools by what they do, in a few words, or by name; those of groups that are not active included."
 )
+_CALLED: Final = (
+    " Call what it finds by its name; if your client lets you call only what it listed, by hub_call.",
+    " Call what it finds in programs of hub_run, for which it shows Python stubs, or by its name.",
+)
+"""How what was found is called: without programs, and by them."""
 _CALL_TEXT: Final = (
     "Calls one tool by its name, also one that is not in your own list, and returns what that tool returns. hub_search "
     "and reset_equipped_tools say which tools there are."
@@ -63,8 +67,8 @@ _RUN_TEXT: Final = (
     "that reaches you, so filter and combine results in it. Tools are async functions of their names: `files = await "
     "fs__list(path='/')`; for other names `await call_tool('name', {...})`; several at once by `asyncio.gather`. JSON "
     "results are values. A call that fails raises RuntimeError('code: text'). asyncio, datetime, json, math and re are "
-    "imported; there are no files, no network and no other packages. hub_search with detail: signature says which "
-    "tools there are."
+    "imported; there are no files, no network and no other packages. hub_search with detail: signature has stubs of "
+    "the tools."
 )
 
 
@@ -97,7 +101,8 @@ def definitions(
                 "description": "brief: one line a tool, signatures of the best; signature; full: whole definitions",
             },
         }
-        text = _SEARCH_TEXT if catalog is None else f"{_SEARCH_TEXT} {contents_of(catalog)}".rstrip()
+        text = _SEARCH_TEXT + _CALLED[RUN in tools]
+        text = text if catalog is None else f"{text} {contents_of(catalog)}".rstrip()
         found.append(_tool(SEARCH, text, query, ("query",), reads=True, idempotent=True))
     if RUN in tools:
         code = {"code": {"type": "string", "description": "the program"}}

@@ -30,7 +30,7 @@ MAX_SHOWN: Final = 256 * 1024
 MAX_NAMED: Final = 100
 """Tools that are named in place of a definition."""
 BEST: Final = 3
-"""Tools whose signature is in a brief answer."""
+"""Tools whose signature or stub is in a brief answer."""
 MAX_TOKENS: Final = 1200
 """Estimated tokens of an answer of lines and signatures."""
 _SHOWN: Final = ("name", "title", "description", "inputSchema", "annotations")
@@ -57,15 +57,18 @@ def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
     return tool, inner
 
 
-async def call_meta_tool(groups: Groups, call: Call, find: Find) -> Json:
-    """Returns the result of one call of a meta tool. Raises InvalidParameters."""
+async def call_meta_tool(groups: Groups, call: Call, find: Find, *, code: bool = False) -> Json:
+    """Returns the result of one call of a meta tool. Raises InvalidParameters.
+
+    With `code` the caller writes programs, and a search shows it stubs.
+    """
     arguments = call.params.get("arguments") or {}
     if call.route.name == RESET:
         answer = _reset(groups, call, arguments)
         await groups.spread()
         return answer
     if call.route.name == SEARCH:
-        return await _search(groups, call, arguments, find)
+        return await _search(groups, call, arguments, find, code)
     raise InvalidParameters(f"{CALL} stands for the call of another tool; call that tool itself.")
 
 
@@ -99,7 +102,7 @@ def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
     return {"content": content}
 
 
-async def _search(groups: Groups, call: Call, arguments: Json, find: Find) -> Json:
+async def _search(groups: Groups, call: Call, arguments: Json, find: Find, code: bool) -> Json:
     query, detail, limit, server = _checked(arguments)
     whole, now = groups.whole_of(call.caller), groups.now
     if server is not None and server not in (known := {route.upstream for route in whole.routes(TOOLS)}):
@@ -122,7 +125,7 @@ async def _search(groups: Groups, call: Call, arguments: Json, find: Find) -> Js
     for name in found[:limit]:
         facts = state(name)
         off = f"off; in group {', '.join(facts['groups'])}" if facts and not facts["active"] else ""
-        shown.append(FoundTool(whole.entry(TOOLS, name) or {}, off))
+        shown.append(FoundTool(whole.entry(TOOLS, name) or {}, off, code=code))
     signatures = BEST if detail == "brief" else limit
     text = found_tools(_head(len(shown), len(found)), shown, signatures, MAX_TOKENS)
     return {"content": [{"type": "text", "text": text}]}

@@ -131,9 +131,9 @@ def _warn(text: str) -> None:
 
 
 class RawTextTools:
-    """Carries out the tools if the policy allows it.
+    """Runs tools that read and write any file as text, as far as the policy for raw text allows it.
 
-    `said` is the policy in the configuration, or None. `warn` takes what the policy `warn` has to say of a call.
+    `said` is the policy that the configuration names, or None. `warn` is told of each call under the policy `warn`.
     """
 
     def __init__(self, said: str | None = None, warn: Callable[[str], None] = _warn) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.config.discovery.api import Api, serving
 from tests.config.discovery.written import write
 from tests.fakes.client import PATIENCE, StdioClient, hub
+from tests.transport.forward_proxy import forwarding
 
 pytestmark = pytest.mark.anyio
 KEY = "key-of-the-endpoint-4711"
@@ -139,3 +140,18 @@ async def test_an_unreachable_endpoint_affects_only_its_own_tool(tmp_path: Path)
         result = await client.call("local__gone")
         assert code(result) == "server_unavailable"
         assert "secret-in-the-query" not in json.dumps(result) + client.stderr.decode()
+
+
+async def test_an_endpoint_is_reached_through_the_proxy_of_the_root_by_a_name_that_the_proxy_resolves(
+    tmp_path: Path,
+) -> None:
+    with serving() as api:
+        port = int(api.url.rpartition(":")[2])
+        write(tmp_path / "tools/native", "far.yaml", 'api_url: "http://api.example/echo"')
+        async with (
+            forwarding(hosts={"api.example": port}, user="me", password="w0rd") as proxy,
+            hub(tmp_path, {}, list_wait=PATIENCE, proxy=f"http://me:w0rd@127.0.0.1:{proxy.port}") as client,
+        ):
+            result = await client.call("local__far")
+            assert not result.get("isError"), result
+            assert proxy.asked == ["GET http://api.example/echo"]

@@ -23,6 +23,8 @@ from tests.fakes.client import PATIENCE, StdioClient, free_port
 
 EXAMPLES: Final = Path(__file__).parents[3] / "docs" / "examples"
 NAME: Final = "hub.example"
+CLIENT: Final = "127.0.0.2"
+"""The address that clients come from, which is not that of the balancer."""
 TOKENS: Final = {f"guest{number}": f"guest{number}-" + "0123456789abcdef" * 2 for number in range(16)}
 """So many that no balancer gives all of them to one hub."""
 Kind = Literal["nginx", "haproxy", "caddy"]
@@ -61,7 +63,8 @@ def certify(folder: Path) -> ssl.SSLContext:
     """Writes a certificate for NAME and returns the context of clients that trust it."""
     pem, key = folder / f"{NAME}.pem", folder / f"{NAME}.key"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(pem),
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout",
+         str(key), "-out", str(pem),
          "-days", "2", "-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}"],
         check=True, capture_output=True, timeout=PATIENCE,
     )  # fmt: skip
@@ -123,7 +126,9 @@ class Balancer:
         self.process.send_signal(signal.SIGHUP)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.trusting, server_hostname=NAME)
+        return await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=self.trusting, server_hostname=NAME, local_addr=(CLIENT, 0)
+        )
 
 
 @contextlib.asynccontextmanager

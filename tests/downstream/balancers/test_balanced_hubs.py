@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.downstream.balancers.proxies import KINDS, TOKENS, Balancer, Kind, balanced_hub, balancing
+from tests.downstream.balancers.proxies import CLIENT, KINDS, TOKENS, Balancer, Kind, balanced_hub, balancing
 from tests.downstream.balancers.visiting import Guest, guest, told
 from tests.fakes.client import PATIENCE, StdioClient, fake
 
@@ -33,8 +33,7 @@ async def test_an_event_passes_while_its_call_runs_and_a_stream_can_be_resumed(t
     ):
         await _question_crosses(balancer)
         await _stream_is_resumed(balancer)
-        said = [json.loads(line) for line in records.read_text().splitlines()]
-        assert {one["principal"] for one in said if "principal" in one} <= {"principal-guest0"}
+        await _client_is_recorded(balancer, records)
 
 
 async def _question_crosses(balancer: Balancer) -> None:
@@ -66,6 +65,18 @@ async def _stream_is_resumed(balancer: Balancer) -> None:
             steps.append(message["params"]["progress"])
         assert steps == list(range(2, 9))
         assert told(message) == "counted"
+
+
+async def _client_is_recorded(balancer: Balancer, records: Path) -> None:
+    """Every record has the address of the client, also of one that says it is another."""
+    async with guest(balancer) as lying:
+        answer = await lying.modern_call("up__echo", {"text": "last"}, ("X-Forwarded-For", "203.0.113.9"))
+        assert told(answer.json) == "last"
+    said: list[dict[str, object]] = []
+    while "up__echo" not in {one["name"] for one in said}:
+        await asyncio.sleep(0.05)
+        said = [json.loads(line) for line in records.read_text().splitlines()]
+    assert {(one.get("principal", one["caller"]), one["peer"]) for one in said} == {("principal-guest0", CLIENT)}
 
 
 async def _event(at: Guest) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mcp_hub.protocol import era as eras
 from tests.downstream.balancers.proxies import NAME, TOKENS, Balancer
-from tests.downstream.scripted import BOTH, ENVELOPE, Connection, Response
+from tests.downstream.raw_http import BOTH, ENVELOPE, Connection, Response
 
 
 class Guest:
@@ -43,13 +43,13 @@ class Guest:
         self.post({"method": "notifications/initialized"})
         assert (await self.connection.response()).status == 202
 
-    async def modern_call(self, tool: str, arguments: dict[str, Any]) -> Response:
+    async def modern_call(self, tool: str, arguments: dict[str, Any], *more: tuple[str, str]) -> Response:
         """The answer to one call of the modern era, which needs no session."""
         params = {"name": tool, "arguments": arguments, "_meta": ENVELOPE}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
         lines = [("MCP-Protocol-Version", eras.LATEST_MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", tool)]
         accept = [("Content-Type", "application/json"), ("Accept", "application/json")]
-        self.send("POST", [*accept, *lines], body)
+        self.send("POST", [*accept, *lines, *more], body)
         return await self.connection.response()
 
 

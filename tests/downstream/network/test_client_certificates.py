@@ -18,7 +18,8 @@ from mcp_hub.downstream.admission import check_listener
 from mcp_hub.downstream.peer_principals import PeerPrincipals
 from mcp_hub.transport.http1.peers import CertifiedPeer
 from tests.downstream.network.authority import Authority
-from tests.downstream.scripted import Connection, Lines, Response, Served, modern, request, serving
+from tests.downstream.raw_http import Connection, Lines, Response, modern, request
+from tests.downstream.scripted import Served, serving
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio

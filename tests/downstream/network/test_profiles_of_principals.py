@@ -319,18 +319,20 @@ async def test_invalid_principals_are_reported_without_their_tokens(
         assert not any(token[:31].encode() in client.stderr for token in TOKENS.values())
 
 
-async def test_records_name_the_principal_and_never_its_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize("era", ERAS)
+async def test_records_name_the_principal_and_never_its_token(tmp_path: Path, era: str) -> None:
     root = {"profiles": PROFILES, "call_log": {"file": str(tmp_path / "calls.jsonl")}}
     async with (
         network_hub(tmp_path / "hub", {"a": fake()}, {"principals": PRINCIPALS}, **root) as (process, base),
-        visiting(base, "modern", TOKENS["alice"]) as alice,
+        visiting(base, era, TOKENS["alice"]) as alice,
     ):
         await alice.text("a__echo", {"text": TOKENS["alice"]})
         await alice.call("a__pid")
         await process.until(lambda: process.stderr.count(b'"event":"call"') >= 2 or process.stderr.count(b"a__pid"))
     lines = (tmp_path / "calls.jsonl").read_text()
     records = [json.loads(line) for line in lines.splitlines()]
-    assert [record["caller"] for record in records] == ["principal-alice"] * 2
+    who = "caller" if era == "modern" else "principal"
+    assert [record[who] for record in records] == ["principal-alice"] * 2
     assert records[1]["verdict"] == "refused"
     assert records[1]["reason"] == "not in profile 'analyst'"
     assert not any(token in lines for token in TOKENS.values())

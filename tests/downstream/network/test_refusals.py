@@ -16,7 +16,7 @@ from mcp_hub.downstream.admission import Gate
 from mcp_hub.downstream.refusal_log import BURST, CAUSES, RATE, RefusalLog
 from tests.downstream.network.test_tls import certificate
 from tests.downstream.network.visitor import ERAS, TOKENS, bearer, network_hub, visiting
-from tests.downstream.scripted import BOTH, message
+from tests.downstream.raw_http import BOTH, message
 from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, write_config
 
 pytestmark = pytest.mark.anyio

@@ -14,9 +14,11 @@ from cryptography import x509
 
 from mcp_hub.config.models import Listen
 from mcp_hub.transport.http1 import tls_server
+from tests.downstream.fronts import HANG_BOUND
 from tests.downstream.network.authority import Authority
 from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, visiting
-from tests.downstream.scripted import HANG_BOUND, Connection, Served, get, serving
+from tests.downstream.raw_http import Connection, get
+from tests.downstream.scripted import Served, serving
 from tests.fakes.client import fake
 
 pytestmark = pytest.mark.anyio

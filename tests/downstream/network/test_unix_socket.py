@@ -19,7 +19,9 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream.admission import Gate, check_listener
 from mcp_hub.errors import HubError
 from mcp_hub.transport.http1.listening_sockets import bind
-from tests.downstream.scripted import BOTH, HANG_BOUND, Connection, Lines, Response, Served, message, modern, serving
+from tests.downstream.fronts import HANG_BOUND
+from tests.downstream.raw_http import BOTH, Connection, Lines, Response, message, modern
+from tests.downstream.scripted import Served, serving
 from tests.fakes.client import HUB, PATIENCE, spawned, write_config
 from tests.loops import anyio_backend  # noqa: F401
 
@@ -175,6 +177,12 @@ async def test_a_path_that_cannot_be_used_is_told_of(tmp_path: Path, case: str, 
 @pytest.mark.parametrize("host", ["unix:hub.sock", "unix:", "unix:/tmp/", "unix:/" + "d" * 120])
 def test_a_socket_is_named_by_a_whole_path_that_is_short(host: str) -> None:
     with pytest.raises(ValueError, match="host"):
+        Listen.model_validate({"host": host})
+
+
+@pytest.mark.parametrize("host", ["/run/hub.sock", "./hub.sock", "unix//run/hub.sock"])
+def test_a_path_without_its_scheme_is_no_address(host: str) -> None:
+    with pytest.raises(ValueError, match=r"write unix:/PATH for a Unix socket"):
         Listen.model_validate({"host": host})
 
 

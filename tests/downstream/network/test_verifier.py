@@ -25,9 +25,9 @@ from tests.transport.forward_proxy import forwarding
 pytestmark = pytest.mark.anyio
 
 NOW = time.time()
+"""When the module was read; all that is relative to it is minutes away."""
 DAY = 86_400
 """Far from when this module was imported, however long the tests before took."""
-"""When the module was read; all that is relative to it is minutes away."""
 
 
 @contextlib.asynccontextmanager
@@ -376,7 +376,7 @@ async def test_keys_and_introspection_are_asked_for_through_the_proxy_of_the_roo
         # The proxy of an entry also counts for this machine, where the issuer of this test is.
         egress = Egress(ProxyRules.of({}, f"http://127.0.0.1:{proxy.port}", own=True))
         async with verifying({"jwt": by_keys(issuer)}, egress=egress) as verifier:
-            assert await verdict(verifier, issuer.token()) not in ("invalid", "unreachable")
+            assert isinstance(await verifier.verify(issuer.token().encode()), Principal)
         assert proxy.asked == [f"GET {issuer.url}/keys"]
     closed = Egress(ProxyRules.of({}, f"http://127.0.0.1:{proxy.port}", own=True))
     async with issuing() as issuer, verifying({"introspection": asking(issuer)}, egress=closed) as verifier:

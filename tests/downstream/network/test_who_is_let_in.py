@@ -13,6 +13,7 @@ import pytest
 from tests.downstream.network.issuer import AUDIENCE, CLIENT, Issuer, issuing
 from tests.downstream.network.visitor import ACCEPT, ERAS, TOKENS, bearer, network_hub, visiting
 from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
+from tests.transport.forward_proxy import forwarding
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +54,20 @@ async def test_verified_and_configured_tokens_each_select_their_own_profile(
             assert await verified.text("a__add", {"a": 1, "b": 2}) == "3"
             assert "error" in await verified.call("a__echo")
             assert await alice.text("a__echo", {"text": "x"}) == "x"
+
+
+@pytest.mark.parametrize("kind", ["jwt", "introspection"])
+async def test_the_authorization_server_is_asked_through_the_proxy_of_the_root(tmp_path: Path, kind: str) -> None:
+    issuer = Issuer("https://login.example").with_key("one")
+    async with forwarding() as proxy:
+        address = f"http://127.0.0.1:{proxy.port}"
+        async with (
+            network_hub(tmp_path, {}, listen(issuer, kind), profiles=PROFILES, proxy=address) as (_, base),
+            httpx2.AsyncClient(base_url=base, headers={**ACCEPT, **bearer(issuer.token())}, timeout=PATIENCE) as http,
+        ):
+            answer = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+            assert answer.status_code == 503, answer.text
+        assert set(proxy.asked) == {"CONNECT login.example:443"}
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages"])

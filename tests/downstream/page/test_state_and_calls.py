@@ -104,6 +104,16 @@ async def test_clients_are_shown_with_what_they_declared(tmp_path: Path) -> None
         assert [(one["name"], one["calls"]) for one in clients if one["era"] == "modern"] == [("raw", 1)]
 
 
+async def test_clients_are_shown_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    async with served_hub(tmp_path, {}) as served, served.looking() as page, served.calling() as client:
+        names = [f"client {number}" for number in range(20)]
+        for name in names:
+            client.session = {}
+            info = {"name": name, "version": "1"}
+            await client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info})
+        assert [one["name"] for one in (await page.found("state"))["clients"]] == ["v", *names]
+
+
 async def test_calls_are_listed_newest_first_and_page_by_page(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"up": fake()}) as served, served.looking() as page, served.calling() as client:
         for number in range(5):
@@ -284,9 +294,10 @@ async def test_texts_of_servers_and_clients_are_escaped_and_cut(tmp_path: Path) 
         await client.call(f"up__{EVIL}", {"text": EVIL})
         await client.call("up__stderr", {"text": EVIL})
         await settled(page, 2)
-        (row,) = (await page.found("state"))["servers"]
+        async with asyncio.timeout(PATIENCE):
+            while not ((row := (await page.found("state"))["servers"][0])["stderr"] and row["flagged"]):
+                await asyncio.sleep(0)
         assert row["stderr"][-1] == "<img src=x onerror=alert(1)>\\x1b[31m\\u202e\\u200b\\x07"
-        assert row["flagged"]
         for path in ("state", "calls"):
             text = (await page.get(path)).text
             assert not [char for char in "\x1b\u202e\u200b\x07" if char in text]

@@ -10,7 +10,7 @@ import base64
 import json
 from typing import Any
 
-from tests.downstream.scripted import ENVELOPE
+from tests.downstream.raw_http import ENVELOPE
 from tests.fuzz.front import ARGUMENTS, CALL, JSON, OPEN_TOOLS, Answer, front
 from tests.fuzz.supply import Supply, split
 

@@ -15,7 +15,7 @@ from typing import Any
 from mcp_hub.transport.http1 import BODY as READING_A_BODY
 from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.server_connection import ServerConnection
-from tests.downstream.scripted import ENVELOPE
+from tests.downstream.raw_http import ENVELOPE
 from tests.fuzz import strict_http
 from tests.fuzz.front import ARGUMENTS, CALL, front
 from tests.fuzz.supply import Supply, split

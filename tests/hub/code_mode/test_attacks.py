@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
 from tests.fakes.network import network_hub
-from tests.hub.code_mode.test_programs import CODE, blamed, run, said
+from tests.hub.code_mode.test_programs import CODE, asked, blamed, run, said, until
 from tests.policy.access.test_a_person_is_asked_first import with_token
 
 pytestmark = pytest.mark.anyio
@@ -150,15 +150,26 @@ async def test_a_program_ends_when_its_time_is_up(tmp_path: Path, code: str | No
 async def test_a_cancelled_call_ends_its_program_and_what_it_called(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
-        assert await said(client, "1") == "1"
-        client.start("tools/call", {"name": "hub_run", "arguments": {"code": "await fake__sleep(seconds=60)"}}, "run")
-        await _until(lambda: '"sleep"' in record.read_text())
+        hold(client, "run")
+        await until(lambda: "sleep" in asked(record))
         client.notify("notifications/cancelled", {"requestId": "run"})
-        await _until(lambda: "notifications/cancelled" in record.read_text())
+        await until(lambda: "notifications/cancelled" in asked(record))
         for _ in range(10):  # more than there are workers: none is lost
             client.start("tools/call", {"name": "hub_run", "arguments": {"code": "while True:\n    pass"}}, "loop")
             client.notify("notifications/cancelled", {"requestId": "loop"})
-        assert await said(client, "'free'") == "free"
+        await until_free(client)
+
+
+def hold(client: StdioClient, id: str) -> None:
+    """Starts a program that runs until it is cancelled."""
+    client.start("tools/call", {"name": "hub_run", "arguments": {"code": "await fake__sleep(seconds=600)"}}, id)
+
+
+async def until_free(client: StdioClient) -> None:
+    """Waits until a program can run: it is refused until one of those that were cancelled has ended."""
+    async with asyncio.timeout(PATIENCE):
+        while (result := await run(client, "'free'")).get("isError"):
+            assert result["_meta"]["mcp-hub/error"]["code"] == "overloaded"
 
 
 @pytest.mark.parametrize("code", ["time.sleep(10)", "await asyncio.sleep(10)", "sum(n for n in range(10**9))"])
@@ -167,9 +178,7 @@ async def test_a_program_that_sleeps_or_computes_ends_with_its_call(client: Stdi
     for _ in range(12):  # more than there are workers
         client.start("tools/call", {"name": "hub_run", "arguments": {"code": endless}}, "endless")
         client.notify("notifications/cancelled", {"requestId": "endless"})
-    async with asyncio.timeout(PATIENCE):
-        while (await run(client, "'free'")).get("isError"):  # overloaded until one of them has ended
-            pass
+    await until_free(client)
 
 
 async def test_a_call_that_nobody_waits_for_does_not_outlive_its_program(tmp_path: Path) -> None:
@@ -177,7 +186,7 @@ async def test_a_call_that_nobody_waits_for_does_not_outlive_its_program(tmp_pat
     async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
         left = "left = fake__sleep(seconds=60)\nawait fake__echo(text='x')\n'ended'"
         assert await said(client, left) == "ended"
-        await _until(lambda: "notifications/cancelled" in record.read_text())
+        await until(lambda: "notifications/cancelled" in asked(record))
 
 
 async def test_a_program_leaves_nothing_to_the_next_one(client: StdioClient) -> None:
@@ -220,29 +229,27 @@ async def test_programs_of_two_callers_know_nothing_of_each_other(client: StdioC
     assert "NameError: name 'shared' is not defined" in second
 
 
-async def test_more_programs_than_workers_are_refused_and_none_waits_for_ever(client: StdioClient) -> None:
-    slow = "await fake__sleep(seconds=1)\n'done'"
-    results = await asyncio.gather(*(run(client, slow) for _ in range(12)))
-    codes = [one["_meta"]["mcp-hub/error"]["code"] for one in results if one.get("isError")]
-    assert set(codes) == {"overloaded"}
-    assert len(codes) == 4
-    assert await said(client, "'free'") == "free"
+async def test_more_programs_than_workers_are_refused_and_none_waits_for_ever(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
+        for number in range(8):
+            hold(client, f"run {number}")
+        await until(lambda: asked(record).count("sleep") == 8)
+        results = await asyncio.gather(*(run(client, "'one more'") for _ in range(4)))
+        assert [one["_meta"]["mcp-hub/error"]["code"] for one in results] == ["overloaded"] * 4
+        for number in range(8):
+            client.notify("notifications/cancelled", {"requestId": f"run {number}"})
+        await until_free(client)
 
 
 async def test_a_program_whose_process_dies_is_an_error_and_the_next_one_runs(tmp_path: Path) -> None:
-    async with hub(tmp_path, {"fake": fake()}, **CODE) as client:
-        assert await said(client, "1") == "1"
-        running = asyncio.create_task(run(client, "await fake__sleep(seconds=60)"))
+    record = tmp_path / "record"
+    async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
+        running = asyncio.create_task(run(client, "await fake__sleep(seconds=600)"))
+        await until(lambda: "sleep" in asked(record))
         children = psutil.Process(client.process.pid).children(recursive=True)
         (runner,) = [one for one in children if "programs" in one.cmdline()]
-        await client.until(lambda: running.done() or runner.is_running())
         runner.kill()
         result = await asyncio.wait_for(running, PATIENCE)
         assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
         assert await said(client, "'again'") == "again"
-
-
-async def _until(condition: Any) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.to_thread(psutil.cpu_percent, 0.02)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tests.fakes.client import PATIENCE, StdioClient, fake, hub
 from tests.hub.test_over_a_network import network_hub, sdk
 from tests.policy.access.test_a_person_is_asked_first import Person, did
 from tests.policy.tries.counted import counting
+from tests.upstream.asking.test_servers_ask_handshake_clients import QUESTION, asking
 
 pytestmark = [
     pytest.mark.anyio,
@@ -69,6 +70,26 @@ async def blamed(client: StdioClient, code: str) -> str:
     return str(result["content"][0]["text"])
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait, for a bounded time, until something holds that nobody tells of."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def whole_lines(file: Path) -> list[dict[str, Any]]:
+    """The JSON lines that have been written to a file as a whole."""
+    return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
+
+
+def asked(record: Path) -> list[str]:
+    """The tools that a fake server with this record was asked for, and what it was told."""
+    received = whole_lines(record)
+    return [
+        one["params"]["name"] if one["method"] == "tools/call" else one["method"] for one in received if "method" in one
+    ]
+
+
 @pytest.mark.parametrize(
     ("code", "answer"),
     [
@@ -98,11 +119,57 @@ async def test_a_program_returns_what_it_computes_from_results(
         assert await said(client, code) == answer
 
 
+@pytest.mark.parametrize(
+    ("result", "code", "answer"),
+    [
+        ({"content": [{"type": "text", "text": '{"rows": [1, 2]}'}]}, "(await up__echo(text='x'))['rows'][1]", "2"),
+        ({"content": [{"type": "text", "text": " {no JSON"}]}, "await up__echo(text='x')", " {no JSON"),
+        ({"content": [{"type": "text", "text": t} for t in ("[1]", "[2]")]}, "await up__echo(text='x')", "[1]\n[2]"),
+        ({"content": [], "structuredContent": {"a": {"b": 5}}}, "(await up__echo(text='x'))['a']['b']", "5"),
+        (
+            {"content": [{"type": "text", "text": "other"}], "structuredContent": {"result": [5, 6]}},
+            "(await up__echo(text='x'))[1]",
+            "6",
+        ),
+    ],
+)
+async def test_structured_content_and_a_single_json_text_are_values(
+    tmp_path: Path, result: dict[str, Any], code: str, answer: str
+) -> None:
+    async with hub(tmp_path, {"up": fake("--result", json.dumps(result))}, **CODE) as client:
+        assert await said(client, code) == answer
+
+
+async def test_the_rules_of_a_tool_hold_for_its_calls_in_a_program(tmp_path: Path) -> None:
+    servers = {
+        "files": counting(tmp_path),
+        "up": fake(preset={"echo": {"text": "preset"}}),
+        "rare": fake(limits={"rate": 0.001}),
+    }
+    tried = (
+        ("files__scrape", {"url": "https://huggingface.co/datasets/squad"}),
+        ("up__add", {"a": "no number", "b": 1}),
+        ("up__echo", {"text": "sent"}),
+        *[("rare__echo", {"text": "x"})] * 2,
+    )
+    code = (
+        f"for name, arguments in {tried!r}:\n"
+        "    try:\n        print(await call_tool(name, arguments))\n"
+        "    except RuntimeError as error:\n        print(str(error).split(':')[0])"
+    )
+    async with hub(tmp_path, servers, **CODE) as client:
+        outcomes = (await said(client, code)).split("\n")
+    assert outcomes == ["guard_blocked", "invalid_parameters", "preset", "x", "overloaded"]
+    assert did(tmp_path) == []
+
+
 async def test_calls_that_do_not_wait_for_each_other_overlap(tmp_path: Path) -> None:
-    async with hub(tmp_path, {"slow": fake()}, **CODE) as client:
-        together = "await asyncio.gather(*[slow__sleep(seconds=1.0) for _ in range(20)])\nlen('done')"
-        assert await said(client, f"started = datetime.datetime.now()\n{together}\n"
-                          "(datetime.datetime.now() - started).total_seconds() < 10") == "true"  # fmt: skip
+    record = tmp_path / "record"
+    async with hub(tmp_path, {"slow": fake("--record", str(record))}, **CODE) as client:
+        together = "await asyncio.gather(*[slow__sleep(seconds=600) for _ in range(20)])"
+        client.start("tools/call", {"name": "hub_run", "arguments": {"code": together}}, "run")
+        await until(lambda: asked(record).count("sleep") == 20)  # none of them has ended
+        client.notify("notifications/cancelled", {"requestId": "run"})
 
 
 async def test_an_error_is_an_exception_with_the_hubs_code_that_a_program_can_catch(client: StdioClient) -> None:
@@ -125,6 +192,13 @@ async def test_an_uncaught_error_names_its_line_and_its_cause(client: StdioClien
     assert "line 1" in await blamed(client, "x = = 2")
 
 
+@pytest.mark.parametrize("code", ["fake__echo(text='x')", "later = fake__echo(text='x')\nprint('done')\n'done'"])
+async def test_a_call_without_await_is_an_error_as_nothing_was_called(client: StdioClient, code: str) -> None:
+    text = await blamed(client, code)
+    assert "without 'await' of calls, which were not made: fake__echo" in text
+    assert text.endswith("Calls of tools until then: 0.")
+
+
 async def test_images_stay_away_from_the_model_unless_they_are_returned(client: StdioClient) -> None:
     kept = await run(client, "image = await local__picture()\nimage['type']")
     assert [block["type"] for block in kept["content"]] == ["text"]
@@ -138,18 +212,41 @@ async def test_each_call_of_a_program_is_recorded_with_the_id_of_the_run(client:
     await said(client, "await fake__echo(text='first recorded')\nawait fake__echo(text='second recorded')")
     log = client.directory / "calls.jsonl"  # type: ignore[attr-defined]
 
-    def records() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    def of_run(one: dict[str, Any]) -> bool:
+        return one["tool"] == "hub_run" and "second recorded" in str(one["arguments"])
 
-    await client.until(lambda: any("second recorded" in str(one.get("arguments", {}).get("code")) for one in records()))
-    found = records()
-    (whole,) = [one for one in found if one["tool"] == "hub_run" and "second recorded" in str(one["arguments"])]
+    await until(lambda: any(map(of_run, whole_lines(log))))
+    found = whole_lines(log)
+    (whole,) = filter(of_run, found)
     inner = [one["id"] for one in found if str(one["id"]).startswith(f"{whole['id']}.")]
     assert inner == [f"{whole['id']}.1", f"{whole['id']}.2"]
 
 
+async def test_a_search_shows_who_writes_programs_the_stubs_of_tools(client: StdioClient) -> None:
+    found = await client.text("hub_search", {"query": "numbers", "server": "local", "detail": "signature"})
+    assert "- async def local__numbers(count: int, start: int = ...): ..." in found
+    assert "async def fake__echo(" in await client.text("hub_search", {"query": "echo"})
+    assert "async def fake__echo(" in await said(client, "await hub_search(query='echo', detail='signature')")
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_tool_whose_name_is_no_identifier_is_called_as_its_stub_says(tmp_path: Path, modern: bool) -> None:
+    schema = {"type": "object", "properties": {"from": {"type": "string"}}, "required": ["from"]}
+    lists = tmp_path / "lists"
+    output = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}
+    lists.write_text(json.dumps({"tools": [{"name": "get-it.now", "inputSchema": schema, "outputSchema": output}]}))
+    servers = {"my-server": fake("--lists", str(lists))}
+    async with hub(tmp_path, servers, modern=modern, expose="code", code_mode={"writes": True}) as client:
+        search, _ = (await client.request("tools/list"))["tools"]
+        assert "programs of hub_run" in search["description"]
+        assert "hub_call" not in search["description"]
+        stub = 'async def my_server__get_it_now(**_: {"from": str}) -> str: ...'
+        assert stub in await client.text("hub_search", {"query": "get it now", "detail": "signature"})
+        assert await said(client, "await my_server__get_it_now(**{'from': 'x'})") == "called get-it.now"
+
+
 async def test_a_program_may_search_and_may_not_run_programs(client: StdioClient) -> None:
-    assert "fake__echo(" in await said(client, "await hub_search(query='echo', detail='signature')")
+    assert "fake__echo" in await said(client, "await hub_search(query='echo')")
     assert "invalid_parameters" in await blamed(client, "await call_tool('hub_run', {'code': '1'})")
 
 
@@ -178,6 +275,55 @@ async def test_writes_in_a_program_are_confirmed_by_the_person_and_reads_are_not
     assert result.content[0].text.startswith("permission_denied: The person did not allow the call")
     assert did(tmp_path) == ["read", "effect"]
     assert ["hub_run" in one.message for one in person.asked] == [True, True]
+
+
+@pytest.mark.parametrize("server", ERAS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_asks_the_person_about_a_call_in_a_program_whose_time_stands_still(
+    tmp_path: Path, era: str, server: str
+) -> None:
+    short = {"code_mode": {"enabled": True, "writes": True, "seconds": "1s"}}
+    servers = {"a": asking("--era", server, allow=["elicitation"])}
+    messages = []
+
+    async def elicit(context: Any, params: Any) -> types.ElicitResult:
+        messages.append(params.message)
+        async with sdk(f"{base}/mcp", era) as other:  # so long that the time of another program is up
+            assert (await other.call_tool("hub_run", {"code": "while True:\n    pass"})).is_error
+        return types.ElicitResult(action="accept", content={})
+
+    async with (
+        network_hub(tmp_path, servers, **short) as (_, base),
+        sdk(f"{base}/mcp", era, elicitation_callback=elicit) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        await client.call_tool("hub_run", {"code": "1"})  # starts the process
+        result = await client.call_tool("hub_run", {"code": f"await a__ask(**{QUESTION!r})\n'answered'"})
+    assert not result.is_error, result
+    assert isinstance(result.content[0], types.TextContent)
+    assert result.content[0].text == "answered"
+    assert messages == ["a asks: who?"]
+
+
+async def test_the_time_of_a_call_that_has_ended_is_not_taken_up_again(tmp_path: Path) -> None:
+    person = Person("once")
+    servers = {
+        "files": counting(tmp_path, tools={"read": {"timeout": "1s"}}, confirm=["effect"]),
+        "slow": fake(timeout="2s"),
+    }
+    code = (
+        "await files__read()\nawait files__effect()\n"
+        "try:\n    await slow__sleep(seconds=600)\nexcept RuntimeError as error:\n    print(str(error).split(':')[0])"
+    )
+    async with (
+        network_hub(tmp_path / "hub", servers, **CODE) as (_, base),
+        sdk(f"{base}/mcp", "handshake", elicitation_callback=person.elicit) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        result = await client.call_tool("hub_run", {"code": code})
+    assert not result.is_error, result
+    assert isinstance(result.content[0], types.TextContent)
+    assert result.content[0].text == "timeout"
 
 
 async def test_a_client_that_cannot_be_asked_gets_no_write_by_a_program(tmp_path: Path) -> None:

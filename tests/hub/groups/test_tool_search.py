@@ -144,6 +144,24 @@ async def test_nothing_is_kept_of_a_server_whose_catalog_is_not(tmp_path: Path) 
     assert 0 < number_of_b < len(LISTED)
 
 
+async def test_the_description_of_a_listed_search_is_that_of_the_caller_and_new_when_the_catalog_is(
+    tmp_path: Path,
+) -> None:
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"tools": [tool("changed", "x"), tool("secret", "x")]}))
+    world = fake("--lists", str(lists), disable_tools=["secret"])
+
+    async def listed(client: StdioClient) -> str:
+        return str({one["name"]: one for one in (await client.request("tools/list"))["tools"]}["hub_search"])
+
+    async with hub(tmp_path, {"world": world}, expose="search") as client:
+        assert "It searches 1 tool of 1 server: world (1): be kind." in await listed(client)  # as the server says
+        lists.write_text(json.dumps({"tools": [tool("changed", "x"), tool("secret", "x"), tool("more", "x")]}))
+        await client.call("world__changed", {"place": "x"})
+        await client.notified("notifications/tools/list_changed")
+        assert "It searches 2 tools of 1 server: world (2)" in await listed(client)
+
+
 def catalog(servers: dict[str, int], about: dict[str, str]) -> Catalog:
     def source(server: str, count: int) -> CatalogSource:
         wires = [tool(f"get_thing_{number}", "x") for number in range(count)]
@@ -172,7 +190,8 @@ def test_the_description_of_the_search_says_what_is_behind_it() -> None:
 def test_the_description_of_the_search_has_at_most_400_tokens(count: int) -> None:
     names = {f"a-server-with-a-long-name-{number}": 1 + number % 3 for number in range(count)}
     seen = catalog(names, dict.fromkeys(names, "Does this and that with a great many things. And more."))
-    (wire,) = (one for one in definitions((), ("hub_search",), seen) if one["name"] == "hub_search")
-    assert estimate_tool_tokens(wire) <= 400
+    for beside in ("hub_call", "hub_run"):
+        (wire,) = (one for one in definitions((), ("hub_search", beside), seen) if one["name"] == "hub_search")
+        assert estimate_tool_tokens(wire) <= 400
     assert f" of {count} server" in wire["description"]
     assert ("more." in wire["description"]) == (count > 20)

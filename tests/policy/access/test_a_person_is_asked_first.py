@@ -159,6 +159,21 @@ async def test_a_client_that_cannot_ask_is_refused_with_a_code_and_the_setting(t
     assert did(tmp_path) == ["other"]
 
 
+@pytest.mark.parametrize("name", ["effect", "files/effect", "files/eff*", "files__effect", "files__eff*"])
+@pytest.mark.parametrize("of_server", [False, True])
+async def test_a_tool_is_confirmed_by_whichever_of_its_names_the_list_has(
+    tmp_path: Path, name: str, of_server: bool
+) -> None:
+    entry, root = ({"confirm": [name]}, {}) if of_server else ({}, {"confirm": [name]})
+    servers = {"files": counting(tmp_path, **entry), "fake": fake()}
+    async with hub(tmp_path, servers, **root) as client:
+        refused = await client.call("files__effect")
+        assert refused["_meta"]["mcp-hub/error"]["code"] == "permission_denied"
+        assert await client.text("files__other") == "other done"
+        assert await client.text("fake__echo", {"text": "x"}) == "x"
+    assert did(tmp_path) == ["other"]
+
+
 async def test_destructive_is_what_does_not_say_that_it_only_reads_or_destroys_nothing(tmp_path: Path) -> None:
     person = Person("no")
     servers = {"files": counting(tmp_path), "fake": fake()}

@@ -99,7 +99,7 @@ async def test_the_failures_that_trigger_the_fallback_are_configurable(tmp_path:
 
 async def test_a_server_that_takes_too_long_is_given_up_in_time_for_the_fallback(tmp_path: Path) -> None:
     servers = {"c": counting(tmp_path, "hang")}
-    async with site() as (base, _), hub(tmp_path, servers, **ALLOWED, fallback={"timeout": "5s"}) as client:
+    async with site() as (base, _), hub(tmp_path, servers, **ALLOWED, fallback={"timeout": "20s"}) as client:
         result = await client.call("c__scrape", {"url": f"{base}/page"})
         assert result["_meta"]["mcp-hub/fallback"]["because"] == "timeout"
 

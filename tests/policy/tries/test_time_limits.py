@@ -57,14 +57,34 @@ async def test_a_suspended_time_limit_does_not_fire_until_resumed() -> None:
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(HANG_BOUND):
         with pytest.raises(TimeoutError), TimeLimit(0.01) as limit:
-            limit.reschedule(None)
+            limit.suspend()
+            limit.suspend()
             assert limit.when is None
             inner = loop.create_task(_limited(0.05))
             with pytest.raises(TimeoutError):
                 await inner
+            limit.resume()  # it was suspended twice
+            inner = loop.create_task(_limited(0.05))
+            with pytest.raises(TimeoutError):
+                await inner
             assert not limit.expired
-            limit.reschedule(loop.time())
+            limit.resume()
             await asyncio.Event().wait()
+
+
+async def test_a_time_limit_that_is_over_is_not_resumed() -> None:
+    async with asyncio.timeout(HANG_BOUND):
+        with TimeLimit(0.01) as left_suspended:
+            left_suspended.suspend()
+        left_suspended.resume()
+        with TimeLimit(0.01) as left:
+            pass
+        left.suspend()
+        left.resume()
+        with pytest.raises(TimeoutError), TimeLimit(0.03):
+            await asyncio.Event().wait()
+        assert not left_suspended.expired
+        assert not left.expired
 
 
 async def test_the_inner_of_two_limits_leaves_the_outer_one_alone() -> None:

@@ -241,7 +241,7 @@ async def unused_port() -> int:
 
 
 async def test_a_page_in_an_endless_loop_loses_only_its_tab(site: Site) -> None:
-    async with browsing(timeout=2.0) as browser:
+    async with browsing(timeout=5.0) as browser:
         await browser.call("navigate", url=site.url("/one"))
         await browser.call("cookies", action="set", name="kept", value="1", url=site.url())
         assert (await browser.refused("evaluate", function="() => { for (;;) {} }"))[0] == "timeout"

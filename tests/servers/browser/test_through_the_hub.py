@@ -17,6 +17,7 @@ from tests.fakes.client import PATIENCE, hub
 from tests.fakes.network import network_hub, sdk, text
 from tests.servers.browser.browsing import below, chromiums
 from tests.servers.scrape.site import Site, serving
+from tests.transport.forward_proxy import forwarding
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +54,16 @@ async def test_a_client_browses_through_the_hub_and_a_refused_url_starts_no_brow
         picture = await client.call("browser_take_screenshot")
         assert [block["type"] for block in picture["content"]] == ["text", "image"]
     assert "/secret" not in site.asked
+
+
+async def test_pages_are_browsed_through_the_proxy_of_the_root(tmp_path: Path, site: Site) -> None:
+    name = "news.example"
+    async with (
+        forwarding(hosts={name: site.port}, user="me", password="w0rd") as proxy,
+        hub(tmp_path, SERVERS, proxy=f"http://me:w0rd@127.0.0.1:{proxy.port}") as client,
+    ):
+        assert "Title: Page" in await client.text("browser_navigate", {"url": f"http://{name}/page?who=a"})
+        assert f"GET http://{name}/page?who=a" in proxy.asked
 
 
 async def test_two_callers_have_a_browser_each(tmp_path: Path, site: Site) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.fakes.client import StdioClient, hub
 from tests.servers.scrape.site import serving
+from tests.transport.forward_proxy import forwarding
 
 pytestmark = pytest.mark.anyio
 
@@ -36,3 +37,20 @@ async def test_a_page_is_read_through_the_hub_by_the_rules_of_the_file(tmp_path:
         assert codes == ["guard_blocked", "guard_blocked", "result_too_large", "guard_blocked"]
         assert inside.requests == []
         assert "/private/page" not in site.asked
+
+
+@pytest.mark.parametrize("place", ["root", "variable"])
+async def test_pages_are_fetched_through_the_proxy_of_the_root_or_of_the_environment(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving() as site, forwarding(hosts={"news.example": site.port}, user="me", password="w0rd") as proxy:
+        site.put("/page", "The text.", "text/plain")
+        address = f"http://me:w0rd@127.0.0.1:{proxy.port}"
+        if place == "variable":
+            monkeypatch.setenv("HTTP_PROXY", address)
+        async with hub(
+            tmp_path, {"reader": {"builtin": "web"}}, **({"proxy": address} if place == "root" else {})
+        ) as client:
+            result = await scraped(client, "http://news.example/page")
+        assert result["content"] == [{"type": "text", "text": "The text."}]
+        assert proxy.asked == ["GET http://news.example/page"]

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fakes.client import PATIENCE
+from tests.fakes.client import PATIENCE, free_port
 
 USER, PASSWORD = "me", "pass-w0rd"
 NAME = "mcp.intranet.example"
@@ -31,17 +30,18 @@ class DebianProxy:
     def url(self, credentials: str = f"{USER}:pass-w0rd@", scheme: str = "http") -> str:
         return f"{scheme}://{credentials}127.0.0.1:{self.port}"
 
+    async def logged(self, text: str) -> None:
+        """Waits until its log names `text`: a tunnel is written there when it has ended."""
+        async with asyncio.timeout(PATIENCE):
+            while text not in self.log.read_text():
+                await asyncio.sleep(0.05)
+
     async def die(self) -> None:
         """Ends it at once, with whatever goes through it."""
         if self.process.returncode is None:
             self.process.kill()
         async with asyncio.timeout(PATIENCE):
             await self.process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
 
 
 def program(name: str) -> str:

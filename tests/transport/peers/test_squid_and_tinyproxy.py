@@ -12,7 +12,7 @@ import pytest
 from mcp_hub import codes
 from tests.fakes.private_authority import PrivateAuthority
 from tests.transport.peers.debian_proxies import NAME, DebianProxy, squid, tinyproxy
-from tests.transport.scripted_http import PATIENCE, scripted
+from tests.transport.scripted_http import PATIENCE, Reply, Request, scripted
 from tests.transport.test_proxies_on_the_way import answering, asked, failure_of, reaching, result_of
 
 pytestmark = pytest.mark.anyio
@@ -38,9 +38,8 @@ async def test_a_server_is_reached_with_and_without_tls(proxy: DebianProxy, auth
         url = f"https://localhost:{encrypted.port}/mcp"
         assert await result_of(url, proxy.url(), ca=str(authority.ca)) == {"path": "/mcp"}
         assert not [name for name in plain.requests[0].headers if name == "proxy-authorization"]
-    text = proxy.log.read_text()
-    assert f"CONNECT localhost:{encrypted.port}" in text
-    assert f"127.0.0.1:{plain.port}" in text
+    await proxy.logged(f"CONNECT localhost:{encrypted.port}")
+    await proxy.logged(f"127.0.0.1:{plain.port}")
 
 
 async def test_many_calls_at_once_go_through_it(proxy: DebianProxy, authority: PrivateAuthority) -> None:
@@ -68,20 +67,34 @@ async def test_a_host_that_it_cannot_reach_is_told(proxy: DebianProxy, host: str
 
 
 async def test_it_may_die_under_a_call_and_between_calls(proxy: DebianProxy, authority: PrivateAuthority) -> None:
-    async with scripted(answering, authority.server("localhost")) as server:
+    arrived = asyncio.Event()
+
+    async def held(request: Request, reply: Reply) -> None:
+        if request.message.get("id") != 2:
+            await answering(request, reply)
+            return
+        arrived.set()
+        await reply.gone()
+
+    async with scripted(held, authority.server("localhost")) as server:
         url = f"https://localhost:{server.port}/mcp"
         async with reaching(url, proxy.url(), ca=str(authority.ca)) as (link, inbox):
             assert await asked(link, inbox, 1) == {"path": "/mcp"}
-            await proxy.die()
             await link.send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {}})
-            assert (await inbox.failure(2)).hub_code in (codes.PROXY_UNREACHABLE, codes.NOT_HTTP)
+            async with asyncio.timeout(PATIENCE):
+                await arrived.wait()
+            await proxy.die()
+            assert (await inbox.failure(2)).executed is True
+            await link.send({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {}})
+            refused = await inbox.failure(3)
+            assert (refused.hub_code, refused.executed) == (codes.PROXY_UNREACHABLE, False)
 
 
 async def test_squid_resolves_names_that_are_not_known_here(authority: PrivateAuthority) -> None:
     async with squid() as proxy, scripted(answering, authority.server(NAME)) as server:
         url = f"https://{NAME}:{server.port}/mcp"
         assert await result_of(url, proxy.url(), ca=str(authority.ca)) == {"path": "/mcp"}
-        assert f"CONNECT {NAME}:{server.port}" in proxy.log.read_text()
+        await proxy.logged(f"CONNECT {NAME}:{server.port}")
 
 
 async def test_squid_is_reached_over_tls(authority: PrivateAuthority) -> None:
@@ -102,4 +115,5 @@ async def test_tunnels_that_squid_closes_while_idle_are_replaced(authority: Priv
             async with asyncio.timeout(PATIENCE):
                 while server.open:
                     await asyncio.sleep(0.05)
+            await proxy.logged(f"CONNECT {NAME}:{server.port}")  # now its other end is closed, too
         assert server.connections == 2

@@ -80,7 +80,9 @@ class App {
   async #enter(credential) {
     this.#feed.close();
     await this.session.open(credential);
-    this.#showHub();
+    // What was shown in this tab before may be another viewer's.
+    if (this.store.state) location.reload();
+    else this.#showHub();
   }
 
   async #leave() {

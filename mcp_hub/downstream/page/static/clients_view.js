@@ -42,7 +42,7 @@ export class ClientsView extends ListView {
     const client = this.rows().find((row) => row.id === id);
     if (client === undefined) {
       this.panel.show("Gone", "Client", emptyState("This client is no longer connected."));
-      return;
+      return false;
     }
     this.#content.draw([client, this.app.isAdmin], () => this.#contentOf(client));
     if (opened) this.panel.show(client.name || "unnamed", "Client", this.#content.element);

@@ -25,7 +25,7 @@ export class DataGrid {
   #id;
   #empty;
   #scheduled = false;
-  /** Whether a pointer rests on the list: nothing comes in front of its rows then, so that no click meets another one. */
+  /** Whether a pointer was moved onto the list: nothing comes in front of its rows then, so that no click meets another one. */
   #held = false;
   /** All rows, while some are held back. */
   #latest = null;
@@ -57,7 +57,7 @@ export class DataGrid {
     this.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.element.addEventListener("keydown", (event) => this.#onkey(event));
     this.#body.addEventListener("click", (event) => this.#onclick(event));
-    this.#body.addEventListener("pointerenter", (event) => (this.#held = event.pointerType === "mouse"));
+    this.#body.addEventListener("pointermove", (event) => (this.#held = event.pointerType === "mouse"));
     this.#body.addEventListener("pointerleave", () => this.release());
     new ResizeObserver(() => this.#measure()).observe(this.element);
   }

@@ -60,7 +60,7 @@ export class ListView {
     return emptyState("There is nothing here.");
   }
 
-  /** Draws the panel for `key`; called once when it is opened and again when what it shows may have changed. */
+  /** Draws the panel for `key`: when it is `opened`, and when what it shows may have changed. Returns false if there is no such row now. */
   drawPanel() {}
 
   /** Shows the view, with the row of `key` open. */
@@ -76,6 +76,7 @@ export class ListView {
 
   /** Draws what has changed. */
   draw() {
+    if (!this.app.store.state) return;
     const all = this.rows();
     const wanted = this.filter.value.trim().toLowerCase();
     const words = wanted === "" ? [] : wanted.split(/\s+/);
@@ -84,10 +85,9 @@ export class ListView {
     const total = shown.length === all.length ? counted(all.length, this.words.one, this.words.many) : `${shown.length.toLocaleString()} of ${counted(all.length, this.words.one, this.words.many)}`;
     if (this.total.textContent !== total) this.total.textContent = total;
     this.#drawEmpty(all.length, shown.length);
-    if (this.open !== null) {
-      this.drawPanel(this.open, this.#shownFor !== this.open);
-      this.#shownFor = this.open;
-    } else this.#shownFor = undefined;
+    const { open } = this;
+    if (open === null) this.#shownFor = undefined;
+    else this.#shownFor = this.drawPanel(open, this.#shownFor !== open) === false ? undefined : open;
   }
 
   #has(row, words) {

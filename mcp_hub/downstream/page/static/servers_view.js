@@ -69,7 +69,7 @@ export class ServersView extends ListView {
     const server = this.rows().find((row) => row.server === id);
     if (server === undefined) {
       this.panel.show(id, "Server", emptyState("There is no server of this name now."));
-      return;
+      return false;
     }
     this.#actions.draw([server.state, server.disabled, server.sign_in, server.pins, this.app.isAdmin], () => this.#buttons(server));
     this.#facts.draw({ ...server, stderr: null }, () => factsOf(server));

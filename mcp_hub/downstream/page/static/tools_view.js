@@ -93,7 +93,7 @@ export class ToolsView extends ListView {
     if (this.#as.value !== as) this.#load();
     // What the panel shows stays when the list has changed: it may have a result, or what somebody has typed. A tool that
     // could not be run gets its form as soon as it can.
-    else if (this.open !== null && (before !== as || (this.#run === null && this.#request === null && this.#isListed(this.open)))) this.drawPanel(this.open, true);
+    else if (store.state && this.open !== null && (before !== as || (this.#run === null && this.#request === null && this.#isListed(this.open)))) this.drawPanel(this.open, true);
   }
 
   #isListed(name) {

@@ -20,6 +20,8 @@ from tests.peers.programs import NODE, NPM
 WAIT = PATIENCE * 1000
 """Milliseconds that anything in the page may take; a bound against hangs."""
 VIEWS = ("servers", "tools", "calls", "rules", "clients", "configuration")
+FILLED = ".grid-body [role=row]:visible, .page-view h2, .empty:visible"
+"""What a view shows as soon as it knows what there is."""
 EVERYTHING = {
     "command": str(NODE),
     "args": [str(NPM / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js")],
@@ -56,6 +58,13 @@ class Looker:
         await self.page.goto(link)
         await self.sees(self.page.get_by_role("tab", name="Servers"))
 
+    async def sign_in(self, token: str) -> None:
+        """Opens the page and enters a token, as a caller on a network does."""
+        await self.page.goto(f"{self.base}/ui")
+        await self.page.get_by_text("With a token").click()
+        await self.page.get_by_label("Your token").fill(token)
+        await self.press("Enter")
+
     async def view(self, name: str, key: str | None = None) -> Locator:
         """Goes to a view, or to a row in it, as a link does; returns the view."""
         await self.page.evaluate("hash => { location.hash = hash; }", name if key is None else f"{name}/{key}")
@@ -75,6 +84,11 @@ class Looker:
         await self.row(text).first.click()
         await self.said(self.panel().locator("h2"), text)
         return self.panel()
+
+    async def listed(self, *servers: str) -> None:
+        """Waits in the view of servers until the tools of these are listed."""
+        for server in servers:
+            await expect(self.row(server).locator(".cell.tools")).not_to_have_text("0", timeout=WAIT)
 
     async def press(self, button: str, within: Locator | None = None) -> None:
         await (within or self.page).get_by_role("button", name=button, exact=True).click()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser
 
-from tests.downstream.page.browser.looking import VIEWS, Looker, WatchedHub, looking, page_of, watched_hub
+from tests.downstream.page.browser.looking import FILLED, VIEWS, Looker, WatchedHub, looking, page_of, watched_hub
 from tests.fakes.client import fake
 from tests.peers.programs import NPM, installed
 
@@ -60,6 +60,7 @@ async def test_axe_finds_nothing_in_any_view(browser: Browser, hub: WatchedHub, 
             await looker.sees(looker.row("alpha__echo"))
             for name in VIEWS:
                 await looker.view(name)
+                await looker.sees(looker.page.locator(FILLED))
                 assert await violations(looker) == [], name
             for name, row in (("servers", "gone"), ("tools", "alpha__add"), ("calls", "alpha__echo"), ("clients", "v")):
                 await looker.view(name)
@@ -83,6 +84,7 @@ async def test_no_view_is_wider_than_its_window(browser: Browser, hub: WatchedHu
     async with page_of(browser, hub, viewport={"width": width, "height": 900}) as looker:
         for name, key in [*((name, None) for name in VIEWS), ("servers", "gone"), ("tools", "alpha__add")]:
             await looker.view(name, key)
+            await looker.sees(looker.panel().get_by_role("heading", level=3) if key else looker.page.locator(FILLED))
             wide = await looker.page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width, (name, key)
             outside = await looker.page.evaluate(OUTSIDE)
@@ -104,6 +106,7 @@ async def test_times_are_those_of_the_viewers_zone_with_the_full_time_beside(bro
         await here.enter(await hub.link())
         shown = []
         for looker in (far, here):
+            await looker.said(looker.row("alpha"), "ready")
             await looker.view("servers", "alpha")
             time = looker.panel().locator("time")
             shown.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -88,10 +89,20 @@ async def test_the_session_of_a_client_is_ended(looker: Looker, hub: WatchedHub)
 
 
 async def test_what_was_done_is_recorded_like_a_call(looker: Looker, hub: WatchedHub) -> None:
+    def recorded() -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in hub.process.stderr.splitlines() if line.startswith(b"{")]
+        return [line for line in lines if line.get("event") == "action" and line["name"] == "restart"]
+
+    before = len(recorded())
     panel = await looker.open("alpha")
     await looker.press("Restart…", panel)
     await looker.confirm("Restart")
-    await hub.process.until(lambda: b'"event":"action"' in hub.process.stderr.replace(b": ", b":"))
+    await hub.process.until(lambda: len(recorded()) > before)
+    facts = recorded()[-1]
+    assert (facts["upstream"], facts["client"], facts["verdict"]) == ("alpha", "mcp-hub page", "ok")
+    await looker.view("calls")
+    panel = await looker.open("restart")
+    await looker.said(panel, "mcp-hub page")
 
 
 async def test_an_action_that_fails_says_why_in_its_dialog_and_can_be_tried_again(

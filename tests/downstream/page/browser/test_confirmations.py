@@ -75,7 +75,6 @@ async def test_a_program_is_shown_with_its_calls_and_waits_for_the_person_at_the
     await looker.said(looker.panel().get_by_label("Program"), "await files__read()\n")
     inner = looker.panel().locator("table.steps").first.get_by_role("link")
     await expect(inner).to_have_text(["files__read", "files__effect"], timeout=WAIT)
-    await looker.page.get_by_placeholder("Filter calls").hover()  # on the list it would hold rows back
     await looker.sees(looker.row("confirm"))
     names = [await cell.inner_text() for cell in await view.locator(".grid-body .cell.name:visible").all()]
     assert sorted(names) == ["confirm", "files__effect", "files__read", "hub_run"]
@@ -104,6 +103,19 @@ async def test_no_is_a_refusal_and_the_call_was_not_made(looker: Looker, hub: Wa
     await looker.sees_not(waiting(looker))
     await looker.view("calls")
     await looker.said(looker.row("refused"), "files__effect")
+
+
+async def test_what_comes_of_an_answer_is_seen_where_the_pointer_still_is(browser: Browser, hub: WatchedHub) -> None:
+    """The list moves below the pointer when the question is gone, which is no reason to hold its rows back."""
+    async with page_of(browser, hub, viewport={"width": 390, "height": 800}) as looker, hub.visitor() as visitor:
+        await looker.said(looker.row("files"), "ready")
+        await looker.view("calls")
+        for _ in range(2):
+            program = calling(visitor, "hub_run", code=PROGRAM)
+            await looker.press("No", waiting(looker))
+            await result(program)
+            await looker.said(looker.page.locator(".grid-body [aria-rowindex='2']:visible"), "hub_run")
+            await looker.said(looker.page.locator(".grid-body [aria-rowindex='2']:visible"), "tool error")
 
 
 async def test_what_is_allowed_for_this_session_is_not_asked_about_again(
@@ -168,10 +180,7 @@ async def test_a_principal_answers_for_its_own_clients_alone(browser: Browser, t
         visiting(hub.base, "handshake", TOKENS["alice"]) as client,
     ):
         for looker, name in ((alice, "alice"), (bob, "bob")):
-            await looker.page.goto(f"{hub.base}/ui")
-            await looker.page.get_by_text("With a token").click()
-            await looker.page.get_by_label("Your token").fill(TOKENS[name])
-            await looker.press("Enter")
+            await looker.sign_in(TOKENS[name])
             await looker.said(looker.row("files"), "ready")
         call = calling(client, "files__effect")
         await looker.sees(looker.row("files"))

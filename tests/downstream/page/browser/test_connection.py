@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.downstream.network.visitor import TOKENS
+from tests.downstream.network.visitor import TOKENS, visiting
 from tests.downstream.page.browser.looking import WAIT, WatchedHub, looking, page_of, watched_hub
 from tests.fakes.client import fake
 
@@ -54,6 +54,35 @@ async def test_a_link_works_once_leaves_no_trace_in_the_address_and_lasts_for_a_
         await other.page.goto(link)
         await other.sees("already")
         await other.sees_not(other.page.get_by_role("tab"))
+
+
+async def test_the_address_of_a_row_leads_there_when_the_page_is_loaded(browser: Browser, hub: WatchedHub) -> None:
+    async with page_of(browser, hub) as looker, hub.visitor() as visitor:
+        await looker.view("calls")
+        await visitor.text("alpha__echo", {"text": "kept"})
+        for view, row, shows in (
+            ("servers", "alpha", "tokens in a model's context"),
+            ("tools", "alpha__echo", "Input schema"),
+            ("calls", "alpha__echo", "What every rule did"),
+            ("clients", "v", "What it declared"),
+        ):
+            await looker.view(view)
+            await looker.open(row)
+            await looker.page.reload()
+            await looker.said(looker.panel(), shows)
+
+
+async def test_a_server_that_is_taken_away_and_put_back_is_shown_again_where_it_is_open(
+    browser: Browser, tmp_path: Path
+) -> None:
+    both = {**ALPHA, "beta": fake("--name", "beta")}
+    async with watched_hub(tmp_path, both) as hub, page_of(browser, hub) as looker:
+        await looker.open("beta")
+        hub.write(ALPHA)
+        await looker.said(looker.panel(), "There is no server of this name now.")
+        hub.write(both)
+        await looker.said(looker.panel(), "tokens in a model's context")
+        await looker.sees(looker.panel().get_by_role("button", name="Restart…"))
 
 
 async def test_who_leaves_is_out(browser: Browser, hub: WatchedHub) -> None:
@@ -102,15 +131,14 @@ async def test_a_lost_stream_is_resumed_without_losing_or_repeating_a_call(brows
         await looker.page.add_init_script(CUT)
         await looker.page.reload()
         await looker.view("calls")
-        await visitor.text("alpha__echo", {"text": "before"})
-        await looker.sees(looker.row("alpha__echo"))
-        seen = await looker.row("alpha__echo").count()
+        await visitor.text("alpha__pid")
+        await expect(looker.row("alpha__pid")).to_have_count(1, timeout=WAIT)
         await looker.page.context.set_offline(True)  # it ends nothing that is open
         await looker.page.evaluate("cut()")
         await looker.sees("Connection lost.")
-        await visitor.text("alpha__echo", {"text": "meanwhile"})
+        await visitor.text("alpha__pid")
         await looker.page.context.set_offline(False)
-        await expect(looker.row("alpha__echo")).to_have_count(seen + 1, timeout=WAIT)
+        await expect(looker.row("alpha__pid")).to_have_count(2, timeout=WAIT)
 
 
 async def test_on_a_network_a_token_opens_the_page_and_shows_what_its_profile_sees(
@@ -146,10 +174,7 @@ async def test_an_admin_sees_the_tools_as_somebody_else_does_and_runs_one_as_it(
         watched_hub(tmp_path, ALPHA, listen, profiles={"few": {"tools": ["alpha__echo"]}}) as hub,
         looking(browser, hub.base) as looker,
     ):
-        await looker.page.goto(f"{hub.base}/ui")
-        await looker.page.get_by_text("With a token").click()
-        await looker.page.get_by_label("Your token").fill(TOKENS["alice"])
-        await looker.press("Enter")
+        await looker.sign_in(TOKENS["alice"])
         await looker.view("tools")
         await looker.sees(looker.row("alpha__add"))
         await looker.page.get_by_label("As whom").select_option(label="As bob")
@@ -163,3 +188,30 @@ async def test_an_admin_sees_the_tools_as_somebody_else_does_and_runs_one_as_it(
         await looker.said(panel, "Hidden: not in profile 'few'")
         await looker.view("calls")
         await looker.said(looker.row("alpha__echo"), "bob")
+
+
+async def test_who_comes_after_somebody_else_in_the_same_tab_sees_nothing_of_before(
+    browser: Browser, tmp_path: Path
+) -> None:
+    listen = {"ui": True, "principals": {
+        "alice": {"token": TOKENS["alice"], "admin": True}, "bob": {"token": TOKENS["bob"], "profile": "few"},
+    }}  # fmt: skip
+    servers = {**ALPHA, "beta": fake("--name", "beta")}
+    async with (
+        watched_hub(tmp_path, servers, listen, profiles={"few": {"tools": ["beta__echo"]}}) as hub,
+        looking(browser, hub.base) as looker,
+        visiting(hub.base, "handshake", TOKENS["alice"]) as alice,
+        visiting(hub.base, "handshake", TOKENS["bob"]) as bob,
+    ):
+        await looker.sign_in(TOKENS["alice"])
+        await looker.view("calls")
+        await alice.text("alpha__echo", {"text": "of alice"})
+        await looker.sees(looker.row("alpha__echo"))
+        await looker.press("Leave")
+        await looker.page.get_by_label("Your token").fill(TOKENS["bob"])
+        await looker.press("Enter")
+        await looker.sees("No call yet since somebody watches.")
+        await bob.text("beta__echo", {"text": "of bob"})
+        await looker.sees(looker.row("beta__echo"))
+        await expect(looker.row("")).to_have_count(1, timeout=WAIT)
+        assert "alpha" not in await looker.page.locator("body").inner_text()

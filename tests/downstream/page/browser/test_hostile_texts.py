@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Locator, expect
 
-from tests.downstream.page.browser.looking import VIEWS, WAIT, Looker, WatchedHub, page_of, watched_hub
+from tests.downstream.page.browser.looking import FILLED, VIEWS, WAIT, Looker, WatchedHub, page_of, watched_hub
 from tests.fakes.client import fake
 
 pytestmark = pytest.mark.anyio
@@ -121,6 +121,7 @@ async def test_views_show_markup_and_hidden_characters_as_text(looker: Looker, h
         await visitor.call("talks__stderr", {"text": MARKUP + BIDI + CONTROL})
         for name in VIEWS:
             await looker.view(name)
+            await looker.sees(looker.page.locator(FILLED))
             await unharmed(looker)
     await looker.view("servers", "dead")
     await looker.said(looker.panel(), "<script>alert(")

@@ -25,6 +25,7 @@ async def hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched
 @pytest.fixture
 async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
     async with page_of(browser, hub) as opened:
+        await opened.listed("alpha", "beta")
         yield opened
 
 
@@ -97,8 +98,10 @@ async def test_escape_takes_the_filter_back_first(looker: Looker) -> None:
 
 async def test_a_dialog_keeps_the_keyboard_and_escape_declines(looker: Looker) -> None:
     keys = looker.page.keyboard
+    await looker.said(looker.row("beta"), "ready")
     panel = await looker.open("beta")
-    before = await panel.locator(".facts").inner_text()
+    process = panel.locator("dt:text-is('Process') + dd")
+    before = await process.inner_text()
     await panel.get_by_role("button", name="Restart…").focus()
     await keys.press("Enter")
     dialog = looker.page.get_by_role("dialog")
@@ -111,7 +114,7 @@ async def test_a_dialog_keeps_the_keyboard_and_escape_declines(looker: Looker) -
     await keys.press("Escape")
     await looker.sees_not(dialog)
     await expect(panel.get_by_role("button", name="Restart…")).to_be_focused(timeout=WAIT)
-    assert await panel.locator(".facts").inner_text() == before
+    assert await process.inner_text() == before
 
 
 async def test_what_has_the_keyboard_is_seen_to_have_it(looker: Looker) -> None:

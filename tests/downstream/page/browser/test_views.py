@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
-from tests.downstream.page.browser.looking import WAIT, Looker, WatchedHub, page_of, watched_hub
+from tests.downstream.network.visitor import TOKENS, visiting
+from tests.downstream.page.browser.looking import WAIT, Looker, WatchedHub, looking, page_of, watched_hub
 from tests.downstream.page.browser.test_accessible import violations
-from tests.fakes.client import fake
+from tests.fakes.client import PATIENCE, fake
 
 pytestmark = pytest.mark.anyio
 
@@ -45,6 +48,22 @@ async def test_servers_show_their_state_their_tools_and_their_last_lines(looker:
     panel = await looker.open("beta")
     await looker.said(panel, "tokens in a model's context")
     await looker.said(panel, "It has written nothing to stderr")
+
+
+async def test_a_server_shows_how_its_calls_went_and_what_it_wrote(browser: Browser, tmp_path: Path) -> None:
+    servers = {"beta": fake("--name", "beta")}
+    async with watched_hub(tmp_path, servers) as hub, page_of(browser, hub) as looker, hub.visitor() as visitor:
+        await visitor.text("beta__echo", {"text": "x"})
+        await visitor.call("beta__fail")
+        await visitor.call("beta__stderr", {"text": "the disk is full"})
+        row = looker.row("beta")
+        for cell, text in (("calls", "3"), ("errors", "1"), ("p50", r"\d m?s"), ("p95", r"\d m?s")):
+            await expect(row.locator(f".cell.{cell}")).to_have_text(re.compile(f"{text}$"), timeout=WAIT)
+        panel = await looker.open("beta")
+        await looker.said(panel, "3, 1 of them failed")
+        await looker.said(panel, re.compile(r"half below [\d.]+ m?s, 95 % below [\d.]+ m?s"))
+        await looker.said(panel.locator("dt:text-is('Restarts') + dd"), "0")
+        await looker.said(panel.get_by_label("Last lines of stderr"), "the disk is full")
 
 
 async def test_a_server_that_the_screen_flags_says_so_and_what_it_is(browser: Browser, tmp_path: Path) -> None:
@@ -134,6 +153,34 @@ async def test_calls_are_filtered_by_verdict_and_held_still(looker: Looker, hub:
         await looker.sees(looker.row("beta__t7"))
 
 
+async def test_calls_are_filtered_by_server_principal_and_text(browser: Browser, tmp_path: Path) -> None:
+    listen = {"ui": True, "principals": {
+        "alice": {"token": TOKENS["alice"], "admin": True}, "bob": {"token": TOKENS["bob"]},
+    }}  # fmt: skip
+    servers = {"alpha": SERVERS["alpha"], "beta": fake("--name", "beta")}
+    async with (
+        watched_hub(tmp_path, servers, listen) as hub,
+        looking(browser, hub.base) as looker,
+        visiting(hub.base, "handshake", TOKENS["alice"]) as alice,
+        visiting(hub.base, "modern", TOKENS["bob"]) as bob,
+    ):
+        await looker.sign_in(TOKENS["alice"])
+        await looker.view("calls")
+        await alice.text("alpha__echo", {"text": "1"})
+        await bob.text("alpha__add", {"a": 1, "b": 2})
+        await bob.text("beta__echo", {"text": "2"})
+        names = looker.page.locator(".grid-body [role=row]:visible .cell.name")
+        await expect(names).to_have_text(["beta__echo", "alpha__add", "alpha__echo"], timeout=WAIT)
+        await looker.page.get_by_label("Server").select_option(label="alpha")
+        await expect(names).to_have_text(["alpha__add", "alpha__echo"], timeout=WAIT)
+        await looker.page.get_by_label("Principal").select_option(label="bob")
+        await expect(names).to_have_text(["alpha__add"], timeout=WAIT)
+        await looker.page.get_by_label("Server").select_option(label="All servers")
+        await expect(names).to_have_text(["beta__echo", "alpha__add"], timeout=WAIT)
+        await looker.page.get_by_placeholder("Filter calls").fill("echo raw")
+        await expect(names).to_have_text(["beta__echo"], timeout=WAIT)
+
+
 async def test_the_list_of_calls_stands_still_while_the_pointer_rests_on_it(looker: Looker, hub: WatchedHub) -> None:
     await looker.view("calls")
     async with hub.visitor() as visitor:
@@ -164,10 +211,15 @@ async def test_rules_and_groups_name_the_line_that_made_them(looker: Looker) -> 
 async def test_clients_show_what_they_declared(looker: Looker, hub: WatchedHub) -> None:
     await looker.view("clients")
     async with hub.visitor() as visitor:
-        await visitor.begin({"sampling": {}})
-        panel = await looker.open("v")
-        await looker.said(panel, "handshake")
-        await looker.said(panel, "no capabilities")
+        await looker.said(await looker.open("v"), "no capabilities")
+    info = {"name": "asker", "title": "Asks a lot", "version": "3.1"}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {"sampling": {}}, "clientInfo": info}
+    async with hub.visitor() as visitor:
+        visitor.session = {}
+        await visitor.ask("initialize", params)
+        panel = await looker.open("Asks a lot")
+        for said in ("3.1", "handshake", "http", '"sampling": {}'):
+            await looker.said(panel, said)
 
 
 async def test_the_configuration_shows_findings_and_what_a_reload_changed(looker: Looker, hub: WatchedHub) -> None:
@@ -177,7 +229,11 @@ async def test_the_configuration_shows_findings_and_what_a_reload_changed(looker
         hub.write({**SERVERS, "gamma": fake("--name", "gamma")}, groups=GROUPS, blacklist="no list")
         await looker.said(view, "Not in force")
         hub.write({**SERVERS, "gamma": fake("--name", "gamma")}, groups=GROUPS)
-        await looker.said(view, "gamma")
+        await looker.said(view, "started gamma")
+        hub.write(SERVERS, groups=GROUPS, colour="red")
+        finding = view.locator(".finding")
+        for said in ("warning", "HUB-111", "colour is not known", "delete the key", "servers.json:1"):
+            await looker.said(finding, said)
     finally:
         hub.write(SERVERS, groups=GROUPS)
     await looker.view("servers")
@@ -190,3 +246,41 @@ async def test_numbers_of_the_head_follow_the_calls(looker: Looker, hub: Watched
     async with hub.visitor() as visitor:
         await visitor.text("alpha__echo", {"text": "hello"})
     await looker.said(looker.page.locator(".figure.calls dd"), str(before + 1))
+
+
+async def test_empty_views_say_what_to_do(browser: Browser, tmp_path: Path) -> None:
+    async with watched_hub(tmp_path, {}) as hub, page_of(browser, hub) as looker:
+        for name, *said in (
+            ("servers", "No server is configured.", "mcp-hub add"),
+            ("tools", "There is no tool.", "whether they are ready"),
+            ("calls", "No call yet since somebody watches.", "Run a tool"),
+            ("rules", "No rule is written", "There is no group of tools.", "There is no profile."),
+            ("clients", "No client is connected.", "mcp-hub setup"),
+            ("configuration", "Nothing is wrong.", "The files have not changed since the start."),
+        ):
+            view = await looker.view(name)
+            for text in said:
+                await looker.said(view, text)
+            assert await violations(looker) == [], name
+
+
+async def test_nothing_is_said_to_be_missing_before_the_hub_has_answered(browser: Browser, hub: WatchedHub) -> None:
+    async with page_of(browser, hub) as looker:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            asked.set()
+            async with asyncio.timeout(PATIENCE):
+                await answer.wait()
+            await route.continue_()
+
+        await looker.page.route("**/ui/api/state", hold)
+        await looker.page.reload()
+        async with asyncio.timeout(PATIENCE):
+            await asked.wait()
+        for name in ("servers", "tools", "calls", "clients"):
+            view = await looker.view(name)
+            await expect(view).not_to_contain_text(re.compile("No |There is no"), timeout=WAIT)
+        answer.set()
+        await looker.view("servers")
+        await looker.sees(looker.row("alpha"))

@@ -1,0 +1,107 @@
+"""Questions of servers, answers to them, cancelling and reading: at another replica than the call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import fakes
+from tests.fakes.client import PATIENCE, fake
+from tests.replicas.raw_client import code_of, raw, text_of
+from tests.replicas.served import cluster
+
+pytestmark = pytest.mark.anyio
+ASKING = Path(fakes.__file__).with_name("asking.py")
+QUESTION = {"method": "elicitation/create", "params": {"message": "who?", "requestedSchema": {"type": "object"}}}
+ANSWER = {"action": "accept", "content": {"name": "ann"}}
+
+
+def asking(**entry: Any) -> dict[str, Any]:
+    return {"ask": {"command": sys.executable, "args": [str(ASKING)], **entry}}
+
+
+async def test_a_question_is_answered_at_another_replica(tmp_path: Path) -> None:
+    async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
+        await client.begin(elicitation={})
+        call = {"name": "ask__ask", "arguments": QUESTION}
+        message = {"jsonrpc": "2.0", "id": "one", "method": "tools/call", "params": call}
+        async with contextlib.aclosing(client.events(message)) as events:
+            async for _, got in events:
+                if got.get("method") == "elicitation/create":
+                    answer = {"jsonrpc": "2.0", "id": got["id"], "result": ANSWER}
+                    assert await client.post(answer, served.urls[1]) == 202
+                elif got.get("id") == "one":
+                    assert json.loads(text_of(got))["result"] == ANSWER
+                    return
+    raise AssertionError
+
+
+async def test_a_parked_call_goes_on_wherever_its_client_comes_back(tmp_path: Path) -> None:
+    async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
+        call = {"name": "ask__ask", "arguments": QUESTION}
+        asked = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
+        assert asked["resultType"] == "input_required"
+        back = {
+            **call,
+            "requestState": asked["requestState"],
+            "inputResponses": {key: ANSWER for key in asked["inputRequests"]},
+        }
+        answer = await client.modern("tools/call", back, served.urls[1], elicitation={})
+        assert json.loads(text_of(answer))["result"] == ANSWER
+
+
+async def test_a_parked_call_of_a_replica_that_is_gone_is_cancelled_and_not_sent_again(tmp_path: Path) -> None:
+    async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
+        call = {"name": "ask__ask", "arguments": QUESTION}
+        asked = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
+        back = {**call, "requestState": asked["requestState"], "inputResponses": {}}
+        served.kill(0)
+        assert code_of(await client.modern("tools/call", back, served.urls[1], elicitation={})) == "cancelled"
+
+
+async def test_a_call_is_cancelled_from_another_replica(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    servers = {"up": fake("--record", str(record))}
+    async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:
+        await client.begin()
+        params = {"name": "up__sleep", "arguments": {"seconds": 50}}
+        message = {"jsonrpc": "2.0", "id": "one", "method": "tools/call", "params": params}
+        calling = asyncio.ensure_future(client.post(message))
+        await written(record, '"sleep"')
+        assert await client.notify("notifications/cancelled", {"requestId": "one"}, served.urls[1]) == 202
+        await written(record, "notifications/cancelled")
+        await calling
+
+
+async def test_a_log_level_holds_at_every_replica(tmp_path: Path) -> None:
+    async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
+        await client.begin()
+        assert "result" in await client.request("logging/setLevel", {"level": "error"}, served.urls[1])
+        for url in served.urls:
+            for level in ("warning", "error"):
+                assert text_of(await client.call("ask__log", {"level": level}, url)) == "logged"
+    assert [one["params"]["level"] for one in client.asked] == ["error", "error"]
+
+
+async def test_the_pages_of_a_long_result_are_read_at_every_replica(tmp_path: Path) -> None:
+    rules = {"max_result_bytes": 2000}
+    async with cluster(tmp_path, {"up": fake(**rules)}, 2, balanced=False) as served, raw(served.url) as client:
+        await client.begin()
+        answer = await client.call("up__big", {"bytes": 10_000}, served.urls[0])
+        uri = next(word for word in json.dumps(answer).replace('"', " ").split() if word.startswith("mcp-hub://"))
+        found = [await client.request("resources/read", {"uri": uri.rstrip(".,")}, url) for url in served.urls]
+        assert found[0]["result"] == found[1]["result"]
+        assert (await client.request("resources/read", {"uri": "mcp-hub://result/unknown"}, served.urls[1]))["error"]
+
+
+async def written(file: Path, what: str) -> None:
+    """Waits until something is in a file."""
+    async with asyncio.timeout(PATIENCE):
+        while not (file.exists() and what in file.read_text()):
+            await asyncio.sleep(0.01)

@@ -1,0 +1,117 @@
+"""Event streams that go on at another replica than they began at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import fakes
+from tests.fakes.client import PATIENCE, fake
+from tests.replicas.raw_client import Json, RawClient, Unanswered, code_of, raw, text_of
+from tests.replicas.served import cluster
+
+pytestmark = pytest.mark.anyio
+ASKING = Path(fakes.__file__).with_name("asking.py")
+
+
+def counting(steps: int, pause: float) -> Json:
+    """A call that says its progress so often."""
+    params = {"name": "up__count", "arguments": {"steps": steps, "pause": pause}, "_meta": {"progressToken": "t"}}
+    return {"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": params}
+
+
+async def begun(client: RawClient, message: Json, url: str, events: int) -> tuple[str, list[Json]]:
+    """Reads so many events of an answer, and loses the connection; returns the last event's id, and what was read."""
+    seen: list[Json] = []
+    async with contextlib.aclosing(client.events(message, url)) as answers:
+        async for id, got in answers:
+            seen.append(got)
+            if len(seen) == events:
+                assert id is not None
+                return id, seen
+    raise AssertionError(seen)
+
+
+async def rest(client: RawClient, last: str, url: str) -> list[Json]:
+    """What comes after an event, to the end of its stream."""
+    async with asyncio.timeout(PATIENCE):
+        return [got async for _, got in client.stream(last, url) if got is not None]
+
+
+async def test_a_stream_is_resumed_at_another_replica(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served, raw(served.url) as client:
+        await client.begin()
+        last, seen = await begun(client, counting(20, 0.02), served.urls[0], 3)
+        seen += await rest(client, last, served.urls[1])
+    assert [one["params"]["progress"] for one in seen[:-1]] == list(range(1, 21))
+    assert text_of(seen[-1]) == "counted"
+
+
+async def test_the_answer_of_a_replica_that_is_gone_is_in_the_store(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served, raw(served.url) as client:
+        await client.begin()
+        last, seen = await begun(client, counting(5, 0.01), served.urls[0], 2)
+        whole = await rest(client, last, served.urls[1])  # the call has ended
+        served.kill(0)
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with contextlib.suppress(Unanswered):
+                    found = await rest(client, last, served.urls[1])
+                    break
+    assert found == whole
+    assert [one["params"]["progress"] for one in (*seen, *found[:-1])] == [1, 2, 3, 4, 5]
+    assert text_of(found[-1]) == "counted"
+
+
+async def test_a_call_whose_replica_is_gone_is_answered_with_an_error_and_never_sent_again(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    servers = {"up": fake("--record", str(record))}
+    async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:
+        await client.begin()
+        last, _ = await begun(client, counting(1000, 0.05), served.urls[0], 2)
+        served.kill(0)
+        found = await rest(client, last, served.urls[1])
+        again = await rest(client, last, served.urls[1])
+    assert found[-1]["id"] == 77
+    assert code_of(found[-1]) == "session_restarted"
+    assert "may have been carried out" in str(found[-1])
+    assert again == found
+    assert record.read_text().count('"count"') == 1
+
+
+async def test_a_standing_stream_and_its_subscriptions_outlive_their_replica(tmp_path: Path) -> None:
+    servers: dict[str, Any] = {"ask": {"command": sys.executable, "args": [str(ASKING)]}}
+    async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.urls[1]) as client:
+        await client.begin(served.urls[0])
+        assert "result" in await client.request("resources/subscribe", {"uri": "x:one"})
+        last = await touched(client, None, served.urls[0])
+        served.kill(0)
+        assert await touched(client, last, served.urls[1])
+
+
+async def touched(client: RawClient, last: str | None, owner: str) -> str | None:
+    """Opens the standing stream, and has a resource touched until it says so; returns that event's id."""
+
+    async def touch() -> None:
+        while True:
+            with contextlib.suppress(Unanswered):
+                await client.call("ask__touch", {"uri": "x:one"}, owner)
+            await asyncio.sleep(0.1)
+
+    touching = asyncio.ensure_future(touch())
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with contextlib.suppress(Unanswered):
+                    async for id, got in client.stream(last):
+                        if got is not None and got["method"] == "notifications/resources/updated":
+                            assert got["params"]["uri"] == "x:one"
+                            if "future" in got["params"]:  # the server has said so, not the hub
+                                return id
+    finally:
+        touching.cancel()

@@ -1,0 +1,72 @@
+"""What a replica says of itself, the others and the store: to balancers, to people and to collectors of figures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.fakes.client import HUB, PATIENCE, fake
+from tests.replicas.raw_client import raw, text_of
+from tests.replicas.served import cluster
+from tests.replicas.test_leaving import state
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_status_metrics_and_health_say_how_replicas_and_store_are(tmp_path: Path) -> None:
+    async with (
+        cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served,
+        raw(served.url) as client,
+        aiohttp.ClientSession() as http,
+    ):
+        await client.begin()
+        assert text_of(await client.call("up__echo", {"text": "a"}, served.urls[1])) == "a"
+        async with asyncio.timeout(PATIENCE):
+            while (facts := await facts_of(served.replicas[0][0].process.pid))["others"][0]["address"] == "":
+                pass  # it has told where it is reached, and is heard within half a second
+        assert [one["address"] for one in facts["others"]] == [served.urls[1]]
+        assert facts["replicas"] == 2
+        assert facts["store"] == "ok"
+        assert facts["owned"] == 1
+        assert {"mcp_hub_replicas 2", "mcp_hub_store_away 0"} <= set((await page(http, served.url)).splitlines())
+        served.store.pause()
+        async with asyncio.timeout(PATIENCE):
+            while await state(http, f"{served.url}/healthz/ready") != (200, {"status": "ok", "store": "away"}):
+                await asyncio.sleep(0.05)
+        assert "mcp_hub_store_away 1" in await page(http, served.url)
+        assert (await facts_of(served.replicas[0][0].process.pid))["store"] == "away"
+        served.store.resume()
+        async with asyncio.timeout(PATIENCE):
+            while await state(http, f"{served.url}/healthz") != (200, {"status": "ok", "store": "ok"}):
+                await asyncio.sleep(0.05)
+
+
+async def test_modern_calls_of_shared_servers_ask_the_store_nothing(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"up": fake()}, 1, balanced=False) as served, raw(served.url) as client:
+        pid = served.replicas[0][0].process.pid
+        call = {"name": "up__echo", "arguments": {"text": "a"}}
+        before = (await facts_of(pid))["seconds_and_uses"]
+        for _ in range(200):
+            assert text_of(await client.modern("tools/call", call)) == "a"
+        after = (await facts_of(pid))["seconds_and_uses"]
+    renewals = (after[0] - before[0]) / 0.5 + 20
+    assert after[1] - before[1] <= renewals
+
+
+async def page(http: aiohttp.ClientSession, url: str) -> str:
+    async with http.get(f"{url}/metrics") as response:
+        return await response.text()
+
+
+async def facts_of(pid: int) -> dict[str, Any]:
+    """What `mcp-hub status --json` says of a replica."""
+    process = await asyncio.create_subprocess_exec(*HUB, "status", "--json", stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    hubs = json.loads(out)
+    one = next(hub for hub in (hubs if isinstance(hubs, list) else hubs["hubs"]) if hub["pid"] == pid)
+    return {**one["replicas"], "seconds_and_uses": (one["seconds"], one["replicas"]["store_uses"])}
