@@ -79,10 +79,13 @@ class RawClient:
         return await self.post({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})}, url)
 
     async def post(self, message: Json, url: str | None = None) -> int:
-        """Sends a message that is not answered, and returns the status."""
-        async with asyncio.timeout(PATIENCE):
-            async with self._http.post(f"{url or self.url}/mcp", json=message, headers=self._headers()) as response:
-                return response.status
+        """Sends a message that is not answered, and returns the status. Raises Unanswered."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                async with self._http.post(f"{url or self.url}/mcp", json=message, headers=self._headers()) as response:
+                    return response.status
+        except (aiohttp.ClientError, OSError):
+            raise Unanswered from None
 
     async def request(self, method: str, params: Json | None = None, url: str | None = None) -> Json:
         """The answer to a request. Raises Unanswered."""

@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ _HAPROXY = """
 defaults
     mode http
     timeout connect 2s
-    timeout check 10s
+    timeout check 1s
     timeout client 60s
     timeout server 60s
     retries 2
@@ -34,9 +34,13 @@ backend replicas
     balance roundrobin
     option httpchk
     http-check send meth GET uri /healthz ver HTTP/1.1 hdr Host localhost
-    default-server check inter 100ms fall 1 rise 1
+    default-server check inter 100ms fall 2 rise 1
 {servers}
 """
+
+
+Start = Callable[[int], Awaitable[tuple[StdioClient, str]]]
+"""Starts the replica with a number, and returns it with its URL."""
 
 
 class Cluster(msgspec.Struct):
@@ -45,6 +49,7 @@ class Cluster(msgspec.Struct):
     store: RedisServer
     replicas: list[tuple[StdioClient, str]]
     url: str
+    start: Start
 
     @property
     def urls(self) -> list[str]:
@@ -54,6 +59,11 @@ class Cluster(msgspec.Struct):
     def kill(self, number: int) -> None:
         """Kills a replica as SIGKILL does."""
         self.signal(number, signal.SIGKILL)
+
+    async def restart(self, number: int) -> None:
+        """Starts a replica that has ended once more, under its address of before."""
+        await self.replicas[number][0].process.wait()
+        self.replicas[number] = await self.start(number)
 
     def signal(self, number: int, what: signal.Signals) -> None:
         """Sends a signal to a replica."""
@@ -67,17 +77,19 @@ async def cluster(
     """Runs so many replicas for the block, with a store and, where `balanced`, a balancer."""
     async with contextlib.AsyncExitStack() as stack:
         store = await stack.enter_async_context(redis_server())
-        begun = [
-            stack.enter_async_context(network_hub(directory / f"replica{n}", servers, store=store.url, **root))
-            for n in range(count)
-        ]
-        made = list(await asyncio.gather(*begun))
+        ports = [free_port() for _ in range(count)]
+
+        async def start(number: int) -> tuple[StdioClient, str]:
+            hub = network_hub(directory / f"replica{number}", servers, ports[number], store=store.url, **root)
+            return await stack.enter_async_context(hub)
+
+        made = list(await asyncio.gather(*map(start, range(count))))
         if not balanced:
-            yield Cluster(store, made, made[0][1])
+            yield Cluster(store, made, made[0][1], start)
             return
         port = free_port()
         await stack.enter_async_context(_balancer(directory, port, [url for _, url in made]))
-        yield Cluster(store, made, f"http://127.0.0.1:{port}")
+        yield Cluster(store, made, f"http://127.0.0.1:{port}", start)
 
 
 @contextlib.asynccontextmanager
