@@ -120,7 +120,7 @@ def test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback(tmp_
 
         deaf = await asyncio.start_server(never, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/page"
-        retrying = {"command": "/there/is/no/such/program", "retry": {"attempts": 9, "backoff": 60, "max_backoff": 60}}
+        retrying = counting(tmp_path, *["die-before"] * 9, retry={"attempts": 9, "backoff": 60, "max_backoff": 60})
         servers = {
             "silent": fake("--silent"),
             "retrying": retrying,
@@ -129,7 +129,7 @@ def test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback(tmp_
         }
         raised = []
         async with ToolManager(config={"servers": servers, **ALLOWED}, timeout=1.5) as manager:
-            calls = (("silent", "echo", {}), ("retrying", "echo", {}), ("scraping", "scrape", {"url": url}))
+            calls = (("silent", "echo", {}), ("retrying", "read", {}), ("scraping", "scrape", {"url": url}))
             for server, tool, arguments in (*calls, ("recorded", "sleep", {"seconds": 60})):
                 with pytest.raises(asyncio.TimeoutError):
                     await manager.execute_tool_call(server, tool, arguments)
