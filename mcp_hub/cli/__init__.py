@@ -44,6 +44,7 @@ COMMANDS = {
     "install": "put the hub into the file of a client",
     "uninstall": "take the hub out of the file of a client",
     "undo": "restore the files that the last command changed",
+    "manifests": "print what runs the hub as several replicas on Kubernetes",
     "completion": "print what makes bash, zsh or fish complete commands, servers and tools",
     "browser": "say which browser the built-in server uses, or install one",
 }

@@ -71,7 +71,7 @@ class UsedLabels:
 
     def __init__(self) -> None:
         self._of: OrderedDict[Hashable, tuple[float, frozenset[Label]]] = OrderedDict()
-        self._told: OrderedDict[Hashable, tuple[float, frozenset[Label]]] = OrderedDict()
+        self._told: OrderedDict[Hashable, tuple[float, frozenset[Label] | None]] = OrderedDict()
         """What the other replicas of the hub know, and since when."""
 
     def labels(self, caller: Hashable, since: float) -> frozenset[Label]:
@@ -88,23 +88,20 @@ class UsedLabels:
 
     def is_news(self, caller: Hashable, now: float, labels: frozenset[Label], every: float) -> bool:
         """Returns whether other replicas are to be told of labels, as they do not know them since `every` seconds."""
-        at, told = self._told.get(caller, (now, frozenset[Label]()))
-        if told == labels and now - at < every:
-            return False
-        self._told[caller] = now, labels
+        at, told = self._told.get(caller, (now, None))
+        return told != labels or now - at >= every
+
+    def told(self, caller: Hashable, at: float, labels: frozenset[Label]) -> None:
+        """Records that the other replicas know of labels."""
+        self._told[caller] = at, labels
         while len(self._told) > MAX_CALLERS:
             self._told.popitem(last=False)
-        return True
 
     def take(self, caller: Hashable, at: float, labels: frozenset[Label]) -> None:
         """Takes over what another replica says that a caller has used, and when."""
         before, known = self._of.get(caller, (at, frozenset[Label]()))
         self.note(caller, max(before, at), known | labels)
-        self._told[caller] = at, known | labels
-
-    def forget_told(self, caller: Hashable) -> None:
-        """Has the other replicas told again."""
-        self._told.pop(caller, None)
+        self.told(caller, at, known | labels)
 
     def forget(self, caller: Hashable) -> None:
         """Drops the labels of a caller that is gone."""
@@ -178,17 +175,19 @@ class FlowPolicy:
             )
             raise FlowRefused(text, server=call.route.upstream, executed=False)
         if self._sharing.publish is not None and self._used.is_news(call.caller, now, both, self._flows.window / 2):
-            await self._tell(call, both)
+            await self._tell(call, now, known, both)
         return await call_next(call)
 
-    async def _tell(self, call: Call, labels: frozenset[Label]) -> None:
+    async def _tell(self, call: Call, now: float, known: frozenset[Label], labels: frozenset[Label]) -> None:
         """Tells the other replicas before anything can have been read. Raises CallError if they cannot know it."""
         try:
             await self._sharing.tell("used", call.caller, [sorted(labels), time.time()])
         except CallError:
-            self._used.forget_told(call.caller)
             if self._flows.mode == "refuse":
+                self._used.note(call.caller, now, known)
                 raise
+        else:
+            self._used.told(call.caller, now, labels)
 
     def labels(self, route: Route) -> frozenset[Label]:
         """Returns the labels of a route."""

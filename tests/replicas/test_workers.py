@@ -84,6 +84,17 @@ async def test_workers_are_one_hub_on_one_port_and_are_started_again(tmp_path: P
         assert b"is started again" in process.stderr
 
 
+async def test_what_belongs_to_one_worker_is_found_through_the_others(tmp_path: Path) -> None:
+    async with workers(tmp_path, 2, {"own": {**fake(), "session": "client"}}) as (_, url), raw(url) as client:
+        await client.begin()
+        found = set()
+        for _ in range(12):
+            async with raw(url) as again_on_a_new_connection:
+                again_on_a_new_connection.session = client.session
+                found.add(text_of(await again_on_a_new_connection.call("own__pid")))
+    assert len(found) == 1
+
+
 async def test_workers_end_with_their_parent_and_leave_nothing(tmp_path: Path) -> None:
     async with workers(tmp_path, 2, {"up": fake()}) as (process, _):
         left = psutil.Process(process.process.pid).children(recursive=True)

@@ -92,12 +92,12 @@ class SessionTraffic:
         """Whether a loss was said since then."""
         self._random = random.Random(name)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Makes calls until it is told to stop."""
+    async def run(self, stop: asyncio.Event, pace: float = 1.0) -> None:
+        """Makes calls until it is told to stop, with at most `pace` seconds between two."""
         while not stop.is_set():
             await self._one(self._random.choice(self._kinds))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._random.random()):
+                async with asyncio.timeout(pace * self._random.random()):
                     await stop.wait()
 
     async def _one(self, kind: str) -> None:

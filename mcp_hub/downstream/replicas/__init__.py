@@ -11,10 +11,13 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
+from mcp_hub.config.listen import UNIX
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.downstream.replicas.forward_endpoint import ForwardEndpoint, Knows
 from mcp_hub.downstream.replicas.forwarding import LOOK, ForwardClient, ForwardGate
@@ -55,6 +58,7 @@ class Replicas:
         self.store = Store(settings)
         self._keys = _configured(settings)
         self._asking: asyncio.Task[None] | None = None
+        self._own_address = ""
         self._client = client = ForwardClient(self.keys)
         self.changes = changes = SharedChanges(
             ChangeLog(self.store, self.keys), lambda: members.me.id, dispatcher, self._have_others_look
@@ -80,7 +84,15 @@ class Replicas:
 
     def reached_at(self, address: str) -> None:
         """Takes the URL of this replica's listener, where the settings give none."""
-        self.members.reached_at(self._settings.address or address)
+        self.members.reached_at(self._settings.address or self._seen_from_elsewhere(address))
+
+    def _seen_from_elsewhere(self, address: str) -> str:
+        """Returns the URL of a listener on all addresses with the one from which this machine reaches the store."""
+        parts = urlsplit(address)
+        if parts.hostname not in ("0.0.0.0", "::") or not self._own_address:
+            return address
+        host = f"[{self._own_address}]" if ":" in self._own_address else self._own_address
+        return f"{parts.scheme}://{host}:{parts.port}"
 
     def serves(self, endpoint: StreamableEndpoint, max_body: int, knows: Knows) -> ForwardEndpoint:
         """Makes a listener's endpoint serve what belongs to this replica; returns what serves requests of others.
@@ -94,6 +106,7 @@ class Replicas:
     async def begin(self) -> None:
         """Joins the other replicas. Raises ConfigError if the store is of no use."""
         await self.store.open()
+        self._own_address = await asyncio.to_thread(_address_towards, self._settings.url.get_secret_value())
         self._dispatcher.parked_calls.run = self.members.me.id
         if self._keys is None:
             try:
@@ -141,13 +154,17 @@ class Replicas:
             await self.changes.catch_up()
 
     async def _have_others_look(self) -> None:
+        """Has every other replica that is alive look for changes; returns when they have."""
+        with suppress(StoreUnavailable, NoKeys):
+            await self.members.look()  # one that has just joined is told too
         others = list(self.members.others.values())
         await asyncio.gather(*(self._client.tell(one, ANONYMOUS, (), b"", LOOK) for one in others))
 
     async def _settle(self) -> None:
         """Brings this replica and the others up to date with each other."""
-        await self._look()
         await self._have_others_look()
+        with suppress(StoreUnavailable, NoKeys):
+            await self.changes.catch_up()
 
     def _announce_config(self) -> None:
         """Says which configuration is in force here, by a digest that says nothing of it to others."""
@@ -216,6 +233,23 @@ class Replicas:
                 {"id": one.id, "address": one.address, "leaving": one.leaving} for one in self.members.others.values()
             ],
         }
+
+
+def _address_towards(store: str) -> str:
+    """Returns the address from which this machine reaches a store; "" if that is not known. Nothing is sent."""
+    parts = urlsplit(store)
+    if parts.scheme == UNIX:
+        return "127.0.0.1"
+    try:
+        for family, kind, protocol, _, to in socket.getaddrinfo(
+            parts.hostname, parts.port or 6379, type=socket.SOCK_DGRAM
+        ):
+            with suppress(OSError), socket.socket(family, kind, protocol) as asking:
+                asking.connect(to)
+                return str(asking.getsockname()[0])
+    except OSError:
+        pass
+    return ""
 
 
 def _configured(settings: StoreSettings) -> ReplicaKeys | None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from mcp_hub.config.listen import UNIX
 from mcp_hub.errors import CallError
 from mcp_hub.security import Principal
 from mcp_hub.store.membership import Member, Membership
@@ -27,7 +27,7 @@ from mcp_hub.transport.http1.client_response import (
     NameUnknown,
     PoolClosed,
 )
-from mcp_hub.transport.http1.dialler import Dialler
+from mcp_hub.transport.http1.dialler import Dialler, PathDialler
 from mcp_hub.transport.http1.exchange import EVENTS, ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import HeaderLines, RequestHead
 from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder
@@ -211,15 +211,11 @@ class ForwardClient:
         if known is None:
             from yarl import URL
 
-            parts = urlsplit(address)
-            tls: ssl.SSLContext | None = None
-            if parts.scheme == "https":
-                tls = await asyncio.to_thread(trusted_certificates)
-            host, port = parts.hostname or "", parts.port or (443 if tls else 80)
-            pool = HttpPool(Dialler(host, port, tls), limit=LIMIT, connect=CONNECT, keep=KEEP)
+            url = URL("http://localhost" if address.startswith(f"{UNIX}:") else address)
+            pool = HttpPool(await _dialler(address), limit=LIMIT, connect=CONNECT, keep=KEEP)
             known = (
                 pool,
-                RequestHeadEncoder(URL(address), {"Accept-Encoding": "identity", "Content-Type": "application/json"}),
+                RequestHeadEncoder(url, {"Accept-Encoding": "identity", "Content-Type": "application/json"}),
             )
             self._pools[address] = known
         self._pools.move_to_end(address)
@@ -233,6 +229,15 @@ class ForwardClient:
         for pool, _ in self._pools.values():
             await pool.close()
         self._pools.clear()
+
+
+async def _dialler(address: str) -> Dialler | PathDialler:
+    """Returns what makes connections to the listener of a replica."""
+    if address.startswith(f"{UNIX}:"):
+        return PathDialler(address.removeprefix(f"{UNIX}:"))
+    parts = urlsplit(address)
+    tls = await asyncio.to_thread(trusted_certificates) if parts.scheme == "https" else None
+    return Dialler(parts.hostname or "", parts.port or (443 if tls else 80), tls)
 
 
 def _gone() -> ReplicaGone:

@@ -105,6 +105,35 @@ class Dialler:
         self._addresses.close()
 
 
+class PathDialler:
+    """Makes connections to a Unix socket of this machine."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def dial(self, protocol: Callable[[], Made]) -> tuple[Made, socket.socket]:
+        """Returns the connected protocol and its socket. Not bounded in time. Raises HttpFailure."""
+        loop = asyncio.get_running_loop()
+        connected = socket.socket(getattr(socket, "AF_UNIX"), socket.SOCK_STREAM)  # noqa: B009  # not on Windows
+        try:
+            connected.setblocking(False)
+            await loop.sock_connect(connected, self._path)
+            _, made = await loop.create_unix_connection(protocol, sock=connected)
+        except BaseException as error:
+            connected.close()
+            if isinstance(error, OSError):
+                raise ConnectFailed(error) from None
+            raise
+        return made, connected
+
+    def late(self) -> HttpFailure:
+        """Returns the failure where `dial` was not done in time."""
+        return ConnectTimeout()
+
+    def close(self) -> None:
+        """Does nothing: a path has no addresses."""
+
+
 @contextlib.contextmanager
 def tls_failures() -> Iterator[None]:
     """Turns failures of a TLS handshake into those of the HTTP client."""

@@ -1,0 +1,105 @@
+"""What `mcp-hub manifests` prints: objects that the API takes, and a configuration that the hub takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from mcp_hub.cli import main
+from mcp_hub.hub.composition import read_config
+from tests.fakes.client import fake, write_config
+
+VERSION = "1.30"
+Json = dict[str, Any]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> list[Json]:
+    assert main(["manifests", *words]) == 0
+    return list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+def by_kind(objects: list[Json]) -> dict[str, Json]:
+    return {one["kind"]: one for one in objects}
+
+
+def test_the_api_takes_every_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path, {"up": fake()})
+    objects = printed(capsys, "--config", str(config), "--host", "hub.example")
+    for one in objects:
+        kubernetes_validate.validate(one, VERSION, strict=True)
+    assert set(by_kind(objects)) == {"ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}
+
+
+def test_a_pod_is_not_root_writes_to_its_own_volumes_alone_and_drains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path, {"up": fake()})
+    pod = by_kind(printed(capsys, "--config", str(config)))["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/etc/mcp-hub", "/home/hub", "/tmp"}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/healthz/ready"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz/live"
+    assert pod["terminationGracePeriodSeconds"] > 30
+
+
+@pytest.mark.parametrize("store", [None, "${THE_STORE}", {"url": "${THE_STORE}", "prefix": "mine"}])
+def test_the_hub_takes_the_configuration_that_the_pod_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], store: Any
+) -> None:
+    remote = {"url": "https://mcp.example/mcp", "headers": {"Authorization": "Bearer ${UP_TOKEN}"}}
+    config = write_config(tmp_path, {"up": remote}, **({} if store is None else {"store": store}))
+    found = by_kind(printed(capsys, "--config", str(config), "--host", "hub.example"))
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    environ = {one["name"]: "redis://store.example/0" for one in container["env"]} | {"POD_IP": "10.1.2.3"}
+    assert set(environ) == {"POD_IP", "UP_TOKEN", "MCP_HUB_TOKEN", "STORE_URL" if store is None else "THE_STORE"}
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    for name, text in found["ConfigMap"]["data"].items():
+        (mounted / name).write_text(text)
+    paths = [mounted / Path(word).name for word in container["args"] if word.startswith("/etc/mcp-hub/")]
+    loaded = read_config(paths[0], environ, overlays=tuple(paths[1:])).config
+    assert loaded.store is not None
+    assert loaded.store.address == "http://10.1.2.3:8808"
+    assert loaded.store.url.get_secret_value() == "redis://store.example/0"
+    assert loaded.store.prefix == ("mine" if isinstance(store, dict) else "mcp-hub")
+    assert loaded.listen.public_host == ("hub.example",)
+
+
+def test_a_configuration_with_a_secret_in_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = "sk-0123456789abcdef0123456789"
+    remote = {"url": "https://mcp.example/mcp", "headers": {"Authorization": f"Bearer {secret}"}}
+    config = write_config(tmp_path, {"up": remote})
+    assert main(["manifests", "--config", str(config)]) == 2
+    said = capsys.readouterr()
+    assert "a ConfigMap must not have" in said.err
+    assert secret not in said.out + said.err
+
+
+def test_files_for_kustomize_name_each_other_and_replace_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, directory = write_config(tmp_path, {"up": fake()}), tmp_path / "deploy"
+    assert main(["manifests", "--config", str(config), str(directory)]) == 0
+    assert "kubectl apply -k" in capsys.readouterr().out
+    kustomization = yaml.safe_load((directory / "kustomization.yaml").read_text())
+    named = [*kustomization["resources"], *kustomization["configMapGenerator"][0]["files"]]
+    assert {one.name for one in directory.iterdir()} == {*named, "kustomization.yaml"}
+    for one in yaml.safe_load_all((directory / "hub.yaml").read_text()):
+        kubernetes_validate.validate(one, VERSION, strict=True)
+    assert main(["manifests", "--config", str(config), str(directory)]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_json_has_the_same_objects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path, {"up": fake()})
+    objects = printed(capsys, "--config", str(config))
+    assert main(["manifests", "--config", str(config), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == objects

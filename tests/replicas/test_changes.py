@@ -1,0 +1,143 @@
+"""What is switched, used or loaded at one replica holds at all of them, and no session sees two configurations."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.client import PATIENCE, fake, write_config
+from tests.fakes.network import network_hub
+from tests.hub.groups.hearing import RESET
+from tests.replicas.raw_client import Json, RawClient, code_of, raw, text_of
+from tests.replicas.served import Cluster, cluster
+
+pytestmark = pytest.mark.anyio
+ERAS = ["handshake", "modern"]
+GROUPS = {"sums": {"description": "adds", "tools": ["up/add"]}}
+ADD = {"a": 1, "b": 2}
+LABELS = {
+    "notes": {**fake(), "labels": ["reads_private"]},
+    "web": {**fake(), "labels": ["reads_untrusted"]},
+    "mail": {**fake(), "labels": ["writes_external"]},
+}
+
+
+class Visitor:
+    """One client of either era, which says to which replica each request goes."""
+
+    def __init__(self, client: RawClient, era: str) -> None:
+        self._client = client
+        self._era = era
+
+    async def begin(self, url: str) -> None:
+        if self._era == "handshake":
+            await self._client.begin(url)
+
+    async def request(self, method: str, params: Json, url: str) -> Json:
+        if self._era == "handshake":
+            return await self._client.request(method, params, url)
+        return await self._client.modern(method, params, url)
+
+    async def call(self, name: str, arguments: Json, url: str) -> Json:
+        return await self.request("tools/call", {"name": name, "arguments": arguments}, url)
+
+    async def tools(self, url: str) -> set[str]:
+        return {tool["name"] for tool in (await self.request("tools/list", {}, url))["result"]["tools"]}
+
+
+@pytest.mark.parametrize("scope", ["session", "hub"])
+@pytest.mark.parametrize("era", ERAS)
+async def test_groups_that_are_switched_at_one_replica_are_switched_at_all(
+    tmp_path: Path, era: str, scope: str
+) -> None:
+    root = {"groups": GROUPS, "group_scope": scope}
+    async with cluster(tmp_path, {"up": fake()}, balanced=False, **root) as served, raw(served.url) as client:
+        one = Visitor(client, era)
+        await one.begin(served.urls[0])
+        for switched, at in ((True, 0), (False, 1), (True, 2)):
+            assert "Now" in text_of(await one.call(RESET, {"sums": switched}, served.urls[at])) or not switched
+            for url in served.urls:
+                assert ("up__add" in await one.tools(url)) is switched
+                assert code_of(await one.call("up__add", ADD, url)) == (None if switched else "group_inactive")
+
+
+async def test_what_one_session_switches_is_no_other_ones(tmp_path: Path) -> None:
+    async with (
+        cluster(tmp_path, {"up": fake()}, balanced=False, groups=GROUPS) as served,
+        raw(served.url) as first,
+        raw(served.url) as second,
+    ):
+        one, other = Visitor(first, "handshake"), Visitor(second, "handshake")
+        await one.begin(served.urls[0])
+        await other.begin(served.urls[0])
+        await one.call(RESET, {"sums": True}, served.urls[1])
+        assert ["up__add" in await other.tools(url) for url in served.urls] == [False] * 3
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_replica_that_comes_later_knows_what_was_switched(tmp_path: Path, era: str) -> None:
+    root = {"groups": GROUPS}
+    async with cluster(tmp_path, {"up": fake()}, 1, balanced=False, **root) as served, raw(served.url) as client:
+        one = Visitor(client, era)
+        await one.begin(served.url)
+        await one.call(RESET, {"sums": True}, served.url)
+        async with network_hub(tmp_path / "later", {"up": fake()}, store=served.store.url, **root) as (_, url):
+            assert "up__add" in await one.tools(url)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_labels_that_are_used_at_several_replicas_count_together(tmp_path: Path, era: str) -> None:
+    async with cluster(tmp_path, LABELS, balanced=False, flows="refuse") as served, raw(served.url) as client:
+        one, echo = Visitor(client, era), {"text": "a"}
+        await one.begin(served.urls[0])
+        assert code_of(await one.call("notes__echo", echo, served.urls[0])) is None
+        assert code_of(await one.call("web__echo", echo, served.urls[1])) is None
+        assert code_of(await one.call("mail__echo", echo, served.urls[2])) == "permission_denied"
+
+
+async def test_a_label_that_others_cannot_learn_of_is_not_used(tmp_path: Path) -> None:
+    async with cluster(tmp_path, LABELS, 2, balanced=False, flows="refuse") as served, raw(served.url) as client:
+        one, echo = Visitor(client, "modern"), {"text": "a"}
+        assert code_of(await one.call("notes__echo", echo, served.urls[0])) is None
+        served.store.pause()
+        assert code_of(await one.call("web__echo", echo, served.urls[0])) == "store_unavailable"
+        assert code_of(await one.call("notes__echo", echo, served.urls[0])) is None
+        served.store.resume()
+        async with asyncio.timeout(PATIENCE):
+            while code_of(await one.call("web__echo", echo, served.urls[0])) == "store_unavailable":
+                pass
+
+
+async def test_a_reload_at_one_replica_reaches_the_others(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"up": fake()}, 2, balanced=False, watch=False) as served:
+        for number in range(2):
+            write(tmp_path, served, number, {"up": fake(), "new": fake()})
+        served.replicas[0][0].process.send_signal(signal.SIGHUP)
+        for process, _ in served.replicas:
+            await process.until(lambda said=process: b"again: started new" in said.stderr)
+
+
+async def test_a_session_sees_one_configuration_while_replicas_go_over_to_another(tmp_path: Path) -> None:
+    async with (
+        cluster(tmp_path, {"up": fake()}, balanced=False, watch=False) as served,
+        raw(served.url) as first,
+        raw(served.url) as second,
+    ):
+        sessions = [Visitor(first, "handshake"), Visitor(second, "handshake")]
+        for one, url in zip(sessions, served.urls, strict=False):
+            await one.begin(url)
+        for number, (process, _) in enumerate(served.replicas):
+            write(tmp_path, served, number, {"up": fake(), "new": fake()})
+            process.process.send_signal(signal.SIGHUP)
+            await process.until(lambda said=process: b"again: started new" in said.stderr)
+            for at, one in enumerate(sessions):
+                seen = [{name.partition("__")[0] for name in await one.tools(url)} for url in served.urls]
+                assert seen == [{"up", "new"} if at <= number else {"up"}] * 3
+
+
+def write(tmp_path: Path, served: Cluster, number: int, servers: dict[str, Any]) -> None:
+    write_config(tmp_path / f"replica{number}", servers, store=served.store.url, watch=False)
