@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -12,12 +12,15 @@ from mcp_hub.codes import code_of
 from mcp_hub.config import LoadedConfig
 from mcp_hub.config.commands import CommandNotFound
 from mcp_hub.config.models import Config
+from mcp_hub.config.root_rules import SCRAPE_TOOLS
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
 from mcp_hub.diagnosis.token_costs import count_calls, token_costs
 from mcp_hub.hub import Engine
 from mcp_hub.hub.exposure import listed_to
 from mcp_hub.policy.confirm import CONFIRM, CONFIRM_OF_SERVER, named_tools
+from mcp_hub.policy.fallback import FALLBACK
+from mcp_hub.policy.guard import GUARD
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
@@ -111,11 +114,20 @@ def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:
     named |= {f"groups.{one.name}": one.tools for one in config.groups}
     named["expose_always"] = config.expose.always
     named["confirm"] = named_tools(CONFIRM.of(config))
+    guard = GUARD.of(config)
+    named["guard.tools"] = _not_by_default(guard.tools)
+    named["guard.filter_results"] = guard.filter_results
+    named["fallback.tools"] = _not_by_default(FALLBACK.of(config).tools)
     found = {where: hub.generation.unmatched_members(members) for where, members in named.items()}
     for server in config.servers:
         own = named_tools(CONFIRM_OF_SERVER.of(server))
         found[f"servers.{server.id}.confirm"] = hub.generation.unmatched_members(own, server.id)
     return {where: members for where, members in found.items() if members}
+
+
+def _not_by_default(tools: Iterable[str]) -> tuple[str, ...]:
+    """Returns the tools without those that the setting has where it is not written."""
+    return tuple(name for name in tools if name not in SCRAPE_TOOLS)
 
 
 def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:

@@ -24,9 +24,8 @@ from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.approvals import NO, ONCE, SESSION, Approvals, PendingConfirmation
 from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Shown
-from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.presentation import Preset
-from mcp_hub.policy.selection import matches_tool
+from mcp_hub.policy.selection import ToolNames
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol.frames import encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS
@@ -99,13 +98,7 @@ class _Rule:
     def __init__(self, setting: str, written: Sequence[str], servers: Mapping[str, Server]) -> None:
         self.setting = setting
         self.destructive = DESTRUCTIVE in written
-        self._patterns = Patterns(named_tools(written))
-        self._servers = servers
-
-    def names(self, route: Route) -> bool:
-        """Returns whether a tool is in the list by one of its names."""
-        server = self._servers.get(route.upstream) if self._patterns else None
-        return server is not None and matches_tool(self._patterns, server, route.name)
+        self.names = ToolNames(named_tools(written), servers)
 
 
 class Confirm:
@@ -177,7 +170,7 @@ class Confirm:
         rules = [self._root, *self._of_profile.values()]
         if (of_server := self._of_server.get(route.upstream)) is not None:
             rules.append(of_server)
-        return route.kind is TOOLS and any(rule.destructive or rule.names(route) for rule in rules)
+        return route.kind is TOOLS and any(rule.destructive or route in rule.names for rule in rules)
 
     def asks_about(self, call: Call) -> bool:
         """Returns whether the person will be asked before the call."""
@@ -206,7 +199,7 @@ class Confirm:
         return None if found is None or self._approvals.has(call.caller, route) else found
 
     def _covers(self, rule: _Rule, route: Route) -> bool:
-        return rule.names(route) or (rule.destructive and self._destroys(route))
+        return route in rule.names or (rule.destructive and self._destroys(route))
 
     def _annotations(self, route: Route) -> Mapping[str, Any]:
         listed = self._listed(route)

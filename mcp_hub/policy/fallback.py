@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, Literal
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.field_types import Duration
 from mcp_hub.config.fields import FieldValue
+from mcp_hub.config.models import Server
 from mcp_hub.config.root_rules import SCRAPE_TOOLS, WEB_KEYS_OF_FALLBACK, warn_if_missing
 from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import (
@@ -21,7 +22,7 @@ from mcp_hub.errors import (
 from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.breaker import CircuitOpen
 from mcp_hub.policy.guard import GuardBlocked
-from mcp_hub.policy.patterns import ToolNames
+from mcp_hub.policy.selection import ToolNames
 from mcp_hub.protocol.kinds import TOOLS
 
 META_KEY: Final = "mcp-hub/fallback"
@@ -61,15 +62,15 @@ class FallbackPolicy:
     name = "fallback"
     keys = (FALLBACK,)
 
-    def __init__(self, fallback: FallbackSettings, scrape: Scrape) -> None:
+    def __init__(self, fallback: FallbackSettings, scrape: Scrape, servers: Mapping[str, Server]) -> None:
         self._rules = fallback
-        self._tools = ToolNames(fallback.tools)
+        self._tools = ToolNames(fallback.tools, servers)
         self._scrape = scrape
 
     @classmethod
     def of(cls, parts: PolicyParts) -> FallbackPolicy:
         """Makes the policy of a configuration."""
-        return cls(FALLBACK.of(parts.config), parts.scrape)
+        return cls(FALLBACK.of(parts.config), parts.scrape, parts.servers)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.fields import FieldValue
+from mcp_hub.config.models import Server
 from mcp_hub.config.root_rules import SCRAPE_TOOLS
 from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import CallError
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
-from mcp_hub.policy.patterns import ToolNames
+from mcp_hub.policy.selection import ToolNames
 from mcp_hub.protocol.frames import FrameError, decode, encode, weighs_more
 from mcp_hub.protocol.kinds import TEMPLATES, TOOLS
 from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE, UrlRules, strings_in
@@ -31,14 +32,14 @@ class GuardSettings(Frozen):
     huggingface: bool = True
     """Whether datasets and spaces of Hugging Face are guarded."""
     tools: tuple[str, ...] = SCRAPE_TOOLS
-    """Guarded tools, as `tool` or `server/tool`. All tools of a browser are guarded as well."""
+    """Guarded tools, as members of a tool set are named. All tools of a browser are guarded as well."""
     message: str = HUGGINGFACE_MESSAGE
     deny_urls: tuple[str, ...] = ()
     """Further guarded URLs: `host`, `host/path`, `*.host/path*`."""
     allow_urls: tuple[str, ...] = ()
     """URLs that are never refused, in the same form."""
     filter_results: tuple[str, ...] = ()
-    """Tools whose JSON results lose guarded links, as `tool` or `server/tool`."""
+    """Tools whose JSON results lose guarded links, named in the same way."""
 
 
 class GuardBlocked(CallError):
@@ -75,16 +76,16 @@ class UrlGuard:
     name = "guard"
     keys = (GUARD,)
 
-    def __init__(self, guard: GuardSettings, browsers: Collection[str] = ()) -> None:
+    def __init__(self, guard: GuardSettings, servers: Mapping[str, Server]) -> None:
         self._rules = url_rules(guard)
-        self._tools = ToolNames(guard.tools)
-        self._browsers = frozenset(browsers)
+        self._tools = ToolNames(guard.tools, servers)
+        self._browsers = frozenset(server.id for server in servers.values() if server.browser)
         self._message = guard.message
 
     @classmethod
     def of(cls, parts: PolicyParts) -> UrlGuard:
         """Makes the policy of a configuration."""
-        return cls(GUARD.of(parts.config), [server.id for server in parts.servers.values() if server.browser])
+        return cls(GUARD.of(parts.config), parts.servers)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Adds the rule to guarded tools' descriptions and `_meta`, and removes resources with a forbidden URI."""
@@ -183,15 +184,15 @@ class FilterResults:
 
     name = "filter-results"
 
-    def __init__(self, guard: GuardSettings) -> None:
+    def __init__(self, guard: GuardSettings, servers: Mapping[str, Server]) -> None:
         self._rules = url_rules(guard)
-        self._tools = ToolNames(guard.filter_results)
+        self._tools = ToolNames(guard.filter_results, servers)
         self._active = bool(guard.filter_results) and bool(self._rules)
 
     @classmethod
     def of(cls, parts: PolicyParts) -> FilterResults:
         """Makes the policy of a configuration."""
-        return cls(GUARD.of(parts.config))
+        return cls(GUARD.of(parts.config), parts.servers)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

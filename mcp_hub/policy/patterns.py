@@ -40,20 +40,6 @@ class Patterns:
         return name in self._exact or (self._glob is not None and self._glob.match(name) is not None)
 
 
-class ToolNames:
-    """Tools given as `tool`, of any upstream, or as `upstream/tool`; both are patterns over original names."""
-
-    def __init__(self, written: Iterable[str]) -> None:
-        given = tuple(written)
-        self._names = Patterns(one for one in given if "/" not in one)
-        self._pairs = Patterns(one for one in given if "/" in one)
-
-    def __contains__(self, route: Route) -> bool:
-        if self._names.match(route.name):
-            return True
-        return bool(self._pairs) and self._pairs.match(f"{route.upstream}/{route.name}")
-
-
 class ToolRulesTable(dict[Route, ToolRules]):
     """The ToolRules of each tool, merged from all matching patterns; for each key the last pattern in the file wins."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -13,7 +13,7 @@ from mcp_hub.catalog import Route, names
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import Exposed
 from mcp_hub.errors import ConfigError
-from mcp_hub.policy.patterns import Patterns, UriRules
+from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, UriRules
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
 
 
@@ -71,6 +71,29 @@ def matches_tool(patterns: Patterns, server: Server, name: str) -> bool:
     local = next((rules.name for pattern, rules in server.tools.items() if pattern == name and rules.name), name)
     spelled = (f"{server.id}/{name}", names.expose(server.namespace, local), names.expose(server.namespace, name), name)
     return any(patterns.match(one) for one in (*spelled, local))
+
+
+class ToolNames:
+    """Tools that are members of a list, as those of a tool set are."""
+
+    def __init__(self, members: Iterable[str], servers: Mapping[str, Server]) -> None:
+        self._patterns = Patterns(members)
+        self._servers = servers
+        self._known: dict[Route, bool] = {}
+
+    def __contains__(self, route: Route) -> bool:
+        known = self._known.get(route)
+        if known is None:
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
+            known = self._known[route] = bool(self._patterns) and self._matches(route)
+        return known
+
+    def _matches(self, route: Route) -> bool:
+        server = self._servers.get(route.upstream)
+        return self._patterns.match(route.name) or (
+            server is not None and matches_tool(self._patterns, server, route.name)
+        )
 
 
 def unmatched_members(members: Iterable[str], tools: Sequence[tuple[Server, str]]) -> tuple[str, ...]:

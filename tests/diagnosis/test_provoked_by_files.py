@@ -179,6 +179,14 @@ def test_a_tool_to_confirm_that_no_server_has_is_diagnosed(tmp_path: Path) -> No
     assert f"profiles.careful.confirm: no server has up__ad [{codes.MEMBER_UNKNOWN}]" in text
 
 
+def test_a_guarded_or_scraping_tool_that_no_server_has_is_diagnosed(tmp_path: Path) -> None:
+    rules = {"guard": {"tools": ["scrape", "up__echo", "up__eco"]}, "fallback": {"tools": ["up/pge"]}}
+    path = configured(tmp_path, {"up": fake()}, **rules)
+    text = said("check", "--config", str(path)).out
+    assert f"guard.tools: no server has up__eco [{codes.MEMBER_UNKNOWN}]" in text
+    assert f"fallback.tools: no server has up/pge [{codes.MEMBER_UNKNOWN}]" in text
+
+
 def test_a_record_of_pins_that_is_damaged_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"up": fake()}, pins="warn")
     (tmp_path / "servers.pins.json").write_text("{")

@@ -36,7 +36,7 @@ BLOCK = re.compile(r"^( *)```(?:yaml|json)\n(.*?)^ *```", re.MULTILINE | re.DOTA
 DOTTED = re.compile(r"[a-z_]+(?:\.(?:\w+|<\w+>))+")
 SETTING = re.compile(r"([a-z_]+): \S.*")
 TABLE = re.compile(r"^\| key\b[^|]*\|.*\n\|[-| :]*\n((?:\|.*\n)+)", re.MULTILINE)
-SUFFIXES = (".py", ".yaml", ".toml", ".json", ".lock")
+SUFFIXES = (".py", ".js", ".yaml", ".toml", ".json", ".lock")
 OTHER_SETTINGS = {"result", "run", "path", "browser"}
 """What looks like a setting: members of messages, what the command prints, arguments, names of servers."""
 NEW_KEYS = {"hidden"}

@@ -52,9 +52,12 @@ async def test_a_request_that_is_refused_for_its_headers_reaches_nothing(case: s
         assert served.dispatcher.asked == served.dispatcher.noted == []
 
 
+OPEN = ("/", "/healthz", "/healthz/live", "/healthz/ready")
+
+
 async def test_only_the_routes_of_the_hub_exist() -> None:
     async with serving() as served:
-        assert served.app.routes == ["/", "/healthz", "/mcp", "/messages", "/metrics", "/sse"]
+        assert served.app.routes == [*OPEN, "/mcp", "/messages", "/metrics", "/sse"]
         for path in (
             "/register",
             "/authorize",
@@ -62,6 +65,7 @@ async def test_only_the_routes_of_the_hub_exist() -> None:
             "/mcp/x",
             "/docs",
             "//mcp",
+            "/replica",
         ):
             answer = await fetch(served, "POST", path, BOTH, message("ping"))
             assert (answer.status, answer.headers["content-type"]) == (404, "text/plain; charset=utf-8")
@@ -70,7 +74,7 @@ async def test_only_the_routes_of_the_hub_exist() -> None:
 async def test_without_sse_its_routes_do_not_exist() -> None:
     async with serving(sse=False) as served:
         assert [(await fetch(served, "GET", path)).status for path in ("/sse", "/messages")] == [404, 404]
-        assert served.app.routes == ["/", "/healthz", "/mcp", "/metrics"]
+        assert served.app.routes == [*OPEN, "/mcp", "/metrics"]
 
 
 async def test_a_person_with_a_browser_is_told_what_this_is() -> None:

@@ -229,8 +229,8 @@ def fake(*options: str, **entry: Any) -> dict[str, Any]:
 def write_config(directory: Path, servers: dict[str, Any], **root: Any) -> Path:
     """A configuration file with these servers, its caches inside `directory`. Lists wait for servers as tests do."""
     path = directory / "servers.json"
-    own = {"cache_dir": str(directory / "cache"), "list_wait": PATIENCE}
-    path.write_text(json.dumps({"servers": servers, **own, **root}))
+    waits = {"list_wait": PATIENCE} if servers else {}
+    path.write_text(json.dumps({"servers": servers, "cache_dir": str(directory / "cache"), **waits, **root}))
     path.chmod(0o600)
     return path
 

@@ -138,8 +138,9 @@ class Replicas:
 
     def _use_keys(self) -> None:
         """Seals the ids of tasks with the replica keys, so that every replica opens them."""
+        hub = self._dispatcher.hub
         if self._keys is not None:
-            self._dispatcher.hub.task_ids.share(self._keys.derived("task"))
+            hub.task_ids.share(self._keys.derived("task"))
 
     def _rejoined(self) -> None:
         self._owners.reclaim()

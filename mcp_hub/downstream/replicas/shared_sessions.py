@@ -128,7 +128,8 @@ class SharedSessions:
         caller.initialized = True
         if (level := state.get("level")) in LOG_LEVELS:
             caller.want_log_from(str(level))
-        self._dispatcher.hub.clients.introduce(caller, Respondent(caller), "handshake")
+        hub = self._dispatcher.hub
+        hub.clients.introduce(caller, Respondent(caller), "handshake")
         sessions.admit(session)
         self._changes.introduce(caller)
         return session

@@ -127,7 +127,7 @@ BAD: dict[str, tuple[list[bytes], int]] = {
     "two versions": ([HOST, JSON, b"MCP-Protocol-Version: 2026-07-28", b"MCP-Protocol-Version: 2025-11-25"], 400),
     "an unheard-of version": ([HOST, JSON, b"MCP-Protocol-Version: 1999-01-01"], 400),
 }
-ROUTES = ("/", "/healthz", "/mcp", "/messages", "/sse")
+ROUTES = ("/", "/healthz", "/healthz/live", "/healthz/ready", "/mcp", "/messages", "/sse")
 NOWHERE = (
     "/mcp/x", "/MCP", "/mcp.json", "/mcp;x", "/mcp%2f..", "/register", "/authorize", "/token",
     "/oauth/register", "/servers", "/api/servers", "/api/test", "/mcp-rest/test/connection", "/connect", "/proxy",
@@ -176,8 +176,7 @@ async def test_only_existing_routes_are_served(tmp_path: Path) -> None:
                 assert (answer.status_code, answer.text) == (404, "Not Found\n"), (method, path)
         for path in ROUTES:
             known = {
-                "/": ("GET", "HEAD"),
-                "/healthz": ("GET", "HEAD"),
+                **dict.fromkeys(("/", "/healthz", "/healthz/live", "/healthz/ready"), ("GET", "HEAD")),
                 "/mcp": ("GET", "POST", "DELETE"),
                 "/sse": ("GET",),
             }

@@ -126,6 +126,14 @@ async def test_the_guards_message_tools_and_urls_are_configurable(tmp_path: Path
         assert await client.text("s__scrape", {"url": DATASET})
 
 
+@pytest.mark.parametrize("name", ["read", "s/read", "s__read", "s__re*"])
+async def test_a_tool_is_guarded_by_whichever_of_its_names_the_list_has(tmp_path: Path, name: str) -> None:
+    async with hub(tmp_path, {"s": entry(tmp_path, TOOLS)}, guard={"tools": [name]}) as client:
+        refused = await client.call("s__read", {"url": DATASET})
+        assert refused["_meta"]["mcp-hub/error"]["code"] == "guard_blocked"
+        assert await client.text("s__scrape", {"url": DATASET})
+
+
 async def test_a_guard_that_is_off_does_nothing(tmp_path: Path) -> None:
     async with hub(tmp_path, {"s": entry(tmp_path, TOOLS)}, guard="off") as client:
         assert await client.text("s__scrape", {"url": DATASET})
