@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.measures import calls, clients, code, context, first, line, lists, memory, page, results, retrieval, start
+from bench.measures import (
+    calls,
+    clients,
+    code,
+    context,
+    first,
+    line,
+    lists,
+    memory,
+    page,
+    replicas,
+    results,
+    retrieval,
+    start,
+)
 from bench.plan import Cast
 from bench.table import Table
 
@@ -30,6 +44,7 @@ MEASURES = {
     "context": Measure(context.TABLE, context.measure),
     "retrieval": Measure(retrieval.TABLE, retrieval.measure),
     "page": Measure(page.TABLE, page.measure),
+    "replicas": Measure(replicas.TABLE, replicas.measure),
 }
 USUAL = [name for name, measure in MEASURES.items() if not measure.table.by_name]
 """Those that are measured unless others are named."""

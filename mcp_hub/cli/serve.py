@@ -243,9 +243,8 @@ async def _joined(
     """
     if config.store is None:
         return None
-    host = config.listen.host
-    if alone and config.store.address is None and (host in ("0.0.0.0", "::") or config.listen.socket_path is not None):
-        text = f"store.address: the other replicas cannot tell how to reach this one, as listen.host is {host}"
+    if alone and config.store.address is None and config.listen.socket_path is not None:
+        text = "store.address: the other replicas cannot tell how to reach this one, as listen.host is a Unix socket"
         raise ConfigError(f"{text}; give its URL, such as http://10.0.0.7:8808", codes.VALUE_WRONG)
     from mcp_hub.downstream.replicas import Replicas
 

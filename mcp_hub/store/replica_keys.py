@@ -20,36 +20,62 @@ SIZE: Final = 32
 """Bytes of a key that replicas make."""
 MAX_SEALED: Final = 6000
 """Characters of a sealed text; it travels in a header."""
-KEPT: Final = 4
+KEPT: Final = 8
 """Keys in the store: the newest seals, all open."""
+SEALS_AFTER: Final = 180
+"""Seconds after which a key seals where there is an older one: until then other replicas may not know it."""
 RENEW_AFTER: Final = 7 * 24 * 3600
-"""Seconds until replicas make another key. The oldest of four is in use for four weeks."""
+"""Seconds until replicas make another key. The oldest of eight is in use for eight weeks."""
 
 _KEYS: Final = Script("""
 local now = tonumber(redis.call('TIME')[1])
+local all, there = redis.call('LRANGE', KEYS[1], 0, -1), {}
+local before = #all
+for _, entry in ipairs(all) do there[entry] = true end
+for i = 4, #ARGV do if not there[ARGV[i]] then table.insert(all, ARGV[i]) end end
+if #all > before then
+    local function at(entry) return tonumber(string.match(entry, '^%d+')) end
+    table.sort(all, function(one, other) return at(one) > at(other) or (at(one) == at(other) and one > other) end)
+    redis.call('DEL', KEYS[1])
+    redis.call('RPUSH', KEYS[1], unpack(all))
+    redis.call('LTRIM', KEYS[1], 0, tonumber(ARGV[3]) - 1)
+end
 local newest = redis.call('LINDEX', KEYS[1], 0)
 if not newest or now - tonumber(string.match(newest, '^%d+')) >= tonumber(ARGV[2]) then
     redis.call('LPUSH', KEYS[1], now .. ':' .. ARGV[1])
     redis.call('LTRIM', KEYS[1], 0, tonumber(ARGV[3]) - 1)
 end
-return redis.call('LRANGE', KEYS[1], 0, -1)
+return {tostring(now), redis.call('LRANGE', KEYS[1], 0, -1)}
 """)
 
 
 class ReplicaKeys:
     """Seals with the first of `keys`, and opens with each of them."""
 
-    def __init__(self, keys: Sequence[bytes]) -> None:
+    def __init__(self, keys: Sequence[bytes], entries: Sequence[bytes] = ()) -> None:
+        """`entries`: the keys as the store has them, each with the time when it was made."""
         if not keys:
             raise ValueError("there is no key")
         self._keys = tuple(keys)
+        self._entries = tuple(entries)
 
     @classmethod
-    async def shared(cls, store: Store) -> ReplicaKeys:
-        """Returns the keys that are in the store; the first replica makes one. Raises StoreUnavailable."""
-        fresh = secrets.token_hex(SIZE)
-        found = await _KEYS.run(store, ["keys"], fresh, RENEW_AFTER, KEPT)
-        return cls([bytes.fromhex(one.decode().partition(":")[2]) for one in found])
+    async def shared(cls, store: Store, known: ReplicaKeys | None = None) -> ReplicaKeys:
+        """Returns the keys that are in the store; the first replica makes one. Raises StoreUnavailable.
+
+        Those that were `known` until now are put back into a store that has lost them.
+        """
+        fresh, entries = secrets.token_hex(SIZE), known.entries if known is not None else ()
+        now, found = await _KEYS.run(store, ["keys"], fresh, RENEW_AFTER, KEPT, *entries)
+        made = [(int(one.partition(b":")[0]), bytes.fromhex(one.decode().partition(":")[2])) for one in found]
+        known_to_all = [key for at, key in made if int(now) - at >= SEALS_AFTER] or [made[-1][1]]
+        keys = [known_to_all[0], *(key for _, key in made if key != known_to_all[0])]
+        return cls(keys, found)
+
+    @property
+    def entries(self) -> tuple[bytes, ...]:
+        """The keys as the store has them; none for keys of the configuration."""
+        return self._entries
 
     def seal(self, kind: str, value: Any) -> str:
         """Returns a JSON value as sealed text. What is sealed as one `kind` opens as that kind only."""

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mcp_hub.downstream.dispatcher import Dispatcher
+from mcp_hub.downstream.replicas import Replicas
+from mcp_hub.hub import Engine
+from mcp_hub.hub.composition import read_config
+from mcp_hub.policy.pins import listed_record, pins_text, read_pins
+from mcp_hub.policy.sharing import EVERYBODY
+from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import PATIENCE, fake, write_config
 from tests.fakes.network import network_hub
+from tests.fakes.redis_server import RedisServer, redis_server
 from tests.hub.groups.hearing import RESET
 from tests.replicas.raw_client import Json, RawClient, code_of, raw, text_of
 from tests.replicas.served import Cluster, cluster
@@ -137,6 +147,42 @@ async def test_a_session_sees_one_configuration_while_replicas_go_over_to_anothe
             for at, one in enumerate(sessions):
                 seen = [{name.partition("__")[0] for name in await one.tools(url)} for url in served.urls]
                 assert seen == [{"up", "new"} if at <= number else {"up"}] * 3
+
+
+@contextlib.asynccontextmanager
+async def replica(directory: Path, store: RedisServer) -> AsyncIterator[Engine]:
+    """A replica in this process, without a listener, with a file of pins of its own."""
+    directory.mkdir()
+    file = write_config(directory, {"up": fake()}, pins="enforce")
+    async with Engine(read_config(file, {}).config) as hub:
+        replicas = Replicas(store.settings(), Dispatcher(hub))
+        await replicas.begin()
+        try:
+            yield hub
+        finally:
+            await replicas.close()
+
+
+async def test_what_is_pinned_or_switched_at_one_replica_is_so_at_the_others(tmp_path: Path) -> None:
+    async with (
+        redis_server() as store,
+        replica(tmp_path / "one", store) as one,
+        replica(tmp_path / "other", store) as other,
+    ):
+        for hub in (one, other):
+            await hub.upstreams["up"].connected()
+        assert "up__echo" not in (await other.settled_catalog()).names(TOOLS)
+        record = listed_record(one.upstreams["up"])
+        await one.sharing.tell("pins", EVERYBODY, pins_text({"up": record}))
+        await one.sharing.tell("switch", EVERYBODY, ["up", "disable"])
+        async with asyncio.timeout(PATIENCE):
+            while other.upstreams["up"].server.enabled:
+                await asyncio.sleep(0.01)
+        assert read_pins(tmp_path / "other" / "servers.pins.json") == {"up": record}
+        await one.sharing.tell("switch", EVERYBODY, ["up", "enable"])
+        async with asyncio.timeout(PATIENCE):
+            while "up__echo" not in (await other.settled_catalog()).names(TOOLS):
+                await asyncio.sleep(0.01)
 
 
 def write(tmp_path: Path, served: Cluster, number: int, servers: dict[str, Any]) -> None:

@@ -74,5 +74,41 @@ async def test_an_old_key_is_followed_by_another_and_still_opens() -> None:
         await store.execute("LSET", store.key("keys"), 0, b"1000:" + kept)  # made in 1970
         after = await ReplicaKeys.shared(store)
         assert after.open("session", before.seal("session", 1)) == 1
-        assert before.open("session", after.seal("session", 1)) is None
+        assert before.open("session", after.seal("session", 1)) == 1  # not all replicas know the other one yet
+        assert len(after.entries) == 2
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_keys_that_the_store_has_lost_are_put_back_and_still_open() -> None:
+    async with redis_server() as server:
+        stores = [Store(server.settings()) for _ in range(3)]
+        known = await ReplicaKeys.shared(stores[0])
+        sealed = known.seal("session", {"id": "a"})
+        await stores[0].execute("FLUSHALL")
+        late = await ReplicaKeys.shared(stores[1])  # a replica that begins now knows nothing of before
+        assert late.open("session", sealed) is None
+        again = await ReplicaKeys.shared(stores[0], known)
+        late = await ReplicaKeys.shared(stores[1], late)
+        for keys in (again, late, await ReplicaKeys.shared(stores[2])):
+            assert keys.open("session", sealed) == {"id": "a"}
+            assert again.open("session", keys.seal("session", 1)) == 1
+        assert again.entries == late.entries
+        for store in stores:
+            await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_new_key_seals_when_all_replicas_know_it() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        now = int((await store.execute("TIME"))[0])
+        await store.execute("RPUSH", store.key("keys"), f"{now}:{'aa' * 32}", f"{now - 3600}:{'bb' * 32}")
+        old, young = ReplicaKeys([b"\xbb" * 32]), ReplicaKeys([b"\xaa" * 32])
+        keys = await ReplicaKeys.shared(store)
+        assert old.open("a", keys.seal("a", 1)) == 1
+        assert keys.open("a", young.seal("a", 1)) == 1
+        await store.execute("DEL", store.key("keys"))
+        await store.execute("RPUSH", store.key("keys"), f"{now - 600}:{'aa' * 32}", f"{now - 3600}:{'bb' * 32}")
+        assert young.open("a", (await ReplicaKeys.shared(store)).seal("a", 1)) == 1
         await store.close()

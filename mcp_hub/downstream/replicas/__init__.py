@@ -59,6 +59,8 @@ class Replicas:
         self._keys = _configured(settings)
         self._asking: asyncio.Task[None] | None = None
         self._own_address = ""
+        self._store_back = asyncio.Event()
+        self.store.changed = lambda away: None if away else self._store_back.set()
         self._client = client = ForwardClient(self.keys)
         self.changes = changes = SharedChanges(
             ChangeLog(self.store, self.keys), lambda: members.me.id, dispatcher, self._have_others_look
@@ -126,10 +128,13 @@ class Replicas:
     async def _keep_asking(self) -> None:
         """Takes the keys of the store as soon as it is there, and newer ones as they are made."""
         while True:
-            await asyncio.sleep(KEYS_EVERY if self._keys is not None else 0.5)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KEYS_EVERY if self._keys is not None else 0.5):
+                    await self._store_back.wait()  # it may have lost the keys
+            self._store_back.clear()
             first = self._keys is None
             with suppress(StoreUnavailable):
-                self._keys = await ReplicaKeys.shared(self.store)
+                self._keys = await ReplicaKeys.shared(self.store, self._keys)
                 self._use_keys()
                 if first:
                     self._announce_config()
@@ -143,6 +148,7 @@ class Replicas:
             hub.task_ids.share(self._keys.derived("task"))
 
     def _rejoined(self) -> None:
+        self._store_back.set()
         self._owners.reclaim()
 
     # --- changes ---------------------------------------------------------------------------------------------------

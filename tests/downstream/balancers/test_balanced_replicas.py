@@ -1,0 +1,108 @@
+"""The files of docs/examples for replicas, in HAProxy and nginx: a session is served by all, and outlives one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from mcp_hub.cli import main
+from mcp_hub.hub.composition import read_config
+from tests.downstream.balancers.proxies import EXAMPLES, FILES, Kind, balanced_hub, balancing
+from tests.downstream.balancers.visiting import Guest, guest, told
+from tests.fakes.client import PATIENCE, fake
+from tests.fakes.redis_server import redis_server
+
+pytestmark = pytest.mark.anyio
+REPLICAS: Final = {"haproxy": "replicas-haproxy.cfg", "nginx": "replicas-nginx.conf"}
+KINDS: Final[tuple[Kind, ...]] = ("haproxy", "nginx")
+
+
+@contextlib.asynccontextmanager
+async def session(at: Any, lines: list[tuple[str, str]]) -> AsyncIterator[Guest]:
+    """A new connection of a session that has begun on another one."""
+    async with guest(at) as one:
+        one.session = lines
+        yield one
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_session_is_served_by_replicas_in_turn_and_outlives_one(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FILES, kind, REPLICAS[kind])
+    servers = {"up": fake()}
+    async with (
+        asyncio.timeout(PATIENCE * 2),
+        redis_server() as store,
+        balanced_hub(tmp_path / "one", servers, store=store.url) as (first, one),
+        balanced_hub(tmp_path / "two", servers, store=store.url) as (_, two),
+        balancing(kind, tmp_path / "balancer", [one, two]) as balancer,
+    ):
+        async with guest(balancer) as begun:
+            await begun.shake_hands()
+            lines = begun.session
+        pids = {await pid(balancer, lines) for _ in range(8)}
+        assert len(pids) == 2
+        first.process.kill()
+        assert len({await pid(balancer, lines) for _ in range(8)}) == 1
+
+
+async def pid(balancer: Any, lines: list[tuple[str, str]]) -> str:
+    """The process of the server that answers a call of a session, tried again where a connection breaks."""
+    while True:
+        async with session(balancer, lines) as one:
+            one.call("up__pid", {})
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, AssertionError):
+                answer = await one.connection.response()
+                if answer.status == 200 and "result" in answer.json:
+                    return told(answer.json)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_nothing_is_forwarded_to_a_replica_from_outside(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FILES, kind, REPLICAS[kind])
+    async with (
+        asyncio.timeout(PATIENCE),
+        balanced_hub(tmp_path / "one", {}) as (_, port),
+        balancing(kind, tmp_path / "balancer", [port]) as balancer,
+        guest(balancer) as one,
+    ):
+        one.connection.send(b"GET /replica HTTP/1.1\r\nHost: hub.example\r\n\r\n")
+        assert (await one.connection.response()).status == 404
+
+
+def test_the_file_of_a_replica_is_one_that_the_hub_takes() -> None:
+    environ = {
+        "STORE_URL": "redis://:secret@10.0.0.5:6379/0",
+        "MY_ADDRESS": "http://10.0.0.7:8808",
+        "MCP_HUB_TOKEN": "0123456789abcdef" * 2,
+    }
+    config = read_config(EXAMPLES / "replicas.yaml", environ).config
+    assert config.store is not None
+    assert config.store.address == "http://10.0.0.7:8808"
+
+
+def test_the_replicas_of_compose_have_a_command_and_a_file_that_the_hub_takes(tmp_path: Path) -> None:
+    compose = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())
+    hub = compose["services"]["hub"]
+    with pytest.raises(SystemExit) as ended:
+        main([*hub["command"], "--help"])
+    assert ended.value.code == 0
+    assert hub["read_only"] is True
+    assert {one["source"] for one in hub["configs"]} <= set(compose["configs"])
+    servers, replicas = tmp_path / "servers.yaml", tmp_path / "replicas.yaml"
+    servers.write_text("servers: {}")
+    replicas.write_text(compose["configs"]["replicas"]["content"])
+    for file in (servers, replicas):
+        file.chmod(0o600)
+    config = read_config(servers, {}, overlays=(replicas,)).config
+    assert config.store is not None
+    assert config.store.url.get_secret_value() == "redis://store:6379/0"
