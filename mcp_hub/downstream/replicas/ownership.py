@@ -127,6 +127,9 @@ class Owners:
             what.restarted = await self._has_own(what)
         elif not claim.before and not what.began_here and not known_here:
             what.restarted = True  # the store has forgotten whose it was, and what was open for it
+        elif what.own and not claim.before:
+            what.own = False  # the store has forgotten it, and whoever comes after this replica must know
+            await self.note_own(what)
         if what.taken_over is not None and (claim.taken_over or what.restarted):
             what.taken_over()
         what.began_here = True
