@@ -153,19 +153,28 @@ def unknown_task(sealed: str) -> ProtocolError:
 class TaskIds:
     """Seals the ids of tasks with `key`, with server and tool. An id is valid for the caller it was given to only.
 
-    What was sealed with an `older` key opens too.
+    What was sealed with an `older` key opens too. `place` names the replica whose process may have the task alone.
     """
 
-    def __init__(self, key: bytes, *older: bytes) -> None:
+    def __init__(self, key: bytes, *older: bytes, place: str = "") -> None:
         self._keys = (key, *older)
+        self._place = [place] if place else []
 
     def seal(self, caller: Hashable | None, route: Route, task_id: str) -> str:
         """Returns the id under which `caller` knows a task of the tool at `route`."""
-        payload = encode([route.upstream, route.name, task_id])
+        payload = encode([route.upstream, route.name, task_id, *self._place])
         return f"{_PREFIX}{_text(payload)}.{_text(_mac(self._keys[0], caller, payload))}"
 
     def open(self, caller: Hashable | None, sealed: str) -> tuple[Route, str]:
         """Returns the tool's route and the server's id. Raises ProtocolError for an id not given to this caller."""
+        upstream, tool, task_id, *_ = self._opened(caller, sealed)
+        return Route(upstream, TOOLS, tool), task_id
+
+    def place_of(self, caller: Hashable | None, sealed: str) -> str:
+        """Returns the replica that has sealed an id; "" for none. Raises ProtocolError as `open` does."""
+        return next(iter(self._opened(caller, sealed)[3:]), "")
+
+    def _opened(self, caller: Hashable | None, sealed: str) -> list[str]:
         payload, _, mac = sealed.removeprefix(_PREFIX).partition(".")
         try:
             if not sealed.startswith(_PREFIX) or len(sealed) > _MAX:
@@ -175,10 +184,10 @@ class TaskIds:
             known = any([hmac.compare_digest(_mac(key, caller, data), said) for key in self._keys])
             if not known or sealed != f"{_PREFIX}{payload}.{mac}":
                 raise ValueError
-            upstream, tool, task_id = decode(data)
+            found: list[str] = decode(data)
         except (ValueError, FrameError):
             raise unknown_task(sealed) from None
-        return Route(upstream, TOOLS, tool), task_id
+        return found
 
     def in_result(self, caller: Hashable | None, route: Route, result: Json) -> Json:
         """Returns a server's result with the id that the caller knows."""
@@ -199,9 +208,9 @@ class TaskSealer:
             self._ids = TaskIds(self._secret())
         return self._ids
 
-    def share(self, keys: Sequence[bytes]) -> None:
-        """Uses the keys of the replicas from now on: the first seals, all open."""
-        self._ids = TaskIds(*keys)
+    def share(self, keys: Sequence[bytes], place: str) -> None:
+        """Uses the keys of the replicas from now on: the first seals, all open. `place`: the name of this replica."""
+        self._ids = TaskIds(*keys, place=place)
 
 
 def _mac(key: bytes, caller: Hashable | None, payload: bytes) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import fakes
+from tests.catalog.uris.test_links_and_rules import server
 from tests.fakes.client import PATIENCE, fake
 from tests.replicas.raw_client import code_of, raw, text_of
 from tests.replicas.served import cluster
@@ -63,6 +64,22 @@ async def test_a_parked_call_of_a_replica_that_is_gone_is_cancelled_and_not_sent
         back = {**call, "requestState": asked["requestState"], "inputResponses": {}}
         served.kill(0)
         assert code_of(await client.modern("tools/call", back, served.urls[1], elicitation={})) == "cancelled"
+
+
+async def test_a_task_is_found_from_every_replica(tmp_path: Path) -> None:
+    extension = {"io.modelcontextprotocol/tasks": {}}
+    async with (
+        cluster(tmp_path, {"a": server("a")}, 2, balanced=False, list_wait=20) as served,
+        raw(served.url) as client,
+    ):
+        call = {"name": "a__slow_compute", "arguments": {"seconds": 60}}
+        made = (await client.modern("tools/call", call, served.urls[0], extensions=extension))["result"]["taskId"]
+        for url in served.urls:
+            found = await client.modern("tasks/get", {"taskId": made}, url, extensions=extension)
+            assert found["result"]["status"] == "working"
+        assert "result" in await client.modern("tasks/cancel", {"taskId": made}, served.urls[1], extensions=extension)
+        found = await client.modern("tasks/get", {"taskId": made}, served.urls[0], extensions=extension)
+        assert found["result"]["status"] == "cancelled"
 
 
 async def test_a_call_is_cancelled_from_another_replica(tmp_path: Path) -> None:

@@ -58,7 +58,8 @@ class Account:
                 found.append(f"{one.id} ({one.kind}) was answered, and carried out {times} times")
             if one.executed is False and times:
                 found.append(f"{one.id} ({one.kind}, {one.outcome}) was said not to be carried out, and was")
-            if one.outcome != ANSWERED and not any(a <= one.ended and one.began <= b for a, b in self.faults):
+            late = one.outcome == "session_restarted"  # it is said with the first call that needs what was lost
+            if one.outcome != ANSWERED and not any(a <= one.ended and (late or one.began <= b) for a, b in self.faults):
                 found.append(f"{one.id} ({one.kind}) came to {one.outcome}, and nothing had failed")
         return [*found, *(f"{id} was carried out and never asked for" for id in done)]
 
@@ -86,7 +87,7 @@ class SessionTraffic:
         self._numbers = itertools.count(1)
         self._own: tuple[str, int] | None = None
         """Process and number of the last call of a server of its own."""
-        self._unknown = 0
+        self._unknown = self._unseen = 0
         """Calls of that server since then of which nothing is known."""
         self._told = False
         """Whether a loss was said since then."""
@@ -153,13 +154,16 @@ class SessionTraffic:
         if one.outcome != ANSWERED:
             self._told = self._told or one.outcome == "session_restarted"
             self._unknown += 1
+            self._unseen += 1
             return
         assert self._last is not None
         (pid, number), before = self._last, self._own
-        if before is not None and before[0] == pid and not before[1] < number <= before[1] + 1 + self._unknown:
-            self._account.wrong.append(f"{one.id}: call {number} of {pid} after {before[1]}, {self._unknown} unknown")
+        if before is not None and before[0] == pid and not before[1] < number <= before[1] + 1 + self._unseen:
+            self._account.wrong.append(f"{one.id}: call {number} of {pid} after {before[1]}, {self._unseen} unknown")
         if before is not None and before[0] != pid and not (self._told or self._unknown):
             self._account.wrong.append(f"{one.id}: the server of before was lost, and nothing was said")
+        if before is not None and before[0] == pid:
+            self._unseen -= number - before[1] - 1  # those that have shown up; others may still be carried out
         self._own, self._unknown, self._told = self._last, 0, False
 
 

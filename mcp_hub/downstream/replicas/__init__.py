@@ -145,7 +145,7 @@ class Replicas:
         """Seals the ids of tasks with the replica keys, so that every replica opens them."""
         hub = self._dispatcher.hub
         if self._keys is not None:
-            hub.task_ids.share(self._keys.derived("task"))
+            hub.task_ids.share(self._keys.derived("task"), self.members.me.id)
 
     def _rejoined(self) -> None:
         self._store_back.set()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final
 
@@ -19,6 +19,8 @@ CLAIM_AGAIN: Final = OWNED_FOR / 8
 """Seconds after which what is owned here is claimed again, so that the store does not forget it."""
 RECLAIM_WAIT: Final = 1.0
 """Seconds for which nothing new is claimed after the store was away: the owners of before come first."""
+MAX_ENDED: Final = 10_000
+"""Things that are remembered after they have ended here."""
 AT_ONCE: Final = 8
 """Claims at once when this replica has come back."""
 
@@ -67,7 +69,8 @@ class Owners:
         """What this replica owns, or has owned until its lease ended."""
         self._not_before = float("-inf")
         self._reclaiming: asyncio.Task[None] | None = None
-        self._releasing: set[asyncio.Task[None]] = set()
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        """Names of what was owned here, had something open and has ended, as after a long idleness."""
 
     def __len__(self) -> int:
         return len(self._mine)
@@ -127,6 +130,8 @@ class Owners:
             what.restarted = await self._has_own(what)
         elif not claim.before and not what.began_here and not known_here:
             what.restarted = True  # the store has forgotten whose it was, and what was open for it
+        elif self._ended.pop(what.name, claim) is None:
+            what.restarted = True
         elif what.own and not claim.before:
             what.own = False  # the store has forgotten it, and whoever comes after this replica must know
             await self.note_own(what)
@@ -147,18 +152,14 @@ class Owners:
         return bool(await self._store.execute("HGET", self._store.key(f"state:{what.name}"), "own"))
 
     def forget(self, what: Ownership) -> None:
-        """Forgets something that has ended here. Whoever claims it next finds that what was open for it is lost."""
+        """Forgets something that has ended here. If it comes again, what was open for it is lost."""
         if self._mine.get(what.name) is not what:
             return
         del self._mine[what.name]
-        if what.own and not self._members.me.leaving:
-            task = asyncio.get_running_loop().create_task(self._release(what.name))
-            self._releasing.add(task)
-            task.add_done_callback(self._releasing.discard)
-
-    async def _release(self, name: str) -> None:
-        with contextlib.suppress(StoreUnavailable):
-            await self._members.release(name)
+        if what.own:
+            self._ended[what.name] = None
+            while len(self._ended) > MAX_ENDED:
+                self._ended.popitem(last=False)
 
     def _lose(self, what: Ownership) -> None:
         """Ends what is open here for something that another replica owns now."""
@@ -195,7 +196,6 @@ class Owners:
 
     async def close(self) -> None:
         """Ends what is under way."""
-        running = [task for task in (self._reclaiming, *self._releasing) if task is not None]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        if self._reclaiming is not None:
+            self._reclaiming.cancel()
+            await asyncio.wait([self._reclaiming])

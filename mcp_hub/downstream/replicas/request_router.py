@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.catalog.exposed_ids import TASK_METHODS
+from mcp_hub.catalog.exposed_ids import TASK_ID, TASK_METHODS
 from mcp_hub.downstream import error_response
 from mcp_hub.downstream.parked_calls import PREFIX
 from mcp_hub.downstream.replicas.forwarding import (
@@ -23,7 +23,7 @@ from mcp_hub.downstream.replicas.ownership import RESTARTED, Owners, Ownership, 
 from mcp_hub.downstream.replicas.shared_sessions import SharedSessions, headers_of
 from mcp_hub.downstream.replicas.stored_events import EventId, rest_of, write_rest
 from mcp_hub.downstream.responses import Shape, refuse_with
-from mcp_hub.errors import CallError
+from mcp_hub.errors import CallError, ProtocolError
 from mcp_hub.protocol.era import (
     CANCELLED,
     HTTP_STATUS,
@@ -200,24 +200,36 @@ class RequestRouter:
         params = message.get("params")
         state = params.get("requestState") if isinstance(params, dict) else None
         if isinstance(state, str) and state.startswith(PREFIX):
-            return await self._resume_parked(request, reply, principal, message, state)
+            holder = state.removeprefix(PREFIX).partition(":")[0]
+            return await self._at_holder(request, reply, principal, message, holder)
+        if message["method"] in TASK_METHODS and (holder := self._holder_of_task(principal, params)):
+            # The process of a server over stdio has its tasks alone.
+            if await self._at_holder(request, reply, principal, message, holder):
+                return True
         if self._needs_owner(message, principal, "modern"):
             what = self._of_principal(principal)
             return await self._by_owner(request, reply, what, principal, message, "modern")
         forwarded = isinstance(request, ForwardedRequest)
         return not forwarded and await self._read_elsewhere(request, reply, principal, message, None)
 
-    async def _resume_parked(
-        self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, state: str
+    def _holder_of_task(self, principal: Principal, params: Any) -> str:
+        sealed = params.get(TASK_ID) if isinstance(params, dict) else None
+        try:
+            return self._hub.task_ids().place_of(principal, sealed) if isinstance(sealed, str) else ""
+        except ProtocolError:
+            return ""
+
+    async def _at_holder(
+        self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, holder: str
     ) -> bool:
-        """Takes the client's answer to the replica where the call is parked; its state names that."""
-        holder = self._members.others.get(state.removeprefix(PREFIX).partition(":")[0])
-        if holder is None or isinstance(request, ForwardedRequest):
+        """Takes a request to the replica that a `requestState` or the id of a task names, if it is another one."""
+        known = self._members.others.get(holder)
+        if known is None or isinstance(request, ForwardedRequest):
             return False
         try:
-            await self._client.forward(holder, request, reply, principal, encode(message))
+            await self._client.forward(known, request, reply, principal, encode(message))
         except NotOwner:
-            return False  # it is gone, and the call with it
+            return False  # it is gone, and what it held with it
         except ReplicaGone as error:
             await _fail(reply, error, message, "modern")
         return True

@@ -152,6 +152,17 @@ async def test_a_client_without_the_task_extension_gets_an_error_naming_it(tmp_p
         assert (await client.call("a__slow_compute", {"seconds": 0}))["resultType"] == "complete"
 
 
+def test_a_task_id_of_one_replica_opens_at_the_others_and_says_where_it_is_from() -> None:
+    route, keys = Route("a", TOOLS, "tool"), [b"k" * 32, b"l" * 32]
+    one, another = TaskIds(*keys, place="one"), TaskIds(*reversed(keys), place="another")
+    sealed = one.seal("ann", route, "7")
+    assert another.open("ann", sealed) == one.open("ann", sealed) == (route, "7")
+    assert another.place_of("ann", sealed) == "one"
+    assert TaskIds(keys[0]).place_of("ann", TaskIds(keys[0]).seal("ann", route, "7")) == ""
+    with pytest.raises(ProtocolError):
+        another.place_of("bob", sealed)
+
+
 def test_a_task_id_is_valid_only_for_the_caller_that_received_it() -> None:
     ids, route = TaskIds(b"k" * 32), Route("a", TOOLS, "tool")
     for caller in (None, "", "token", "None"):

@@ -1,0 +1,171 @@
+"""Which replica owns what: claimed, lost, claimed again after the store was away, and what is said of a loss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mcp_hub.downstream.replicas.forwarding import NotOwner
+from mcp_hub.downstream.replicas.ownership import Owners, Ownership
+from mcp_hub.store import Store
+from mcp_hub.store.membership import LEASE, Membership
+from mcp_hub.store.replica_keys import ReplicaKeys
+from tests.fakes.redis_server import PATIENCE, RedisServer, redis_server
+
+pytestmark = pytest.mark.anyio
+KEYS = ReplicaKeys([b"k" * 32])
+
+
+class Replica:
+    """One replica with a clock of its own."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.store = Store(server.settings())
+        self.skipped = 0.0
+        self.reclaimed = 0
+        self.member = Membership(
+            self.store, lambda: KEYS, "http://127.0.0.1:1", rejoined=self._rejoined, clock=self.clock
+        )
+        self.owners = Owners(self.store, self.member, self.clock)
+        self.known: dict[str, Ownership] = {}
+        self.let_go: list[str] = []
+        self.restored: list[str] = []
+
+    def clock(self) -> float:
+        return asyncio.get_running_loop().time() + self.skipped
+
+    def _rejoined(self) -> None:
+        self.reclaimed += 1
+        self.owners.reclaim()
+
+    def what(self, name: str, *, began_here: bool = False) -> Ownership:
+        """What this replica knows of something."""
+        if name not in self.known:
+            self.known[name] = made = Ownership(name, name, began_here=began_here)
+            made.let_go = lambda: self.let_go.append(name)
+            made.taken_over = lambda: self.restored.append(name)
+        return self.known[name]
+
+    async def owns(self, name: str) -> bool:
+        """Asks until it is known who owns something, and returns whether this replica does."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                try:
+                    return await self.owners.elsewhere(self.what(name)) is None
+                except NotOwner:
+                    await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def replicas(count: int) -> AsyncIterator[tuple[RedisServer, list[Replica]]]:
+    async with redis_server() as server:
+        made = [Replica(server) for _ in range(count)]
+        for one in made:
+            await one.member.join()
+        await until(lambda: all(one.member.count == count for one in made))
+        try:
+            yield server, made
+        finally:
+            for one in made:
+                await one.owners.close()
+                await one.member.leave()
+                await one.store.close()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+async def test_what_began_at_one_replica_is_its_own_everywhere() -> None:
+    async with replicas(2) as (_, (a, b)):
+        await a.owners.begin(a.what("s", began_here=True))
+        assert (await a.owns("s"), await b.owns("s")) == (True, False)
+        assert not a.what("s").restarted
+        assert (a.restored, b.restored, a.let_go) == ([], [], [])
+
+
+async def test_a_loss_is_said_only_where_something_was_open() -> None:
+    async with replicas(2) as (_, (a, b)):
+        for name in ("used", "unused"):
+            await a.owners.begin(a.what(name, began_here=True))
+        await a.owners.note_own(a.what("used"))
+        await a.member.leave()
+        assert await b.owns("used")
+        assert await b.owns("unused")
+        assert (b.what("used").restarted, b.what("unused").restarted) == (True, False)
+        assert sorted(b.restored) == ["unused", "used"]
+
+
+async def test_a_replica_that_comes_back_keeps_what_nobody_has_taken() -> None:
+    async with replicas(2) as (server, (a, b)):
+        await a.owners.begin(a.what("s", began_here=True))
+        await a.owners.note_own(a.what("s"))
+        before = {one.member.me.owner for one in (a, b)}
+        server.pause()
+        await until(lambda: not before & {one.member.me.owner for one in (a, b)})
+        server.resume()
+        await until(lambda: a.reclaimed == 1 and b.reclaimed == 1)
+        assert await b.owns("s") is False
+        assert await a.owns("s")
+        assert (a.what("s").restarted, a.let_go) == (False, [])
+
+
+async def test_a_replica_that_comes_back_ends_what_another_has_taken() -> None:
+    async with replicas(2) as (_, (a, b)):
+        await a.owners.begin(a.what("s", began_here=True))
+        await a.owners.note_own(a.what("s"))
+        before = a.member.me.owner
+        a.skipped += LEASE  # it was paused, and its record has ended
+        await b.store.execute("DEL", b.store.key(f"member:{before}"))
+        assert await b.owns("s")
+        assert b.what("s").restarted
+        await until(lambda: a.let_go == ["s"])
+        assert not await a.owns("s")
+
+
+async def test_a_store_that_has_forgotten_everything_leaves_each_thing_with_its_owner() -> None:
+    async with replicas(2) as (server, (a, b)):
+        await a.owners.begin(a.what("s", began_here=True))
+        await a.owners.note_own(a.what("s"))
+        await server.kill()
+        await until(lambda: a.store.away and b.store.away)
+        await server.start()
+        await until(lambda: a.reclaimed == 1 and b.reclaimed == 1)
+        assert await b.owns("s") is False
+        assert await a.owns("s")
+        assert (a.what("s").restarted, a.let_go) == (False, [])
+
+
+async def test_a_claim_that_the_store_has_forgotten_is_taken_for_a_loss() -> None:
+    async with replicas(2) as (_, (a, b)):
+        await a.owners.begin(a.what("s", began_here=True))
+        await b.store.execute("DEL", b.store.key("owner:s"))  # evicted
+        assert await b.owns("s")
+        assert b.what("s").restarted
+
+
+async def test_what_has_ended_idle_at_its_owner_is_a_loss_when_it_comes_again() -> None:
+    async with replicas(2) as (_, (a, b)):
+        for name in ("used", "unused"):
+            await a.owners.begin(a.what(name, began_here=True))
+        await a.owners.note_own(a.what("used"))
+        for name in ("used", "unused"):
+            a.owners.forget(a.known.pop(name))
+            assert not await b.owns(name)
+            assert await a.owns(name)
+        assert (a.what("used").restarted, a.what("unused").restarted) == (True, False)
+
+
+async def test_a_replica_that_leaves_claims_nothing_any_more() -> None:
+    async with replicas(2) as (_, (a, b)):
+        await a.owners.begin(a.what("s", began_here=True))
+        await a.member.hand_over()
+        assert not await a.owns("s")
+        assert not await a.owns("another")
+        assert await b.owns("s")
+        assert await b.owns("another")
