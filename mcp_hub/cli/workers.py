@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, MutableMapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -50,6 +50,8 @@ STEADY: Final = 10.0
 """Seconds after which a process that ends is started again at once."""
 END_WITHIN: Final = 20.0
 """Seconds for workers to end beside `listen.shutdown_delay`; then they are killed."""
+_HANG_UP: Final[signal.Signals] = getattr(signal, "SIGHUP", signal.SIGTERM)
+_KILL: Final[signal.Signals] = getattr(signal, "SIGKILL", signal.SIGTERM)
 _VARIABLE: Final = "MCP_HUB_WORKER"
 """What the parent tells a worker."""
 _ELSEWHERE: Final = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin")
@@ -181,24 +183,24 @@ class WorkerPool:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(_HANG_UP, self._reload)
         keeping = [loop.create_task(self._keep(number, store)) for number in range(self._count)]
         try:
             async with self._notifier.watching(self._stop):
                 await self._stop.wait()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for number in (signal.SIGTERM, signal.SIGINT, _HANG_UP):
                 loop.remove_signal_handler(number)
             await self._end_all(keeping)
         return self._code
 
     def _end(self) -> None:
         if self._stop.is_set():
-            self._signal(signal.SIGKILL)
+            self._signal(_KILL)
         self._stop.set()
 
     def _reload(self) -> None:
-        self._signal(signal.SIGHUP)
+        self._signal(_HANG_UP)
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self._running.values():
@@ -209,7 +211,7 @@ class WorkerPool:
         self._signal(signal.SIGTERM)
         _, left = await asyncio.wait(keeping, timeout=self._delay + END_WITHIN)
         if left:
-            self._signal(signal.SIGKILL)
+            self._signal(_KILL)
             await asyncio.wait(left, timeout=END_WITHIN)
 
     async def _keep(self, number: int, store: str) -> None:
@@ -345,8 +347,9 @@ async def _store_process(children: Children, program: str, directory: Path, path
 
 
 async def _answers(path: Path) -> bool:
+    connect: Any = getattr(asyncio, "open_unix_connection")  # noqa: B009  # not on Windows
     try:
-        reader, writer = await asyncio.open_unix_connection(path)
+        reader, writer = await connect(path)
     except OSError:
         return False
     try:

@@ -132,6 +132,9 @@ class Owners:
             what.restarted = True  # the store has forgotten whose it was, and what was open for it
         elif self._ended.pop(what.name, claim) is None:
             what.restarted = True
+        elif what.own and not claim.before:
+            what.own = False  # the store has forgotten it, and whoever comes after this replica must know
+            await self.note_own(what)
         if what.taken_over is not None and (claim.taken_over or what.restarted):
             what.taken_over()
         what.began_here = True

@@ -1,0 +1,158 @@
+"""Leases while replicas are paused, the store is slow or loses keys, and clocks are set: a model of both, in steps.
+
+Time passes in the model only. The store's part is what its scripts do; the replicas' part is `Lease` itself.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from mcp_hub.store.membership import LEASE, MARGIN, RENEW_EVERY, Lease
+
+REPLICAS = 3
+STEP = 0.05
+"""Seconds that pass at once, so that nothing is left out between two looks."""
+
+
+class Replica:
+    """What one replica knows: its lease, by its own clock, and whether it believes to own the one thing there is."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.incarnation = 0
+        self.lease = Lease()
+        self.owns = False
+        self.paused = False
+        self.next_renewal = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.number}:{self.incarnation}"
+
+    def give_up(self) -> None:
+        self.lease.ended()
+        self.incarnation += 1
+        self.owns = False
+
+
+class Store:
+    """Records that end by the store's own clock, which somebody may set, and who owns the thing."""
+
+    def __init__(self) -> None:
+        self.clock = 0.0
+        self.records: dict[str, float] = {}
+        self.owner = ""
+
+    def lives(self, name: str) -> bool:
+        return self.records.get(name, -1.0) > self.clock
+
+    def renew(self, name: str, *, fresh: bool) -> bool:
+        if not fresh and not self.lives(name):
+            return False
+        self.records[name] = self.clock + LEASE
+        return True
+
+    def claim(self, name: str) -> str:
+        if not self.owner or self.owner == name or not self.lives(self.owner):
+            self.owner = name
+        return self.owner
+
+
+class Leases(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.store = Store()
+        self.replicas = [Replica(number) for number in range(REPLICAS)]
+        self.slow = 0.0
+        self.disturbed = float("-inf")
+        """When the store last dropped a record that was not over: its clock was set, or the key was evicted."""
+        for one in self.replicas:
+            self.renew(one)
+
+    def renew(self, one: Replica) -> None:
+        """As `Membership` does it: the lease counts from when it was asked, however long the answer takes."""
+        one.next_renewal = self.now + RENEW_EVERY
+        if self.store.renew(one.name, fresh=False):
+            one.lease.renewed(self.now - self.slow)
+        else:
+            one.lease.ended()
+        if not one.lease.holds(self.now):
+            one.give_up()
+            if self.store.renew(one.name, fresh=True):
+                one.lease.renewed(self.now - self.slow)
+
+    def pass_time(self, seconds: float) -> None:
+        while seconds > 0:
+            self.now += STEP
+            self.store.clock += STEP
+            seconds -= STEP
+            for one in self.replicas:
+                if not one.paused and self.now >= one.next_renewal:
+                    self.renew(one)
+            self.check()
+
+    @rule(seconds=st.floats(STEP, 5.0))
+    def wait(self, seconds: float) -> None:
+        self.pass_time(seconds)
+
+    @rule(number=st.integers(0, REPLICAS - 1))
+    def claim(self, number: int) -> None:
+        one = self.replicas[number]
+        if one.paused:
+            return
+        owner = self.store.claim(one.name)
+        one.owns = owner == one.name and one.lease.holds(self.now)  # a claim counts only if the lease holds after it
+
+    @rule(number=st.integers(0, REPLICAS - 1))
+    def pause(self, number: int) -> None:
+        self.replicas[number].paused = True
+
+    @rule(number=st.integers(0, REPLICAS - 1))
+    def resume(self, number: int) -> None:
+        self.replicas[number].paused = False
+
+    @rule(seconds=st.floats(0.0, 1.0))
+    def answer_late(self, seconds: float) -> None:
+        self.slow = seconds
+
+    @rule(seconds=st.floats(-30.0, 30.0))
+    def set_the_stores_clock(self, seconds: float) -> None:
+        self.store.clock += seconds
+        if seconds > 0:
+            self.disturbed = self.now
+
+    @precondition(lambda self: self.store.records)
+    @rule(number=st.integers(0, REPLICAS - 1))
+    def evict(self, number: int) -> None:
+        if self.store.records.pop(self.replicas[number].name, None) is not None:
+            self.disturbed = self.now
+
+    @rule()
+    def lose_everything(self) -> None:
+        self.store.records.clear()
+        self.store.owner = ""
+        self.disturbed = self.now
+
+    @invariant()
+    def check(self) -> None:
+        """Two replicas never act for one thing, but for a moment after the store has dropped what was not over."""
+        acting = [one.name for one in self.replicas if one.owns and one.lease.holds(self.now)]
+        moment = LEASE - MARGIN + STEP
+        assert len(acting) <= 1 or self.now - self.disturbed <= moment, (acting, self.now, self.disturbed)
+
+    def teardown(self) -> None:
+        """Whatever happened, the thing has one owner in the end, who can act."""
+        for one in self.replicas:
+            one.paused, self.slow = False, 0.0
+        self.store.clock = max(self.store.clock, *self.store.records.values(), 0.0)
+        self.disturbed = self.now
+        self.pass_time(2 * LEASE)
+        for number in range(REPLICAS):
+            self.claim(number)
+        acting = [one.name for one in self.replicas if one.owns and one.lease.holds(self.now)]
+        assert acting == [self.store.owner]
+
+
+TestLeases = Leases.TestCase
