@@ -67,11 +67,9 @@ async def test_a_parked_call_of_a_replica_that_is_gone_is_cancelled_and_not_sent
 
 
 async def test_a_task_is_found_from_every_replica(tmp_path: Path) -> None:
-    extension = {"io.modelcontextprotocol/tasks": {}}
-    async with (
-        cluster(tmp_path, {"a": server("a")}, 2, balanced=False, list_wait=20) as served,
-        raw(served.url) as client,
-    ):
+    extension: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
+    servers = {"a": server("a")}
+    async with cluster(tmp_path, servers, 2, balanced=False, list_wait=20) as served, raw(served.url) as client:
         call = {"name": "a__slow_compute", "arguments": {"seconds": 60}}
         made = (await client.modern("tools/call", call, served.urls[0], extensions=extension))["result"]["taskId"]
         for url in served.urls:

@@ -202,8 +202,8 @@ class RequestRouter:
         if isinstance(state, str) and state.startswith(PREFIX):
             holder = state.removeprefix(PREFIX).partition(":")[0]
             return await self._at_holder(request, reply, principal, message, holder)
-        if message["method"] in TASK_METHODS and (holder := self._holder_of_task(principal, params)):
-            # The process of a server over stdio has its tasks alone.
+        if message["method"] in TASK_METHODS:  # the process of a server over stdio has its tasks alone
+            holder = self._holder_of_task(principal, params)
             if await self._at_holder(request, reply, principal, message, holder):
                 return True
         if self._needs_owner(message, principal, "modern"):
