@@ -25,9 +25,11 @@ async def network_hub(
         await process.until(lambda: b"Serving" in process.stderr)
         found = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
         assert found is not None
-        yield process, found[1].decode()
-        with contextlib.suppress(ProcessLookupError):
-            process.process.terminate()
+        try:
+            yield process, found[1].decode()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.process.terminate()
 
 
 def sdk(url: str, era: str, **options: Any) -> Client:

@@ -33,10 +33,12 @@ async def workers(
         await process.until(lambda: b"Serving" in process.stderr)
         found = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
         assert found is not None
-        await all_there(process, count)
-        yield process, found[1].decode()
-        with contextlib.suppress(ProcessLookupError):
-            process.process.terminate()
+        try:
+            await all_there(process, count)
+            yield process, found[1].decode()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.process.terminate()
 
 
 async def all_there(process: StdioClient, count: int) -> None:
