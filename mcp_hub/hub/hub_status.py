@@ -111,7 +111,7 @@ AT_ONCE: Final = 8
 WRITE_WAIT: Final = 5.0
 """Seconds that a client has to read the answer."""
 LOOK_UP: Final = 1.0
-"""Seconds after which a wait sees Ctrl-C that did not end it: one just before it began, and any on Windows."""
+"""Seconds between two looks for Ctrl-C: one that comes just before a wait does not end it, and on Windows none does."""
 READ_WAIT: Final = 5.0
 SILENT: Final = 3.0
 """Seconds that a command has to say what it asks; commands of former versions say nothing, and mean the status."""
@@ -268,11 +268,11 @@ def _lines(asking: socket.socket, patience: float | None) -> Iterator[bytearray]
     asking.settimeout(LOOK_UP)
     data, last = bytearray(), time.monotonic()
     while len(data) < MAX_SIZE:
+        if patience is not None and time.monotonic() >= last + patience:
+            raise TimeoutError
         try:
             chunk = asking.recv(65536)
         except TimeoutError:
-            if patience is not None and time.monotonic() >= last + patience:
-                raise
             continue
         if not chunk:
             if data:

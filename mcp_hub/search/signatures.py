@@ -217,7 +217,7 @@ class _PythonReader(_Reader):
     any, object, rest = "Any", "dict", "...: Any"
 
     def member(self, name: str, kind: str, *, required: bool) -> str:
-        """Returns a parameter; one whose name Python does not take, as a member of a dict."""
+        """Returns a parameter with its type. Where Python takes no such name, returns a member of a dict."""
         if not _IDENTIFIER.fullmatch(name) or iskeyword(name):
             return self.inner(name, kind, required=required)
         return f"{name}: {kind}" if required else f"{name}: {kind} = ..."

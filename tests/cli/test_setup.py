@@ -17,6 +17,7 @@ import pytest
 
 from mcp_hub.cli import FAILED, OK, STALE, UNCONFIRMED
 from tests.cli.person import Person
+from tests.cli.test_while_it_runs import interruptible
 from tests.fakes.client import FAKE, HUB, PATIENCE
 
 SECRET = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
@@ -171,11 +172,7 @@ def test_an_interrupted_setup_says_what_is_done_and_is_taken_back(
     cursor.write_text(json.dumps({"mcpServers": {"clock": {"command": "/bin/sh", "args": ["-c", words]}}}))
     content = cursor.read_bytes()
     argv, pipe = [*HUB, "setup", "cursor", "--yes"], subprocess.PIPE
-    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        process = subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
-    finally:
-        signal.signal(signal.SIGINT, ignored)
+    process = interruptible(argv, stdout=pipe, stderr=pipe, text=True)
     try:
         assert select.select([heard], [], [], PATIENCE)[0], "no server was started"
         process.send_signal(signal.SIGINT)

@@ -18,6 +18,15 @@ from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
 pytestmark = pytest.mark.anyio
 
 
+def interruptible(argv: list[str], **options: Any) -> subprocess.Popen[Any]:
+    """Starts a command that Ctrl-C ends, even where whoever runs the tests in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(argv, start_new_session=True, **options)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     ("command", "options", "reached"),
     [
@@ -35,12 +44,7 @@ def test_an_interrupted_command_exits_130_and_shows_no_traceback(
     heard = os.open(record, os.O_RDWR | os.O_NONBLOCK)
     config = write_config(tmp_path, {"up": fake(*options, "--record", str(record))})
     argv, pipe = [*HUB, *command, "--config", str(config)], subprocess.PIPE
-    # Whoever runs the tests in the background may have it ignored, and so would the command.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        process = subprocess.Popen(argv, stdout=pipe, stderr=pipe, start_new_session=True)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    process = interruptible(argv, stdout=pipe, stderr=pipe)
     seen = b""
     try:
         while reached not in seen:

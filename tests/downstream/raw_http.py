@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mcp_hub.protocol import era as eras
@@ -99,8 +100,12 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def connected(served: Served) -> AsyncIterator[Connection]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+async def connected(to: Served | Path) -> AsyncIterator[Connection]:
+    """A connection to a port of this machine, or to a Unix socket."""
+    if isinstance(to, Path):
+        reader, writer = await asyncio.open_unix_connection(to)
+    else:
+        reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
     try:
         yield Connection(reader, writer)
     finally:

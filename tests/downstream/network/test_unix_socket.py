@@ -20,7 +20,7 @@ from mcp_hub.downstream.admission import Gate, check_listener
 from mcp_hub.errors import HubError
 from mcp_hub.transport.http1.listening_sockets import bind
 from tests.downstream.fronts import HANG_BOUND
-from tests.downstream.raw_http import BOTH, Connection, Lines, Response, message, modern
+from tests.downstream.raw_http import BOTH, Lines, Response, connected, message, modern
 from tests.downstream.scripted import Served, serving
 from tests.fakes.client import HUB, PATIENCE, spawned, write_config
 from tests.loops import anyio_backend  # noqa: F401
@@ -33,17 +33,6 @@ ANOTHER = os.getuid() + 1
 
 def listening(path: Path, **more: Any) -> Listen:
     return Listen.model_validate({"host": f"unix:{path}", **more})
-
-
-@contextlib.asynccontextmanager
-async def connected(path: Path) -> AsyncIterator[Connection]:
-    reader, writer = await asyncio.open_unix_connection(path)
-    try:
-        yield Connection(reader, writer)
-    finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
 
 
 async def ask(path: Path, headers: Lines = (), method: str = "tools/list", host: str = "localhost") -> Response:

@@ -25,6 +25,10 @@ window.fetch = (address, options) => {
 """
 """Lets a test cut the stream of events, as a network does."""
 ALPHA = {"alpha": fake("--name", "alpha")}
+ADMIN_AND_USER = {"ui": True, "principals": {
+    "alice": {"token": TOKENS["alice"], "admin": True}, "bob": {"token": TOKENS["bob"], "profile": "few"},
+}}  # fmt: skip
+"""A `listen` with an admin, and a user of the profile `few`."""
 
 
 @pytest.fixture(scope="module")
@@ -167,11 +171,8 @@ async def test_on_a_network_a_token_opens_the_page_and_shows_what_its_profile_se
 async def test_an_admin_sees_the_tools_as_somebody_else_does_and_runs_one_as_it(
     browser: Browser, tmp_path: Path
 ) -> None:
-    listen = {"ui": True, "principals": {
-        "alice": {"token": TOKENS["alice"], "admin": True}, "bob": {"token": TOKENS["bob"], "profile": "few"},
-    }}  # fmt: skip
     async with (
-        watched_hub(tmp_path, ALPHA, listen, profiles={"few": {"tools": ["alpha__echo"]}}) as hub,
+        watched_hub(tmp_path, ALPHA, ADMIN_AND_USER, profiles={"few": {"tools": ["alpha__echo"]}}) as hub,
         looking(browser, hub.base) as looker,
     ):
         await looker.sign_in(TOKENS["alice"])
@@ -193,12 +194,9 @@ async def test_an_admin_sees_the_tools_as_somebody_else_does_and_runs_one_as_it(
 async def test_who_comes_after_somebody_else_in_the_same_tab_sees_nothing_of_before(
     browser: Browser, tmp_path: Path
 ) -> None:
-    listen = {"ui": True, "principals": {
-        "alice": {"token": TOKENS["alice"], "admin": True}, "bob": {"token": TOKENS["bob"], "profile": "few"},
-    }}  # fmt: skip
     servers = {**ALPHA, "beta": fake("--name", "beta")}
     async with (
-        watched_hub(tmp_path, servers, listen, profiles={"few": {"tools": ["beta__echo"]}}) as hub,
+        watched_hub(tmp_path, servers, ADMIN_AND_USER, profiles={"few": {"tools": ["beta__echo"]}}) as hub,
         looking(browser, hub.base) as looker,
         visiting(hub.base, "handshake", TOKENS["alice"]) as alice,
         visiting(hub.base, "handshake", TOKENS["bob"]) as bob,
