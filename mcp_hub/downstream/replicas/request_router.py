@@ -112,7 +112,7 @@ class RequestRouter:
             if owner is not None:
                 await self._client.tell(owner, principal, headers_of(session), encode(message))
         elif not forwarded and message["method"] == CANCELLED:
-            await self._tell_others("POST", session, encode(message))
+            await self._sessions.tell_others(session, "POST", encode(message))
         return False
 
     async def took_batch(
@@ -193,20 +193,13 @@ class RequestRouter:
         """Tells the other replicas that a client has ended its session."""
         if not isinstance(request, ForwardedRequest):
             await self._sessions.ended(session)
-            await self._tell_others("DELETE", session, b"")
 
     async def _spread_level(self, session: HandshakeSession, message: Message) -> None:
         params = message.get("params")
         level = params.get("level") if isinstance(params, dict) else None
         if level in LOG_LEVELS:
             await self._sessions.keep(session, "level", str(level))
-            await self._tell_others("POST", session, encode(message))
-
-    async def _tell_others(self, method: str, session: HandshakeSession, body: bytes) -> None:
-        await self._members.addressed()
-        headers, others = headers_of(session), self._members.others.values()
-        telling = (self._client.tell(one, session.principal, headers, body, method) for one in others)
-        await asyncio.gather(*telling)
+            await self._sessions.tell_others(session, "POST", encode(message))
 
     # --- the modern era --------------------------------------------------------------------------------------------
 
