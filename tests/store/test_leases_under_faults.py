@@ -163,6 +163,7 @@ class Leases(RuleBasedStateMachine):
         if self.store.records.pop(self.replicas[number].name, None) is not None:
             self.disturbed = self.now
 
+    @precondition(lambda self: not any(one.paused or one.asked for one in self.replicas))
     @rule()
     def evict_the_owner(self) -> None:
         self.store.owner = ""
