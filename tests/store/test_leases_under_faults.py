@@ -47,7 +47,10 @@ class Store:
         self.owner = ""
 
     def lives(self, name: str) -> bool:
-        return self.records.get(name, -1.0) > self.clock
+        """Whether a record is there; one that is over is dropped for good when somebody looks, as Redis does."""
+        if self.records.get(name, float("-inf")) <= self.clock:
+            self.records.pop(name, None)
+        return name in self.records
 
     def renew(self, name: str, *, fresh: bool) -> bool:
         if not fresh and not self.lives(name):
