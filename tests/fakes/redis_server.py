@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import signal
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from redis.asyncio import Redis
+
 from mcp_hub.config.store import StoreSettings
 
 PATIENCE = 30.0
+HEARTBEAT = ":member:"
+"""What renewals of replicas name, which come twice a second whatever clients do."""
 
 
 class RedisServer:
@@ -55,6 +60,25 @@ class RedisServer:
         """Goes on after a pause."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[list[str]]:
+        """Notes every command that clients send while the block runs, but for heartbeats, which must be among them."""
+        commands: list[str] = []
+        async with Redis(unix_socket_path=str(self.socket)) as redis, redis.monitor() as monitor:
+            begin, end = secrets.token_hex(8), secrets.token_hex(8)
+            await redis.echo(begin)
+            while begin not in (await monitor.next_command())["command"]:
+                pass
+            yield commands
+            async with asyncio.timeout(PATIENCE):
+                await redis.echo(end)
+                while end not in (command := (await monitor.next_command()))["command"]:
+                    if command["client_type"] != "lua":
+                        commands.append(command["command"])
+        heartbeats = [command for command in commands if HEARTBEAT in command]
+        assert heartbeats, "the store was not watched, or has no replica"
+        commands[:] = [command for command in commands if HEARTBEAT not in command]
 
     async def kill(self) -> None:
         """Kills it, with all that it holds."""
