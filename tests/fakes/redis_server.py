@@ -33,6 +33,12 @@ class RedisServer:
         """Returns the settings of a store in this server."""
         return StoreSettings.model_validate({"url": self.url, **given})
 
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        assert self._process is not None
+        return self._process.pid
+
     async def start(self) -> None:
         """Starts it, and waits until it answers."""
         self._process = await asyncio.create_subprocess_exec(

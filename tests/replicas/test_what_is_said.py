@@ -54,12 +54,15 @@ async def test_modern_requests_for_shared_servers_ask_the_store_nothing(tmp_path
         ("prompts/get", {"name": "up__greet", "arguments": {"who": "a"}}),
         ("server/discover", {}),
     ]
-    async with cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served, raw(served.url) as client:
-        async with served.store.watched() as commands:
-            for number in range(60):
-                for method, params in requests:
-                    answer = await client.modern(method, params, served.urls[number % 2])
-                    assert "result" in answer, answer
+    async with (
+        cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served,
+        raw(served.url) as client,
+        served.store.watched() as commands,
+    ):
+        for number in range(60):
+            for method, params in requests:
+                answer = await client.modern(method, params, served.urls[number % 2])
+                assert "result" in answer, answer
     assert commands == []
 
 
