@@ -11,6 +11,8 @@ from typing import Final
 
 from mcp_hub.cli import COMMANDS
 from mcp_hub.diagnosis import page as codes
+from tests.documents import reference_metrics as metrics
+from tests.documents import reference_settings as settings
 
 ROOT: Final = Path(__file__).parents[2]
 MADE: Final = "This page is made by `scripts/reference` of {source}."
@@ -87,17 +89,33 @@ def meaning(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
 
 def command_page(title: str, commands: Sequence[str]) -> str:
     """Returns a page of commands."""
+    made = MADE.format(source="the parsers of the commands")
     beginning = (
-        f"# {title}\n\n[Commands](../commands.md) shows them at work, and has the exit codes. Every command also takes `-h` for its\n"
-        f"help and `-v` to say more on stderr; `-vv` says all. {MADE.format(source='the parsers of the commands')}"
+        f"# {title}\n\n[Commands](../commands.md) shows them at work, and has the exit codes. Every command also\n"
+        f"takes `-h` for its help and `-v` to say more on stderr; `-vv` says all. {made}"
     )
     return "\n\n".join([beginning, *map(command_section, commands)]) + "\n"
+
+
+def settings_page(title: str, places: Iterator[settings.Place]) -> str:
+    """Returns a page of settings that are mappings."""
+    beginning = (
+        f"# {title}\n\n[Configuration](../configuration.md) has the keys that stand beside these, and how durations\n"
+        f"and sizes are written. {MADE.format(source='the models of the configuration')}"
+    )
+    head = ("key", "type", "default", "meaning")
+    parts = [f"{heading}\n\n{table(head, rows)}" for heading, rows in settings.sections(places)]
+    return "\n\n".join([beginning, *parts]) + "\n"
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yields the path of each page in the repository, and its text."""
     for name, (title, commands) in COMMAND_PAGES.items():
         yield f"docs/reference/{name}.md", command_page(title, commands)
+    for name, title in settings.PAGES.items():
+        yield f"docs/reference/{name}.md", settings_page(title, settings.on_page(name))
+    rows = list(metrics.rows(metrics.exposition()))
+    yield metrics.PAGE, metrics.BEGINNING + table(("metric", "kind", "labels", "meaning"), rows) + "\n"
     yield codes.PAGE, codes.page()
 
 

@@ -140,8 +140,8 @@ def test_what_leads_nowhere_fails_the_build_with_its_page(tmp_path: Path) -> Non
 
 def test_a_picture_of_another_host_and_a_link_to_no_file_are_found_in_a_site(tmp_path: Path) -> None:
     elsewhere = "https://elsewhere.example/picture.png"
-    text = f'<img src="{elsewhere}"> <a href="nowhere/">no page</a> <a href="#nowhere">no anchor</a> <a href="#here" id="here">'
-    (tmp_path / "index.html").write_text(text)
+    links = '<a href="nowhere/">no page</a> <a href="#nowhere">no anchor</a> <a href="#here" id="here">an anchor</a>'
+    (tmp_path / "index.html").write_text(f'<img src="{elsewhere}"> {links}')
     assert loaded_from_elsewhere(tmp_path) == {elsewhere}
     assert dead_ends(tmp_path) == {"/ -> nowhere/", "/ -> #nowhere"}
 
