@@ -37,11 +37,13 @@ class OAuthSettings(Frozen):
     client_id: str | None = None
     """None: by a client-id metadata document or dynamic registration."""
     client_secret: SecretStr | None = None
+    """The secret of `client_id`."""
     token_endpoint_auth_method: ClientAuth | None = None
     """None: the method that the authorization server prefers."""
     private_key: SecretStr | None = None
     """PEM; with it the hub signs an assertion instead of sending a secret (client credentials only)."""
     signing_algorithm: SigningAlgorithm = "RS256"
+    """The algorithm that `private_key` signs with."""
     scopes: tuple[str, ...] = ()
     """Empty: the scopes that the server asks for."""
     issuer: str | None = None
