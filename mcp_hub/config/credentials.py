@@ -217,6 +217,10 @@ def read_env(fields: Fields, reasons: dict[KeyPath, CodedText]) -> dict[str, Sec
         elif given.value is not None and (text := fields.scalar(given.value, given.at)) is not None:
             _warn_of_bare_variable(fields, text, given.at)
             found[name] = SecretStr(text)
+        elif given.value is None and isinstance(given.at[-1], int):
+            # As in 1MCP, a variable that is not set is skipped.
+            if name in fields.scope.environ:
+                found[name] = SecretStr(fields.scope.environ[name])
         elif given.value is None:
             fields.error(given.at, 'has no value; write "" for an empty one, ${NAME} to pass the hub\'s own on')
     if "env_keys" in fields:

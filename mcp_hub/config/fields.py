@@ -21,6 +21,7 @@ from mcp_hub.config.dialect import (
     RESTRICTIONS,
     TIMEOUTS,
     TRANSPORT_NAMES,
+    PER_CLIENT,
     WITHOUT_EFFECT,
     Dialect,
 )
@@ -155,7 +156,10 @@ class Fields:
         return self.scope.path(text)
 
     def mapping(self, name: str, *, pairs: bool = False) -> dict[str, FieldValue] | None:
-        """Reads a mapping of names to values. With `pairs` a list of `NAME=value` counts too (1MCP)."""
+        """Reads a mapping of names to values. With `pairs` a list of `NAME=value` counts too (1MCP).
+
+        A `NAME` alone in such a list has the value None: the hub's own variable is meant.
+        """
         if (given := self._get(name)) is None:
             return None
         if isinstance(given.value, dict):
@@ -166,10 +170,10 @@ class Fields:
         found: dict[str, FieldValue] = {}
         for index, item in enumerate(given.value):
             key, equals, value = item.partition("=") if isinstance(item, str) else ("", "", "")
-            if not equals:
-                self.error((*given.at, index), "must be a text NAME=value")
+            if not key:
+                self.error((*given.at, index), "must be a text NAME=value, or NAME")
             else:
-                found[key] = FieldValue(value, (*given.at, index))
+                found[key] = FieldValue(value if equals else None, (*given.at, index))
         return found
 
     def scalar(self, value: Any, at: KeyPath) -> str | None:
@@ -232,6 +236,9 @@ def canonical_values(
             )
         elif key in ALIASES:
             _add_value(found, ALIASES[key], FieldValue(value, place), findings)
+        elif key == PER_CLIENT:
+            if value:
+                _add_value(found, "session", FieldValue("client" if value is True else value, place), findings)
         elif key in WITHOUT_EFFECT:
             if value:
                 findings.warning(place, f"has no effect: {WITHOUT_EFFECT[key]}")
