@@ -18,6 +18,8 @@ pytestmark = pytest.mark.anyio
 
 PROXY = Path(FAKE).with_name("renaming_proxy.py")
 SALT = "0" * 32
+SHORT = 3
+"""Seconds for the `list_wait` of hubs in a circle, whose lists wait for each other."""
 
 
 async def test_a_hub_with_another_file_is_not_mistaken_for_this_one(tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ async def test_hubs_on_ports_that_lead_in_a_circle_do_not_list_themselves(tmp_pa
     ]
     async with contextlib.AsyncExitStack() as stack:
         starting = [
-            stack.enter_async_context(network_hub(tmp_path / str(number), servers, ports[number]))
+            stack.enter_async_context(network_hub(tmp_path / str(number), servers, ports[number], list_wait=SHORT))
             for number, servers in enumerate(configurations)
         ]
         running = await asyncio.gather(*starting)
@@ -179,11 +181,11 @@ async def test_hubs_on_ports_that_lead_in_a_circle_do_not_list_themselves(tmp_pa
 async def test_a_hub_does_not_list_its_own_file_served_by_another_hub(tmp_path: Path) -> None:
     folder, port = tmp_path / "inner", free_port()
     folder.mkdir()
-    inner = write_config(folder, {"own": fake(), "url": {"url": f"http://127.0.0.1:{port}/mcp"}})
+    inner = write_config(folder, {"own": fake(), "url": {"url": f"http://127.0.0.1:{port}/mcp"}}, list_wait=SHORT)
     again = {"command": COMMAND, "args": ["serve", "--config", str(inner)]}
     left_out = b": is this hub itself, by way of another hub; it is left out"
     async with (
-        network_hub(tmp_path, {"up": fake(), "again": again}, port) as (hub, _),
+        network_hub(tmp_path, {"up": fake(), "again": again}, port, list_wait=SHORT) as (hub, _),
         guarded(hub.process.pid) as guard,
         outermost(inner) as (client, other),
     ):
