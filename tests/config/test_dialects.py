@@ -353,7 +353,7 @@ def test_the_settings_of_mcphub_are_read(tmp_path: Path) -> None:
     own, one, api = loaded.config.servers
     assert (own.session, one.session, own.filters["tools"].deny) == ("client", "shared", ("rm",))
     assert "'openapi' is not supported" in (api.disabled_reason or "")
-    assert [line for line in loaded.warnings if "visibility" in line][0].endswith("one of 'profiles'")
+    assert next(line for line in loaded.warnings if "visibility" in line).endswith("one of 'profiles'")
 
 
 def test_the_list_of_named_servers_of_mcpproxy_is_read(tmp_path: Path) -> None:
