@@ -37,7 +37,7 @@ ALIASES: Final = {
     "disabled": "disabled",
     "required": "required",
     "lazy": "lazy",
-    "session": "session",
+    "session": "session", "perSessionClient": "session",
     "max_sessions": "max_sessions",
     "allow": "allow",
     "max_questions": "max_questions",
@@ -161,11 +161,8 @@ HARMLESS: Final = frozenset({
 })  # fmt: skip
 """Known keys of other hosts for their windows, their questions to the user or their bookkeeping."""
 
-PER_CLIENT: Final = "perSessionClient"
-"""MCPHub's key for a connection per client, true or false."""
-
 ENTRY_KEYS: Final = frozenset(
-    {"deadlines", "tools", PER_CLIENT, *TIMEOUTS, *ALIASES, *FILTERS, *RESTRICTIONS, *WITHOUT_EFFECT, *HARMLESS}
+    {"deadlines", "tools", *TIMEOUTS, *ALIASES, *FILTERS, *RESTRICTIONS, *WITHOUT_EFFECT, *HARMLESS}
 )
 
 ROOT_KEYS: Final = frozenset({

@@ -21,7 +21,6 @@ from mcp_hub.config.dialect import (
     RESTRICTIONS,
     TIMEOUTS,
     TRANSPORT_NAMES,
-    PER_CLIENT,
     WITHOUT_EFFECT,
     Dialect,
 )
@@ -158,7 +157,7 @@ class Fields:
     def mapping(self, name: str, *, pairs: bool = False) -> dict[str, FieldValue] | None:
         """Reads a mapping of names to values. With `pairs` a list of `NAME=value` counts too (1MCP).
 
-        A `NAME` alone in such a list has the value None: the hub's own variable is meant.
+        A `NAME` alone in such a list is left out: it asks for the hub's own variable.
         """
         if (given := self._get(name)) is None:
             return None
@@ -172,8 +171,8 @@ class Fields:
             key, equals, value = item.partition("=") if isinstance(item, str) else ("", "", "")
             if not key:
                 self.error((*given.at, index), "must be a text NAME=value, or NAME")
-            else:
-                found[key] = FieldValue(value if equals else None, (*given.at, index))
+            elif equals:
+                found[key] = FieldValue(value, (*given.at, index))
         return found
 
     def scalar(self, value: Any, at: KeyPath) -> str | None:
@@ -235,10 +234,7 @@ def canonical_values(
                 found, "tools" if isinstance(value, dict) else "filters.tools.allow", FieldValue(value, place), findings
             )
         elif key in ALIASES:
-            _add_value(found, ALIASES[key], FieldValue(value, place), findings)
-        elif key == PER_CLIENT:
-            if value:
-                _add_value(found, "session", FieldValue("client" if value is True else value, place), findings)
+            _add_value(found, ALIASES[key], FieldValue(_as_here(key, value), place), findings)
         elif key in WITHOUT_EFFECT:
             if value:
                 findings.warning(place, f"has no effect: {WITHOUT_EFFECT[key]}")
@@ -277,6 +273,13 @@ def restriction(values: Mapping[str, Any], kept: Container[str]) -> CodedText | 
         if value is True or (isinstance(value, dict) and value.get("enabled") is True):
             return CodedText(f"{what} ('{key}') cannot be kept by the hub", codes.RESTRICTION_FOREIGN)
     return None
+
+
+def _as_here(key: str, value: Any) -> Any:
+    """Returns a value in the hub's words: MCPHub says with true or false whether each client has a connection."""
+    if key == "perSessionClient" and isinstance(value, bool):
+        return "client" if value else None
+    return value
 
 
 def _read_deadlines(value: Any, at: KeyPath, findings: Findings) -> dict[str, FieldValue]:
