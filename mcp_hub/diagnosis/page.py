@@ -25,7 +25,7 @@ _BEGINNING: Final = """# Codes
 for each distinct cure, and it never changes its meaning. `mcp-hub explain CODE` prints what stands here. Answers to
 clients have [other codes](failures.md#codes-of-failed-calls).
 
-This page is made by `scripts/codes` of `mcp_hub/diagnosis/codes.toml`.
+This page is made by `scripts/reference` of `mcp_hub/diagnosis/codes.toml`.
 """
 
 

@@ -65,6 +65,7 @@ class CodeModeSettings(Frozen):
     seconds: Duration = 30.0
     """How long a program may run, its calls included, but not while a person is asked."""
     memory: Size = 100_000_000
+    """The most memory that a program may take."""
 
 
 def _read_code_mode(given: FieldValue, reading: KeyReading) -> CodeModeSettings | None:

@@ -63,6 +63,7 @@ class ScreenSettings(Frozen):
     allow: tuple[str, ...] = ()
     """Items, as original name or `server/name`, that are served whatever is found in them."""
     max_description: Annotated[int, Meta(ge=1)] = MAX_DESCRIPTION
+    """Characters of a description, above which its length is reported."""
 
 
 SCREEN: Final = RootKey("screen", mode_key(ScreenSettings), ScreenSettings())

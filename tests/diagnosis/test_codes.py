@@ -54,7 +54,7 @@ def test_every_code_is_provoked_by_a_test() -> None:
 
 
 def test_the_page_of_the_codes_is_made_of_the_table() -> None:
-    assert (ROOT / PAGE).read_text() == page(), "run scripts/codes"
+    assert (ROOT / PAGE).read_text() == page(), "run scripts/reference"
 
 
 @pytest.mark.parametrize("word", ["HUB-201", "hub-201", "201"])
