@@ -26,7 +26,7 @@ OF_FOLDERS: Final[dict[str, Tier]] = {
 _STARTS: Final = re.compile(
     r"\bsubprocess\b|\bcreate_subprocess|\bPopen\b|\bspawned\(|\bspawn\(|\bHUB\b|\bhub\(|\bfake\(|\bnetwork_hub\b"
     r"|\bcounting\(|\bopen_stdio\b|\bStdioLink\(|\bChildren\(|\bsys\.executable\b|\bpython_with_sdk\b|\blogin\("
-    r"|\btests\.(peers|load|library\.tool_managers)\b|\bscripted_model\b|\bredis_server\b|\bcluster\("
+    r"|\btests\.(peers|load|chaos|library\.tool_managers)\b|\bscripted_model\b|\bredis_server\b|\bcluster\("
 )
 """What starts a program in a test, or says which one to start."""
 

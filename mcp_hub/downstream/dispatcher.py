@@ -76,6 +76,10 @@ class Dispatcher:
         self.hub.forget(caller)
         self._methods.subscriptions.forget(caller)
 
+    def unsubscribe(self, caller: Caller) -> None:
+        """Ends the subscriptions of a caller whose session another replica has taken over."""
+        self._methods.subscriptions.forget(caller)
+
     def close(self) -> None:
         """Ends every subscription gracefully. Requests in flight are left to the transports."""
         self._methods.close()

@@ -119,8 +119,8 @@ class EventKeeper(Protocol):
     def begin(self, stream: int, asked: Any) -> Awaitable[None]:
         """Keeps what a stream answers: a request or a batch."""
 
-    def keep(self, stream: int, number: int, data: bytes | None) -> Awaitable[None]:
-        """Keeps an event; None ends the stream."""
+    def keep(self, stream: int, number: int, data: bytes | None) -> Awaitable[bool]:
+        """Keeps an event; None ends the stream. Returns False if another replica has the stream by now."""
 
 
 class EventLog(Outbox):
@@ -160,9 +160,14 @@ class EventLog(Outbox):
         """Bytes that wait or are kept."""
         return self._written_bytes + self._bytes + sum(len(data) for _, data in self._again)
 
+    @property
+    def written(self) -> int:
+        """The number of the event before the next one that is written."""
+        return (self._again[0][0] if self._again else self._next) - 1
+
     def first(self) -> bytes:
         """Returns an event without a message, to resume from."""
-        return prime(f"{self._prefix()}{self.number}-0", RETRY)
+        return prime(f"{self._prefix()}{self.number}-{self.written}", RETRY)
 
     def put(self, message: Any) -> None:
         """Adds a message, or a list of them as a batch. Never blocks, never raises."""
@@ -186,12 +191,13 @@ class EventLog(Outbox):
             self._written_bytes -= len(self._written.popleft()[1])
         return encode_event(data, id=f"{self._prefix()}{self.number}-{number}")
 
-    async def keep_written(self, keeper: EventKeeper) -> None:
-        """Has the event kept that was taken last, before it is written."""
+    async def keep_written(self, keeper: EventKeeper) -> bool:
+        """Has the event kept that was taken last, before it is written; returns False if it must not be written."""
         number, data = self._written[-1]
-        if number > self._kept_until:
-            self._kept_until = number
-            await keeper.keep(self.number, number, data)
+        if number <= self._kept_until:
+            return True
+        self._kept_until = number
+        return await keeper.keep(self.number, number, data)
 
     async def keep_end(self, keeper: EventKeeper) -> None:
         """Has everything kept that waits, and the end of the stream after it."""
@@ -385,8 +391,9 @@ async def pump(request: HttpRequest, reply: HttpReply, outbox: Outbox, ended: Ca
         while not request.disconnected:
             event = outbox.take_event()
             if event is not None:
-                if keeper is not None and log is not None:
-                    await log.keep_written(keeper)
+                if keeper is not None and log is not None and not await log.keep_written(keeper):
+                    await reply.end()
+                    return
                 await reply.write(event)
             elif ended():
                 await reply.end()

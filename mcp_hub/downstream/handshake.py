@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -275,6 +275,8 @@ class HandshakeSession:
         """192 random bits, visible ASCII; or the sealed id by which every replica knows it."""
         self.ownership: Ownership | None = None
         """Which replica owns it; None: there is one."""
+        self.watched: set[str] = set()
+        """The resources it subscribes to, where several replicas serve it and this one owns it."""
         self.passed_on: Callable[[Message], bool] = lambda message: False
         """Passes a message on to the replica that has its standing stream; returns False if it is this one."""
         self.share = share
@@ -282,6 +284,8 @@ class HandshakeSession:
         self.streams = SessionStreams(total, share)
         """The streams of its requests, and the standing stream."""
         self.standing = self.streams.standing
+        self.continued: tuple[Hashable, int] | None = None
+        """The event of another replica that the standing stream goes on after, and the last one of it before that."""
         self.principal = principal
         self.caller = Caller(principal, self._reach if shared else self.standing.put_once)
         self.closed: Callable[[], None] | None = None

@@ -53,11 +53,17 @@ return {1, topics, found}
 
 _CLAIM: Final = Script("""
 local owner = redis.call('GET', KEYS[1]) or ''
-if owner ~= '' and owner ~= ARGV[1] and redis.call('EXISTS', ARGV[2] .. owner) == 1 then return {owner, owner} end
+if owner ~= '' and owner ~= ARGV[1] and redis.call('EXISTS', ARGV[2] .. owner) == 1 then return {owner, owner, 0} end
 redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[3])
-return {ARGV[1], owner}
+local own = redis.call('HEXISTS', KEYS[2], 'own')
+if ARGV[4] == '1' then redis.call('HSET', KEYS[2], 'own', '1') end
+if redis.call('TTL', KEYS[2]) < tonumber(ARGV[3]) then redis.call('EXPIRE', KEYS[2], ARGV[3]) end
+return {ARGV[1], owner, own}
 """)
-"""Claims something (KEYS[1]) for an owner (ARGV[1]), unless another one that is alive owns it."""
+"""Claims something (KEYS[1]) for an owner (ARGV[1]), unless another one that is alive owns it.
+
+Says whether its state (KEYS[2]) notes that an owner has something open for it alone; with ARGV[4] = 1 it does so.
+"""
 
 _RELEASE: Final = Script("""
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
@@ -90,6 +96,8 @@ class Claim(NamedTuple):
     owner: str
     before: str
     """Who owned it until this claim; "" for nobody."""
+    own: bool = False
+    """Whether an owner has noted that something is open for it alone."""
 
     @property
     def taken_over(self) -> bool:
@@ -221,14 +229,14 @@ class Membership:
         await self._renew(fresh=True)
         await self._store.execute("DEL", self._store.key(record))
 
-    async def claim(self, what: str) -> Claim:
+    async def claim(self, what: str, *, own: bool = False) -> Claim:
         """Returns who owns `what`, this replica if nobody who is alive does. Raises StoreUnavailable.
 
-        A claim counts only if `holds` is true after it.
+        A claim counts only if `holds` is true after it. `own`: notes that something is open here for it alone.
         """
-        args = (self.me.owner, self._store.key(f"{_MEMBER}:"), OWNED_FOR)
-        owner, before = await _CLAIM.run(self._store, [f"owner:{what}"], *args)
-        return Claim(owner.decode(), before.decode())
+        args = (self.me.owner, self._store.key(f"{_MEMBER}:"), OWNED_FOR, int(own))
+        owner, before, noted = await _CLAIM.run(self._store, [f"owner:{what}", f"state:{what}"], *args)
+        return Claim(owner.decode(), before.decode(), bool(noted))
 
     async def release(self, what: str) -> None:
         """Gives up what this replica owns; does nothing for what it does not. Raises StoreUnavailable."""

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
+from weakref import WeakValueDictionary
 
 from mcp_hub.config.models import Server
 from mcp_hub.errors import HubError
@@ -86,6 +87,8 @@ class SubscriptionRegistry:
         self._watchers: defaultdict[Hashable | None, ResourceWatchers] = defaultdict(ResourceWatchers)
         """By caller where callers have sessions of their own, else all under None."""
         self._restoring: set[asyncio.Task[None]] = set()
+        self._asking: WeakValueDictionary[tuple[Hashable | None, str], asyncio.Lock] = WeakValueDictionary()
+        """Held while a resource is being subscribed to: who comes meanwhile is answered when the server was asked."""
 
     def _key(self, caller: Hashable | None) -> Hashable | None:
         return caller if self._server.session == "client" else None
@@ -97,6 +100,10 @@ class SubscriptionRegistry:
             UpstreamAnswered: the server refused the subscription; nothing is watched then.
             CallError: the server could not be asked; nothing is watched then.
         """
+        async with self._asking.setdefault((self._key(caller), uri), asyncio.Lock()):
+            await self._watch(uri, caller, who, on_update)
+
+    async def _watch(self, uri: str, caller: Hashable | None, who: Hashable, on_update: OnUpdate) -> None:
         watchers = self._watchers[self._key(caller)]
         if watchers.add(uri, who, on_update):
             try:

@@ -12,36 +12,53 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
+import msgspec
 
 from tests import fakes
+from tests.replicas.account import INTRUDE, KILL, MINE, NOTICED, OWN, PAUSE, STORE, WATCH, Account, Fault
 from tests.replicas.raw_client import RawClient
 from tests.replicas.served import Cluster, cluster
-from tests.replicas.test_one_hub import NOTICED, fault
-from tests.replicas.traffic import Account, open_sessions
+from tests.replicas.subscriber import Changes
+from tests.replicas.traffic import open_sessions
 
 LEDGER = Path(fakes.__file__).with_name("ledger.py")
+TOKENS: Final = {"ann": "a" * 40, "bob": "b" * 40}
 EVERY = 10.0
 """Seconds between two faults."""
 STORE_AWAY = 3.0
 PAUSED = 30.0
 CALLS_A_SECOND = 200
 """Of all sessions together."""
+CHANGES_A_SECOND = 20
+"""Of all resources together."""
 OF_THEIR_OWN = 20
 """The part of the sessions that also call a server with a process for each of them: one in so many."""
 AT_MOST_OF_THEIR_OWN = 60
+SUBSCRIBING = 5
+INTRUDING = 10
+"""The parts of the sessions that subscribe to resources, and that try what is another principal's: one in so many."""
+FIRST_ANSWER = 1.0
+"""Seconds after a kill until somebody has an answer."""
+
+Failing = Callable[[Cluster, Account], Awaitable[None]]
+"""Has one part after the other fail, and notes it."""
 
 
-@dataclass
-class Report:
+class Report(msgspec.Struct):
     """What happened, and what does not add up."""
 
     seconds: float
     sessions: int
+    subscribers: int
+    changes: int
+    told: int
+    """Changes that subscribers were told of, each counted."""
+    faults: list[Fault]
     outcomes: dict[str, int]
     first_answers: list[float]
     wrong: list[str]
@@ -49,60 +66,118 @@ class Report:
     def table(self) -> str:
         """For people."""
         counted = ", ".join(f"{count:,} {what}" for what, count in self.outcomes.items())
+        kinds = [one.kind for one in self.faults]
+        failed = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds)))
         lines = [
-            f"{self.seconds:.0f} s, {self.sessions:,} sessions, {len(self.first_answers)} faults",
+            f"{self.seconds:.0f} s, {self.sessions:,} sessions, {len(self.faults)} faults: {failed}",
             f"{sum(self.outcomes.values()):,} calls: {counted}",
-            f"first answer after a fault: {sorted(self.first_answers)[-1] if self.first_answers else 0:.3f} s at most",
+            f"{self.changes:,} changes, of which {self.subscribers:,} subscribers were told {self.told:,} times",
+            f"first answer after a kill: {max(self.first_answers, default=0.0):.3f} s at most",
         ]
-        lines += [f"WRONG: {text}" for text in self.wrong[:50]] or ["every call is accounted for"]
+        lines += [f"WRONG: {text}" for text in self.wrong[:50]] or ["every call and every change is accounted for"]
         return "\n".join(lines)
 
 
-async def chaos(seconds: float, sessions: int, directory: Path) -> Report:
-    """One run."""
+async def chaos(directory: Path, sessions: int, own: int, failing: Failing, pace: float) -> Report:
+    """One run, in which each session makes calls with at most `pace` seconds between two, until all has failed.
+
+    `own`: sessions that also call a server with a process for each of them.
+    """
+    account, stop, changes = Account(), asyncio.Event(), Changes(directory / "changes")
     ledger = directory / "ledger"
     command: dict[str, Any] = {"command": sys.executable, "args": [str(LEDGER), str(ledger)]}
-    servers = {"up": command, "own": {**command, "session": "client", "max_sessions": AT_MOST_OF_THEIR_OWN + 10}}
-    own = min(max(1, sessions // OF_THEIR_OWN), AT_MOST_OF_THEIR_OWN)
-    account, stop = Account(), asyncio.Event()
+    servers = {
+        "up": {**command, "args": [*command["args"], str(directory / "changes")]},
+        "own": {**command, "session": "client", "max_sessions": own + 10},
+    }
+    listen = {
+        "principals": {name: {"token": token} for name, token in TOKENS.items()},
+        "limits": {"sessions": sessions + 10, "calls": 8192},
+    }
     async with contextlib.AsyncExitStack() as stack:
-        listen = {"limits": {"sessions": sessions + 10, "calls": 8192}}
         served = await stack.enter_async_context(cluster(directory, servers, listen=listen))
         connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, timeout=timeout))
-        clients = [RawClient(http, served.url) for _ in range(sessions)]
-        traffic = await open_sessions(
-            account, clients, lambda n: ["own", "call", "modern"] if n < own else ["call", "call", "modern", "ask"]
-        )
-        running = [asyncio.ensure_future(one.run(stop, 2 * sessions / CALLS_A_SECOND)) for one in traffic]
+        clients = {
+            name: [RawClient(http, served.url, token) for _ in range(sessions // len(TOKENS))]
+            for name, token in TOKENS.items()
+        }
+        traffic = await open_sessions(account, clients, lambda number: kinds_of(number, own))
+        subscribers = [one.subscriber for one in traffic if one.subscriber is not None]
+        uris = [uri for one in subscribers for uri in one.uris]
+        running = [asyncio.ensure_future(one.run(stop, pace)) for one in traffic]
+        running.append(asyncio.ensure_future(changes.run(uris, stop, 2 / CHANGES_A_SECOND)))
         began = time.monotonic()
-        await _failing(served, account, began + seconds)
+        await failing(served, account)
         stop.set()
         await asyncio.gather(*running)
+        await asyncio.gather(*(one.settle(changes) for one in subscribers))
         return Report(
-            time.monotonic() - began, sessions, account.counts(), account.first_answers(), account.problems(ledger)
+            time.monotonic() - began,
+            len(traffic),
+            len(subscribers),
+            sum(len(times) for times in changes.made.values()),
+            sum(one.times_told for one in subscribers),
+            account.faults,
+            account.counts(),
+            account.first_answers(),
+            account.problems(ledger),
         )
 
 
-async def _failing(served: Cluster, account: Account, until: float) -> None:
+def kinds_of(number: int, own: int) -> list[str]:
+    """What a session does, one at random after the other."""
+    kinds = [OWN, OWN, MINE, "call", "modern"] if number < own else ["call", "call", "modern", "ask"]
+    return [
+        *kinds,
+        *([WATCH] if number % SUBSCRIBING == 0 else []),
+        *([INTRUDE] if number % INTRUDING == 1 else []),
+    ]
+
+
+@contextlib.asynccontextmanager
+async def fault(account: Account, kind: str) -> AsyncIterator[None]:
+    """Notes when something fails, and until when clients may notice it."""
+    began = time.monotonic()
+    yield
+    account.faults.append(Fault(kind, began, time.monotonic() + NOTICED))
+
+
+async def kill(served: Cluster, account: Account, number: int) -> None:
+    """Kills a replica, and starts it once more."""
+    async with fault(account, KILL):
+        served.kill(number)
+    await served.restart(number)
+
+
+async def kill_store(served: Cluster, account: Account) -> None:
+    """Kills the store with all that it holds, and starts it once more."""
+    async with fault(account, STORE):
+        await served.store.kill()
+        await asyncio.sleep(STORE_AWAY)
+        await served.store.start()
+
+
+async def pause(served: Cluster, account: Account, number: int, seconds: float) -> None:
+    """Stops a replica, whose connections stay, and has it go on."""
+    async with fault(account, PAUSE):
+        served.signal(number, signal.SIGSTOP)
+        await asyncio.sleep(seconds)
+        served.signal(number, signal.SIGCONT)
+
+
+async def _fail_until(served: Cluster, account: Account, until: float) -> None:
     """Has one part after the other fail, the replicas most often."""
     turn = 0
     while time.monotonic() < until:
         await asyncio.sleep(EVERY)
         turn += 1
-        async with fault(account):
-            if turn % 7 == 5:
-                await served.store.kill()
-                await asyncio.sleep(STORE_AWAY)
-                await served.store.start()
-            elif turn % 7 == 0:
-                served.signal(turn % 3, signal.SIGSTOP)
-                await asyncio.sleep(PAUSED)
-                served.signal(turn % 3, signal.SIGCONT)
-            else:
-                served.kill(turn % 3)
-        if turn % 7 not in (0, 5):
-            await served.restart(turn % 3)
+        if turn % 7 == 5:
+            await kill_store(served, account)
+        elif turn % 7 == 0:
+            await pause(served, account, turn % 3, PAUSED)
+        else:
+            await kill(served, account, turn % 3)
     await asyncio.sleep(NOTICED)
 
 
@@ -112,8 +187,17 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--sessions", type=int, default=2000)
     options = parser.parse_args()
+    sessions = options.sessions
+    own = min(max(1, sessions // OF_THEIR_OWN), AT_MOST_OF_THEIR_OWN)
+
+    def failing(served: Cluster, account: Account) -> Awaitable[None]:
+        return _fail_until(served, account, time.monotonic() + options.minutes * 60)
+
     with tempfile.TemporaryDirectory(prefix="chaos") as directory:
-        report = asyncio.run(chaos(options.minutes * 60, options.sessions, Path(directory)))
+        report = asyncio.run(chaos(Path(directory), sessions, own, failing, 2 * sessions / CALLS_A_SECOND))
+    report.wrong += [
+        f"the first answer after a kill came after {one} s" for one in report.first_answers if one > FIRST_ANSWER
+    ]
     print(report.table())
     return 1 if report.wrong else 0
 

@@ -1,7 +1,8 @@
-"""A server that writes down what it carries out: `python ledger.py FILE`. Standard library only.
+"""A server that writes down what it carries out: `python ledger.py FILE [CHANGES]`. Standard library only.
 
-`do {id}` adds the id to FILE and answers `ID PID N`, the n-th time of this process; `ask {id}` does so after it has
-asked its client, with the id in the question; `touch {uri}` says that a resource has changed.
+`do {id}` adds a line `ID PID N` to FILE, for the n-th time of this process, and answers the same; `ask {id}` does so
+after it has asked its client, with the id in the question. A line `URI N` that is added to CHANGES says that a resource
+has changed for the N-th time: who subscribes to it is told, with N.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ import json
 import os
 import sys
 import threading
+import time
 from itertools import count
+from pathlib import Path
 
 FILE = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("do", "ask", "touch")]
-CAPABILITIES = {"tools": {}, "resources": {"subscribe": True}}
+LOOK_EVERY = 0.02
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("do", "ask")]
+TEMPLATES = [{"uriTemplate": "x:{name}", "name": "any"}]
+CAPABILITIES = {"tools": {}, **({"resources": {"subscribe": True}} if len(sys.argv) > 2 else {})}
 lock = threading.Lock()
 waiting: dict[str, threading.Event] = {}
 questions, done = count(1), count(1)
+watched: set[str] = set()
 
 
 def send(message: dict) -> None:
@@ -27,8 +33,9 @@ def send(message: dict) -> None:
 
 
 def carried_out(id: str) -> dict:
-    os.write(FILE, f"{id}\n".encode())
-    return {"content": [{"type": "text", "text": f"{id} {os.getpid()} {next(done)}"}]}
+    text = f"{id} {os.getpid()} {next(done)}"
+    os.write(FILE, f"{text}\n".encode())
+    return {"content": [{"type": "text", "text": text}]}
 
 
 def ask(request_id: object, id: str) -> None:
@@ -39,6 +46,21 @@ def ask(request_id: object, id: str) -> None:
     send({"id": question, "method": "elicitation/create", "params": params})
     if answered.wait(60):
         send({"id": request_id, "result": carried_out(id)})
+
+
+def tell_changes(path: str) -> None:
+    """Says what is added to a file from now on."""
+    with Path(path).open() as changes:
+        changes.seek(0, os.SEEK_END)
+        while True:
+            line = changes.readline()
+            if not line.endswith("\n"):
+                changes.seek(changes.tell() - len(line))
+                time.sleep(LOOK_EVERY)
+                continue
+            uri, number = line.split()
+            if uri in watched:
+                send({"method": "notifications/resources/updated", "params": {"uri": uri, "number": int(number)}})
 
 
 def handle(message: dict) -> None:
@@ -55,22 +77,26 @@ def handle(message: dict) -> None:
     elif method == "tools/list":
         result = {"tools": TOOLS}
     elif method == "resources/list":
-        result = {"resources": [{"uri": "x:one", "name": "one"}]}
+        result = {"resources": []}
+    elif method == "resources/templates/list":
+        result = {"resourceTemplates": TEMPLATES}
+    elif method == "resources/subscribe":
+        watched.add(params["uri"])
+    elif method == "resources/unsubscribe":
+        watched.discard(params["uri"])
     elif method == "tools/call":
-        name, arguments = params["name"], params.get("arguments") or {}
-        if name == "ask":
+        arguments = params.get("arguments") or {}
+        if params["name"] == "ask":
             threading.Thread(target=ask, args=(request_id, arguments["id"]), daemon=True).start()
             return
-        if name == "touch":
-            send({"method": "notifications/resources/updated", "params": {"uri": arguments["uri"]}})
-            result = {"content": [{"type": "text", "text": "touched"}]}
-        else:
-            result = carried_out(arguments["id"])
-    elif method not in ("ping", "resources/subscribe", "resources/unsubscribe"):
+        result = carried_out(arguments["id"])
+    elif method != "ping":
         send({"id": request_id, "error": {"code": -32601, "message": "Method not found"}})
         return
     send({"id": request_id, "result": result})
 
 
+if len(sys.argv) > 2:
+    threading.Thread(target=tell_changes, args=(sys.argv[2],), daemon=True).start()
 for line in sys.stdin:
     handle(json.loads(line))

@@ -56,6 +56,12 @@ class RawClient:
         self._ids = itertools.count(1)
         self._head = {"Accept": ACCEPT, **({"Authorization": f"Bearer {token}"} if token else {})}
 
+    def of(self, session: str | None) -> RawClient:
+        """This client with another session."""
+        made = RawClient(self._http, self.url)
+        made.session, made._ids, made._head = session, self._ids, self._head
+        return made
+
     def _headers(self, **more: str) -> dict[str, str]:
         session = {"Mcp-Session-Id": self.session, "Mcp-Protocol-Version": REVISION} if self.session else {}
         return {**self._head, **session, **more}

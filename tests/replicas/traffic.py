@@ -1,4 +1,4 @@
-"""Traffic over several replicas while they fail, and the account of every call that was made meanwhile."""
+"""Traffic over several replicas while they fail: sessions that call, are asked, and try what is not theirs."""
 
 from __future__ import annotations
 
@@ -7,90 +7,39 @@ import contextlib
 import itertools
 import random
 import time
-from collections import Counter
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
-import msgspec
-
+from tests.replicas.account import ANSWERED, BROKEN, INTRUDE, MINE, OWN, WATCH, Account, Operation
 from tests.replicas.raw_client import Json, RawClient, Unanswered, code_of, text_of
+from tests.replicas.subscriber import Subscriber
 
-ANSWERED = "answered"
-BROKEN = "broken"
-"""The connection broke, or the balancer answered in the place of a replica: the client does not know more."""
 WITHIN = 20.0
 """Seconds that a client waits for an answer."""
-
-
-class Operation(msgspec.Struct):
-    """One call, and what came of it: ANSWERED, BROKEN, or the code of an error."""
-
-    id: str
-    kind: str
-    began: float
-    outcome: str = ""
-    ended: float = 0.0
-    executed: bool | None = None
-    """What an error says about it."""
-
-
-class Account:
-    """Every operation, and every fault of the machinery."""
-
-    def __init__(self) -> None:
-        self.operations: list[Operation] = []
-        self.faults: list[tuple[float, float]] = []
-        """When something was killed or paused, and until when its clients may notice it."""
-        self.wrong: list[str] = []
-        """What must never happen, as it was seen."""
-
-    def problems(self, ledger: Path) -> list[str]:
-        """What does not add up, with what was carried out by the servers."""
-        found = list(self.wrong)
-        done = Counter(ledger.read_text().split()) if ledger.exists() else Counter()
-        for one in self.operations:
-            times = done.pop(one.id, 0)
-            if not one.outcome:
-                found.append(f"{one.id} ({one.kind}) has no outcome")
-            if times > 1:
-                found.append(f"{one.id} ({one.kind}, {one.outcome}) was carried out {times} times")
-            if one.outcome == ANSWERED and times != 1:
-                found.append(f"{one.id} ({one.kind}) was answered, and carried out {times} times")
-            if one.executed is False and times:
-                found.append(f"{one.id} ({one.kind}, {one.outcome}) was said not to be carried out, and was")
-            late = one.outcome == "session_restarted"  # it is said with the first call that needs what was lost
-            if one.outcome != ANSWERED and not any(a <= one.ended and (late or one.began <= b) for a, b in self.faults):
-                found.append(f"{one.id} ({one.kind}) came to {one.outcome}, and nothing had failed")
-        return [*found, *(f"{id} was carried out and never asked for" for id in done)]
-
-    def counts(self) -> dict[str, int]:
-        """How many operations came to what."""
-        return dict(sorted(Counter(one.outcome for one in self.operations).items()))
-
-    def first_answers(self) -> list[float]:
-        """For each fault, the seconds until the first answer to a call that began after it."""
-        found = []
-        for at, _ in self.faults:
-            ended = [one.ended for one in self.operations if one.began >= at and one.outcome == ANSWERED]
-            found.append(round(min(ended) - at, 3) if ended else float("inf"))
-        return found
+SERVERS = {OWN: "own__do", MINE: "own__do"}
+"""The tools of some kinds of calls; all others are those of a server that all share."""
 
 
 class SessionTraffic:
-    """One client of the handshake era that makes calls one after the other, and checks what it gets."""
+    """One client of the handshake era that makes calls one after the other, and checks what it gets.
 
-    def __init__(self, account: Account, client: RawClient, name: str, kinds: list[str]) -> None:
+    `subscriber`: its subscriptions; None: it has none. `other`: a client of another principal.
+    """
+
+    def __init__(
+        self, account: Account, client: RawClient, name: str, kinds: list[str], principal: str, other: RawClient
+    ) -> None:
+        self.subscriber = Subscriber(account, client, name) if WATCH in kinds else None
         self._account = account
         self._client = client
         self._name = name
         self._kinds = kinds
+        self._principal = principal
+        self._other = other
         self._numbers = itertools.count(1)
-        self._own: tuple[str, int] | None = None
-        """Process and number of the last call of a server of its own."""
-        self._unknown = self._unseen = 0
-        """Calls of that server since then of which nothing is known."""
-        self._told = False
-        """Whether a loss was said since then."""
+        self._own: str | None = None
+        """The process of this session's own that has answered last."""
+        self._since: list[Operation] = []
+        """Calls of that server since then."""
         self._random = random.Random(name)
 
     async def run(self, stop: asyncio.Event, pace: float = 1.0) -> None:
@@ -102,23 +51,30 @@ class SessionTraffic:
                     await stop.wait()
 
     async def _one(self, kind: str) -> None:
-        one = Operation(f"{self._name}-{next(self._numbers)}", kind, time.monotonic())
+        one = Operation(f"{self._name}-{next(self._numbers)}", kind, time.monotonic(), self._principal)
         self._account.operations.append(one)
         try:
             async with asyncio.timeout(WITHIN):
-                answer = await self._asked(one.id) if kind == "ask" else await self._called(kind, one.id)
-            self._take(one, answer)
+                self._take(one, await self._answer(kind, one.id))
         except (Unanswered, TimeoutError):
             one.outcome = BROKEN
         one.ended = time.monotonic()
-        if kind == "own":
+        if kind == OWN:
             self._follow(one)
+        if self.subscriber is not None and one.outcome == "session_restarted":
+            self.subscriber.told_of_a_loss(one.ended)
 
-    async def _called(self, kind: str, id: str) -> Json:
-        name = "own__do" if kind == "own" else "up__do"
-        if kind == "modern":
-            return await self._client.modern("tools/call", {"name": name, "arguments": {"id": id}})
-        return await self._client.call(name, {"id": id})
+    async def _answer(self, kind: str, id: str) -> Json:
+        tool, arguments = SERVERS.get(kind, "up__do"), {"id": id}
+        if kind == WATCH and self.subscriber is not None:
+            return await self.subscriber.switch()
+        if kind == "ask":
+            return await self._asked(id)
+        if kind in (MINE, "modern"):
+            return await self._client.modern("tools/call", {"name": tool, "arguments": arguments})
+        if kind == INTRUDE:
+            return await self._client.of(self._other.session).call(tool, arguments)
+        return await self._client.call(tool, arguments)
 
     async def _asked(self, id: str) -> Json:
         params = {"name": "up__ask", "arguments": {"id": id}}
@@ -126,7 +82,7 @@ class SessionTraffic:
         async with contextlib.aclosing(self._client.events(message)) as events:
             async for _, got in events:
                 if got.get("method") == "elicitation/create":
-                    if not got["params"]["message"].endswith(id):
+                    if not got["params"]["message"].endswith(f" {id}"):
                         self._account.wrong.append(f"{self._name} was asked for another one: {got}")
                     await self._client.post({"jsonrpc": "2.0", "id": got["id"], "result": {"action": "accept"}})
                 elif "method" not in got and got.get("id") == id:
@@ -134,48 +90,56 @@ class SessionTraffic:
         raise Unanswered
 
     def _take(self, one: Operation, answer: Json) -> None:
-        self._last: tuple[str, int] | None = None
-        if answer.get("error", {}).get("message") == "Session not found":
+        unknown = answer.get("error", {}).get("message") == "Session not found"
+        if one.kind == INTRUDE:
+            one.outcome = ANSWERED
+            if not unknown:
+                self._account.wrong.append(f"{one.id} got {answer} in the session of another principal")
+            return
+        if unknown:
             self._account.wrong.append(f"the session {self._name} was lost")
         code = code_of(answer)
         if code is not None:
             one.outcome = code
-            if code == "session_restarted":
-                one.executed = False if "was not carried out" in str(answer) else None
+            one.executed = None if "may have been" in str(answer) else False
             return
         one.outcome = ANSWERED
+        if one.kind == WATCH:
+            return
         id, pid, number = text_of(answer).split()
         if id != one.id:
             self._account.wrong.append(f"{one.id} got the answer to {id}")
-        self._last = (pid, int(number))
+        one.by = (pid, number)
 
     def _follow(self, one: Operation) -> None:
-        """Checks that the server of this client's own is the same as before, unless a loss was said."""
-        if one.outcome != ANSWERED:
-            self._told = self._told or one.outcome == "session_restarted"
-            self._unknown += 1
-            self._unseen += 1
+        """Checks that the process of this session's own is that of before, unless its loss was said."""
+        self._since.append(one)
+        if one.by is None:
             return
-        assert self._last is not None
-        (pid, number), before = self._last, self._own
-        if before is not None and before[0] == pid and not before[1] < number <= before[1] + 1 + self._unseen:
-            self._account.wrong.append(f"{one.id}: call {number} of {pid} after {before[1]}, {self._unseen} unknown")
-        if before is not None and before[0] != pid and not (self._told or self._unknown):
-            self._account.wrong.append(f"{one.id}: the server of before was lost, and nothing was said")
-        if before is not None and before[0] == pid:
-            self._unseen -= number - before[1] - 1  # those that have shown up; others may still be carried out
-        self._own, self._unknown, self._told = self._last, 0, False
+        pid, before = one.by[0], self._own
+        said = [each.outcome for each in self._since]
+        if before is not None and pid != before and not {"session_restarted", BROKEN} & {*said}:
+            self._account.wrong.append(f"{before} was lost and {pid} began, and nothing was said: {self._since}")
+        if before == pid and "session_restarted" in said:
+            self._account.wrong.append(f"the loss of {pid} was said, and it was not lost: {self._since}")
+        self._own, self._since = pid, []
 
 
 async def open_sessions(
-    account: Account, clients: list[RawClient], kinds_of: Any, at_once: int = 20
+    account: Account, clients: dict[str, list[RawClient]], kinds_of: Callable[[int], list[str]], at_once: int = 20
 ) -> list[SessionTraffic]:
-    """Opens a session for each client; `kinds_of(number)` says what it calls."""
+    """Opens a session for each client of each principal; `kinds_of(number)` says what it does."""
     gate = asyncio.Semaphore(at_once)
 
-    async def opened(number: int, client: RawClient) -> SessionTraffic:
+    async def opened(number: int, principal: str, client: RawClient) -> SessionTraffic:
         async with gate:
             await client.begin(elicitation={})
-        return SessionTraffic(account, client, f"s{number}", kinds_of(number))
+            others = next(them for name, them in clients.items() if name != principal)
+            made = SessionTraffic(account, client, f"s{number}", kinds_of(number), principal, others[0])
+            if made.subscriber is not None:
+                await made.subscriber.begin()
+            return made
 
-    return list(await asyncio.gather(*(opened(number, client) for number, client in enumerate(clients))))
+    whose = [(principal, client) for principal, them in clients.items() for client in them]
+    random.Random(len(whose)).shuffle(whose)
+    return list(await asyncio.gather(*(opened(number, *who) for number, who in enumerate(whose))))

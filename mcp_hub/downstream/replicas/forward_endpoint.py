@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from mcp_hub.downstream.replicas.forwarding import KNOWS, LOOK, PUSH, ForwardedRequest, ForwardGate
+from mcp_hub.downstream.replicas.forwarding import KNOWS, LOOK, PUSH, RESTORE, ForwardedRequest, ForwardGate
 from mcp_hub.downstream.replicas.request_router import RequestRouter
 from mcp_hub.downstream.responses import read_body
 from mcp_hub.protocol.frames import FrameError, decode
@@ -61,15 +61,20 @@ class ForwardEndpoint:
         request.let_in()
         forwarded, principal = found
         PEER.set(request.head.peer)
-        if forwarded.method in (PUSH, KNOWS):
+        if forwarded.method in (PUSH, KNOWS, RESTORE):
             await self._tell(forwarded, reply, principal, body)
         else:
             await self._endpoint(forwarded, reply, principal)
         return True
 
     async def _tell(self, request: ForwardedRequest, reply: HttpReply, principal: Principal, body: bytes) -> None:
-        """Takes a message for a client's standing stream, or says whether a resource can be read here."""
+        """Takes a message for a client's standing stream or its subscriptions, or says what can be read here."""
         session = self._session(request, principal)
+        if request.method == RESTORE:
+            if session is None or not await self._router.restore(session):
+                session = None
+            await reply.send(202 if session is not None else 404)
+            return
         if request.method == KNOWS:
             asked = bool(request.values(b"mcp-session-id"))
             key = session.caller if session is not None else principal

@@ -44,7 +44,9 @@ MAX_NONCES: Final = 200_000
 CONNECT: Final = 1.0
 KEEP: Final = 4.0
 LIMIT: Final = 256
-"""Connections to one replica."""
+"""Connections to one replica, for requests that end."""
+MAX_STREAMS: Final = 10_000
+"""Connections to one replica for standing streams: one for each session that it owns and whose client is here."""
 MISDIRECTED: Final = 421
 """The status by which a replica says that it is not the owner: nothing was executed."""
 PUSH: Final = "PUSH"
@@ -53,6 +55,8 @@ LOOK: Final = "LOOK"
 """The method by which a replica has another one look for changes now."""
 KNOWS: Final = "KNOWS"
 """The method by which a replica asks whether another one can read a resource."""
+RESTORE: Final = "RESTORE"
+"""The method by which a replica that was the owner of a session has the one that is subscribe for it."""
 _CARRIED: Final = frozenset({"accept", "content-type", "last-event-id"})
 _OF_PROTOCOL: Final = "mcp-"
 """Begins the names of all other headers that count."""
@@ -109,7 +113,8 @@ class ForwardClient:
         """Requests that were forwarded, and those of them whose replica failed."""
         self._open: dict[asyncio.Timeout, str] = {}
         """Forwards that are under way, and to whom."""
-        self._pools: OrderedDict[str, tuple[HttpPool, RequestHeadEncoder]] = OrderedDict()
+        self._pools: OrderedDict[tuple[str, int], tuple[HttpPool, RequestHeadEncoder]] = OrderedDict()
+        """By address and by the number of connections at most."""
 
     async def forward(
         self, to: Member, request: HttpRequest, reply: HttpReply, principal: Principal, body: bytes
@@ -199,27 +204,27 @@ class ForwardClient:
         )
         if not to.address:
             raise PoolClosed  # it has no listener yet
-        pool, heads = await self._pool(to.address)
+        pool, heads = await self._pool(to.address, MAX_STREAMS if method == "GET" else LIMIT)
         sealed = self._keys().seal(KIND, msgspec.to_builtins(said))
         if len(sealed) > MAX_HEADER:
             raise PoolClosed  # its owner is never reached
         head = heads.head("POST", PATH, {HEADER: sealed}, len(body))
         return await pool.exchange("POST", head, body)
 
-    async def _pool(self, address: str) -> tuple[HttpPool, RequestHeadEncoder]:
-        known = self._pools.get(address)
+    async def _pool(self, address: str, limit: int) -> tuple[HttpPool, RequestHeadEncoder]:
+        known = self._pools.get((address, limit))
         if known is None:
             from yarl import URL
 
             url = URL("http://localhost" if address.startswith(f"{UNIX}:") else address)
-            pool = HttpPool(await _dialler(address), limit=LIMIT, connect=CONNECT, keep=KEEP)
+            pool = HttpPool(await _dialler(address), limit=limit, connect=CONNECT, keep=KEEP)
             known = (
                 pool,
                 RequestHeadEncoder(url, {"Accept-Encoding": "identity", "Content-Type": "application/json"}),
             )
-            self._pools[address] = known
-        self._pools.move_to_end(address)
-        while len(self._pools) > 64:
+            self._pools[address, limit] = known
+        self._pools.move_to_end((address, limit))
+        while len(self._pools) > 128:
             _, (oldest, _) = self._pools.popitem(last=False)
             await oldest.close()
         return known

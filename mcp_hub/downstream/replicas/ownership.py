@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
 import msgspec
@@ -13,14 +12,16 @@ import msgspec
 from mcp_hub.downstream.replicas.forwarding import NotOwner
 from mcp_hub.errors import CallError
 from mcp_hub.store import Store, StoreUnavailable
-from mcp_hub.store.membership import OWNED_FOR, Member, Membership
+from mcp_hub.store.membership import OWNED_FOR, Claim, Member, Membership
 
 CLAIM_AGAIN: Final = OWNED_FOR / 8
 """Seconds after which what is owned here is claimed again, so that the store does not forget it."""
 RECLAIM_WAIT: Final = 1.0
 """Seconds for which nothing new is claimed after the store was away: the owners of before come first."""
-MAX_ENDED: Final = 10_000
-"""Things that are remembered after they have ended here."""
+ASK_AGAIN: Final = 0.1
+"""Seconds until an owner is looked up again."""
+SURE_WITHIN: Final = 30
+"""Times that this replica asks whether it owns something still."""
 AT_ONCE: Final = 8
 """Claims at once when this replica has come back."""
 
@@ -45,8 +46,12 @@ class Ownership(msgspec.Struct, eq=False):
     """Under which the hub keeps the sessions with servers that belong to it alone."""
     let_go: Callable[[], object] | None = None
     """Ends what this replica has open for it, as another one owns it now."""
+    load: Callable[[], Awaitable[None]] | None = None
+    """Reads what the store knows of it, as another replica owned it until now. Raises StoreUnavailable."""
     taken_over: Callable[[], object] | None = None
     """Restores what can be, after another replica is gone."""
+    forgotten: Callable[[], object] | None = None
+    """Tells the store again what it has forgotten."""
     owner: str | None = None
     claimed: float = 0.0
     """When this replica has claimed it last."""
@@ -56,6 +61,7 @@ class Ownership(msgspec.Struct, eq=False):
     """Whether its client has to be told that another replica has lost what was open for it alone."""
     own: bool = False
     """Whether the other replicas can know that something is open for it alone."""
+    claiming: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class Owners:
@@ -69,8 +75,6 @@ class Owners:
         """What this replica owns, or has owned until its lease ended."""
         self._not_before = float("-inf")
         self._reclaiming: asyncio.Task[None] | None = None
-        self._ended: OrderedDict[str, None] = OrderedDict()
-        """Names of what was owned here, had something open and has ended, as after a long idleness."""
 
     def __len__(self) -> int:
         return len(self._mine)
@@ -102,6 +106,20 @@ class Owners:
             raise NotOwner  # its owner may be about to claim it again
         return await self._claim(what)
 
+    async def still_here(self, what: Ownership) -> bool:
+        """Returns whether this replica owns something, which it asks if it was paused or cut off since it knew.
+
+        While the store is away, nobody else can take it over.
+        """
+        for _ in range(SURE_WITHIN):
+            try:
+                return await self.elsewhere(what) is None
+            except NotOwner:
+                await asyncio.sleep(ASK_AGAIN)
+            except StoreUnavailable:
+                return True
+        return False
+
     def _anybody(self) -> Member:
         """Returns a replica that can own something, in the place of this one. Raises NotOwner."""
         found = next((one for one in self._members.others.values() if not one.leaving), None)
@@ -110,35 +128,42 @@ class Owners:
         return found
 
     async def _claim(self, what: Ownership) -> Member | None:
-        """Claims something; returns its owner if that is another one. Raises StoreUnavailable, NotOwner."""
-        members = self._members
-        asked, me = self._clock(), members.me.owner
-        claim = await members.claim(what.name)
-        what.owner = claim.owner
-        if claim.owner != me:
-            self._lose(what)
-            known = members.find(claim.owner)
-            if known is None:
+        """Claims something; returns its owner if that is another one. Raises StoreUnavailable, NotOwner.
+
+        Until all is known that has to be said of a loss, nothing is carried out: neither what has asked for this claim
+        nor what asks meanwhile.
+        """
+        async with what.claiming:
+            members = self._members
+            asked, me = self._clock(), members.me.owner
+            claim = await members.claim(what.name, own=what.own or what.restarted)
+            what.owner = claim.owner
+            if claim.owner != me or claim.taken_over:
+                self._lose(what)
+            if claim.owner != me:
+                known = members.find(claim.owner)
+                if known is None:
+                    raise NotOwner
+                return known
+            if not members.holds or members.me.owner != me:
                 raise NotOwner
-            return known
-        if not members.holds or members.me.owner != me:
-            raise NotOwner
-        what.claimed, known_here = asked, what.name in self._mine
-        self._mine[what.name] = what
-        if claim.taken_over:
-            self._drop(what)
-            what.restarted = await self._has_own(what)
-        elif not claim.before and not what.began_here and not known_here:
-            what.restarted = True  # the store has forgotten whose it was, and what was open for it
-        elif self._ended.pop(what.name, claim) is None:
+            known_here = what.name in self._mine
+            if not known_here and (claim.before or not what.began_here):
+                await self._inherit(what, claim)
+            elif not claim.before and what.forgotten is not None:
+                what.forgotten()
+            self._mine[what.name], what.claimed, what.began_here = what, asked, True
+            return None
+
+    async def _inherit(self, what: Ownership, claim: Claim) -> None:
+        """Takes something over that another replica owned, or this one before it ended here, or nobody knows who."""
+        if what.load is not None:
+            await what.load()
+        if claim.own or not claim.before:  # without an owner before, the store has forgotten what was open
             what.restarted = True
-        elif what.own and not claim.before:
-            what.own = False  # the store has forgotten it, and whoever comes after this replica must know
-            await self.note_own(what)
-        if what.taken_over is not None and (claim.taken_over or what.restarted):
+            await self.note_own(what)  # who comes after this replica before it is said must say it
+        if what.taken_over is not None:
             what.taken_over()
-        what.began_here = True
-        return None
 
     async def note_own(self, what: Ownership) -> None:
         """Notes for the other replicas that something is open for it alone. Raises StoreUnavailable."""
@@ -148,27 +173,15 @@ class Owners:
             await self._store.execute("EXPIRE", key, OWNED_FOR)
             what.own = True
 
-    async def _has_own(self, what: Ownership) -> bool:
-        return bool(await self._store.execute("HGET", self._store.key(f"state:{what.name}"), "own"))
-
     def forget(self, what: Ownership) -> None:
         """Forgets something that has ended here. If it comes again, what was open for it is lost."""
-        if self._mine.get(what.name) is not what:
-            return
-        del self._mine[what.name]
-        if what.own:
-            self._ended[what.name] = None
-            while len(self._ended) > MAX_ENDED:
-                self._ended.popitem(last=False)
+        if self._mine.get(what.name) is what:
+            del self._mine[what.name]
 
     def _lose(self, what: Ownership) -> None:
         """Ends what is open here for something that another replica owns now."""
-        if self._mine.pop(what.name, None) is not None:
-            self._drop(what)
-
-    def _drop(self, what: Ownership) -> None:
-        what.own = what.restarted = False
-        if what.let_go is not None:
+        what.own = what.restarted = what.began_here = False
+        if self._mine.pop(what.name, None) is not None and what.let_go is not None:
             what.let_go()
 
     # --- after the store was away, or this replica was paused -----------------------------------------------------

@@ -19,11 +19,11 @@ from mcp_hub.downstream.replicas.forwarding import (
     NotOwner,
     ReplicaGone,
 )
-from mcp_hub.downstream.replicas.ownership import RESTARTED, Owners, Ownership, SessionRestarted
+from mcp_hub.downstream.replicas.ownership import ASK_AGAIN, RESTARTED, Owners, Ownership, SessionRestarted
 from mcp_hub.downstream.replicas.shared_sessions import SharedSessions, headers_of
 from mcp_hub.downstream.replicas.stored_events import EventId, rest_of, write_rest
-from mcp_hub.downstream.responses import Shape, refuse_with
-from mcp_hub.errors import CallError, ProtocolError
+from mcp_hub.downstream.responses import Shape, refuse, refuse_with
+from mcp_hub.errors import INVALID_REQUEST, CallError, ProtocolError
 from mcp_hub.protocol.era import (
     CANCELLED,
     HTTP_STATUS,
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 OWNER_WITHIN: Final = 5.0
 """Seconds for something to have an owner that can be reached: longer than a lease."""
-ASK_AGAIN: Final = 0.1
-"""Seconds until an owner is looked up again."""
 MAX_PRINCIPALS: Final = 10_000
 """Principals of the modern era whose owner is remembered; the least recent are forgotten."""
 _LAST_EVENT_ID: Final = b"last-event-id"
@@ -142,8 +140,9 @@ class RequestRouter:
             return False
         if await self._by_owner(request, reply, session.ownership, session.principal, None):
             return True
-        if last is not None and last.replica != self._members.me.id:
-            await self._take_standing(session, last)
+        if last is not None and last.replica != self._members.me.id and not await self._take_standing(session, last):
+            await refuse(reply, 400, INVALID_REQUEST, "The events after Last-Event-ID are not kept any more.")
+            return True
         return False
 
     def _has_stream(self, session: HandshakeSession) -> bool:
@@ -165,14 +164,30 @@ class RequestRouter:
             await refuse_with(reply, 503, error)
             return True
 
-    async def _take_standing(self, session: HandshakeSession, last: EventId) -> None:
-        """Puts what the owner before this one has written after an event on the standing stream."""
+    async def _take_standing(self, session: HandshakeSession, last: EventId) -> bool:
+        """Puts what the owner before this one has written after an event on the standing stream.
+
+        A client that comes with the same event once more has not got what was written since: that is written again.
+        Returns False if that is not kept any more.
+        """
+        standing = session.standing
+        if session.continued is not None and session.continued[0] == last:
+            return standing.rewind(session.continued[1])
+        session.continued = last, standing.written
         try:
             left = await rest_of(self._store, session.caller.known_as or "", last)
         except StoreUnavailable:
-            return
+            return True
         for data in left or ():
-            session.standing.put(data)
+            standing.put(data)
+        return True
+
+    async def restore(self, session: HandshakeSession) -> bool:
+        """Subscribes for a session whose former owner has said to what; returns False if it is not owned here."""
+        owned = self._has_stream(session)
+        if owned:
+            await self._sessions.restore(session)
+        return owned
 
     async def ended(self, request: HttpRequest, session: HandshakeSession) -> None:
         """Tells the other replicas that a client has ended its session."""
@@ -319,8 +334,8 @@ class RequestRouter:
         """Lets this replica carry out what it owns, unless its client has to be told of a loss first."""
         acts = [one for one in (asked if isinstance(asked, list) else [asked]) if _acts(one)]
         if what.restarted and acts:
-            what.restarted = False
             await _fail(reply, SessionRestarted(RESTARTED, retry_after=0.0, executed=False), asked, era)
+            what.restarted = False  # it is said again if its client was gone
             return True
         if acts and self._hub.generation.has_own_sessions:
             await self._owners.note_own(what)

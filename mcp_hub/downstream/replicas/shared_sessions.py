@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mcp_hub.downstream import Respondent
-from mcp_hub.downstream.replicas.forwarding import PUSH, ForwardClient, Headers
+from mcp_hub.downstream.replicas.forwarding import PUSH, RESTORE, ForwardClient, Headers
 from mcp_hub.downstream.replicas.ownership import Owners, Ownership
 from mcp_hub.downstream.replicas.shared_changes import SharedChanges
 from mcp_hub.downstream.replicas.stored_events import SessionEvents
 from mcp_hub.errors import Overloaded
-from mcp_hub.protocol.era import LOG_LEVELS, SUBSCRIBE, UPDATED
+from mcp_hub.protocol.era import LOG_LEVELS, SUBSCRIBE, UNSUBSCRIBE, UPDATED
 from mcp_hub.protocol.frames import Message, encode
 from mcp_hub.protocol.kinds import KINDS
 from mcp_hub.security import Principal
@@ -45,6 +45,8 @@ MAX_PUSHED: Final = 256
 MAX_WATCHED: Final = 1000
 """Subscriptions of one session that the owner after this one makes again."""
 MAX_URI: Final = 8192
+RESTORE_AFTER: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
+"""Seconds after each try to make the subscriptions of a session again."""
 
 
 class SessionClaims(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -139,10 +141,12 @@ class SharedSessions:
         caller, me = session.caller, self._members.me.id
         caller.known_as = known_as
         caller.questions.prefix = f"hub-{me}-"
-        session.streams.keep_with(SessionEvents(self._store, known_as, me))
         session.ownership = what = Ownership(f"session:{known_as}", caller)
+        session.streams.keep_with(SessionEvents(self._store, known_as, me, partial(self._owners.still_here, what)))
         what.let_go = partial(self._let_go, session)
+        what.load = partial(self._load, session)
         what.taken_over = partial(self._in_background, session, self._restore)
+        what.forgotten = partial(self._in_background, session, self._keep_watched)
         session.passed_on = partial(self._passed_on, session, what)
         session.closed = partial(self._owners.forget, what)
         return what
@@ -185,39 +189,90 @@ class SharedSessions:
 
     async def watches(self, session: HandshakeSession, message: Message) -> None:
         """Keeps that a client subscribes to a resource, or does so no more, for the owner after this one."""
-        key, params = self._store.key(f"watched:{session.caller.known_as}"), message.get("params")
+        key, params, watched = self._watched(session), message.get("params"), session.watched
         uri = params.get("uri") if isinstance(params, dict) else None
         if not isinstance(uri, str) or len(uri) > MAX_URI:
             return
         with suppress(StoreUnavailable):
             if message["method"] != SUBSCRIBE:
+                watched.discard(uri)
                 await self._store.execute("SREM", key, uri)
-            elif await self._store.execute("SCARD", key) < MAX_WATCHED:
-                await self._store.execute("SADD", key, uri)
-                await self._store.execute("EXPIRE", key, LIFE)
+            elif len(watched) < MAX_WATCHED:
+                watched.add(uri)
+                await self._keep_watched(session, [uri])
+
+    def _watched(self, session: HandshakeSession) -> str:
+        return self._store.key(f"watched:{session.caller.known_as}")
+
+    async def _keep_watched(self, session: HandshakeSession, uris: Iterable[str] | None = None) -> None:
+        """Keeps what a client subscribes to; `uris`: all, unless some are given."""
+        kept = sorted(session.watched if uris is None else uris)
+        if kept:
+            with suppress(StoreUnavailable):
+                await self._store.execute("SADD", self._watched(session), *kept)
+                await self._store.execute("EXPIRE", self._watched(session), LIFE)
 
     # --- another owner ---------------------------------------------------------------------------------------------
 
     def _let_go(self, session: HandshakeSession) -> None:
-        """Ends what servers keep for a session alone, and its standing stream."""
+        """Ends what servers keep for a session alone, its subscriptions, and its standing stream."""
         for upstream in self._dispatcher.hub.upstreams.values():
             upstream.forget(session.caller)
+        self._dispatcher.unsubscribe(session.caller)
+        if session.watched:
+            self._in_background(session, partial(self._hand_over, frozenset(session.watched)))
+        session.watched.clear()
         session.let_stream_go()
+
+    async def _hand_over(self, watched: frozenset[str], session: HandshakeSession) -> None:
+        """Tells the owner after this one what a client subscribes to: the store may have forgotten it."""
+        await self._keep_watched(session, watched)
+        owner = self._members.find((session.ownership and session.ownership.owner) or "")
+        if owner is not None:
+            await self._client.tell(owner, session.principal, headers_of(session), b"", RESTORE)
+
+    async def restore(self, session: HandshakeSession) -> None:
+        """Subscribes to what the store knows of a session, and this replica does not."""
+        known = frozenset(session.watched)
+        with suppress(StoreUnavailable):
+            await self._load(session)
+        if new := frozenset(session.watched - known):
+            self._in_background(session, partial(self._restore_some, new))
+
+    async def _load(self, session: HandshakeSession) -> None:
+        """Reads what a client subscribes to. Raises StoreUnavailable."""
+        found = await self._store.execute("SMEMBERS", self._watched(session))
+        session.watched.update(one.decode() for one in found)
 
     async def _restore(self, session: HandshakeSession) -> None:
         """Subscribes again to what the owner before this one had, and says what may have changed meanwhile."""
-        caller = session.caller
         for method in sorted({kind.changed for kind in KINDS if kind.extension is None}):
             session.standing.put_once({"jsonrpc": "2.0", "method": method})
-        try:
-            found = await self._store.execute("SMEMBERS", self._store.key(f"watched:{caller.known_as}"))
-        except StoreUnavailable:
-            return
-        for uri in sorted(one.decode() for one in found):
-            request = {"jsonrpc": "2.0", "id": f"restore {uri}", "method": SUBSCRIBE, "params": {"uri": uri}}
-            answer = await self._dispatcher.answer(caller, request, session.standing.put_once, "handshake")
-            if "result" in answer:
-                session.standing.put({"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": uri}})
+        await self._restore_some(frozenset(session.watched), session)
+
+    async def _restore_some(self, uris: frozenset[str], session: HandshakeSession) -> None:
+        left = set(uris)
+        for pause in RESTORE_AFTER:
+            left = {uri for uri in sorted(left) if not await self._subscribed(session, uri)}
+            if not left:
+                return
+            await asyncio.sleep(pause)
+        log.warning("%d subscriptions of a session could not be made again after its replica was gone", len(left))
+
+    async def _subscribed(self, session: HandshakeSession, uri: str) -> bool:
+        """Subscribes to a resource again, and says that it may have changed; returns False if it has to be tried again.
+
+        What the client has unsubscribed from meanwhile, or another replica watches by now, is left alone.
+        """
+        if uri not in session.watched:
+            return True
+        answered = partial(self._dispatcher.answer, session.caller, send=session.standing.put_once, era="handshake")
+        answer = await answered(_about(uri, SUBSCRIBE))
+        if uri not in session.watched:
+            await answered(_about(uri, UNSUBSCRIBE))
+        elif "result" in answer:
+            session.standing.put({"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": uri}})
+        return "result" in answer
 
     # --- the standing stream ---------------------------------------------------------------------------------------
 
@@ -269,6 +324,11 @@ def headers_of(session: HandshakeSession) -> Headers:
         ("mcp-session-id", session.id),
         ("mcp-protocol-version", session.caller.protocol_version or ""),
     ]
+
+
+def _about(uri: str, method: str) -> Message:
+    """Returns a request of the hub's own, in the place of a client."""
+    return {"jsonrpc": "2.0", "id": f"restore {uri}", "method": method, "params": {"uri": uri}}
 
 
 def _short(info: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -38,9 +38,13 @@ class EventId(NamedTuple):
 
 
 class SessionEvents:
-    """Keeps the events that this replica writes for one session (EventKeeper)."""
+    """Keeps the events that this replica writes for one session (EventKeeper).
 
-    def __init__(self, store: Store, session: str, replica: str) -> None:
+    `owned()` says whether the session's standing stream is this replica's.
+    """
+
+    def __init__(self, store: Store, session: str, replica: str, owned: Callable[[], Awaitable[bool]]) -> None:
+        self._owned = owned
         self._store = store
         self._session = session
         self._replica = replica
@@ -54,10 +58,13 @@ class SessionEvents:
         with suppress(StoreUnavailable):
             await self._stream(stream).begin(encode(_questions(asked)))
 
-    async def keep(self, stream: int, number: int, data: bytes | None) -> None:
-        """Keeps an event; None ends the stream."""
+    async def keep(self, stream: int, number: int, data: bytes | None) -> bool:
+        """Keeps an event; None ends the stream. Returns False if another replica has the stream by now."""
+        if not stream and not await self._owned():
+            return False
         with suppress(StoreUnavailable):
             await self._stream(stream).append(number, data)
+        return True
 
 
 class BrokenOff(CallError):

@@ -1,0 +1,168 @@
+"""Subscriptions of sessions while replicas fail: who is told of which change, and which change nobody was told of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from tests.replicas.account import KILL, PAUSE, STORE, Account
+from tests.replicas.raw_client import Json, RawClient, Unanswered, code_of
+
+EVERYBODYS = "x:all"
+BEFORE = 2.0
+"""Seconds before a fault from which a change may not have reached its clients yet."""
+SETTLED = 30.0
+"""Seconds in which the last changes reach their clients."""
+RECONNECT = 0.1
+ON, OFF, UNSURE = "on", "off", "unsure"
+
+
+class Changes:
+    """Changes of resources, each of which every server notices."""
+
+    def __init__(self, file: Path) -> None:
+        self.made: defaultdict[str, list[float]] = defaultdict(list)
+        """When each resource has changed; the n-th time is the change N."""
+        self._file = file
+        file.touch()
+
+    def make(self, uri: str) -> None:
+        """Changes a resource."""
+        self.made[uri].append(time.monotonic())
+        with self._file.open("a") as file:
+            file.write(f"{uri} {len(self.made[uri])}\n")
+
+    async def run(self, uris: list[str], stop: asyncio.Event, pace: float) -> None:
+        """Changes resources in random order, with at most `pace` seconds between two."""
+        chosen = random.Random(len(uris))
+        while not stop.is_set():
+            self.make(EVERYBODYS if chosen.random() < 0.02 else chosen.choice(uris))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pace * chosen.random()):
+                    await stop.wait()
+
+
+class Subscriber:
+    """The subscriptions of one session: one that stays, one that everybody has, and one that comes and goes."""
+
+    def __init__(self, account: Account, client: RawClient, name: str) -> None:
+        self.stays, self.comes_and_goes = f"x:{name}", f"x:{name}-at-times"
+        self.uris = [self.stays, self.comes_and_goes]
+        """Resources that nobody else subscribes to."""
+        self._account = account
+        self._client = client
+        self._name = name
+        self._states: dict[str, list[tuple[float, str]]] = {uri: [(0.0, OFF)] for uri in (*self.uris, EVERYBODYS)}
+        self._told: defaultdict[str, dict[int, float]] = defaultdict(dict)
+        """Which changes of a resource it was told of, and when."""
+        self._declared: defaultdict[str, list[float]] = defaultdict(list)
+        """When it was told that changes of a resource may have been missed."""
+        self._listening: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Subscribes, and listens from then on."""
+        for uri in (self.stays, EVERYBODYS):
+            self._is(uri, UNSURE)
+            assert code_of(await self._client.request("resources/subscribe", {"uri": uri})) is None
+            self._is(uri, ON)
+        self._listening = asyncio.get_running_loop().create_task(self._listen())
+
+    async def switch(self) -> Json:
+        """Subscribes to what comes and goes, or unsubscribes from it; returns the answer. Raises Unanswered."""
+        uri = self.comes_and_goes
+        wanted = OFF if self._states[uri][-1][1] == ON else ON
+        self._is(uri, UNSURE)
+        method = "resources/subscribe" if wanted == ON else "resources/unsubscribe"
+        answer = await self._client.request(method, {"uri": uri})
+        if code_of(answer) is None:
+            self._is(uri, wanted)
+        return answer
+
+    @property
+    def times_told(self) -> int:
+        """How many changes it was told of."""
+        return sum(len(told) for told in self._told.values())
+
+    def told_of_a_loss(self, at: float) -> None:
+        """Notes that the session was said to have been restarted."""
+        for uri in self._states:
+            self._declared[uri].append(at)
+
+    def _is(self, uri: str, state: str) -> None:
+        self._states[uri].append((time.monotonic(), state))
+
+    def _was(self, uri: str, state: str, since: float, until: float) -> bool:
+        """Whether a subscription was in this state all the time."""
+        last = max(number for number, (at, _) in enumerate(self._states[uri]) if at <= since)
+        return all(found == state for at, found in self._states[uri][last:] if at <= until)
+
+    async def _listen(self) -> None:
+        last: str | None = None
+        while True:
+            try:
+                async with contextlib.aclosing(self._client.stream(last)) as events:
+                    async for id, got in events:
+                        last = id or last
+                        self._take(got)
+            except Unanswered as error:
+                if last is None:
+                    self.told_of_a_loss(time.monotonic())  # it broke before there was anything to resume from
+                if error.status == 404:
+                    self._account.wrong.append(f"the stream of the session {self._name} was lost")
+                elif error.status == 400:
+                    last = None  # it is said that events are not kept any more
+                    self.told_of_a_loss(time.monotonic())
+            await asyncio.sleep(RECONNECT)
+
+    def _take(self, got: Json | None) -> None:
+        if got is None or got.get("method") != "notifications/resources/updated":
+            return
+        uri, number, now = got["params"]["uri"], got["params"].get("number"), time.monotonic()
+        if uri not in self._states:
+            self._account.wrong.append(f"{self._name} was told of {uri}")
+        elif number is None:
+            self._declared[uri].append(now)
+        elif (before := self._told[uri].setdefault(number, now)) != now:
+            if not any(before <= declared <= now for declared in self._declared[uri]):  # by the owner before this one
+                twice = f"was told twice of the change {number} of {uri}, at {before:.1f} and {now:.1f}"
+                self._account.wrong.append(f"{self._name} {twice}")
+            self._told[uri][number] = now
+
+    async def settle(self, changes: Changes) -> None:
+        """Waits until nothing is missing, at most SETTLED seconds, and ends."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLED):
+                while self._missing(changes):
+                    await asyncio.sleep(RECONNECT)
+        self._account.wrong += self._missing(changes)
+        self._account.wrong += [
+            f"{self._name} was told of the change {number} of {uri}, and does not subscribe to it"
+            for uri, told in self._told.items()
+            for number, at in told.items()
+            if self._was(uri, OFF, changes.made[uri][number - 1], at)
+        ]
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
+
+    def _missing(self, changes: Changes) -> list[str]:
+        """Changes that it was neither told of, nor of a loss after a fault."""
+        return [
+            f"{self._name} was not told of the change {number} of {uri}, at {at:.1f}"
+            for uri in self._states
+            for number, at in zip(itertools.count(1), changes.made[uri], strict=False)
+            if number not in self._told[uri]
+            and self._was(uri, ON, at, time.monotonic())
+            and not any(self._may_be_lost(at, declared) for declared in self._declared[uri])
+        ]
+
+    def _may_be_lost(self, at: float, declared: float) -> bool:
+        """Whether a change falls between the last fault before a declared loss and that."""
+        faults = [one.began for one in self._account.faults if one.kind in (KILL, PAUSE, STORE)]
+        last = max((began for began in faults if began <= declared), default=float("inf"))
+        return last - BEFORE <= at <= declared
