@@ -19,7 +19,7 @@ MADE: Final = "This page is made by `scripts/reference` of {source}."
 COMMAND_PAGES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "commands-run": (
         "Commands that run the hub and say how it is",
-        ("serve", "status", "logs", "open", "check", "doctor", "explain", "browser", "completion"),
+        ("serve", "status", "logs", "open", "check", "doctor", "explain", "browser", "manifests", "completion"),
     ),
     "commands-tools": (
         "Commands about tools and servers",

@@ -9,8 +9,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from mcp_hub.config.models import Config, Server
+from mcp_hub.config.store import StoreSettings
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.downstream.metrics_page import metrics_page
+from mcp_hub.downstream.replicas import Replicas
 from mcp_hub.hub import Engine
 from mcp_hub.security import Principal
 
@@ -19,7 +21,8 @@ BEGINNING: Final = """# Metrics
 
 What `/metrics` of a hub on a network says, and `mcp-hub status --json` under `metrics`.
 [Spans and metrics](../observability.md) shows how to collect them, and what the labels hold. A histogram has `_bucket`,
-`_count` and `_sum`. This page is made by `scripts/reference` of what a hub writes.
+`_count` and `_sum`. The last five are there where [several replicas](../scale.md) are one hub. This page is made by
+`scripts/reference` of what a hub writes.
 
 """
 OF_SAMPLES: Final = {"le"}
@@ -27,11 +30,13 @@ OF_SAMPLES: Final = {"le"}
 
 
 def exposition() -> str:
-    """Returns what a hub with one server and one call says."""
+    """Returns what a replica with one server and one call says."""
     server = Server(id="up", transport="stdio", command="true", namespace="up")
     hub = Engine(Config(servers=(server,)))
     hub.metrics.record("up", "tools/call", "echo", "ok", None, 1.0)
-    return metrics_page(Dispatcher(hub), Principal(""), {}).decode()
+    dispatcher = Dispatcher(hub)
+    replicas = Replicas(StoreSettings.model_validate({"url": "redis://localhost"}), dispatcher)
+    return metrics_page(dispatcher, Principal(""), {}, replicas.facts()).decode()
 
 
 def rows(text: str) -> Iterator[tuple[str, str, str, str]]:
