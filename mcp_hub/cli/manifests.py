@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,11 +70,13 @@ def run(options: argparse.Namespace) -> int:
     files = {f"servers{path.suffix}": text, "replicas.yaml": _replicas_file(store, options.host)}
     token = set() if config.listen.authenticates else {"MCP_HUB_TOKEN"}
     names = sorted(variables | token | (set() if config.store is not None else {"STORE_URL"}))
+    host = options.host or next(iter((*config.listen.public_host, *config.listen.allowed_hosts)), None)
+    deployment = partial(_deployment, options, _container(options.image, list(files), names, host))
     if options.directory is not None:
-        _write(options.directory, files, _objects(options, list(files), names))
+        _write(options.directory, files, [deployment(None), *_others()])
         print(f"Wrote {options.directory}/. {_secret_note(names)}\n  kubectl apply -k {options.directory}")
         return OK
-    objects = [_config_map(files), *_objects(options, list(files), names, digest=_digest(files))]
+    objects = [_config_map(files), deployment(_digest(files)), *_others()]
     if options.json:
         print(json_text(objects))
     else:
@@ -174,12 +177,12 @@ def _config_map(files: Mapping[str, str]) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(), "data": dict(files)}
 
 
-def _objects(options: argparse.Namespace, files: list[str], names: list[str], digest: str | None = None) -> list[Json]:
-    """Returns all objects but the ConfigMap. With `digest` a change of the configuration is a change of the pods."""
-    return [_deployment(options, files, names, digest), _service(), _budget(), _network_policy()]
+def _others() -> list[Json]:
+    return [_service(), _budget(), _network_policy()]
 
 
-def _deployment(options: argparse.Namespace, files: list[str], names: list[str], digest: str | None) -> Json:
+def _deployment(options: argparse.Namespace, container: Json, digest: str | None) -> Json:
+    """Returns the Deployment. With `digest` a change of the configuration is a change of the pods."""
     annotations = {"annotations": {"mcp-hub/configuration": digest}} if digest is not None else {}
     spread = {
         "maxSkew": 1,
@@ -199,7 +202,7 @@ def _deployment(options: argparse.Namespace, files: list[str], names: list[str],
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "topologySpreadConstraints": [spread],
-        "containers": [_container(options.image, files, names)],
+        "containers": [container],
         "volumes": [
             {"name": "config", "configMap": {"name": NAME}},
             {"name": "home", "emptyDir": {"sizeLimit": "1Gi"}},
@@ -219,7 +222,7 @@ def _deployment(options: argparse.Namespace, files: list[str], names: list[str],
     }
 
 
-def _container(image: str, files: list[str], names: list[str]) -> Json:
+def _container(image: str, files: list[str], names: list[str], host: str | None) -> Json:
     configs = [word for name in files for word in ("--config", f"{MOUNTED}/{name}")]
     secrets = [{"name": name, "valueFrom": {"secretKeyRef": {"name": NAME, "key": name}}} for name in names]
     return {
@@ -228,9 +231,9 @@ def _container(image: str, files: list[str], names: list[str]) -> Json:
         "args": ["serve", "--http", "--host", "0.0.0.0", "--port", str(PORT), *configs],
         "ports": [{"name": "http", "containerPort": PORT}],
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}, *secrets],
-        "startupProbe": {**_probe("live"), "periodSeconds": 1, "failureThreshold": 60},
-        "livenessProbe": {**_probe("live"), "periodSeconds": 10, "failureThreshold": 6},
-        "readinessProbe": {**_probe("ready"), "periodSeconds": 2, "failureThreshold": 1},
+        "startupProbe": {**_probe("live", host), "periodSeconds": 1, "failureThreshold": 60},
+        "livenessProbe": {**_probe("live", host), "periodSeconds": 10, "failureThreshold": 6},
+        "readinessProbe": {**_probe("ready", host), "periodSeconds": 2, "failureThreshold": 3},
         "resources": {"requests": {"cpu": "250m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -245,8 +248,10 @@ def _container(image: str, files: list[str], names: list[str]) -> Json:
     }
 
 
-def _probe(what: str) -> Json:
-    return {"httpGet": {"path": f"/healthz/{what}", "port": "http"}, "timeoutSeconds": 3}
+def _probe(what: str, host: str | None) -> Json:
+    """Returns a probe. A hub that is known by a `host` accepts requests for that alone, not for a pod's address."""
+    headers = {} if host is None else {"httpHeaders": [{"name": "Host", "value": host.removesuffix(":*")}]}
+    return {"httpGet": {"path": f"/healthz/{what}", "port": "http", **headers}, "timeoutSeconds": 3}
 
 
 def _service() -> Json:
@@ -261,7 +266,11 @@ def _budget() -> Json:
 
 
 def _network_policy() -> Json:
-    """Lets clients and replicas in by the one port, and nobody out to the metadata services of clouds."""
+    """Lets clients and replicas in by the one port, and nobody out to the metadata services of clouds.
+
+    Names are asked for anywhere: a node's own cache of them is at a link-local address, as those services are.
+    """
+    names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     outside = [
         {"namespaceSelector": {}},
         {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
@@ -271,6 +280,6 @@ def _network_policy() -> Json:
         "podSelector": {"matchLabels": dict(_LABELS)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"ports": [{"port": "http", "protocol": "TCP"}]}],
-        "egress": [{"to": outside}],
+        "egress": [{"ports": names}, {"to": outside}],
     }
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": _metadata(), "spec": spec}
