@@ -6,11 +6,13 @@ import argparse
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from mcp_hub import codes
@@ -22,6 +24,7 @@ from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import read_config
+from mcp_hub.text import printable
 from mcp_hub.version import VERSION
 
 EXAMPLES = """examples:
@@ -50,7 +53,7 @@ Json = dict[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub manifests [DIRECTORY] [--config F] [--image I] [--replicas N] [--host H]`."""
-    add_config_arguments(parser)
+    add_config_arguments(parser, "the configuration file that the replicas get (default: the one that is used here)")
     parser.add_argument("directory", metavar="DIRECTORY", nargs="?", type=Path, help="write files there, for `-k`")
     parser.add_argument("--image", default=f"{NAME}:{VERSION}", help="the image of the hub (default: %(default)s)")
     parser.add_argument("--replicas", type=int, default=3, metavar="N", help="how many replicas (default: 3)")
@@ -70,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
     files = {f"servers{path.suffix}": text, "replicas.yaml": _replicas_file(store, options.host)}
     token = set() if config.listen.authenticates else {"MCP_HUB_TOKEN"}
     names = sorted(variables | token | (set() if config.store is not None else {"STORE_URL"}))
+    if beside := _beside(config, Path(path).parent):
+        print(f"The pods do not have {', '.join(beside)}: put it into the image, or add a volume.", file=sys.stderr)
     host = options.host or next(iter((*config.listen.public_host, *config.listen.allowed_hosts)), None)
     deployment = partial(_deployment, options, _container(options.image, list(files), names, host))
     if options.directory is not None:
@@ -117,6 +122,24 @@ def _replicas_file(given: Any, host: str | None) -> str:
     store = {**whole, "address": f"http://${{POD_IP}}:{PORT}"}
     listen: Json = {"shutdown_delay": f"{DELAY}s", **({"public_host": host} if host else {})}
     return _yaml({"store": store, "listen": listen})
+
+
+def _beside(config: Config, home: Path) -> list[str]:
+    """Returns the files and directories beside a configuration that it names, safe to print."""
+    found: set[Path] = set()
+
+    def text(value: Any) -> str:
+        if (
+            isinstance(value, Path)
+            and value != config.path
+            and value.is_relative_to(home.absolute())
+            and value.exists()
+        ):
+            found.add(value)
+        return ""
+
+    msgspec.to_builtins({name: getattr(config, name) for name in config.__struct_fields__}, enc_hook=text)
+    return [printable(str(one)) for one in sorted(found)]
 
 
 class _Dumper(yaml.SafeDumper):

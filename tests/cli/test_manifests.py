@@ -95,6 +95,17 @@ def test_a_configuration_with_a_secret_in_it_is_refused(tmp_path: Path, capsys: 
     assert secret not in said.out + said.err
 
 
+def test_files_beside_the_configuration_that_pods_do_not_have_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tools").mkdir()
+    config = write_config(tmp_path, {"up": fake()}, tools_dir="./tools")
+    assert main(["manifests", "--config", str(config)]) == 0
+    said = capsys.readouterr()
+    assert f"The pods do not have {tmp_path / 'tools'}:" in said.err
+    assert "The pods do not have" not in said.out
+
+
 def test_files_for_kustomize_name_each_other_and_replace_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
