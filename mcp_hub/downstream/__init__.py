@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final
 
 import msgspec
@@ -43,8 +43,8 @@ class Caller:
     joined = 0.0
     """When it began to get notifications, in seconds since 1970; 0: it gets none."""
 
-    end: Callable[[], None] | None = None
-    """Ends its session; None: it has none, or it ends with the client alone."""
+    end: Callable[[], Awaitable[None]] | None = None
+    """Ends its session, at every replica; None: it has none, or it ends with the client alone."""
 
     known_as: str | None = None
     """What every replica calls its session; None: this one alone serves it."""

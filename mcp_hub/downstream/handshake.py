@@ -346,7 +346,7 @@ class SessionStore:
     def admit(self, session: HandshakeSession) -> None:
         """Adds a session, after a successful `initialize`."""
         self._sessions[session.id] = session
-        session.caller.end = partial(self.close, session)
+        session.caller.end = partial(self.end, session)
         self._dispatcher.join(session.caller)
         self._schedule()
 
@@ -363,6 +363,12 @@ class SessionStore:
         """Counts an exchange of the session that has ended."""
         session.busy -= 1
         session.used = self._clock()
+
+    async def end(self, session: HandshakeSession) -> None:
+        """Ends a session for good, at every replica that serves it."""
+        if self.shared is not None:
+            await self.shared.ended(session)
+        self.close(session)
 
     def close(self, session: HandshakeSession) -> None:
         """Closes a session, admitted or not: cancels its calls and ends its streams. Idempotent."""

@@ -36,12 +36,15 @@ class _Connection:
         self.duplex.caller.transport = "sse"
         # Unsolicited notifications go to the same stream as answers, but repeat nothing that still waits.
         self.duplex.caller.notify = self.outbox.put_once
-        self.duplex.caller.end = self.end
+        self.duplex.caller.end = self._end_at_once
         self.ended = False
 
     def end(self) -> None:
         self.ended = True
         self.outbox.news.set()
+
+    async def _end_at_once(self) -> None:
+        self.end()
 
 
 class SseEndpoint:

@@ -205,7 +205,7 @@ def build_generation(
     )
     generation.rules = make_rules(
         parts,
-        Relay(upstreams, services.uris, services.task_ids, shaped),
+        Relay(upstreams, services.uris, services.task_ids, shaped, services.sharing),
         generation.tracing.tracer if generation.tracing is not None else None,
     )
     return generation

@@ -14,6 +14,7 @@ from mcp_hub.errors import INTERNAL_ERROR, UpstreamAnswered
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.shape_result import content_of_error, text_in
+from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, SKILLS, TOOLS
@@ -45,12 +46,18 @@ class Relay:
     """The innermost step of the chain: sends a call to its upstream. `task_ids()` seals the ids of tasks."""
 
     def __init__(
-        self, upstreams: Mapping[str, Upstream], uris: UriMap, task_ids: Callable[[], TaskIds], shaped: Shaped
+        self,
+        upstreams: Mapping[str, Upstream],
+        uris: UriMap,
+        task_ids: Callable[[], TaskIds],
+        shaped: Shaped,
+        sharing: Sharing,
     ) -> None:
         self._upstreams = upstreams
         self._uris = uris
         self._task_ids = task_ids
         self._shaped = shaped
+        self._sharing = sharing
         self._told: dict[int, tuple[Envelope, Envelope]] = {}
         """By `id()` of a client's envelope, which is kept alive here so that the id stays its own."""
 
@@ -103,7 +110,9 @@ class Relay:
             if call.in_one_go:
                 result = await resolve_input_requests(result, rules, call.asker, questions, ask)
             else:
-                result = pass_on(result, rules, call.envelope.capabilities, questions)
+                # A process of a server is this replica's alone; behind a URL, all replicas reach the same server.
+                place = self._sharing.place if upstream.server.url is None else ""
+                result = pass_on(result, rules, call.envelope.capabilities, questions, place)
         if spoken[-1] != call.era:
             result = eras.result_for(call.era, spoken[-1], call.method, result)
         if call.route.kind is SKILLS:

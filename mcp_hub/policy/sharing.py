@@ -38,6 +38,8 @@ class Sharing(msgspec.Struct):
     """Where rates are counted; None: in this process."""
     publish: Publish | None = None
     """Tells the other replicas of a change; None: there are none."""
+    place: str = ""
+    """The name of this replica; "" for one process."""
 
     @property
     def note(self) -> str:

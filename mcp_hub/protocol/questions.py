@@ -35,7 +35,10 @@ ALLOWED: Final = tuple(CAPABILITY.values())
 SERVER_KEY: Final = "mcp-hub/server"
 """The member of a question's `_meta` that names the server which asks."""
 ASKED_PREFIX: Final = "mcp-hub-asked:"
-"""Prefix of a server's `requestState` on its way through the hub: the number of questions so far stands behind it."""
+"""Prefix of a server's `requestState` on its way through the hub.
+
+Behind it stand the number of questions so far and, after an @, the replica whose process of the server has asked.
+"""
 
 _EVERYTHING: Final[Mapping[str, Json]] = {
     "sampling": {"tools": {}},
@@ -198,14 +201,23 @@ def is_too_large(params: Json) -> bool:
         return True
 
 
-def with_count(state: Any, asked: int) -> Any:
+def with_count(state: Any, asked: int, place: str = "") -> Any:
     """Returns a server's `requestState` with the number of questions so far, which comes back with the client's retry.
 
-    Nothing needs to be sealed: who changes the number is asked more questions himself, and no one else.
+    `place`: the replica that the retry has to come to; "" for any. Nothing needs to be sealed: who changes the number
+    is asked more questions himself, and no one else; who changes the place asks a process that knows nothing of it.
     """
+    count = f"{ASKED_PREFIX}{asked}@{place}" if place else f"{ASKED_PREFIX}{asked}"
     if state is None:
-        return f"{ASKED_PREFIX}{asked}"
-    return f"{ASKED_PREFIX}{asked}:{state}" if isinstance(state, str) else state
+        return count
+    return f"{count}:{state}" if isinstance(state, str) else state
+
+
+def place_in(state: str) -> str:
+    """Returns the replica that a `requestState` has to come back to; "" for any."""
+    if not state.startswith(ASKED_PREFIX):
+        return ""
+    return state.removeprefix(ASKED_PREFIX).partition(":")[0].partition("@")[2]
 
 
 def without_count(params: Json) -> tuple[Json, int]:
@@ -217,6 +229,7 @@ def without_count(params: Json) -> tuple[Json, int]:
     params = {key: value for key, value in params.items() if key != "requestState"}
     if colon:
         params["requestState"] = rest
+    count = count.partition("@")[0]
     return params, int(count) if count.isdecimal() and count.isascii() and len(count) < 4 else 0
 
 
@@ -236,14 +249,18 @@ def wants_input(result: Json) -> bool:
     return result.get("resultType") == INPUT_REQUIRED
 
 
-def pass_on(result: Json, rules: QuestionRules, capabilities: Mapping[str, Any], questions: CallQuestions) -> Json:
+def pass_on(
+    result: Json, rules: QuestionRules, capabilities: Mapping[str, Any], questions: CallQuestions, place: str
+) -> Json:
     """Returns the questions of a modern server as a modern client gets them, to come back with the answers.
+
+    `place`: the replica that they have to come back to; "" for any.
 
     Raises:
         ProtocolError: a question is refused.
     """
     passed = pass_on_in_task(result, rules, questions, capabilities)
-    return {**passed, "requestState": with_count(result.get("requestState"), questions.asked)}
+    return {**passed, "requestState": with_count(result.get("requestState"), questions.asked, place)}
 
 
 def pass_on_in_task(

@@ -54,13 +54,14 @@ return {1, topics, found}
 _CLAIM: Final = Script("""
 local owner = redis.call('GET', KEYS[1]) or ''
 if owner ~= '' and owner ~= ARGV[1] and redis.call('EXISTS', ARGV[2] .. owner) == 1 then return {owner, owner, 0} end
+if redis.call('EXISTS', ARGV[2] .. ARGV[1]) == 0 then return {'', owner, 0} end
 redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[3])
 local own = redis.call('HEXISTS', KEYS[2], 'own')
 if ARGV[4] == '1' then redis.call('HSET', KEYS[2], 'own', '1') end
 if redis.call('TTL', KEYS[2]) < tonumber(ARGV[3]) then redis.call('EXPIRE', KEYS[2], ARGV[3]) end
 return {ARGV[1], owner, own}
 """)
-"""Claims something (KEYS[1]) for an owner (ARGV[1]), unless another one that is alive owns it.
+"""Claims something (KEYS[1]) for an owner (ARGV[1]) that is alive, unless another one that is alive owns it.
 
 Says whether its state (KEYS[2]) notes that an owner has something open for it alone; with ARGV[4] = 1 it does so.
 """
@@ -94,6 +95,7 @@ class Claim(NamedTuple):
     """Who owns something."""
 
     owner: str
+    """ "" for nobody: the lease of who asked has ended."""
     before: str
     """Who owned it until this claim; "" for nobody."""
     own: bool = False

@@ -5,6 +5,7 @@ With `both` it has both eras and asks in neither but the handshake's, as program
 `ask {method, params}` puts a question and answers what came back, `declared` what the client said it can be asked,
 `together {count}` several questions at once, `late` is answered first and asks for the roots after it.
 `touch {uri}` says that a resource has changed; the log has every subscription.
+`process` asks in the modern era, and says whether the answer came to the same process.
 `impatient` asks for the roots and answers with a megabyte when the next call comes, whether it was told or not.
 `visit {id, url}` is refused until the user has been at the URL; `complete {id}` says that an elicitation is.
 `log {level}` says something before it answers, `log_late {level}` after it, `log_next {level}` with the next call,
@@ -14,6 +15,7 @@ whosever it is; `level` is what it was last told to log.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -35,6 +37,7 @@ TOOLS = (
     "visit",
     "complete",
     "impatient",
+    "process",
 )
 
 OFFERED = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
@@ -160,6 +163,11 @@ def modern_call(name: str, params: dict, meta: dict) -> dict:
         return text(f"after {rounds} rounds")
     if name == "greedy":
         return {"resultType": "input_required", "requestState": "x", "inputRequests": {"a": {"method": "roots/list"}}}
+    if name == "process":
+        if responses is not None:
+            return text("the same" if params["requestState"] == str(os.getpid()) else "another")
+        one = {"method": "roots/list", "params": {}}
+        return {"resultType": "input_required", "requestState": str(os.getpid()), "inputRequests": {"key": one}}
     if name in ("ask", "together") and responses is None:
         one = {"method": arguments.get("method", "roots/list"), "params": arguments.get("params", {})}
         count = arguments.get("count", 1)

@@ -16,6 +16,7 @@ from mcp_hub.protocol.questions import (
     CallQuestions,
     QuestionRules,
     is_too_large,
+    place_in,
     with_count,
     without_count,
 )
@@ -95,10 +96,18 @@ def test_many_small_values_count_by_their_bytes() -> None:
     assert is_too_large({"values": [1] * 40_000})
 
 
-@given(state=st.none() | st.text(), asked=st.integers(0, 999), more=st.dictionaries(st.text(max_size=5), JSON))
-def test_a_servers_state_comes_back_to_it_as_it_was(state: str | None, asked: int, more: dict[str, Any]) -> None:
+@given(
+    state=st.none() | st.text(),
+    asked=st.integers(0, 999),
+    place=st.sampled_from(["", "0a1b2c"]),
+    more=st.dictionaries(st.text(max_size=5), JSON),
+)
+def test_a_servers_state_comes_back_to_it_as_it_was(
+    state: str | None, asked: int, place: str, more: dict[str, Any]
+) -> None:
     more.pop("requestState", None)
-    given_back = {**more, "requestState": with_count(state, asked)}
+    given_back = {**more, "requestState": with_count(state, asked, place)}
+    assert place_in(given_back["requestState"]) == place
     assert without_count(given_back) == ({**more, **({} if state is None else {"requestState": state})}, asked)
 
 

@@ -60,6 +60,11 @@ class Cluster(msgspec.Struct):
         """Kills a replica as SIGKILL does."""
         self.signal(number, signal.SIGKILL)
 
+    async def end(self, number: int) -> None:
+        """Kills a replica, and waits until it is gone: nothing is sent to it that it could accept."""
+        self.kill(number)
+        await self.replicas[number][0].process.wait()
+
     async def restart(self, number: int) -> None:
         """Starts a replica that has ended once more, under its address of before."""
         await self.replicas[number][0].process.wait()

@@ -58,8 +58,8 @@ class Subscriber:
         self._client = client
         self._name = name
         self._states: dict[str, list[tuple[float, str]]] = {uri: [(0.0, OFF)] for uri in (*self.uris, EVERYBODYS)}
-        self._told: defaultdict[str, dict[int, float]] = defaultdict(dict)
-        """Which changes of a resource it was told of, and when."""
+        self._told: defaultdict[str, dict[int, tuple[float, str | None]]] = defaultdict(dict)
+        """Which changes of a resource it was told of, and when and with which event it was so last."""
         self._declared: defaultdict[str, list[float]] = defaultdict(list)
         """When it was told that changes of a resource may have been missed."""
         self._listening: asyncio.Task[None] | None = None
@@ -108,7 +108,7 @@ class Subscriber:
                 async with contextlib.aclosing(self._client.stream(last)) as events:
                     async for id, got in events:
                         last = id or last
-                        self._take(got)
+                        self._take(id, got)
             except Unanswered as error:
                 if last is None:
                     self.told_of_a_loss(time.monotonic())  # it broke before there was anything to resume from
@@ -119,19 +119,21 @@ class Subscriber:
                     self.told_of_a_loss(time.monotonic())
             await asyncio.sleep(RECONNECT)
 
-    def _take(self, got: Json | None) -> None:
+    def _take(self, id: str | None, got: Json | None) -> None:
         if got is None or got.get("method") != "notifications/resources/updated":
             return
         uri, number, now = got["params"]["uri"], got["params"].get("number"), time.monotonic()
         if uri not in self._states:
             self._account.wrong.append(f"{self._name} was told of {uri}")
-        elif number is None:
+            return
+        if number is None:
             self._declared[uri].append(now)
-        elif (before := self._told[uri].setdefault(number, now)) != now:
-            if not any(before <= declared <= now for declared in self._declared[uri]):  # by the owner before this one
-                twice = f"was told twice of the change {number} of {uri}, at {before:.1f} and {now:.1f}"
-                self._account.wrong.append(f"{self._name} {twice}")
-            self._told[uri][number] = now
+            return
+        before, event = self._told[uri].get(number, (now, id))
+        if before != now and not any(before <= declared <= now for declared in self._declared[uri]):
+            twice = f"at {before:.1f} by {event} and at {now:.1f} by {id}"
+            self._account.wrong.append(f"{self._name} was told twice of the change {number} of {uri}: {twice}")
+        self._told[uri][number] = now, id
 
     async def settle(self, changes: Changes) -> None:
         """Waits until nothing is missing, at most SETTLED seconds, and ends."""
@@ -143,7 +145,7 @@ class Subscriber:
         self._account.wrong += [
             f"{self._name} was told of the change {number} of {uri}, and does not subscribe to it"
             for uri, told in self._told.items()
-            for number, at in told.items()
+            for number, (at, _) in told.items()
             if self._was(uri, OFF, changes.made[uri][number - 1], at)
         ]
         if self._listening is not None:

@@ -57,12 +57,27 @@ async def test_a_parked_call_goes_on_wherever_its_client_comes_back(tmp_path: Pa
         assert json.loads(text_of(answer))["result"] == ANSWER
 
 
+async def test_an_answer_to_a_modern_server_over_stdio_reaches_the_process_that_has_asked(tmp_path: Path) -> None:
+    servers = asking()
+    servers["ask"]["args"] += ["--era", "modern"]
+    async with cluster(tmp_path, servers, balanced=False) as served, raw(served.url) as client:
+        call = {"name": "ask__process", "arguments": {}}
+        for url in served.urls:
+            asked = (await client.modern("tools/call", call, served.urls[0], roots={}))["result"]
+            responses = {key: {"roots": []} for key in asked["inputRequests"]}
+            back = {**call, "requestState": asked["requestState"], "inputResponses": responses}
+            assert text_of(await client.modern("tools/call", back, url, roots={})) == "the same"
+        await served.end(0)
+        back["requestState"] = asked["requestState"]
+        assert text_of(await client.modern("tools/call", back, served.urls[1], roots={})) == "another"
+
+
 async def test_a_parked_call_of_a_replica_that_is_gone_is_cancelled_and_not_sent_again(tmp_path: Path) -> None:
     async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
         call = {"name": "ask__ask", "arguments": QUESTION}
         asked = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
         back = {**call, "requestState": asked["requestState"], "inputResponses": {}}
-        served.kill(0)
+        await served.end(0)
         assert code_of(await client.modern("tools/call", back, served.urls[1], elicitation={})) == "cancelled"
 
 

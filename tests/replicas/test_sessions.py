@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests import fakes
+from tests.downstream.page.acting import ADMIN, OTHER, act
+from tests.downstream.page.opened import OpenPage
 from tests.fakes.client import PATIENCE, fake
 from tests.fakes.network import sdk, text
 from tests.replicas.raw_client import Json, RawClient, Unanswered, code_of, raw, text_of
@@ -81,6 +84,26 @@ async def test_a_session_that_its_client_has_ended_is_known_to_no_replica(tmp_pa
         for url in served.urls:
             with pytest.raises((Unanswered, KeyError)):
                 text_of(await client.call("up__echo", {"text": "a"}, url))
+
+
+async def test_a_session_that_is_ended_on_the_page_is_known_to_no_replica(tmp_path: Path) -> None:
+    listen = {"ui": True, "principals": {"boss": {"token": ADMIN, "admin": True}, "other": {"token": OTHER}}}
+    async with (
+        cluster(tmp_path, {"up": fake()}, balanced=False, listen=listen) as served,
+        raw(served.url, OTHER) as client,
+        raw(served.url, OTHER) as remains,
+        httpx2.AsyncClient(base_url=served.urls[1], timeout=PATIENCE) as http,
+    ):
+        for one in (client, remains):
+            await one.begin()
+        assert text_of(await client.call("up__echo", {"text": "a"}, served.urls[1])) == "a"
+        page = OpenPage(http, served.urls[1])
+        await page.begin(token=ADMIN)
+        (shown,) = (await page.found("state"))["clients"]
+        await act(page, "end_session", client=shown["id"])
+        for url in served.urls:
+            assert (await client.call("up__echo", {"text": "a"}, url))["error"]["message"] == "Session not found"
+            assert text_of(await remains.call("up__echo", {"text": "a"}, url)) == "a"
 
 
 async def test_a_session_belongs_to_its_principal_at_every_replica(tmp_path: Path) -> None:

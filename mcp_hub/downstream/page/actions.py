@@ -178,7 +178,7 @@ class ActionsPart:
         if caller.end is None:
             text = "A client over stdio ends with its own program."
             raise PageError(409, "stdio", text, "Quit the program that started the hub.")
-        caller.end()
+        await caller.end()
         return {"text": f"the session {id} has ended"}
 
     async def _groups(self, body: Json, asked: PageRequest) -> Json:

@@ -119,6 +119,7 @@ class Replicas:
         self._use_keys()
         hub = self._dispatcher.hub
         hub.sharing.bucket = self._bucket
+        hub.sharing.place = self.members.me.id
         self.changes.begin()
         with suppress(NoKeys):
             self._announce_config()

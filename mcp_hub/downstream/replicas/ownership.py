@@ -137,14 +137,18 @@ class Owners:
             members = self._members
             asked, me = self._clock(), members.me.owner
             claim = await members.claim(what.name, own=what.own or what.restarted)
-            what.owner = claim.owner
+            if not claim.owner:
+                raise NotOwner
+            what.owner, lost = claim.owner, False
             if claim.owner != me or claim.taken_over:
+                lost = what.own
                 self._lose(what)
             if claim.owner != me:
                 known = members.find(claim.owner)
                 if known is None:
                     raise NotOwner
                 return known
+            what.restarted = what.restarted or lost
             if not members.holds or members.me.owner != me:
                 raise NotOwner
             known_here = what.name in self._mine
@@ -159,7 +163,7 @@ class Owners:
         """Takes something over that another replica owned, or this one before it ended here, or nobody knows who."""
         if what.load is not None:
             await what.load()
-        if claim.own or not claim.before:  # without an owner before, the store has forgotten what was open
+        if what.restarted or claim.own or not claim.before:  # if nobody owned it, the store has forgotten what was open
             what.restarted = True
             await self.note_own(what)  # who comes after this replica before it is said must say it
         if what.taken_over is not None:

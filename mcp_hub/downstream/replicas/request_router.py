@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Hashable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +38,7 @@ from mcp_hub.protocol.era import (
 )
 from mcp_hub.protocol.frames import Message, encode
 from mcp_hub.protocol.kinds import KINDS, RESOURCES
+from mcp_hub.protocol.questions import place_in
 from mcp_hub.security import Principal
 from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import Member, Membership
@@ -112,7 +114,7 @@ class RequestRouter:
             if owner is not None:
                 await self._client.tell(owner, principal, headers_of(session), encode(message))
         elif not forwarded and message["method"] == CANCELLED:
-            await self._tell_others("POST", session, encode(message))
+            await self._sessions.tell_others(session, "POST", encode(message))
         return False
 
     async def took_batch(
@@ -193,42 +195,34 @@ class RequestRouter:
         """Tells the other replicas that a client has ended its session."""
         if not isinstance(request, ForwardedRequest):
             await self._sessions.ended(session)
-            await self._tell_others("DELETE", session, b"")
 
     async def _spread_level(self, session: HandshakeSession, message: Message) -> None:
         params = message.get("params")
         level = params.get("level") if isinstance(params, dict) else None
         if level in LOG_LEVELS:
             await self._sessions.keep(session, "level", str(level))
-            await self._tell_others("POST", session, encode(message))
-
-    async def _tell_others(self, method: str, session: HandshakeSession, body: bytes) -> None:
-        await self._members.addressed()
-        headers, others = headers_of(session), self._members.others.values()
-        telling = (self._client.tell(one, session.principal, headers, body, method) for one in others)
-        await asyncio.gather(*telling)
+            await self._sessions.tell_others(session, "POST", encode(message))
 
     # --- the modern era --------------------------------------------------------------------------------------------
 
     async def took_modern(self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message) -> bool:
         """Returns whether a request of the modern era was answered at another replica."""
-        params = message.get("params")
-        state = params.get("requestState") if isinstance(params, dict) else None
-        if isinstance(state, str) and state.startswith(PREFIX):
-            holder = state.removeprefix(PREFIX).partition(":")[0]
-            return await self._at_holder(request, reply, principal, message, holder)
-        if message["method"] in TASK_METHODS:  # the process of a server over stdio has its tasks alone
-            holder = self._holder_of_task(principal, params)
-            if await self._at_holder(request, reply, principal, message, holder):
-                return True
+        holder = self._holder(principal, message)
+        if holder and await self._at_holder(request, reply, principal, message, holder):
+            return True
         if self._needs_owner(message, principal, "modern"):
             what = self._of_principal(principal)
             return await self._by_owner(request, reply, what, principal, message, "modern")
         forwarded = isinstance(request, ForwardedRequest)
         return not forwarded and await self._read_elsewhere(request, reply, principal, message, None)
 
-    def _holder_of_task(self, principal: Principal, params: Any) -> str:
-        sealed = params.get(TASK_ID) if isinstance(params, dict) else None
+    def _holder(self, principal: Principal, message: Message) -> str:
+        """Returns the replica that a `requestState` or the id of a task names: the one whose process has it alone."""
+        params = message.get("params")
+        state = params.get("requestState") if isinstance(params, dict) else None
+        if isinstance(state, str):
+            return state.removeprefix(PREFIX).partition(":")[0] if state.startswith(PREFIX) else place_in(state)
+        sealed = params.get(TASK_ID) if message["method"] in TASK_METHODS and isinstance(params, dict) else None
         try:
             return self._hub.task_ids().place_of(principal, sealed) if isinstance(sealed, str) else ""
         except ProtocolError:
@@ -238,8 +232,13 @@ class RequestRouter:
         self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, holder: str
     ) -> bool:
         """Takes a request to the replica that a `requestState` or the id of a task names, if it is another one."""
+        if holder == self._members.me.id or isinstance(request, ForwardedRequest):
+            return False
+        if holder not in self._members.others:
+            with suppress(StoreUnavailable):
+                await self._members.look()  # it may have joined just now
         known = self._members.others.get(holder)
-        if known is None or isinstance(request, ForwardedRequest):
+        if known is None:
             return False
         try:
             await self._client.forward(known, request, reply, principal, encode(message))

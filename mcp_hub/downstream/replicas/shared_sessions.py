@@ -162,8 +162,16 @@ class SharedSessions:
         return said
 
     async def ended(self, session: HandshakeSession) -> None:
-        """Notes that a client has ended its session, for replicas that do not serve it yet."""
+        """Notes that a session has ended, for replicas that do not serve it yet, and tells those that do."""
         await self.keep(session, "ended", "1", LIFE)
+        await self.tell_others(session, "DELETE", b"")
+
+    async def tell_others(self, session: HandshakeSession, method: str, body: bytes) -> None:
+        """Passes a request about a session on to all other replicas."""
+        await self._members.addressed()
+        headers, others = headers_of(session), self._members.others.values()
+        telling = (self._client.tell(one, session.principal, headers, body, method) for one in others)
+        await asyncio.gather(*telling)
 
     # --- what the store knows --------------------------------------------------------------------------------------
 
@@ -219,13 +227,15 @@ class SharedSessions:
         for upstream in self._dispatcher.hub.upstreams.values():
             upstream.forget(session.caller)
         self._dispatcher.unsubscribe(session.caller)
-        if session.watched:
+        if session.ownership is None or not self._owners.is_here(session.ownership):
             self._in_background(session, partial(self._hand_over, frozenset(session.watched)))
-        session.watched.clear()
+            session.watched.clear()
         session.let_stream_go()
 
     async def _hand_over(self, watched: frozenset[str], session: HandshakeSession) -> None:
         """Tells the owner after this one what a client subscribes to: the store may have forgotten it."""
+        if not watched:
+            return
         await self._keep_watched(session, watched)
         owner = self._members.find((session.ownership and session.ownership.owner) or "")
         if owner is not None:
@@ -236,13 +246,14 @@ class SharedSessions:
         known = frozenset(session.watched)
         with suppress(StoreUnavailable):
             await self._load(session)
-        if new := frozenset(session.watched - known):
-            self._in_background(session, partial(self._restore_some, new))
+        if new := session.watched - known:
+            self._in_background(session, partial(self._restore_some, frozenset(new)))
 
     async def _load(self, session: HandshakeSession) -> None:
-        """Reads what a client subscribes to. Raises StoreUnavailable."""
-        found = await self._store.execute("SMEMBERS", self._watched(session))
-        session.watched.update(one.decode() for one in found)
+        """Reads what a client subscribes to, unless the store has forgotten it. Raises StoreUnavailable."""
+        if found := await self._store.execute("SMEMBERS", self._watched(session)):
+            session.watched.clear()
+            session.watched.update(one.decode() for one in found)
 
     async def _restore(self, session: HandshakeSession) -> None:
         """Subscribes again to what the owner before this one had, and says what may have changed meanwhile."""
