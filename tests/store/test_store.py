@@ -92,13 +92,15 @@ async def test_a_store_that_is_away_at_the_start_does_not_stop_the_hub() -> None
     await store.close()
 
 
-async def test_a_wrong_password_counts_as_away() -> None:
+async def test_a_wrong_password_counts_as_away_and_the_log_says_where_and_why(caplog: pytest.LogCaptureFixture) -> None:
     async with redis_server("--requirepass", "right-one") as server:
-        for url, away in ((server.url, True), (f"{server.url}?password=right-one", False)):
+        for url, away in ((f"{server.url}?password=wrong-one", True), (f"{server.url}?password=right-one", False)):
             store = Store(StoreSettings.model_validate({"url": url}))
             await store.open()
             assert store.away is away
             await store.close()
+    assert f"the store at {server.socket} is away: invalid" in caplog.text
+    assert "wrong-one" not in caplog.text
 
 
 async def test_an_error_of_a_script_is_raised_and_the_store_stays() -> None:
