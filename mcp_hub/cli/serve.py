@@ -243,14 +243,14 @@ async def _joined(
     """
     if config.store is None:
         return None
+    from mcp_hub.downstream.replicas import GIVE_ADDRESS, Replicas
+
     if alone and config.store.address is None and config.listen.socket_path is not None:
         text = "store.address: the other replicas cannot tell how to reach this one, as listen.host is a Unix socket"
-        raise ConfigError(f"{text}; give its URL, such as http://10.0.0.7:8808", codes.VALUE_WRONG)
-    from mcp_hub.downstream.replicas import Replicas
-
+        raise ConfigError(f"{text}; {GIVE_ADDRESS}", codes.VALUE_WRONG)
     replicas = await asyncio.to_thread(Replicas, config.store, dispatcher)
     replicas.changes.reload = running.reloader.load
-    await replicas.begin()
+    await replicas.begin(config.listen.host if alone else "")
     running.status.replicas = replicas.facts
     running.reloader.changing = replicas.changing
     running.reloader.asked = replicas.have_others_reload if alone else None

@@ -301,7 +301,11 @@ class HandshakeSession:
             self.standing.put_once(message)
 
     def let_stream_go(self) -> None:
-        """Ends the response that carries the standing stream: its client finds the replica that has it now."""
+        """Ends the response that carries the standing stream: its client finds the replica that has it now.
+
+        What waits here is dropped: a replica that was paused hears late what the other one has told long ago.
+        """
+        self.standing.clear()
         self.standing.reader = None
         self.standing.news.set()
 

@@ -150,19 +150,19 @@ async def kill(served: Cluster, account: Account, number: int) -> None:
     await served.restart(number)
 
 
-async def kill_store(served: Cluster, account: Account) -> None:
+async def kill_store(served: Cluster, account: Account, until: Awaitable[None]) -> None:
     """Kills the store with all that it holds, and starts it once more."""
     async with fault(account, STORE):
         await served.store.kill()
-        await asyncio.sleep(STORE_AWAY)
+        await until
         await served.store.start()
 
 
-async def pause(served: Cluster, account: Account, number: int, seconds: float) -> None:
+async def pause(served: Cluster, account: Account, number: int, until: Awaitable[None]) -> None:
     """Stops a replica, whose connections stay, and has it go on."""
     async with fault(account, PAUSE):
         served.signal(number, signal.SIGSTOP)
-        await asyncio.sleep(seconds)
+        await until
         served.signal(number, signal.SIGCONT)
 
 
@@ -173,9 +173,9 @@ async def _fail_until(served: Cluster, account: Account, until: float) -> None:
         await asyncio.sleep(EVERY)
         turn += 1
         if turn % 7 == 5:
-            await kill_store(served, account)
+            await kill_store(served, account, asyncio.sleep(STORE_AWAY))
         elif turn % 7 == 0:
-            await pause(served, account, turn % 3, PAUSED)
+            await pause(served, account, turn % 3, asyncio.sleep(PAUSED))
         else:
             await kill(served, account, turn % 3)
     await asyncio.sleep(NOTICED)

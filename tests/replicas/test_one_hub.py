@@ -1,4 +1,4 @@
-"""Three replicas for a minute: killed, paused and cut off from the store in turn, and every call accounted for."""
+"""Three replicas: killed, paused and cut off from the store in turn, and every call accounted for."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.replicas import chaos, kill, kill_store, pause
-from tests.replicas.account import ANSWERED, NOTICED, Account
+from tests.fakes.client import PATIENCE
+from tests.replicas.account import ANSWERED, Account
 from tests.replicas.served import Cluster
 
 pytestmark = pytest.mark.anyio
 SESSIONS = 120
 OF_THEIR_OWN = 12
 """Sessions that also call a server with a process for each of them."""
-BETWEEN = 4.0
-"""Seconds of calls between two faults."""
-PAUSED = 8.0
+BETWEEN = 500
+"""Answered calls between two faults."""
+AWAY = 1000
+"""Answered calls while something is away: for longer than a lease."""
 
 
 async def test_every_call_and_every_change_is_accounted_for_while_replicas_and_store_fail(tmp_path: Path) -> None:
@@ -29,12 +31,20 @@ async def test_every_call_and_every_change_is_accounted_for_while_replicas_and_s
 
 
 async def failing(served: Cluster, account: Account) -> None:
-    """Has each part fail in turn, for a minute."""
+    """Has each part fail in turn."""
     for number in range(3):
-        await asyncio.sleep(BETWEEN)
+        await answered(account, BETWEEN)
         await kill(served, account, number)
-    await asyncio.sleep(BETWEEN)
-    await kill_store(served, account)
-    await asyncio.sleep(NOTICED)
-    await pause(served, account, 0, PAUSED)
-    await asyncio.sleep(NOTICED)
+    await answered(account, BETWEEN)
+    await kill_store(served, account, answered(account, AWAY))
+    await answered(account, BETWEEN)
+    await pause(served, account, 0, answered(account, AWAY))
+    await answered(account, 2 * BETWEEN)
+
+
+async def answered(account: Account, more: int) -> None:
+    """Waits until so many more calls are answered."""
+    wanted = account.counts().get(ANSWERED, 0) + more
+    async with asyncio.timeout(PATIENCE):
+        while account.counts().get(ANSWERED, 0) < wanted:
+            await asyncio.sleep(0.05)

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.fakes.client import HUB, PATIENCE, fake
+from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
 from tests.replicas.raw_client import raw, text_of
 from tests.replicas.served import cluster
 from tests.replicas.test_leaving import state
@@ -75,6 +75,17 @@ async def test_calls_of_a_session_for_shared_servers_ask_the_store_nothing_once_
             for number in range(60):
                 assert text_of(await client.call("up__echo", {"text": "a"}, served.urls[number % 2])) == "a"
     assert commands == []
+
+
+@pytest.mark.parametrize(("host", "why"), [("0.0.0.0", "all addresses"), ("unix:hub.sock", "a Unix socket")])
+async def test_a_replica_that_nobody_could_reach_is_refused(tmp_path: Path, host: str, why: str) -> None:
+    listen = {"host": host.replace("unix:", f"unix:{tmp_path}/"), "token": "t" * 40}
+    config = write_config(tmp_path, {}, store="redis://store.invalid:6379", listen=listen)
+    async with spawned([*HUB, "serve", "--http", "--port", "0", "--config", str(config)]) as process:
+        assert await process.exited() == 2
+        said = process.stderr.decode()
+    assert f"store.address: the other replicas cannot tell how to reach this one, as listen.host is {why}" in said
+    assert "give its URL, such as http://10.0.0.7:8808" in said
 
 
 async def page(http: aiohttp.ClientSession, url: str) -> str:

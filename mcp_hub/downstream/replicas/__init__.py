@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from mcp_hub import codes
 from mcp_hub.config.listen import UNIX
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.downstream.replicas.forward_endpoint import ForwardEndpoint, Knows
@@ -25,7 +26,7 @@ from mcp_hub.downstream.replicas.ownership import Owners
 from mcp_hub.downstream.replicas.request_router import RequestRouter
 from mcp_hub.downstream.replicas.shared_changes import SharedChanges, served_config
 from mcp_hub.downstream.replicas.shared_sessions import SharedSessions
-from mcp_hub.errors import CallError
+from mcp_hub.errors import CallError, ConfigError
 from mcp_hub.security import ANONYMOUS
 from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.change_log import ChangeLog
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mcp_hub.replicas")
 
+EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
+"""Hosts of a listener on all addresses of a machine."""
+GIVE_ADDRESS: Final = "give its URL, such as http://10.0.0.7:8808"
 KEYS_EVERY: Final = 60.0
 """Seconds between two looks for a new replica key."""
 
@@ -91,7 +95,7 @@ class Replicas:
     def _seen_from_elsewhere(self, address: str) -> str:
         """Returns the URL of a listener on all addresses with the one from which this machine reaches the store."""
         parts = urlsplit(address)
-        if parts.hostname not in ("0.0.0.0", "::") or not self._own_address:
+        if parts.hostname not in EVERYWHERE or not self._own_address:
             return address
         host = f"[{self._own_address}]" if ":" in self._own_address else self._own_address
         return f"{parts.scheme}://{host}:{parts.port}"
@@ -105,10 +109,18 @@ class Replicas:
         gate = ForwardGate(self.keys, self.members)
         return ForwardEndpoint(gate, endpoint, self.router, max_body, knows, self._look)
 
-    async def begin(self) -> None:
-        """Joins the other replicas. Raises ConfigError if the store is of no use."""
-        await self.store.open()
+    async def begin(self, host: str = "") -> None:
+        """Joins the other replicas. Raises ConfigError if the store is of no use, or this replica cannot be reached.
+
+        `host`: that of the listener.
+        """
         self._own_address = await asyncio.to_thread(_address_towards, self._settings.url.get_secret_value())
+        if host in EVERYWHERE and self._settings.address is None and not self._own_address:
+            text = (
+                "store.address: the other replicas cannot tell how to reach this one, as listen.host is all addresses"
+            )
+            raise ConfigError(f"{text} and the host of the store is not known here; {GIVE_ADDRESS}", codes.VALUE_WRONG)
+        await self.store.open()
         self._dispatcher.parked_calls.run = self.members.me.id
         if self._keys is None:
             try:
