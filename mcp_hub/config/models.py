@@ -274,9 +274,9 @@ class Config(Frozen):
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
     """Fields of a Server that `defaults` set, and its `deadlines` by name, for the servers that a program adds."""
     on_conflict: OnConflict = "keep_first"
-    """What happens to the second of two tools or prompts with one exposed name, or of two skills with one URI:
-    `keep_first` (or `skip`) leaves it out, `override` leaves the first out, `rename` gives it a name with a hash,
-    `prefix` one with its server's name, `raise` leaves it out and makes `check` fail."""
+    """What happens to the second of two tools or prompts with one exposed name, or of two skills with one URI.
+    `keep_first` (or `skip`) leaves it out, `override` leaves the first out. `rename` gives it a name with a hash,
+    `prefix` one with its server's name. `raise` leaves it out and makes `check` fail."""
     list_wait: Duration = LIST_WAIT
     """How long the first list waits for upstreams that are still connecting."""
     cache_dir: Path | None = None
