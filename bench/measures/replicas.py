@@ -24,14 +24,17 @@ FORWARDS: Final = 400
 ROUNDS: Final = 10
 COUNT: Final = 3
 WARM: Final = 100
+IDLE: Final = 5.0
+"""Seconds in which the processor time of idle processes is taken."""
 CALL: Final = {"name": "up__echo", "arguments": {"text": "x"}}
 
 TABLE = Table.named(
     title="Replicas",
     what=f"{CALLS} calls of revision 2026-07-28 to a server that all clients share, one after the other, each process "
     f"in turn. All four run at once and are called in {ROUNDS} turns. CPU: of one call, in all processes of hubs and "
-    "store together, without servers. `apart`: three processes that know nothing of each other. Uses of the store: by "
-    "calls of three replicas, as the store itself counts them, without renewals. `forwarded`: a call of a handshake "
+    "store together, without servers and without what these processes take when they are idle, which is beside it. "
+    "`apart`: three processes that know nothing of each other. Uses of the store: by calls of three replicas, as the "
+    "store itself counts them, without what idle replicas ask. `forwarded`: a call of a handshake "
     f"session that lands at another replica than its owner, beside one at its owner, {FORWARDS} of each in turn: "
     "medians.",
     columns=(
@@ -40,6 +43,8 @@ TABLE = Table.named(
         ("CPU, three processes apart, ms", "cpu apart", 3),
         ("CPU, three replicas, ms", "cpu three", 3),
         ("uses of the store", "uses", 3),
+        ("idle: CPU of a process, ms a second", "idle apart", 1),
+        ("of a replica with its part of the store", "idle three", 1),
         ("a call at its owner, ms", "owner", 2),
         ("a call that is forwarded, ms", "forwarded", 2),
         ("CPU of a forward, ms", "cpu forward", 3),
@@ -97,16 +102,20 @@ async def _figures(calls: int, forwards: int) -> dict[str, float]:
 
 
 async def _costs(client: RawClient, ways: dict[str, Way], calls: int) -> dict[str, float]:
-    """Milliseconds of processor time for one call, each way."""
+    """Milliseconds of processor time for one call each way, and for a second without calls."""
     for way in ways.values():
         await _calls(client, way.urls, WARM * len(way.urls))
+    before = {name: processor_seconds(way.pids) for name, way in ways.items()}
+    await asyncio.sleep(IDLE)
+    idle = {name: (processor_seconds(way.pids) - before[name]) / IDLE for name, way in ways.items()}
     used = dict.fromkeys(ways, 0.0)
     for _ in range(ROUNDS):
         for name, way in ways.items():
-            before = processor_seconds(way.pids)
+            began, already = time.perf_counter(), processor_seconds(way.pids)
             await _calls(client, way.urls, calls // ROUNDS)
-            used[name] += processor_seconds(way.pids) - before
-    return {name: 1000 * seconds / (calls // ROUNDS * ROUNDS) for name, seconds in used.items()}
+            used[name] += processor_seconds(way.pids) - already - idle[name] * (time.perf_counter() - began)
+    found = {name: 1000 * seconds / (calls // ROUNDS * ROUNDS) for name, seconds in used.items()}
+    return found | {f"idle {name}": 1000 * idle[f"cpu {name}"] / COUNT for name in ("apart", "three")}
 
 
 async def _calls(client: RawClient, urls: list[str], calls: int) -> None:

@@ -17,6 +17,8 @@ from mcp_hub.config.store import StoreSettings
 PATIENCE = 30.0
 HEARTBEAT = ":member:"
 """What renewals of replicas name, which come twice a second whatever clients do."""
+KEYS = "}:keys "
+"""What replicas name once a minute, to see whether there is a newer key."""
 
 
 class RedisServer:
@@ -69,7 +71,7 @@ class RedisServer:
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[list[str]]:
-        """Notes every command that clients send while the block runs, but for heartbeats, which must be among them."""
+        """Notes every command of clients while the block runs, but those that replicas send when they are idle too."""
         commands: list[str] = []
         async with Redis(unix_socket_path=str(self.socket)) as redis, redis.monitor() as monitor:
             begin, end = secrets.token_hex(8), secrets.token_hex(8)
@@ -82,9 +84,8 @@ class RedisServer:
                 while end not in (command := (await monitor.next_command()))["command"]:
                     if command["client_type"] != "lua":
                         commands.append(command["command"])
-        heartbeats = [command for command in commands if HEARTBEAT in command]
-        assert heartbeats, "the store was not watched, or has no replica"
-        commands[:] = [command for command in commands if HEARTBEAT not in command]
+        assert any(HEARTBEAT in command for command in commands), "the store was not watched, or has no replica"
+        commands[:] = [command for command in commands if HEARTBEAT not in command and KEYS not in command]
 
     async def kill(self) -> None:
         """Kills it, with all that it holds."""
