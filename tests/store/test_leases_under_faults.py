@@ -25,6 +25,8 @@ class Replica:
         self.owns = False
         self.paused = False
         self.next_renewal = 0.0
+        self.asked = False
+        """Whether it was asked to see if it owns the thing still, and has not done so."""
 
     @property
     def name(self) -> str:
@@ -54,6 +56,8 @@ class Store:
         return True
 
     def claim(self, name: str) -> str:
+        if not self.lives(name):
+            return ""
         if not self.owner or self.owner == name or not self.lives(self.owner):
             self.owner = name
         return self.owner
@@ -99,11 +103,31 @@ class Leases(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, REPLICAS - 1))
     def claim(self, number: int) -> None:
+        """As `Owners` does it: where the store knows no owner, the others see first if they are."""
         one = self.replicas[number]
         if one.paused:
             return
+        unknown = not self.store.owner
+        self.look(one)
+        if unknown and one.owns:
+            one.owns = False
+            for other in self.replicas:
+                other.asked = other is not one
+            self.check_those_asked()
+            if any(other.asked for other in self.replicas):
+                self.pass_time(LEASE)  # it waits for those that do not answer
+            self.look(one)
+
+    def look(self, one: Replica) -> None:
         owner = self.store.claim(one.name)
         one.owns = owner == one.name and one.lease.holds(self.now)  # a claim counts only if the lease holds after it
+
+    def check_those_asked(self) -> None:
+        for one in self.replicas:
+            if one.asked and not one.paused:
+                one.asked = False
+                if one.owns:
+                    self.look(one)
 
     @rule(number=st.integers(0, REPLICAS - 1))
     def pause(self, number: int) -> None:
@@ -112,6 +136,16 @@ class Leases(RuleBasedStateMachine):
     @rule(number=st.integers(0, REPLICAS - 1))
     def resume(self, number: int) -> None:
         self.replicas[number].paused = False
+        self.check_those_asked()  # it waits in the connection
+
+    @rule(number=st.integers(0, REPLICAS - 1), late=st.floats(STEP, 0.7))
+    def take_over_from_a_paused_owner(self, number: int, late: float) -> None:
+        self.claim(number)
+        self.pause(number)
+        self.pass_time(LEASE + late)
+        self.claim((number + 1) % REPLICAS)
+        self.check()
+        self.resume(number)
 
     @rule(seconds=st.floats(0.0, 1.0))
     def answer_late(self, seconds: float) -> None:
@@ -128,6 +162,10 @@ class Leases(RuleBasedStateMachine):
     def evict(self, number: int) -> None:
         if self.store.records.pop(self.replicas[number].name, None) is not None:
             self.disturbed = self.now
+
+    @rule()
+    def evict_the_owner(self) -> None:
+        self.store.owner = ""
 
     @rule()
     def lose_everything(self) -> None:

@@ -21,7 +21,7 @@ from mcp_hub import codes
 from mcp_hub.config.listen import UNIX
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.downstream.replicas.forward_endpoint import ForwardEndpoint, Knows
-from mcp_hub.downstream.replicas.forwarding import LOOK, ForwardClient, ForwardGate
+from mcp_hub.downstream.replicas.forwarding import CHECK, LOOK, ForwardClient, ForwardGate
 from mcp_hub.downstream.replicas.ownership import Owners
 from mcp_hub.downstream.replicas.request_router import RequestRouter
 from mcp_hub.downstream.replicas.shared_changes import SharedChanges, served_config
@@ -78,7 +78,7 @@ class Replicas:
             topics=changes.noticed,
         )
         self._bucket = SharedBucket(self.store, lambda: members.count)
-        self._owners = owners = Owners(self.store, members)
+        self._owners = owners = Owners(self.store, members, self._have_others_check)
         self.sessions = SharedSessions(self.store, self.keys, members, owners, client, dispatcher, changes)
         self.router = RequestRouter(dispatcher.hub, self.store, members, owners, client, self.sessions)
 
@@ -107,7 +107,7 @@ class Replicas:
         """
         endpoint.join(self.router, self.sessions)
         gate = ForwardGate(self.keys, self.members)
-        return ForwardEndpoint(gate, endpoint, self.router, max_body, knows, self._look)
+        return ForwardEndpoint(gate, endpoint, self.router, max_body, knows, self._look, self._owners.check)
 
     async def begin(self, host: str = "") -> None:
         """Joins the other replicas. Raises ConfigError if the store is of no use, or this replica cannot be reached.
@@ -176,8 +176,15 @@ class Replicas:
         """Has every other replica that is alive look for changes; returns when they have."""
         with suppress(StoreUnavailable, NoKeys):
             await self.members.look()  # one that has just joined is told too
+        await self._tell_others(LOOK, b"")
+
+    async def _have_others_check(self, name: str) -> None:
+        """Has every other replica that is alive see whether it owns something still; returns when they have."""
+        await self._tell_others(CHECK, name.encode())
+
+    async def _tell_others(self, method: str, body: bytes) -> None:
         others = list(self.members.others.values())
-        await asyncio.gather(*(self._client.tell(one, ANONYMOUS, (), b"", LOOK) for one in others))
+        await asyncio.gather(*(self._client.tell(one, ANONYMOUS, (), body, method) for one in others))
 
     async def _settle(self) -> None:
         """Brings this replica and the others up to date with each other."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from mcp_hub.downstream.replicas.forwarding import KNOWS, LOOK, PUSH, RESTORE, ForwardedRequest, ForwardGate
+from mcp_hub.downstream.replicas.forwarding import CHECK, KNOWS, LOOK, PUSH, RESTORE, ForwardedRequest, ForwardGate
 from mcp_hub.downstream.replicas.request_router import RequestRouter
 from mcp_hub.downstream.responses import read_body
 from mcp_hub.protocol.frames import FrameError, decode
@@ -34,9 +34,11 @@ class ForwardEndpoint:
         max_body: int,
         knows: Knows,
         look: Callable[[], Awaitable[None]],
+        check: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`look()` reads what other replicas have changed."""
+        """`look()` reads what other replicas have changed; `check(name)` sees whether something is owned here still."""
         self._look = look
+        self._check = check
         self._gate = gate
         self._endpoint = endpoint
         self._router = router
@@ -49,9 +51,9 @@ class ForwardEndpoint:
         if body is None:
             return True
         found = self._gate.request(request, body)
-        if not isinstance(found, int) and found[0].method == LOOK:
+        if not isinstance(found, int) and found[0].method in (LOOK, CHECK):
             request.let_in()
-            await self._look()
+            await (self._look() if found[0].method == LOOK else self._check(body.decode("utf-8", "replace")))
             await reply.send(204)
             return True
         if isinstance(found, int) or not self._knows(found[1]):

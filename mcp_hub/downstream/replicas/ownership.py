@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -65,11 +66,21 @@ class Ownership(msgspec.Struct, eq=False):
 
 
 class Owners:
-    """Finds the owner of things, and claims what has none. `clock` returns seconds."""
+    """Finds the owner of things, and claims what has none. `clock` returns seconds.
 
-    def __init__(self, store: Store, members: Membership, clock: Callable[[], float] = time.monotonic) -> None:
+    `ask_others(name)` has each other replica look whether it owns something still (`check`); returns when they have.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        members: Membership,
+        ask_others: Callable[[str], Awaitable[None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._members = members
+        self._ask_others = ask_others
         self._clock = clock
         self._mine: dict[str, Ownership] = {}
         """What this replica owns, or has owned until its lease ended."""
@@ -105,6 +116,12 @@ class Owners:
         if self._clock() < self._not_before and what.name not in self._mine:
             raise NotOwner  # its owner may be about to claim it again
         return await self._claim(what)
+
+    async def check(self, name: str) -> None:
+        """Claims something again, if this replica believes to own it, and so notices if another one does."""
+        if (what := self._mine.get(name)) is not None:
+            with suppress(NotOwner, StoreUnavailable):
+                await self._claim(what)
 
     async def still_here(self, what: Ownership) -> bool:
         """Returns whether this replica owns something, which it asks if it was paused or cut off since it knew.
@@ -161,6 +178,8 @@ class Owners:
 
     async def _inherit(self, what: Ownership, claim: Claim) -> None:
         """Takes something over that another replica owned, or this one before it ended here, or nobody knows who."""
+        if not claim.before:
+            await self._ask_others(what.name)  # its owner may live, if the store has lost this key alone
         if what.load is not None:
             await what.load()
         if what.restarted or claim.own or not claim.before:  # if nobody owned it, the store has forgotten what was open
