@@ -68,3 +68,16 @@ PY
 
 # is_stamped FILE HASH: was this done already with these very inputs?
 is_stamped() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
+
+# make_environment DIRECTORY LOCK: a Python environment with the packages of a lock, made anew when the lock has changed.
+make_environment() {
+    local environment=$1 lock=$2 python inputs
+    python=$(find_python)
+    inputs=$(hash_of "$python" "$("$python" -VV)" "$ROOT" -- "$lock")
+    if is_stamped "$environment/.stamp" "$inputs"; then return; fi
+    say "installing the packages of $lock"
+    rm -rf "$environment"
+    "$python" -m venv "$environment"
+    install_lock "$environment/bin/python" "$lock"
+    echo "$inputs" >"$environment/.stamp"
+}

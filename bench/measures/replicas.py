@@ -8,10 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
-
-import psutil
-from redis.asyncio import Redis
+from typing import Any, Final, NamedTuple
 
 from bench.plan import Cast
 from bench.processes import processor_seconds
@@ -24,26 +21,42 @@ from tests.replicas.served import Cluster, cluster
 
 CALLS: Final = 2000
 FORWARDS: Final = 400
-IDLE: Final = 3.0
-"""Seconds in which the store's own traffic of idle replicas is counted."""
-BALANCED: Final = 3
+ROUNDS: Final = 10
+COUNT: Final = 3
+WARM: Final = 100
+IDLE: Final = 5.0
+"""Seconds in which the processor time of idle processes is taken."""
+CALL: Final = {"name": "up__echo", "arguments": {"text": "x"}}
 
 TABLE = Table.named(
     title="Replicas",
-    what=f"{CALLS} calls of revision 2026-07-28 to a server that all clients share, one after the other, each replica "
-    "in turn. CPU: of one call, in all processes of hubs and store together, without servers. `forwarded`: a call of a "
-    f"handshake session that lands at another replica than its owner, beside one at its owner, {FORWARDS} of each in "
-    "turn: medians. Uses of the store: for one call, beyond those of idle replicas in the same time.",
+    what=f"{CALLS} calls of revision 2026-07-28 to a server that all clients share, one after the other, each process "
+    f"in turn. All four run at once and are called in {ROUNDS} turns. CPU: of one call, in all processes of hubs and "
+    "store together, without servers and without what these processes take when they are idle, which is beside it. "
+    "`apart`: three processes that know nothing of each other. Uses of the store: by calls of three replicas, as the "
+    "store itself counts them, without what idle replicas ask. `forwarded`: a call of a handshake "
+    f"session that lands at another replica than its owner, beside one at its owner, {FORWARDS} of each in turn: "
+    "medians.",
     columns=(
         ("CPU, one process, ms", "cpu one", 3),
         ("CPU, one replica with a store, ms", "cpu replica", 3),
+        ("CPU, three processes apart, ms", "cpu apart", 3),
         ("CPU, three replicas, ms", "cpu three", 3),
         ("uses of the store", "uses", 3),
+        ("idle: CPU of a process, ms a second", "idle apart", 1),
+        ("of a replica with its part of the store", "idle three", 1),
         ("a call at its owner, ms", "owner", 2),
         ("a call that is forwarded, ms", "forwarded", 2),
         ("CPU of a forward, ms", "cpu forward", 3),
     ),
 )
+
+
+class Way(NamedTuple):
+    """Whom calls go to, in turn, and the processes that are counted."""
+
+    urls: list[str]
+    pids: list[int]
 
 
 def measure(cast: Cast) -> None:
@@ -55,41 +68,59 @@ def measure(cast: Cast) -> None:
 
 
 async def _figures(calls: int, forwards: int) -> dict[str, float]:
-    found: dict[str, float] = {}
     root: dict[str, Any] = {"call_log": "off"}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        async with network_hub(directory / "alone", {"up": fake()}, **root) as (process, url):
-            found["cpu one"], _ = await _cost([url], [process.process.pid], calls)
-        for count, column in ((1, "cpu replica"), (BALANCED, "cpu three")):
-            place = directory / str(count)
-            place.mkdir()
-            async with cluster(place, {"up": fake()}, count, balanced=False, **root) as served:
-                uses, idle = await _uses(served), IDLE
-                await asyncio.sleep(idle)
-                at_rest = (await _uses(served) - uses) / idle
-                before = await _uses(served)
-                found[column], took = await _cost(served.urls, _pids(served), calls)
-                found["uses"] = max(0.0, await _uses(served) - before - at_rest * took) / calls
+        async with contextlib.AsyncExitStack() as stack:
+            apart = []
+            for number in range(COUNT):
+                hub = network_hub(directory / f"apart{number}", {"up": fake()}, **root)
+                apart.append(await stack.enter_async_context(hub))
+            served = []
+            for count in (1, COUNT):
+                place = directory / str(count)
+                place.mkdir()
+                one = cluster(place, {"up": fake()}, count, balanced=False, **root)
+                served.append(await stack.enter_async_context(one))
+            client = await stack.enter_async_context(raw(served[-1].url))
+            ways = {
+                "cpu one": Way([apart[0][1]], [apart[0][0].process.pid]),
+                "cpu replica": Way(served[0].urls, _pids(served[0])),
+                "cpu apart": Way([url for _, url in apart], [process.process.pid for process, _ in apart]),
+                "cpu three": Way(served[1].urls, _pids(served[1])),
+            }
+            found = await _costs(client, ways, calls)
+            async with served[1].store.watched() as commands:
+                await _calls(client, served[1].urls, calls // ROUNDS)
+            found["uses"] = len(commands) / (calls // ROUNDS)
         place = directory / "own"
         place.mkdir()
         own = {"own": {**fake(), "session": "client"}}
-        async with cluster(place, own, 2, balanced=False, **root) as served, raw(served.url) as client:
-            found |= await _forwards(served, client, forwards)
+        async with cluster(place, own, 2, balanced=False, **root) as two, raw(two.url) as client:
+            found |= await _forwards(two, client, forwards)
     return found
 
 
-async def _cost(urls: list[str], pids: list[int], calls: int) -> tuple[float, float]:
-    """Milliseconds of processor time for one call, and the seconds that all calls took."""
-    call = {"name": "up__echo", "arguments": {"text": "x"}}
-    async with raw(urls[0]) as client:
-        for url in urls * 20:
-            text_of(await client.modern("tools/call", call, url))
-        used, began = processor_seconds(pids), time.perf_counter()
-        for number in range(calls):
-            text_of(await client.modern("tools/call", call, urls[number % len(urls)]))
-        took = time.perf_counter() - began
-    return 1000 * (processor_seconds(pids) - used) / calls, took
+async def _costs(client: RawClient, ways: dict[str, Way], calls: int) -> dict[str, float]:
+    """Milliseconds of processor time for one call each way, and for a second without calls."""
+    for way in ways.values():
+        await _calls(client, way.urls, WARM * len(way.urls))
+    before = {name: processor_seconds(way.pids) for name, way in ways.items()}
+    await asyncio.sleep(IDLE)
+    idle = {name: (processor_seconds(way.pids) - before[name]) / IDLE for name, way in ways.items()}
+    used = dict.fromkeys(ways, 0.0)
+    for _ in range(ROUNDS):
+        for name, way in ways.items():
+            began, already = time.perf_counter(), processor_seconds(way.pids)
+            await _calls(client, way.urls, calls // ROUNDS)
+            used[name] += processor_seconds(way.pids) - already - idle[name] * (time.perf_counter() - began)
+    found = {name: 1000 * seconds / (calls // ROUNDS * ROUNDS) for name, seconds in used.items()}
+    return found | {f"idle {name}": 1000 * idle[f"cpu {name}"] / COUNT for name in ("apart", "three")}
+
+
+async def _calls(client: RawClient, urls: list[str], calls: int) -> None:
+    for number in range(calls):
+        text_of(await client.modern("tools/call", CALL, urls[number % len(urls)]))
 
 
 async def _forwards(served: Cluster, client: RawClient, forwards: int) -> dict[str, float]:
@@ -115,13 +146,4 @@ async def _forwards(served: Cluster, client: RawClient, forwards: int) -> dict[s
 
 def _pids(served: Cluster) -> list[int]:
     """The processes of hubs and store."""
-    stores = [one.pid for one in psutil.Process().children() if "redis-server" in " ".join(one.cmdline())]
-    return [*(process.process.pid for process, _ in served.replicas), *stores]
-
-
-async def _uses(served: Cluster) -> int:
-    """How often the store was asked by replicas, which do all that matters by scripts."""
-    store = Redis(unix_socket_path=str(served.store.socket))
-    async with contextlib.aclosing(store):
-        facts = await store.info("commandstats")
-    return sum(int(one["calls"]) for name, one in facts.items() if name in ("cmdstat_eval", "cmdstat_evalsha"))
+    return [*(process.process.pid for process, _ in served.replicas), served.store.pid]

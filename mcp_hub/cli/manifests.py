@@ -6,10 +6,13 @@ import argparse
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from mcp_hub import codes
@@ -21,6 +24,7 @@ from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import read_config
+from mcp_hub.text import printable
 from mcp_hub.version import VERSION
 
 EXAMPLES = """examples:
@@ -49,7 +53,7 @@ Json = dict[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub manifests [DIRECTORY] [--config F] [--image I] [--replicas N] [--host H]`."""
-    add_config_arguments(parser)
+    add_config_arguments(parser, "the configuration file that the replicas get (default: the one that is used here)")
     parser.add_argument("directory", metavar="DIRECTORY", nargs="?", type=Path, help="write files there, for `-k`")
     parser.add_argument("--image", default=f"{NAME}:{VERSION}", help="the image of the hub (default: %(default)s)")
     parser.add_argument("--replicas", type=int, default=3, metavar="N", help="how many replicas (default: 3)")
@@ -69,11 +73,15 @@ def run(options: argparse.Namespace) -> int:
     files = {f"servers{path.suffix}": text, "replicas.yaml": _replicas_file(store, options.host)}
     token = set() if config.listen.authenticates else {"MCP_HUB_TOKEN"}
     names = sorted(variables | token | (set() if config.store is not None else {"STORE_URL"}))
+    if beside := _beside(config, Path(path).parent):
+        print(f"The pods do not have {', '.join(beside)}: put it into the image, or add a volume.", file=sys.stderr)
+    host = options.host or next(iter((*config.listen.public_host, *config.listen.allowed_hosts)), None)
+    deployment = partial(_deployment, options, _container(options.image, list(files), names, host))
     if options.directory is not None:
-        _write(options.directory, files, _objects(options, list(files), names))
+        _write(options.directory, files, [deployment(None), *_others()])
         print(f"Wrote {options.directory}/. {_secret_note(names)}\n  kubectl apply -k {options.directory}")
         return OK
-    objects = [_config_map(files), *_objects(options, list(files), names, digest=_digest(files))]
+    objects = [_config_map(files), deployment(_digest(files)), *_others()]
     if options.json:
         print(json_text(objects))
     else:
@@ -114,6 +122,24 @@ def _replicas_file(given: Any, host: str | None) -> str:
     store = {**whole, "address": f"http://${{POD_IP}}:{PORT}"}
     listen: Json = {"shutdown_delay": f"{DELAY}s", **({"public_host": host} if host else {})}
     return _yaml({"store": store, "listen": listen})
+
+
+def _beside(config: Config, home: Path) -> list[str]:
+    """Returns the files and directories beside a configuration that it names, safe to print."""
+    found: set[Path] = set()
+
+    def text(value: Any) -> str:
+        if (
+            isinstance(value, Path)
+            and value != config.path
+            and value.is_relative_to(home.absolute())
+            and value.exists()
+        ):
+            found.add(value)
+        return ""
+
+    msgspec.to_builtins({name: getattr(config, name) for name in config.__struct_fields__}, enc_hook=text)
+    return [printable(str(one)) for one in sorted(found)]
 
 
 class _Dumper(yaml.SafeDumper):
@@ -174,12 +200,12 @@ def _config_map(files: Mapping[str, str]) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(), "data": dict(files)}
 
 
-def _objects(options: argparse.Namespace, files: list[str], names: list[str], digest: str | None = None) -> list[Json]:
-    """Returns all objects but the ConfigMap. With `digest` a change of the configuration is a change of the pods."""
-    return [_deployment(options, files, names, digest), _service(), _budget(), _network_policy()]
+def _others() -> list[Json]:
+    return [_service(), _budget(), _network_policy()]
 
 
-def _deployment(options: argparse.Namespace, files: list[str], names: list[str], digest: str | None) -> Json:
+def _deployment(options: argparse.Namespace, container: Json, digest: str | None) -> Json:
+    """Returns the Deployment. With `digest` a change of the configuration is a change of the pods."""
     annotations = {"annotations": {"mcp-hub/configuration": digest}} if digest is not None else {}
     spread = {
         "maxSkew": 1,
@@ -199,7 +225,7 @@ def _deployment(options: argparse.Namespace, files: list[str], names: list[str],
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "topologySpreadConstraints": [spread],
-        "containers": [_container(options.image, files, names)],
+        "containers": [container],
         "volumes": [
             {"name": "config", "configMap": {"name": NAME}},
             {"name": "home", "emptyDir": {"sizeLimit": "1Gi"}},
@@ -219,7 +245,7 @@ def _deployment(options: argparse.Namespace, files: list[str], names: list[str],
     }
 
 
-def _container(image: str, files: list[str], names: list[str]) -> Json:
+def _container(image: str, files: list[str], names: list[str], host: str | None) -> Json:
     configs = [word for name in files for word in ("--config", f"{MOUNTED}/{name}")]
     secrets = [{"name": name, "valueFrom": {"secretKeyRef": {"name": NAME, "key": name}}} for name in names]
     return {
@@ -228,9 +254,9 @@ def _container(image: str, files: list[str], names: list[str]) -> Json:
         "args": ["serve", "--http", "--host", "0.0.0.0", "--port", str(PORT), *configs],
         "ports": [{"name": "http", "containerPort": PORT}],
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}, *secrets],
-        "startupProbe": {**_probe("live"), "periodSeconds": 1, "failureThreshold": 60},
-        "livenessProbe": {**_probe("live"), "periodSeconds": 10, "failureThreshold": 6},
-        "readinessProbe": {**_probe("ready"), "periodSeconds": 2, "failureThreshold": 1},
+        "startupProbe": {**_probe("live", host), "periodSeconds": 1, "failureThreshold": 60},
+        "livenessProbe": {**_probe("live", host), "periodSeconds": 10, "failureThreshold": 6},
+        "readinessProbe": {**_probe("ready", host), "periodSeconds": 2, "failureThreshold": 3},
         "resources": {"requests": {"cpu": "250m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -245,8 +271,10 @@ def _container(image: str, files: list[str], names: list[str]) -> Json:
     }
 
 
-def _probe(what: str) -> Json:
-    return {"httpGet": {"path": f"/healthz/{what}", "port": "http"}, "timeoutSeconds": 3}
+def _probe(what: str, host: str | None) -> Json:
+    """Returns a probe. A hub that is known by a `host` accepts requests for that alone, not for a pod's address."""
+    headers = {} if host is None else {"httpHeaders": [{"name": "Host", "value": host.removesuffix(":*")}]}
+    return {"httpGet": {"path": f"/healthz/{what}", "port": "http", **headers}, "timeoutSeconds": 3}
 
 
 def _service() -> Json:
@@ -261,7 +289,11 @@ def _budget() -> Json:
 
 
 def _network_policy() -> Json:
-    """Lets clients and replicas in by the one port, and nobody out to the metadata services of clouds."""
+    """Lets clients and replicas in by the one port, and nobody out to the metadata services of clouds.
+
+    Names are asked for anywhere: a node's own cache of them is at a link-local address, as those services are.
+    """
+    names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     outside = [
         {"namespaceSelector": {}},
         {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
@@ -271,6 +303,6 @@ def _network_policy() -> Json:
         "podSelector": {"matchLabels": dict(_LABELS)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"ports": [{"port": "http", "protocol": "TCP"}]}],
-        "egress": [{"to": outside}],
+        "egress": [{"ports": names}, {"to": outside}],
     }
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": _metadata(), "spec": spec}

@@ -89,6 +89,21 @@ def _add(found: dict[str, Any], name: str, item: FieldValue, dialect: Dialect, s
         found.setdefault("deadlines", {})[rest] = value
     elif kind == "filters":
         found[FILTER_KEYS[rest]] = item.value
+    elif name == "description_overrides" and isinstance(item.value, dict):
+        tools = found.setdefault("tools", {})
+        for tool, text in item.value.items():
+            tools[tool] = {"description": text, **tools.get(tool, {})}
+    elif name == "tools" and isinstance(item.value, dict):
+        tools = found.setdefault("tools", {})
+        for tool, rules in _texts(item.value, scope, bare=scope.bare_names).items():
+            tools[tool] = {**tools.get(tool, {}), **rules} if isinstance(rules, dict) else rules
+    elif name == "env" and isinstance(item.value, list):
+        # As 1MCP writes it: NAME=value, and NAME alone for a variable of the hub.
+        pairs = [one.partition("=") for one in item.value if isinstance(one, str)]
+        if own := [key for key, equals, _ in pairs if not equals]:
+            found["env_vars"] = own
+        if given := {key: _texts(text, scope, bare=scope.bare_names) for key, equals, text in pairs if equals}:
+            found["env"] = given
     else:
         bare = scope.bare_names or (dialect.is_goose and name == "headers")
         found[name] = _texts(item.value, scope, bare=bare, path=name in ("cwd", "env_file"))

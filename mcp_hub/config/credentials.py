@@ -37,11 +37,13 @@ class OAuthSettings(Frozen):
     client_id: str | None = None
     """None: by a client-id metadata document or dynamic registration."""
     client_secret: SecretStr | None = None
+    """The secret of `client_id`."""
     token_endpoint_auth_method: ClientAuth | None = None
     """None: the method that the authorization server prefers."""
     private_key: SecretStr | None = None
     """PEM; with it the hub signs an assertion instead of sending a secret (client credentials only)."""
     signing_algorithm: SigningAlgorithm = "RS256"
+    """The algorithm that `private_key` signs with."""
     scopes: tuple[str, ...] = ()
     """Empty: the scopes that the server asks for."""
     issuer: str | None = None
@@ -202,7 +204,7 @@ def read_env(fields: Fields, reasons: dict[KeyPath, CodedText]) -> dict[str, Sec
     """
     found: dict[str, SecretStr] = {}
     for name in _forwarded_names(fields):
-        # As in Codex, a variable that is not set is skipped.
+        # As in Codex and 1MCP, a variable that is not set is skipped.
         if name in fields.scope.environ:
             found[name] = SecretStr(fields.scope.environ[name])
     if (path := fields.path("env_file")) is not None:
@@ -282,14 +284,18 @@ def _of_variable(fields: Fields, name: str | None, at: KeyPath, reasons: dict[Ke
 
 
 def _forwarded_names(fields: Fields) -> list[str]:
+    """Returns the names below `env_vars`, and those that stand alone in a list below `env` (1MCP)."""
+    env = fields.values.get("env")
+    pairs = env.value if env is not None and isinstance(env.value, list) else []
+    alone = [item for item in pairs if isinstance(item, str) and "=" not in item]
     given = fields.values.get("env_vars")
     if given is None or given.value is None:
-        return []
+        return alone
     if not isinstance(given.value, list):
         fields.error(given.at, "must be a list of names of variables")
-        return []
+        return alone
     names = [item.get("name") if isinstance(item, dict) else item for item in given.value]
-    return [name for name in names if isinstance(name, str)]
+    return [*alone, *(name for name in names if isinstance(name, str))]
 
 
 def _env_file(path: Path, fields: Fields) -> dict[str, str]:

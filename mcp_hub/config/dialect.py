@@ -27,6 +27,7 @@ ALIASES: Final = {
     "headers": "headers", "http_headers": "headers", "static_headers": "headers",
     "env_http_headers": "env_http_headers",
     "api_key": "api_key", "mcp_api_key": "api_key", "apiKey": "api_key",
+    "bearerToken": "api_key",
     "api_key_header": "api_key_header", "mcp_api_key_header": "api_key_header",
     "bearer_token_env_var": "bearer_token_env_var",
     "auth": "auth",
@@ -36,7 +37,7 @@ ALIASES: Final = {
     "disabled": "disabled",
     "required": "required",
     "lazy": "lazy",
-    "session": "session",
+    "session": "session", "perSessionClient": "session",
     "max_sessions": "max_sessions",
     "allow": "allow",
     "max_questions": "max_questions",
@@ -141,6 +142,9 @@ WITHOUT_EFFECT: Final = {
     "headersHelper": "nothing is executed to make headers; use headers with ${VAR} or ${keyring:SERVICE/USERNAME}",
     "inheritParentEnv": "a server gets a small environment only; name what it needs under env",
     "extra_headers": "headers of a caller are never passed on",
+    "passthroughHeaders": "headers of a caller are never passed on",
+    "visibility": "the hub has no users of MCPHub; bind each principal to one of 'profiles'",
+    "sharedWithUsers": "the hub has no users of MCPHub; bind each principal to one of 'profiles'",
 }
 """Known keys that have no effect here but that users rely on: each is a warning."""
 
@@ -153,7 +157,7 @@ HARMLESS: Final = frozenset({
     "oauth_resource", "oauth_scopes", "supports_parallel_tool_calls", "authentication", "mcp_info", "instructions",
     "start_on_launch", "remote_configuration", "chatEnabled", "isBuiltin", "discovery",
     "bundled", "display_name", "faviconUrl", "serverName", "sourceFile", "requestOptions", "oauthScopes",
-    "oauthClient", "remoteConfigured",
+    "oauthClient", "remoteConfigured", "owner", "enableKeepAlive", "keepAliveInterval",
 })  # fmt: skip
 """Known keys of other hosts for their windows, their questions to the user or their bookkeeping."""
 

@@ -24,7 +24,9 @@ class PostProcessStep(Frozen):
     """One step that changes a result: a built-in by its name, or `module:function`."""
 
     step: str
+    """The name of a built-in step, or `module:function`."""
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Keyword arguments of the step."""
     on_error: Literal["fail", "keep"] = "fail"
     """`fail`: the call ends in `tool_error`, as the step may be there to hide something."""
 
@@ -45,15 +47,18 @@ def _check_schema_extension(value: dict[str, Any] | None) -> dict[str, Any] | No
 
 
 class ToolRules(Frozen):
-    """Rules for some tools of one upstream. None and empty values change nothing."""
+    """Rules for some tools of one upstream. What is not set changes nothing."""
 
     NOT_SHOWN: ClassVar[frozenset[str]] = frozenset({"preset", "in_program"})
 
     name: str | None = None
     """The name that clients see, without the namespace that is put before it."""
     title: str | None = None
+    """The title that clients see."""
     description: str | None = None
+    """The description that clients see."""
     tags: tuple[str, ...] = ()
+    """Tags, beside those of the entry."""
     preset: dict[str, Any] = msgspec.field(default_factory=dict)
     """Argument, or path in one (`options.limit`, `items[].token`) -> the value that is always sent."""
     extend_schema: Annotated[dict[str, Any] | None, After(_check_schema_extension)] = None
@@ -65,11 +70,17 @@ class ToolRules(Frozen):
     schemas: SchemaForm | None = None
     """`compact`: the input schema is listed without what costs tokens and changes nothing."""
     timeout: Duration | None = None
+    """One call in total, in place of `deadlines.call`."""
     idle_timeout: Duration | None = None
+    """One call without a progress notification, in place of `deadlines.idle`."""
     validate_arguments: Validation | None = None
+    """How arguments are checked; None: as the entry says."""
     max_result_bytes: Size | None = None
+    """The largest result; None: as the entry says."""
     max_result_tokens: TokenLimit | None = None
+    """The tokens that a result is shortened to; None: as the entry says."""
     postprocess: tuple[PostProcessStep, ...] = ()
+    """Steps that change a result, in their order."""
     retry: bool | None = None
     """Whether a call that may have been executed can be retried; None: as the tool's annotations say."""
     input_schema: dict[str, Any] | None = None
@@ -89,7 +100,7 @@ class Filter(Frozen):
 
 
 class HealthSettings(Frozen):
-    """How the hub notices dead connections and changed lists. None (`off`) disables a check."""
+    """How the hub notices dead connections and changed lists. A check that is `off` is not made."""
 
     OFF: ClassVar[Mapping[str, Any]] = {"ping": "off", "relist": "off", "unlist_after": "off"}
 

@@ -155,7 +155,10 @@ class Fields:
         return self.scope.path(text)
 
     def mapping(self, name: str, *, pairs: bool = False) -> dict[str, FieldValue] | None:
-        """Reads a mapping of names to values. With `pairs` a list of `NAME=value` counts too (1MCP)."""
+        """Reads a mapping of names to values. With `pairs` a list of `NAME=value` counts too (1MCP).
+
+        A `NAME` alone in such a list is left out: it asks for the hub's own variable.
+        """
         if (given := self._get(name)) is None:
             return None
         if isinstance(given.value, dict):
@@ -166,9 +169,9 @@ class Fields:
         found: dict[str, FieldValue] = {}
         for index, item in enumerate(given.value):
             key, equals, value = item.partition("=") if isinstance(item, str) else ("", "", "")
-            if not equals:
-                self.error((*given.at, index), "must be a text NAME=value")
-            else:
+            if not key:
+                self.error((*given.at, index), "must be a text NAME=value, or NAME")
+            elif equals:
                 found[key] = FieldValue(value, (*given.at, index))
         return found
 
@@ -231,7 +234,7 @@ def canonical_values(
                 found, "tools" if isinstance(value, dict) else "filters.tools.allow", FieldValue(value, place), findings
             )
         elif key in ALIASES:
-            _add_value(found, ALIASES[key], FieldValue(value, place), findings)
+            _add_value(found, ALIASES[key], FieldValue(_as_here(key, value), place), findings)
         elif key in WITHOUT_EFFECT:
             if value:
                 findings.warning(place, f"has no effect: {WITHOUT_EFFECT[key]}")
@@ -270,6 +273,13 @@ def restriction(values: Mapping[str, Any], kept: Container[str]) -> CodedText | 
         if value is True or (isinstance(value, dict) and value.get("enabled") is True):
             return CodedText(f"{what} ('{key}') cannot be kept by the hub", codes.RESTRICTION_FOREIGN)
     return None
+
+
+def _as_here(key: str, value: Any) -> Any:
+    """Returns a value in the hub's words: MCPHub says with true or false whether each client has a connection."""
+    if key == "perSessionClient" and isinstance(value, bool):
+        return "client" if value else None
+    return value
 
 
 def _read_deadlines(value: Any, at: KeyPath, findings: Findings) -> dict[str, FieldValue]:

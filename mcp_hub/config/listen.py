@@ -128,13 +128,17 @@ class Jwt(Frozen):
     """Tokens that their issuer has signed (JWT)."""
 
     issuer: WebAddress
+    """The value that `iss` must have."""
     audience: Annotated[Texts, Meta(min_length=1)]
     """One of these must be in `aud`, so that tokens for other servers are refused."""
     jwks_uri: WebAddress | None = None
+    """Where the issuer publishes its keys; either this or `public_key`."""
     public_key: str | None = None
     """PEM."""
     algorithms: Annotated[tuple[Algorithm, ...], Before(_as_texts), Meta(min_length=1)] = ("RS256",)
+    """Accepted algorithms; a token signed with another one is refused."""
     required_scopes: Scopes = ()
+    """Scopes that a token must have."""
 
     def __post_init__(self) -> None:
         if (self.jwks_uri is None) == (self.public_key is None):
@@ -149,21 +153,28 @@ class Introspection(Frozen):
     """Tokens that their issuer verifies (RFC 7662)."""
 
     issuer: WebAddress
+    """The authorization server that issues the tokens."""
     endpoint: WebAddress
+    """The URL that the hub asks whether a token is valid."""
     client_id: str
+    """The id of the hub at the issuer."""
     client_secret: SecretStr
+    """The secret of `client_id`."""
     method: Literal["basic", "post"] = "basic"
     """How the hub authenticates to the issuer."""
     audience: Texts = ()
-    """One of these must be in `aud`; () leaves the audience to the issuer."""
+    """One of these must be in `aud`; (): the issuer decides about the audience."""
     required_scopes: Scopes = ()
+    """Scopes that a token must have."""
 
 
 class TokenVerification(Frozen):
     """Verification of tokens that others issue: one of `jwt` and `introspection`."""
 
     jwt: Jwt | None = None
+    """Tokens that the hub verifies by their signature."""
     introspection: Introspection | None = None
+    """Tokens that the hub asks their issuer about."""
     profile: str | None = None
     """The profile of callers with such a token."""
     profile_claim: str | None = None
@@ -189,7 +200,9 @@ class Tls(Frozen):
     """PEM files of the certificate, with its chain, and of the private key."""
 
     cert: Path
+    """The certificate, followed by its chain."""
     key: Path
+    """The private key of the certificate."""
     client_ca: Path | None = None
     """The authorities whose certificates say which principal a client is; None: no client is asked for one."""
 
@@ -237,12 +250,15 @@ class Listen(Frozen):
     host: Annotated[str, After(_check_host)] = "127.0.0.1"
     """An address, or `unix:/path` for a Unix socket."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8808
+    """The TCP port; 0 takes any free one."""
     token: SecretStr | None = None
     """The bearer token of all callers without another one. At least 32 bytes."""
     principals: Annotated[dict[str, NamedPrincipal], After(_check_names)] = msgspec.field(default_factory=dict)
     """By name."""
     verify: TokenVerification | None = None
+    """Verification of tokens that an authorization server issues."""
     tls: Tls | None = None
+    """Certificate and key; None: HTTP without TLS."""
     public_host: tuple[str, ...] = ()
     """Names, as `name` or `name:port`, of the hub behind a reverse proxy. They require authentication."""
     allowed_hosts: tuple[str, ...] = ()
@@ -252,6 +268,7 @@ class Listen(Frozen):
     trusted_proxies: Annotated[tuple[str, ...], After(_check_networks)] = ()
     """Addresses or networks of reverse proxies, or `unix`, whose forwarded addresses count in records and limits."""
     max_body: Size = 4 * 1024 * 1024
+    """The largest request."""
     shutdown_delay: Annotated[float, Before(_delay), Meta(ge=0, le=MAX_SHUTDOWN_DELAY)] = 0.0
     """Seconds for which `/healthz` says that the hub is stopping while it still serves everybody."""
     limits: CallerLimits = CallerLimits()

@@ -33,6 +33,7 @@ class WebSettings(Frozen):
     allow_addresses: tuple[str, ...] = ()
     """Private addresses that are allowed: `10.0.0.0/8`, `192.168.1.7`, `wiki.intranet`, `127.0.0.1:8000`."""
     max_bytes: Size = 32 * 1024 * 1024
+    """The largest page that is fetched."""
     timeout: Duration = 60.0
     """For fetching and converting one page."""
     max_memory: Size = 2 * 1024**3
@@ -77,6 +78,7 @@ class TracingSettings(Frozen):
     OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
 
     enabled: bool = True
+    """Whether spans are sent."""
     endpoint: Annotated[str, After(_check_url)] = "http://localhost:4318"
     """The URL of the collector. Without a path `/v1/traces` is added."""
     service_name: str | None = None
@@ -105,7 +107,9 @@ class ToolSetSettings(Frozen):
 
     name: str
     description: str = ""
+    """What the set is for."""
     tools: tuple[str, ...] = ()
+    """Its tools: `server/tool` patterns, exposed or original names."""
 
 
 class ToolGroupSettings(Frozen):
@@ -113,10 +117,13 @@ class ToolGroupSettings(Frozen):
 
     name: str
     description: str = ""
+    """What the group is for; clients read it before they switch it on."""
     notes: str | None = None
     """How to use the tools. Clients get it while the group is on."""
     active: bool = False
+    """Whether the group is on at the start."""
     tools: tuple[str, ...] = ()
+    """Its tools: `server/tool` patterns, exposed or original names."""
     servers: tuple[str, ...] = ()
     """Patterns over the ids of servers."""
 
@@ -126,8 +133,11 @@ class ProfileSettings(Frozen):
 
     name: str
     tool_sets: tuple[str, ...] = ()
+    """Names of tool sets."""
     tools: tuple[str, ...] = ()
+    """Further tools: `server/tool` patterns, exposed or original names."""
     tags: tuple[str, ...] = ()
+    """Tags whose tools belong to the profile."""
     confirm: tuple[str, ...] = ()
     """Tools that its users are asked about before each call."""
     expose: Exposed | None = None
@@ -141,6 +151,8 @@ class ExposeSettings(Frozen):
     """What of the tools that a client may call it is listed. What is not listed can be called all the same."""
 
     mode: Exposed = "auto"
+    """`all`: all tools; `search`: a few, `hub_search` and `hub_call`; `code`: a few, `hub_search` and `hub_run`;
+    `auto`: by client and size."""
     budget: Annotated[int, Meta(ge=1)] = 8000
     """Estimated tokens up to which `auto` lists everything to a client that does not defer tools itself."""
     always: tuple[str, ...] = ()

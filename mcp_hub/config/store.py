@@ -63,3 +63,9 @@ class StoreSettings(Frozen):
     """The replica keys: the first seals, all open. None: the replicas make one, and keep it in the store."""
     address: Annotated[str, After(_check_address)] | None = None
     """The URL under which the other replicas reach this one's listener; None: that of its listener."""
+
+    @property
+    def place(self) -> str:
+        """Where the store is, without user and password: a host with its port, or the path of a socket."""
+        parts = urlsplit(self.url.get_secret_value())
+        return parts.path if parts.hostname is None else f"{parts.hostname}:{parts.port or 6379}"

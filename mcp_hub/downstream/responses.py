@@ -22,9 +22,8 @@ from mcp_hub.transport.http1.exchange import (
     ClientGone,
     HttpReply,
     HttpRequest,
-    is_json,
 )
-from mcp_hub.transport.http1.heads import HeaderLines
+from mcp_hub.transport.http1.heads import HeaderLines, is_json
 from mcp_hub.transport.sse_codec import COMMENT
 
 if TYPE_CHECKING:

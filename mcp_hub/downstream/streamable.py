@@ -16,8 +16,8 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.transport.http1.exchange import EVENTS, JSON, HttpReply, HttpRequest, is_json
-from mcp_hub.transport.http1.heads import takes_gzip
+from mcp_hub.transport.http1.exchange import EVENTS, JSON, HttpReply, HttpRequest
+from mcp_hub.transport.http1.heads import is_json, takes_gzip
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher

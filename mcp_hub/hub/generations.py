@@ -73,6 +73,8 @@ class Generation:
         self.selection = selection
         self.upstreams: Mapping[str, Upstream] = upstreams
         self._upstreams = upstreams
+        self.has_own_sessions = any(upstream.server.session == "client" for upstream in upstreams.values())
+        """Whether servers keep a session for each client."""
         self.own = own
         self.dialer = dialer
         self.pin_watch: PinFileWatcher | None = None

@@ -28,6 +28,7 @@ class BreakerSettings(Frozen):
     failures: Annotated[int, Meta(ge=0)] = 5
     """Consecutive failures until it opens; 0: it never opens."""
     cooldown: Duration = 30.0
+    """How long it stays open before one call tries the server again."""
 
 
 BREAKER: Final = EntryKey("breaker", model_key(BreakerSettings), BreakerSettings(), in_defaults=True)

@@ -38,7 +38,9 @@ class FallbackSettings(Frozen):
     OFF: ClassVar[Mapping[str, Any]] = {"tools": []}
 
     tools: tuple[str, ...] = SCRAPE_TOOLS
+    """Tools that scrape pages, as members of a tool set are named."""
     on: tuple[FailureClass, ...] = ("transport", "timeout")
+    """Failures after which the hub fetches the page itself."""
     timeout: Duration = 60.0
     """The longest time of an attempt of such a tool, so that time is left for the fallback."""
 

@@ -34,6 +34,7 @@ class GuardSettings(Frozen):
     tools: tuple[str, ...] = SCRAPE_TOOLS
     """Guarded tools, as members of a tool set are named. All tools of a browser are guarded as well."""
     message: str = HUGGINGFACE_MESSAGE
+    """What a client reads when a URL is refused."""
     deny_urls: tuple[str, ...] = ()
     """Further guarded URLs: `host`, `host/path`, `*.host/path*`."""
     allow_urls: tuple[str, ...] = ()

@@ -26,12 +26,15 @@ class LimitSettings(Frozen):
     NUMBER: ClassVar[str] = "at_once"
 
     at_once: Annotated[int, Meta(ge=1)] = 64
+    """Concurrent calls of all callers together."""
     per_caller: Annotated[int, Meta(ge=1)] | None = None
     """Concurrent calls of one caller."""
     waiting: Annotated[int, Meta(ge=0)] = 1024
+    """Calls that may wait for a slot."""
     rate: Annotated[float, Meta(gt=0)] | None = None
     """Calls per second of all callers together. As many may come in a burst."""
     rate_per_caller: Annotated[float, Meta(gt=0)] | None = None
+    """Calls per second of one caller."""
 
 
 LIMITS: Final = EntryKey("limits", model_key(LimitSettings), LimitSettings(), in_defaults=True)

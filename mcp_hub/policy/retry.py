@@ -40,6 +40,7 @@ class RetrySettings(Frozen):
     backoff: Duration = 0.5
     """The longest wait before the second attempt, doubled for each further one. The real wait is random below it."""
     max_backoff: Duration = 8.0
+    """The longest wait between two attempts."""
     tools: tuple[str, ...] = ()
     """Tools whose calls may be retried though their annotations do not say so."""
     budget: Annotated[float, Meta(ge=0, le=1)] = 0.2

@@ -63,11 +63,12 @@ class ScreenSettings(Frozen):
     allow: tuple[str, ...] = ()
     """Items, as original name or `server/name`, that are served whatever is found in them."""
     max_description: Annotated[int, Meta(ge=1)] = MAX_DESCRIPTION
+    """Characters of a description, above which its length is reported."""
 
 
 SCREEN: Final = RootKey("screen", mode_key(ScreenSettings), ScreenSettings())
 SCREEN_OF_SERVER: Final[EntryKey[ScreenSettings | None]] = EntryKey("screen", mode_key(ScreenSettings), None)
-"""Its fields override those of the root."""
+"""Settings of the screen for this server, which come before those of the root."""
 
 
 def screen_of(config: Config, server: Server) -> ScreenSettings:

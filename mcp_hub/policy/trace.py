@@ -49,9 +49,11 @@ class CallLogSettings(Frozen):
     OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
 
     enabled: bool = True
+    """Whether calls are written down."""
     file: Path | None = None
     """The file that lines are written to besides stderr."""
     stderr: bool = True
+    """Whether lines are written to stderr."""
     arguments: bool = True
     """Whether lines have a redacted, shortened copy of the arguments."""
 

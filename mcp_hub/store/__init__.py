@@ -28,6 +28,7 @@ from redis.exceptions import (
 
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.errors import CallError, ConfigError
+from mcp_hub.text import printable
 
 log = logging.getLogger("mcp_hub.store")
 
@@ -37,6 +38,8 @@ PROBE_EVERY: Final = 0.25
 """Seconds between two probes while the store is away."""
 LAYOUT: Final = 1
 """Version of the keys and their values. Replicas of another layout are another hub to this one."""
+MAX_SAID: Final = 300
+"""Characters of what the store says when it is of no use."""
 MAX_CONNECTIONS: Final = 16
 """Uses at once; more of them wait, within their deadline."""
 
@@ -145,7 +148,8 @@ class Store:
         """Notes that the store is away, and begins to look for it."""
         if self.away_since is None:
             self.away_since = self._clock()
-            log.warning("the store is away: %s", type(error).__name__)
+            said = printable(str(error))[:MAX_SAID] or type(error).__name__
+            log.warning("the store at %s is away: %s", self._settings.place, said)
             self.changed(True)
         if self._probe is None or self._probe.done():
             self._probe = asyncio.get_running_loop().create_task(self._look_for_it())
@@ -164,7 +168,7 @@ class Store:
                     await self._connected().ping()
                 seconds = self._clock() - (self.away_since or self._clock())
                 self.away_since = None
-                log.warning("the store is back after %.1f s", seconds)
+                log.warning("the store at %s is back after %.1f s", self._settings.place, seconds)
                 self.changed(False)
 
     async def close(self) -> None:

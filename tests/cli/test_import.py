@@ -248,3 +248,23 @@ def test_secrets_are_not_kept_in_a_git_work_tree(home: Path, capsys: pytest.Capt
     assert main(["import", "--yes"]) == BAD_INPUT
     assert "set XDG_STATE_HOME and XDG_DATA_HOME" in capsys.readouterr().err
     assert not own(home).exists()
+
+
+def test_descriptions_and_a_list_of_variables_of_one_mcp_mean_the_same_after_an_import(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINE", "m")
+    entry = {
+        "command": "a",
+        "env": ["MINE", "UNSET", f"GITHUB_TOKEN={TOKEN}"],
+        "toolDescriptionOverrides": {"read": "Read it"},
+    }
+    file = put(home / "work" / "mcp.json", {"a": entry})
+    assert main(["import", str(file), "--yes"]) == OK
+    assert TOKEN not in own(home).read_text()
+    (server,) = load_config(own(home)).servers
+    assert {name: value.get_secret_value() for name, value in server.env.items()} == {
+        "MINE": "m",
+        "GITHUB_TOKEN": TOKEN,
+    }
+    assert server.tools["read"].description == "Read it"

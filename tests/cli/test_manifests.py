@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,17 @@ def test_a_pod_is_not_root_writes_to_its_own_volumes_alone_and_drains(
     assert pod["terminationGracePeriodSeconds"] > 30
 
 
+def test_a_pod_finds_names_at_its_node_and_no_metadata_service(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path, {"up": fake()})
+    names, all_else = by_kind(printed(capsys, "--config", str(config)))["NetworkPolicy"]["spec"]["egress"]
+    assert [(one["port"], one["protocol"]) for one in names["ports"]] == [(53, "UDP"), (53, "TCP")]
+    left_out = [ip_network(one) for block in all_else["to"] if "ipBlock" in block for one in block["ipBlock"]["except"]]
+    for metadata in ("169.254.169.254", "169.254.170.2", "fd00:ec2::254"):
+        assert any(ip_address(metadata) in one for one in left_out)
+
+
 @pytest.mark.parametrize("store", [None, "${THE_STORE}", {"url": "${THE_STORE}", "prefix": "mine"}])
 def test_the_hub_takes_the_configuration_that_the_pod_has(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], store: Any
@@ -81,6 +93,17 @@ def test_a_configuration_with_a_secret_in_it_is_refused(tmp_path: Path, capsys: 
     said = capsys.readouterr()
     assert "a ConfigMap must not have" in said.err
     assert secret not in said.out + said.err
+
+
+def test_files_beside_the_configuration_that_pods_do_not_have_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tools").mkdir()
+    config = write_config(tmp_path, {"up": fake()}, tools_dir="./tools")
+    assert main(["manifests", "--config", str(config)]) == 0
+    said = capsys.readouterr()
+    assert f"The pods do not have {tmp_path / 'tools'}:" in said.err
+    assert "The pods do not have" not in said.out
 
 
 def test_files_for_kustomize_name_each_other_and_replace_nothing(

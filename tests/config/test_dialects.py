@@ -321,6 +321,41 @@ def test_the_file_of_one_mcp_is_read(tmp_path: Path) -> None:
     assert loaded.warnings == ("mcp.json:2: serverDefaults.env is not known and is ignored",)
 
 
+def test_a_name_alone_in_the_environment_of_one_mcp_is_a_variable_of_the_hub(tmp_path: Path) -> None:
+    text = '{"mcpServers": {"a": {"command": "a", "env": ["MINE", "UNSET", "B=${MINE}"]}}}'
+    assert plain(only(tmp_path, text, "mcp.json", {"MINE": "m"}).env) == {"MINE": "m", "B": "m"}
+
+
+def test_the_export_of_metamcp_is_read(tmp_path: Path) -> None:
+    text = """\
+    {"mcpServers": {
+      "news": {"type": "stdio", "command": "uvx", "args": ["news"], "description": "d"},
+      "api": {"type": "streamable_http", "url": "https://x.example/mcp", "bearerToken": "${KEY}"}
+    }}
+    """
+    loaded = read(tmp_path, text, "servers.json", {"KEY": "k"})
+    news, api = loaded.config.servers
+    assert (news.transport, api.transport) == ("stdio", "http")
+    assert plain(api.headers) == {"Authorization": "Bearer k"}
+    assert loaded.warnings == ()
+
+
+def test_the_settings_of_mcphub_are_read(tmp_path: Path) -> None:
+    text = """\
+    {"mcpServers": {
+      "own": {"command": "a", "perSessionClient": true, "owner": "admin", "tools": {"rm": {"enabled": false}}},
+      "one": {"type": "streamable-http", "url": "https://x.example/mcp", "perSessionClient": false,
+              "enableKeepAlive": true, "keepAliveInterval": 60000, "visibility": "group"},
+      "api": {"type": "openapi", "openapi": {"url": "https://x.example/openapi.json"}}
+    }, "users": [{"username": "admin", "password": "x", "isAdmin": true}]}
+    """
+    loaded = read(tmp_path, text, "mcp_settings.json")
+    own, one, api = loaded.config.servers
+    assert (own.session, one.session, own.filters["tools"].deny) == ("client", "shared", ("rm",))
+    assert "'openapi' is not supported" in (api.disabled_reason or "")
+    assert next(line for line in loaded.warnings if "visibility" in line).endswith("one of 'profiles'")
+
+
 def test_the_list_of_named_servers_of_mcpproxy_is_read(tmp_path: Path) -> None:
     text = """\
     {

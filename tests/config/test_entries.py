@@ -143,7 +143,7 @@ def test_an_api_key_becomes_a_header(tmp_path: Path, more: str, headers: dict[st
         ("url: 'http://x', api_key_header: A", "api_key_header", "there is none"),
         ("command: x, env: {A: null}", "env.A", "has no value"),
         ("command: x, env: {'A=B': c}", "env.A=B", "is not a valid name"),
-        ("command: x, env: [A]", "env[0]", "must be a text NAME=value"),
+        ("command: x, env: [1]", "env[0]", "must be a text NAME=value"),
         ("command: x, env: {A: [b]}", "env.A", "must be a text"),
         ("command: x, args: y", "args", "must be a list of texts"),
         ("command: x, args: [y, {z: 1}]", "args[1]", "must be a text"),

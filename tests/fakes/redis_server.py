@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import signal
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from redis.asyncio import Redis
+
 from mcp_hub.config.store import StoreSettings
 
 PATIENCE = 30.0
+HEARTBEAT = ":member:"
+"""What renewals of replicas name, which come twice a second whatever clients do."""
+KEYS = "}:keys "
+"""What replicas name once a minute, to see whether there is a newer key."""
 
 
 class RedisServer:
@@ -27,6 +34,12 @@ class RedisServer:
     def settings(self, **given: object) -> StoreSettings:
         """Returns the settings of a store in this server."""
         return StoreSettings.model_validate({"url": self.url, **given})
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        assert self._process is not None
+        return self._process.pid
 
     async def start(self) -> None:
         """Starts it, and waits until it answers."""
@@ -55,6 +68,24 @@ class RedisServer:
         """Goes on after a pause."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[list[str]]:
+        """Notes every command of clients while the block runs, but those that replicas send when they are idle too."""
+        commands: list[str] = []
+        async with Redis(unix_socket_path=str(self.socket)) as redis, redis.monitor() as monitor:
+            begin, end = secrets.token_hex(8), secrets.token_hex(8)
+            await redis.echo(begin)
+            while begin not in (await monitor.next_command())["command"]:
+                pass
+            yield commands
+            async with asyncio.timeout(PATIENCE):
+                await redis.echo(end)
+                while end not in (command := (await monitor.next_command()))["command"]:
+                    if command["client_type"] != "lua":
+                        commands.append(command["command"])
+        assert any(HEARTBEAT in command for command in commands), "the store was not watched, or has no replica"
+        commands[:] = [command for command in commands if HEARTBEAT not in command and KEYS not in command]
 
     async def kill(self) -> None:
         """Kills it, with all that it holds."""

@@ -46,16 +46,35 @@ async def test_status_metrics_and_health_say_how_replicas_and_store_are(tmp_path
                 await asyncio.sleep(0.05)
 
 
-async def test_modern_calls_of_shared_servers_ask_the_store_nothing(tmp_path: Path) -> None:
-    async with cluster(tmp_path, {"up": fake()}, 1, balanced=False) as served, raw(served.url) as client:
-        pid = served.replicas[0][0].process.pid
-        call = {"name": "up__echo", "arguments": {"text": "a"}}
-        before = (await facts_of(pid))["seconds_and_uses"]
-        for _ in range(200):
-            assert text_of(await client.modern("tools/call", call)) == "a"
-        after = (await facts_of(pid))["seconds_and_uses"]
-    renewals = (after[0] - before[0]) / 0.5 + 20
-    assert after[1] - before[1] <= renewals
+async def test_modern_requests_for_shared_servers_ask_the_store_nothing(tmp_path: Path) -> None:
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("tools/call", {"name": "up__echo", "arguments": {"text": "a"}}),
+        ("tools/list", {}),
+        ("resources/read", {"uri": "fake://fake/one"}),
+        ("prompts/get", {"name": "up__greet", "arguments": {"who": "a"}}),
+        ("server/discover", {}),
+    ]
+    async with (
+        cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served,
+        raw(served.url) as client,
+        served.store.watched() as commands,
+    ):
+        for number in range(60):
+            for method, params in requests:
+                answer = await client.modern(method, params, served.urls[number % 2])
+                assert "result" in answer, answer
+    assert commands == []
+
+
+async def test_calls_of_a_session_for_shared_servers_ask_the_store_nothing_once_it_is_known(tmp_path: Path) -> None:
+    async with cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served, raw(served.url) as client:
+        await client.begin()
+        for url in served.urls:
+            assert text_of(await client.call("up__echo", {"text": "a"}, url)) == "a"
+        async with served.store.watched() as commands:
+            for number in range(60):
+                assert text_of(await client.call("up__echo", {"text": "a"}, served.urls[number % 2])) == "a"
+    assert commands == []
 
 
 @pytest.mark.parametrize(("host", "why"), [("0.0.0.0", "all addresses"), ("unix:hub.sock", "a Unix socket")])
@@ -80,4 +99,5 @@ async def facts_of(pid: int) -> dict[str, Any]:
     out, _ = await process.communicate()
     hubs = json.loads(out)
     one = next(hub for hub in (hubs if isinstance(hubs, list) else hubs["hubs"]) if hub["pid"] == pid)
-    return {**one["replicas"], "seconds_and_uses": (one["seconds"], one["replicas"]["store_uses"])}
+    facts: dict[str, Any] = one["replicas"]
+    return facts

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +13,15 @@ from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.errors import ConfigError, to_wire
 from mcp_hub.store import Script, Store, StoreUnavailable
+from mcp_hub.store.change_log import Change, ChangeLog
+from mcp_hub.store.replica_keys import ReplicaKeys
+from mcp_hub.store.shared_bucket import SharedBucket
+from mcp_hub.store.stored_stream import StoredEvent, StoredStream
 from tests.fakes.redis_server import PATIENCE, redis_server
+from tests.store.test_membership import replicas
 
 pytestmark = pytest.mark.anyio
+ROOT = Path(__file__).parents[2]
 COUNT = Script("return redis.call('INCR', KEYS[1])")
 
 
@@ -92,13 +100,45 @@ async def test_a_store_that_is_away_at_the_start_does_not_stop_the_hub() -> None
     await store.close()
 
 
-async def test_a_wrong_password_counts_as_away() -> None:
+async def test_a_wrong_password_counts_as_away_and_the_log_says_where_and_why(caplog: pytest.LogCaptureFixture) -> None:
     async with redis_server("--requirepass", "right-one") as server:
-        for url, away in ((server.url, True), (f"{server.url}?password=right-one", False)):
+        for url, away in ((f"{server.url}?password=wrong-one", True), (f"{server.url}?password=right-one", False)):
             store = Store(StoreSettings.model_validate({"url": url}))
             await store.open()
             assert store.away is away
             await store.close()
+    assert f"the store at {server.socket} is away: invalid" in caplog.text
+    assert "wrong-one" not in caplog.text
+
+
+async def test_the_user_of_the_documents_may_do_what_replicas_do_and_touch_no_other_key() -> None:
+    line = re.search(r"ACL SETUSER (hub .*)", (ROOT / "docs" / "scale.md").read_text())
+    assert line is not None
+    words = line[1].replace("PASSWORD", "right-one").replace("'", "").split()
+    async with redis_server("--user", *words) as server:
+        server.url = f"unix://hub@{server.socket}?password=right-one"
+        async with replicas(server, 2) as (one, other):
+            assert not (await one.member.claim("session")).before
+            assert (await other.member.claim("session")).owner == one.member.me.owner
+            await one.member.announce("topic")
+            await one.member.hand_over()
+            assert (await other.member.claim("session")).owner == other.member.me.owner
+        store = Store(server.settings())
+        await store.open()
+        keys = await ReplicaKeys.shared(store)
+        assert await SharedBucket(store, lambda: 1).take("up", 5.0, "alice") == 0
+        stream = StoredStream(store, "one")
+        await stream.begin(b"[]")
+        assert await stream.append(1, b"{}")
+        assert await stream.read(0) == [StoredEvent(1, b"{}")]
+        await stream.drop()
+        log = ChangeLog(store, lambda: keys)
+        await log.append(Change("a", "reload", "", None))
+        assert await log.read() == [Change("a", "reload", "", None)]
+        assert not store.away
+        with pytest.raises(StoreUnavailable):
+            await store.execute("GET", "a key of others")
+        await store.close()
 
 
 async def test_an_error_of_a_script_is_raised_and_the_store_stays() -> None:

@@ -12,7 +12,8 @@ from mcp_hub.downstream.page.sessions import PageSession
 from mcp_hub.errors import HubError
 from mcp_hub.protocol.frames import FrameError, decode_exactly
 from mcp_hub.text import printable
-from mcp_hub.transport.http1.exchange import BodyTooLarge, BodyTooSlow, HttpReply, HttpRequest, is_json
+from mcp_hub.transport.http1.exchange import BodyTooLarge, BodyTooSlow, HttpReply, HttpRequest
+from mcp_hub.transport.http1.heads import is_json
 
 Json = dict[str, Any]
 

@@ -275,7 +275,7 @@ class RequestRouter:
             return False
         if era == "handshake" and self._members.mixed and not self._store.away:
             return True  # one session is served by one configuration
-        if not self._has_own_sessions:
+        if not self._hub.generation.has_own_sessions:
             return False
         if era == "modern" and method in _LISTS:
             return False
@@ -289,10 +289,6 @@ class RequestRouter:
         route = self._hub.catalogs.of(key).resolve(kind, name)
         upstream = self._hub.upstreams.get(route.upstream) if route is not None else None
         return upstream is None or upstream.server.session == "client"
-
-    @property
-    def _has_own_sessions(self) -> bool:
-        return any(upstream.server.session == "client" for upstream in self._hub.upstreams.values())
 
     async def _by_owner(
         self,
@@ -340,7 +336,7 @@ class RequestRouter:
             await _fail(reply, SessionRestarted(RESTARTED, retry_after=0.0, executed=False), asked, era)
             what.restarted = False  # it is said again if its client was gone
             return True
-        if acts and self._has_own_sessions:
+        if acts and self._hub.generation.has_own_sessions:
             await self._owners.note_own(what)
         return False
 

@@ -396,8 +396,3 @@ class HttpReply:
     def lose(self) -> None:
         """Takes note that the client is gone."""
         self.lost = True
-
-
-def is_json(values: list[str]) -> bool:
-    """Returns whether there is exactly one Content-Type and it is JSON, whatever its parameters."""
-    return len(values) == 1 and values[0].partition(";")[0].strip().lower() == JSON.decode()

@@ -234,6 +234,11 @@ def accepts(values: list[str], *, kind: bytes) -> bool:
     return best is not None and best[1]
 
 
+def is_json(values: list[str]) -> bool:
+    """Returns whether there is exactly one Content-Type and it is JSON, whatever its parameters."""
+    return len(values) == 1 and values[0].partition(";")[0].strip().lower() == "application/json"
+
+
 def takes_gzip(values: list[str]) -> bool:
     """Returns whether the values of Accept-Encoding allow gzip. Without any, it is not worth the risk."""
     any_coding = False

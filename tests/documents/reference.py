@@ -1,0 +1,144 @@
+"""The pages of docs/reference that are made of the program: its commands, settings and metrics."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from mcp_hub.cli import COMMANDS
+from mcp_hub.diagnosis import page as codes
+from tests.documents import reference_keys as keys
+from tests.documents import reference_metrics as metrics
+from tests.documents import reference_settings as settings
+
+ROOT: Final = Path(__file__).parents[2]
+MADE: Final = "This page is made by `scripts/reference` of {source}."
+COMMAND_PAGES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
+    "commands-run": (
+        "Commands that run the hub and say how it is",
+        ("serve", "status", "logs", "open", "check", "doctor", "explain", "browser", "manifests", "completion"),
+    ),
+    "commands-tools": (
+        "Commands about tools and servers",
+        ("tools", "tokens", "call", "search", "pin", "login", "logout"),
+    ),
+    "commands-change": (
+        "Commands that change files",
+        ("setup", "add", "remove", "enable", "disable", "update", "import", "install", "uninstall", "undo"),
+    ),
+}
+"""Page -> its title, and the commands on it."""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table. A bar within a cell is escaped, also in code, as GitHub wants it."""
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+
+
+def parser_of(command: str) -> tuple[argparse.ArgumentParser, str]:
+    """Returns the parser of a command, and its examples."""
+    parser = argparse.ArgumentParser(prog=f"mcp-hub {command}", add_help=False)
+    module = import_module(f"mcp_hub.cli.{command}")
+    module.add_arguments(parser)
+    return parser, module.EXAMPLES
+
+
+def command_section(command: str) -> str:
+    """Returns what a command takes, and its examples."""
+    parser, examples = parser_of(command)
+    positional = [one for one in parser._actions if not one.option_strings]
+    options = [one for one in parser._actions if one.option_strings and one.help != argparse.SUPPRESS]
+    words = [f"mcp-hub {command}", *(["[OPTIONS]"] if options else []), *map(placed, positional)]
+    about = COMMANDS[command]
+    parts = [f"## `mcp-hub {command}`", f"{about[0].upper()}{about[1:]}.", f"```text\n{' '.join(words)}\n```"]
+    rows = [(f"`{named(one)}`", meaning(one, parser)) for one in (*positional, *options)]
+    if rows:
+        parts.append(table(("argument", "meaning"), rows))
+    shown = "\n".join(line.removeprefix("  ") for line in examples.splitlines() if line != "examples:")
+    return "\n\n".join([*parts, f"```text\n{shown}\n```"])
+
+
+def placed(action: argparse.Action) -> str:
+    """Returns a positional argument as it stands in a usage line."""
+    name = metavar(action)
+    shapes = {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} [{name} ...]", argparse.REMAINDER: "..."}
+    return shapes.get(str(action.nargs), name)
+
+
+def metavar(action: argparse.Action) -> str:
+    if isinstance(action.metavar, str):
+        return action.metavar
+    return "|".join(map(str, action.choices)) if action.choices else action.dest.upper()
+
+
+def named(action: argparse.Action) -> str:
+    """Returns an argument with its spellings and its value."""
+    if not action.option_strings:
+        return metavar(action)
+    value = "" if action.nargs == 0 else f" {placed(action)}"
+    return ", ".join(f"{spelling}{value}" for spelling in action.option_strings)
+
+
+def meaning(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
+    return (action.help or "") % {**vars(action), "prog": parser.prog}
+
+
+def command_page(title: str, commands: Sequence[str]) -> str:
+    """Returns a page of commands."""
+    made = MADE.format(source="the parsers of the commands")
+    beginning = (
+        f"# {title}\n\n[Commands](../commands.md) shows them at work, and has the exit codes. Every command also\n"
+        f"takes `-h` for its help and `-v` to say more on stderr; `-vv` says all. {made}"
+    )
+    return "\n\n".join([beginning, *map(command_section, commands)]) + "\n"
+
+
+def settings_page(title: str, plain: Iterator[str], places: Iterator[settings.Place]) -> str:
+    """Returns a page of settings: keys by subject, and the mappings among them."""
+    beginning = (
+        f"# {title}\n\n[Configuration](../configuration.md) says how a file is found and read, and how durations\n"
+        f"and sizes are written. {MADE.format(source='the models of the configuration')}"
+    )
+    head = ("key", "type", "default", "meaning")
+    mappings = [f"{heading}\n\n{table(head, rows)}" for heading, rows in settings.sections(places)]
+    return "\n\n".join([beginning, *plain, *mappings]) + "\n"
+
+
+def plain_keys(page: str) -> Iterator[str]:
+    """Yields the sections of a page about keys by subject, before the mappings that they may have."""
+    subjects = {"settings-root": keys.of_root, "settings-servers": keys.of_entry}.get(page)
+    if subjects is None:
+        return
+    for subject, rows in subjects():
+        yield f"## {subject}\n\n{table(keys.HEAD, rows)}"
+    if page == "settings-servers":
+        rows = [(f"`{name}`", said) for name, said in keys.OF_OTHER_PROGRAMS.items()]
+        yield f"## Keys and spellings of other programs\n\n{table(('key', 'meaning'), rows)}"
+        yield table(("key", "may be written as"), list(keys.spellings()))
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Yields the path of each page in the repository, and its text."""
+    for name, (title, commands) in COMMAND_PAGES.items():
+        yield f"docs/reference/{name}.md", command_page(title, commands)
+    for name, title in settings.PAGES.items():
+        yield f"docs/reference/{name}.md", settings_page(title, plain_keys(name), settings.on_page(name))
+    rows = list(metrics.rows(metrics.exposition()))
+    yield metrics.PAGE, metrics.BEGINNING + table(("metric", "kind", "labels", "meaning"), rows) + "\n"
+    yield from codes.pages()
+
+
+def main() -> int:
+    """Writes all pages."""
+    for name, text in pages():
+        (ROOT / name).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
