@@ -1,5 +1,6 @@
-"""A server that asks its client: `python asking.py [--era handshake|modern|both] [--log FILE]`. Standard library only.
+"""A server that asks its client: `python asking.py [--era handshake|modern|both] [--log FILE] [--hold]`.
 
+It needs the standard library only. With `--hold` an `unsubscribe` is answered with the next `subscribe`.
 With `both` it has both eras and asks in neither but the handshake's, as programs from before the modern era do.
 
 `ask {method, params}` puts a question and answers what came back, `declared` what the client said it can be asked,
@@ -24,6 +25,7 @@ MODERN = "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
 ERA = sys.argv[sys.argv.index("--era") + 1] if "--era" in sys.argv else "handshake"
 LOG = Path(sys.argv[sys.argv.index("--log") + 1]) if "--log" in sys.argv else None
+held: list[object] = []
 LOGGING = ("log", "log_late", "log_next", "level", "touch")
 TOOLS = (
     *LOGGING,
@@ -227,7 +229,10 @@ def handle(message: dict) -> None:
         send({"id": request_id, "result": {"resources": RESOURCES}})
     elif method in ("resources/subscribe", "resources/unsubscribe"):
         log(f"{method} {params['uri']}")
-        send({"id": request_id, "result": {}})
+        held.append(request_id)
+        if "--hold" not in sys.argv or method == "resources/subscribe":
+            while held:
+                send({"id": held.pop(0), "result": {}})
     elif method == "logging/setLevel":
         declared["level"] = params["level"]
         send({"id": request_id, "result": {}})

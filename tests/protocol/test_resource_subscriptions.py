@@ -12,6 +12,7 @@ import pytest
 
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
 from tests.fakes.network import network_hub, sdk
+from tests.replicas.raw_client import raw
 from tests.upstream.asking.test_servers_ask_handshake_clients import ASKING, asking
 
 pytestmark = pytest.mark.anyio
@@ -103,6 +104,24 @@ async def test_several_clients_share_one_subscription(tmp_path: Path) -> None:
             assert logged(log, "resources/unsubscribe") == []
             await one.session.unsubscribe_resource("x:one")
         assert logged(log, "resources/unsubscribe") == ["resources/unsubscribe x:one"]
+
+
+async def test_who_subscribes_while_the_one_before_is_leaving_stays_subscribed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    servers = {"a": asking("--hold", "--log", str(log))}
+    async with network_hub(tmp_path / "hub", servers) as (_, base), raw(base) as leaving, raw(base) as staying:
+        for client in (leaving, staying):
+            await client.begin()
+        for uri in ("x:one", "x:two"):
+            await leaving.request("resources/subscribe", {"uri": uri})
+        await leaving.end()
+        async with asyncio.timeout(PATIENCE):
+            while not (ended := logged(log, "resources/unsubscribe")):
+                await asyncio.sleep(0.01)
+        left = "x:two" if ended[0].endswith("x:one") else "x:one"
+        await staying.request("resources/subscribe", {"uri": left})
+        assert "result" in await staying.call("a__echo", {"text": "x"})
+        assert logged(log, "resources/unsubscribe") == ended
 
 
 async def test_a_subscription_is_restored_after_the_server_was_lost(tmp_path: Path) -> None:
