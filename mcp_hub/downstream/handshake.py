@@ -277,6 +277,8 @@ class HandshakeSession:
         """Which replica owns it; None: there is one."""
         self.watched: set[str] = set()
         """The resources it subscribes to, where several replicas serve it and this one owns it."""
+        self.unwatched: set[str] = set()
+        """Those that it has unsubscribed from since then."""
         self.passed_on: Callable[[Message], bool] = lambda message: False
         """Passes a message on to the replica that has its standing stream; returns False if it is this one."""
         self.share = share

@@ -130,9 +130,15 @@ class SubscriptionRegistry:
                 await self._unsubscribe(key, uri)
 
     async def _unsubscribe(self, key: Hashable | None, uri: str) -> None:
+        async with self._asking.setdefault((key, uri), asyncio.Lock()):
+            await self._end(key, uri)
+
+    async def _end(self, key: Hashable | None, uri: str) -> None:
         left = self._watchers[key].uris
         if not left:
             del self._watchers[key]
+        if uri in left:
+            return  # somebody has come meanwhile
         session = self._shared() if key is None else None  # a caller's own session ends with it
         if session is not None and not session.lost.is_set():
             with contextlib.suppress(LinkError, HubError):

@@ -45,6 +45,8 @@ INTRUDING = 10
 FIRST_ANSWER = 1.0
 """Seconds after a kill until somebody has an answer."""
 
+QUIET = 2.0
+
 Failing = Callable[[Cluster, Account], Awaitable[None]]
 """Has one part after the other fail, and notes it."""
 
@@ -61,6 +63,8 @@ class Report(msgspec.Struct):
     faults: list[Fault]
     outcomes: dict[str, int]
     first_answers: list[float]
+    without_a_fault: list[float]
+    """The same, looked at QUIET seconds before each kill: what the machine takes at that time."""
     wrong: list[str]
 
     def table(self) -> str:
@@ -72,10 +76,15 @@ class Report(msgspec.Struct):
             f"{self.seconds:.0f} s, {self.sessions:,} sessions, {len(self.faults)} faults: {failed}",
             f"{sum(self.outcomes.values()):,} calls: {counted}",
             f"{self.changes:,} changes, of which {self.subscribers:,} subscribers were told {self.told:,} times",
-            f"first answer after a kill: {max(self.first_answers, default=0.0):.3f} s at most",
+            f"first answer after a kill: {_said(self.first_answers)}; just before it: {_said(self.without_a_fault)}",
         ]
         lines += [f"WRONG: {text}" for text in self.wrong[:50]] or ["every call and every change is accounted for"]
         return "\n".join(lines)
+
+
+def _said(seconds: list[float]) -> str:
+    ordered = sorted(seconds) or [0.0]
+    return f"{ordered[len(ordered) // 2]:.3f} s in the middle, {ordered[-1]:.3f} s at most"
 
 
 async def chaos(directory: Path, sessions: int, own: int, failing: Failing, pace: float) -> Report:
@@ -121,6 +130,7 @@ async def chaos(directory: Path, sessions: int, own: int, failing: Failing, pace
             account.faults,
             account.counts(),
             account.first_answers(),
+            account.first_answers(QUIET),
             account.problems(ledger),
         )
 

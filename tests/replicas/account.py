@@ -115,11 +115,15 @@ class Account:
         """How many operations came to what."""
         return dict(sorted(Counter(one.outcome for one in self.operations).items()))
 
-    def first_answers(self) -> list[float]:
-        """For each kill, the seconds until the first answer to a call that began after it."""
+    def first_answers(self, before: float = 0.0) -> list[float]:
+        """For each kill, the seconds until the first answer to a call that began after it.
+
+        `before`: seconds before the kill from which to look instead, to compare: nothing has failed there.
+        """
         found = []
         for fault in self.faults:
             if fault.kind == KILL:
-                later = [one for one in self.operations if one.began >= fault.began and one.outcome == ANSWERED]
-                found.append(round(min((one.ended for one in later), default=float("inf")) - fault.began, 3))
+                at = fault.began - before
+                later = [one for one in self.operations if one.began >= at and one.outcome == ANSWERED]
+                found.append(round(min((one.ended for one in later), default=float("inf")) - at, 3))
         return found

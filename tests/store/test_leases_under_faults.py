@@ -47,7 +47,10 @@ class Store:
         self.owner = ""
 
     def lives(self, name: str) -> bool:
-        return self.records.get(name, float("-inf")) > self.clock
+        """Whether a record is there; one that is over is dropped for good when somebody looks, as Redis does."""
+        if self.records.get(name, float("-inf")) <= self.clock:
+            self.records.pop(name, None)
+        return name in self.records
 
     def renew(self, name: str, *, fresh: bool) -> bool:
         if not fresh and not self.lives(name):
@@ -163,6 +166,7 @@ class Leases(RuleBasedStateMachine):
         if self.store.records.pop(self.replicas[number].name, None) is not None:
             self.disturbed = self.now
 
+    @precondition(lambda self: not any(one.paused or one.asked for one in self.replicas))
     @rule()
     def evict_the_owner(self) -> None:
         self.store.owner = ""

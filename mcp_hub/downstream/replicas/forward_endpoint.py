@@ -73,9 +73,8 @@ class ForwardEndpoint:
         """Takes a message for a client's standing stream or its subscriptions, or says what can be read here."""
         session = self._session(request, principal)
         if request.method == RESTORE:
-            if session is None or not await self._router.restore(session):
-                session = None
-            await reply.send(202 if session is not None else 404)
+            owned = session is not None and await self._router.restore(session, frozenset(decode(body)))
+            await reply.send(202 if owned else 404)
             return
         if request.method == KNOWS:
             asked = bool(request.values(b"mcp-session-id"))

@@ -17,7 +17,7 @@ from mcp_hub.store.membership import OWNED_FOR, Claim, Member, Membership
 
 CLAIM_AGAIN: Final = OWNED_FOR / 8
 """Seconds after which what is owned here is claimed again, so that the store does not forget it."""
-RECLAIM_WAIT: Final = 1.0
+RECLAIM_WAIT: Final = 2.0
 """Seconds for which nothing new is claimed after the store was away: the owners of before come first."""
 ASK_AGAIN: Final = 0.1
 """Seconds until an owner is looked up again."""
@@ -216,7 +216,8 @@ class Owners:
             self._reclaiming = asyncio.get_running_loop().create_task(self._reclaim())
 
     async def _reclaim(self) -> None:
-        left = list(self._mine.values())
+        """Claims what this replica owned until it has an answer for each: none may stay here that is another's."""
+        me, left = self._members.me.owner, list(self._mine.values())
 
         async def next_ones() -> None:
             while left:
@@ -225,10 +226,13 @@ class Owners:
                     await self._claim(what)
                 except NotOwner:
                     continue
-                except StoreUnavailable:
-                    return  # it is away once more; it is tried again when it is back
+                except StoreUnavailable:  # away once more, or too slow for so many
+                    left.append(what)
+                    await asyncio.sleep(ASK_AGAIN)
 
         await asyncio.gather(*(next_ones() for _ in range(AT_ONCE)))
+        if self._members.me.owner != me:  # its lease has ended meanwhile
+            await self._reclaim()
 
     async def close(self) -> None:
         """Ends what is under way."""

@@ -184,11 +184,11 @@ class RequestRouter:
             standing.put(data)
         return True
 
-    async def restore(self, session: HandshakeSession) -> bool:
+    async def restore(self, session: HandshakeSession, watched: frozenset[str]) -> bool:
         """Subscribes for a session whose former owner has said to what; returns False if it is not owned here."""
         owned = self._has_stream(session)
         if owned:
-            await self._sessions.restore(session)
+            await self._sessions.restore(session, watched)
         return owned
 
     async def ended(self, request: HttpRequest, session: HandshakeSession) -> None:

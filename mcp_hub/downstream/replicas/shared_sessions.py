@@ -204,9 +204,12 @@ class SharedSessions:
         with suppress(StoreUnavailable):
             if message["method"] != SUBSCRIBE:
                 watched.discard(uri)
+                if len(session.unwatched) < MAX_WATCHED:
+                    session.unwatched.add(uri)
                 await self._store.execute("SREM", key, uri)
             elif len(watched) < MAX_WATCHED:
                 watched.add(uri)
+                session.unwatched.discard(uri)
                 await self._keep_watched(session, [uri])
 
     def _watched(self, session: HandshakeSession) -> str:
@@ -234,26 +237,23 @@ class SharedSessions:
 
     async def _hand_over(self, watched: frozenset[str], session: HandshakeSession) -> None:
         """Tells the owner after this one what a client subscribes to: the store may have forgotten it."""
-        if not watched:
-            return
-        await self._keep_watched(session, watched)
         owner = self._members.find((session.ownership and session.ownership.owner) or "")
-        if owner is not None:
-            await self._client.tell(owner, session.principal, headers_of(session), b"", RESTORE)
+        if watched and owner is not None:
+            await self._client.tell(owner, session.principal, headers_of(session), encode(sorted(watched)), RESTORE)
 
-    async def restore(self, session: HandshakeSession) -> None:
-        """Subscribes to what the store knows of a session, and this replica does not."""
-        known = frozenset(session.watched)
-        with suppress(StoreUnavailable):
-            await self._load(session)
-        if new := session.watched - known:
-            self._in_background(session, partial(self._restore_some, frozenset(new)))
+    async def restore(self, session: HandshakeSession, watched: frozenset[str]) -> None:
+        """Subscribes to what the owner before this one says, where its client has not unsubscribed here."""
+        if new := watched - session.watched - session.unwatched:
+            session.watched |= new
+            await self._keep_watched(session, new)
+            self._in_background(session, partial(self._restore_some, new))
 
     async def _load(self, session: HandshakeSession) -> None:
         """Reads what a client subscribes to, unless the store has forgotten it. Raises StoreUnavailable."""
-        if found := await self._store.execute("SMEMBERS", self._watched(session)):
-            session.watched.clear()
-            session.watched.update(one.decode() for one in found)
+        found = await self._store.execute("SMEMBERS", self._watched(session))
+        session.unwatched.clear()
+        if found:
+            session.watched = {one.decode() for one in found}
 
     async def _restore(self, session: HandshakeSession) -> None:
         """Subscribes again to what the owner before this one had, and says what may have changed meanwhile."""
