@@ -64,7 +64,7 @@ class Visitor:
 async def test_groups_that_are_switched_at_one_replica_are_switched_at_all(
     tmp_path: Path, era: str, scope: str
 ) -> None:
-    root = {"groups": GROUPS, "group_scope": scope}
+    root: dict[str, Any] = {"groups": GROUPS, "group_scope": scope}
     async with cluster(tmp_path, {"up": fake()}, balanced=False, **root) as served, raw(served.url) as client:
         one = Visitor(client, era)
         await one.begin(served.urls[0])
@@ -90,7 +90,7 @@ async def test_what_one_session_switches_is_no_other_ones(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_replica_that_comes_later_knows_what_was_switched(tmp_path: Path, era: str) -> None:
-    root = {"groups": GROUPS}
+    root: dict[str, Any] = {"groups": GROUPS}
     async with cluster(tmp_path, {"up": fake()}, 1, balanced=False, **root) as served, raw(served.url) as client:
         one = Visitor(client, era)
         await one.begin(served.url)

@@ -64,7 +64,7 @@ async def test_an_answer_to_a_modern_server_over_stdio_reaches_the_process_that_
         call = {"name": "ask__process", "arguments": {}}
         for url in served.urls:
             asked = (await client.modern("tools/call", call, served.urls[0], roots={}))["result"]
-            responses = {key: {"roots": []} for key in asked["inputRequests"]}
+            responses: dict[str, Any] = {key: {"roots": []} for key in asked["inputRequests"]}
             back = {**call, "requestState": asked["requestState"], "inputResponses": responses}
             assert text_of(await client.modern("tools/call", back, url, roots={})) == "the same"
         await served.end(0)

@@ -1,0 +1,141 @@
+"""Who owns a session while leases and the store fail: the owner and its loss are known before anything acts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mcp_hub.downstream.replicas.forwarding import NotOwner
+from mcp_hub.downstream.replicas.ownership import Owners, Ownership
+from mcp_hub.store import StoreUnavailable
+from mcp_hub.store.membership import Member
+from tests.fakes.redis_server import PATIENCE, RedisServer, redis_server
+from tests.store.test_membership import Replica, until
+
+pytestmark = pytest.mark.anyio
+NAME = "session:one"
+
+
+class Owner:
+    """A replica and what it knows of one session; `letting_go` counts how often it has dropped what was open."""
+
+    def __init__(self, server: RedisServer, *, began_here: bool) -> None:
+        self.replica = Replica(server)
+        self.member = self.replica.member
+        self.others: list[Owner] = []
+        self.owners = Owners(self.replica.store, self.member, self._ask_others)
+        self.letting_go = self.forgotten = 0
+        self.loading: asyncio.Event | None = None
+        self.what = Ownership(NAME, "key", began_here=began_here)
+        self.what.let_go, self.what.forgotten, self.what.load = self._let_go, self._forget, self._load
+
+    async def _ask_others(self, name: str) -> None:
+        for other in self.others:
+            await other.owners.check(name)
+
+    def _let_go(self) -> None:
+        self.letting_go += 1
+
+    def _forget(self) -> None:
+        self.forgotten += 1
+
+    async def _load(self) -> None:
+        if self.loading is not None:
+            await self.loading.wait()
+
+    async def elsewhere(self) -> Member | None:
+        """The replica that owns the session, None for this one, as soon as that is known."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with contextlib.suppress(NotOwner, StoreUnavailable):
+                    return await self.owners.elsewhere(self.what)
+                await asyncio.sleep(0.01)
+
+    async def end(self) -> None:
+        await self.owners.close()
+        await self.member.leave()
+        await self.replica.store.close()
+
+
+@contextlib.asynccontextmanager
+async def two(server: RedisServer) -> AsyncIterator[tuple[Owner, Owner]]:
+    """A replica at which the session has begun, which it owns and has something open for, and another one."""
+    one, other = Owner(server, began_here=True), Owner(server, began_here=False)
+    one.others, other.others = [other], [one]
+    for each in (one, other):
+        await each.member.join()
+    try:
+        assert await one.elsewhere() is None
+        await one.owners.note_own(one.what)
+        await until(lambda: other.member.find(one.member.me.owner) is not None)
+        yield one, other
+    finally:
+        for each in (one, other):
+            await each.end()
+
+
+async def test_nothing_is_carried_out_before_it_is_known_what_was_lost() -> None:
+    async with redis_server() as server, two(server) as (one, other):
+        one.replica.cut_off()
+        await until(lambda: other.member.count == 1)
+        other.loading = asyncio.Event()
+        first = asyncio.ensure_future(other.elsewhere())
+        await until(other.what.claiming.locked)
+        second = asyncio.ensure_future(other.elsewhere())
+        assert not (await asyncio.wait([first, second], timeout=0.3))[0]
+        other.loading.set()
+        assert (await first, await second) == (None, None)
+        assert other.what.restarted
+
+
+async def test_an_owner_whose_key_alone_was_lost_is_asked_and_gives_up_before_the_next_one_acts() -> None:
+    async with redis_server() as server, two(server) as (one, other):
+        assert await other.elsewhere() == one.member.me
+        await other.replica.store.execute("DEL", other.replica.store.key(f"owner:{NAME}"))
+        other.what.owner = None
+        assert await other.elsewhere() is None
+        assert other.what.restarted
+        assert one.letting_go == 1
+        assert await one.elsewhere() == other.member.me
+
+
+async def test_a_loss_that_was_not_said_yet_is_said_by_the_owner_after_that() -> None:
+    async with redis_server() as server, two(server) as (one, other):
+        one.replica.cut_off()
+        await until(lambda: other.member.count == 1)
+        assert await other.elsewhere() is None
+        third = Owner(server, began_here=False)
+        await third.member.join()
+        other.replica.cut_off()
+        await until(lambda: third.member.count == 1)
+        assert await third.elsewhere() is None
+        assert third.what.restarted
+        await third.end()
+
+
+async def test_what_the_store_has_forgotten_stays_with_its_owner_who_tells_it_again() -> None:
+    async with redis_server() as server, two(server) as (one, other):
+        before, forgotten = one.member.me.owner, one.forgotten
+        await server.kill()
+        await until(lambda: one.replica.store.away and other.replica.store.away and one.member.me.owner != before)
+        await server.start()
+        await until(lambda: one.member.holds and other.member.holds)
+        assert await one.elsewhere() is None
+        assert (one.letting_go, one.what.restarted, one.forgotten) == (0, False, forgotten + 1)
+        await until(lambda: other.member.find(one.member.me.owner) is not None)
+        one.replica.cut_off()
+        await until(lambda: other.member.count == 1)
+        assert await other.elsewhere() is None
+        assert other.what.restarted  # the owner has noted again that something was open
+
+
+async def test_an_owner_that_has_lost_it_meanwhile_drops_what_was_open_and_says_so() -> None:
+    async with redis_server() as server, two(server) as (one, _):
+        store = one.replica.store
+        await store.execute("SET", store.key(f"owner:{NAME}"), "gone:1")
+        await store.execute("DEL", store.key(f"state:{NAME}"))
+        await one.owners.check(NAME)
+        assert (one.letting_go, one.what.restarted) == (1, True)
