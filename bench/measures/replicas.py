@@ -21,7 +21,7 @@ from tests.replicas.served import Cluster, cluster
 
 CALLS: Final = 2000
 FORWARDS: Final = 400
-ROUNDS: Final = 10
+ROUNDS: Final = 40
 COUNT: Final = 3
 WARM: Final = 100
 IDLE: Final = 5.0
@@ -91,8 +91,8 @@ async def _figures(calls: int, forwards: int) -> dict[str, float]:
             }
             found = await _costs(client, ways, calls)
             async with served[1].store.watched() as commands:
-                await _calls(client, served[1].urls, calls // ROUNDS)
-            found["uses"] = len(commands) / (calls // ROUNDS)
+                await _calls(client, served[1].urls, WARM)
+            found["uses"] = len(commands) / WARM
         place = directory / "own"
         place.mkdir()
         own = {"own": {**fake(), "session": "client"}}
@@ -109,8 +109,9 @@ async def _costs(client: RawClient, ways: dict[str, Way], calls: int) -> dict[st
     await asyncio.sleep(IDLE)
     idle = {name: (processor_seconds(way.pids) - before[name]) / IDLE for name, way in ways.items()}
     used = dict.fromkeys(ways, 0.0)
-    for _ in range(ROUNDS):
-        for name, way in ways.items():
+    for number in range(ROUNDS):
+        order = list(ways.items())
+        for name, way in order[number % len(order) :] + order[: number % len(order)]:
             began, already = time.perf_counter(), processor_seconds(way.pids)
             await _calls(client, way.urls, calls // ROUNDS)
             used[name] += processor_seconds(way.pids) - already - idle[name] * (time.perf_counter() - began)
