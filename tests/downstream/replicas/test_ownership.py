@@ -29,13 +29,16 @@ class Replica:
         self.member = Membership(
             self.store, lambda: KEYS, "http://127.0.0.1:1", rejoined=self._rejoined, clock=self.clock
         )
-        self.owners = Owners(self.store, self.member, self.clock)
+        self.owners = Owners(self.store, self.member, self._ask_nobody, self.clock)
         self.known: dict[str, Ownership] = {}
         self.let_go: list[str] = []
         self.restored: list[str] = []
 
     def clock(self) -> float:
         return asyncio.get_running_loop().time() + self.skipped
+
+    async def _ask_nobody(self, name: str) -> None:
+        """Leaves out that replicas ask each other: here each has only what the store knows."""
 
     def _rejoined(self) -> None:
         self.reclaimed += 1
