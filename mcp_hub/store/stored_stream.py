@@ -68,6 +68,11 @@ class StoredStream:
             return []
         return events if events[0].number == after + 1 else None
 
+    async def kept(self) -> list[StoredEvent]:
+        """Returns all events that are kept. Raises StoreUnavailable."""
+        found = await self._store.execute("XRANGE", self._store.key(self._name), "-", "+")
+        return [StoredEvent(int(id.partition(b"-")[0]), fields[b"e"] or None) for id, fields in found]
+
     async def follow(self, after: int) -> AsyncIterator[StoredEvent]:
         """Yields the events after a number as they come, until the stream ends. Raises StoreUnavailable, KeyError.
 

@@ -135,13 +135,24 @@ async def _broken_off(stream: StoredStream, after: int) -> list[StoredEvent]:
         asked = decode(await stream.asked() or b"[]")
     except FrameError:
         asked = []
-    answers = [error_response(one[0], BrokenOff(_BROKEN_OFF), one[1], {"name": one[2]}) for one in asked]
+    done = [_answered(event.data) for event in await stream.kept()]
+    left = [one for one in asked if encode(one[0]) not in done]
+    answers = [error_response(one[0], BrokenOff(_BROKEN_OFF), one[1], {"name": one[2]}) for one in left]
     number = after + 1
     for answer in answers:
         await stream.append(number, encode(answer))
         number += 1
     await stream.append(number, None)
     return await stream.read(after) or [StoredEvent(number, None)]
+
+
+def _answered(data: bytes | None) -> bytes | None:
+    """Returns the id of the request that an event answers, as JSON; None if it answers none."""
+    try:
+        message = decode(data or b"{}")
+    except FrameError:
+        return None
+    return encode(message["id"]) if "id" in message and "method" not in message else None
 
 
 def _questions(asked: Any) -> list[list[Any]]:

@@ -1,0 +1,63 @@
+"""A stream whose replica is gone, ended by another one out of what the store has of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import pytest
+
+from mcp_hub.downstream.replicas.stored_events import EventId, write_rest
+from mcp_hub.store import Store
+from mcp_hub.store.stored_stream import StoredStream
+from mcp_hub.transport.http1.listener import Listener
+from mcp_hub.transport.http1.server_connection import ServerConnection
+from tests.downstream.raw_http import Line, get
+from tests.fakes.client import PATIENCE
+from tests.fakes.redis_server import redis_server
+
+pytestmark = pytest.mark.anyio
+ANSWER = {"jsonrpc": "2.0", "id": 7, "result": {}}
+CALLS = [[7, "tools/call", "up__one"], ["b", "tools/call", "up__two"]]
+
+
+async def written(store: Store, last: EventId) -> list[Any]:
+    """The messages that a client gets that comes back with an event of a replica that is gone."""
+    done = asyncio.Event()
+
+    async def handler(request: Any, reply: Any) -> None:
+        assert await write_rest(request, reply, store, "session", last, lambda: False)
+        done.set()
+
+    connection, line = ServerConnection(Listener(handler, 1)), Line()
+    connection.connection_made(line)
+    connection.data_received(get())
+    async with asyncio.timeout(PATIENCE):
+        await done.wait()
+    connection.connection_lost(None)
+    return [json.loads(found) for found in re.findall(rb"data: (\{.*\})", line.said)]
+
+
+async def test_a_request_that_was_answered_before_its_replica_died_is_not_answered_again() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        stream = StoredStream(store, "session:gone:1")
+        await stream.begin(json.dumps(CALLS).encode())
+        await stream.append(1, json.dumps(ANSWER).encode())  # and then it died, before it could end the stream
+        found = await written(store, EventId("gone", 1, 0))
+        assert found[0] == ANSWER
+        assert [one["id"] for one in found] == [7, "b"]
+        assert await written(store, EventId("gone", 1, 1)) == found[1:]
+        await store.close()
+
+
+async def test_a_client_that_has_the_answer_already_gets_no_other_one() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        stream = StoredStream(store, "session:gone:1")
+        await stream.begin(json.dumps(CALLS[:1]).encode())
+        await stream.append(1, json.dumps(ANSWER).encode())
+        assert await written(store, EventId("gone", 1, 1)) == []
+        await store.close()
