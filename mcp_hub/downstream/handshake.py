@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.downstream import Caller, Send, batch_fault
-from mcp_hub.downstream.event_stream import EventLog, Resumable, RetentionBudget, SessionStreams, pump
-from mcp_hub.downstream.quotas import Share
+from mcp_hub.downstream.event_stream import EventLog, pump
+from mcp_hub.downstream.handshake_session import HandshakeSession, Resumable, RetentionBudget
 from mcp_hub.downstream.responses import Responder, Shape, Work, id_of, refuse, refuse_with, shape_of
 from mcp_hub.errors import INVALID_REQUEST, CallError, Overloaded
 from mcp_hub.protocol import era as eras
@@ -24,7 +23,6 @@ from mcp_hub.transport.http1.heads import HeaderLines
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.quotas import Quotas
-    from mcp_hub.downstream.replicas.ownership import Ownership
     from mcp_hub.downstream.replicas.request_router import RequestRouter
     from mcp_hub.downstream.replicas.shared_sessions import SharedSessions
     from mcp_hub.security import Principal
@@ -263,61 +261,6 @@ MAX_SESSIONS: Final = 10_000
 IDLE_TIMEOUT: Final = 1800.0
 """Seconds without a request, a running call or an open stream until a session is closed."""
 SWEEP_EVERY: Final = 60.0
-
-
-class HandshakeSession:
-    """One client after `initialize`, with a secret id. `shared`: whether several replicas serve it."""
-
-    def __init__(
-        self, principal: Principal, now: float, total: RetentionBudget, share: Share, *, shared: bool = False
-    ) -> None:
-        self.id = secrets.token_urlsafe(24)
-        """192 random bits, visible ASCII; or the sealed id by which every replica knows it."""
-        self.ownership: Ownership | None = None
-        """Which replica owns it; None: there is one."""
-        self.watched: set[str] = set()
-        """The resources it subscribes to, where several replicas serve it and this one owns it."""
-        self.unwatched: set[str] = set()
-        """Those that it has unsubscribed from since then."""
-        self.passed_on: Callable[[Message], bool] = lambda message: False
-        """Passes a message on to the replica that has its standing stream; returns False if it is this one."""
-        self.share = share
-        """The bytes that wait for it."""
-        self.streams = SessionStreams(total, share)
-        """The streams of its requests, and the standing stream."""
-        self.standing = self.streams.standing
-        self.continued: tuple[Hashable, int] | None = None
-        """The event of another replica that the standing stream goes on after, and the last one of it before that."""
-        self.principal = principal
-        self.caller = Caller(principal, self._reach if shared else self.standing.put_once)
-        self.closed: Callable[[], None] | None = None
-        """Called when it ends here."""
-        self.ended = False
-        self.busy = 0
-        """Number of exchanges in progress, including the standing stream."""
-        self.used = now
-
-    def _reach(self, message: Message) -> None:
-        """Sends a message on the standing stream, at whichever replica that is."""
-        if not self.passed_on(message):
-            self.standing.put_once(message)
-
-    def let_stream_go(self) -> None:
-        """Ends the response that carries the standing stream: its client finds the replica that has it now.
-
-        What waits here is dropped: a replica that was paused hears late what the other one has told long ago.
-        """
-        self.standing.clear()
-        self.standing.reader = None
-        self.standing.news.set()
-
-    def end(self) -> None:
-        """Ends the standing stream, and drops the streams that were kept for resumption."""
-        if self.closed is not None and not self.ended:
-            self.closed()
-        self.ended = True
-        self.streams.close()
-        self.standing.news.set()
 
 
 class SessionStore:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mcp_hub.downstream import Caller, Send, error_response, event_stream
-from mcp_hub.downstream.event_stream import REMEMBERED, EventLog, Outbox, Resumable
+from mcp_hub.downstream.event_stream import EventLog, Outbox
+from mcp_hub.downstream.handshake_session import REMEMBERED, Resumable
 from mcp_hub.downstream.list_compression import LISTS, WORTH, ListCompressor
 from mcp_hub.downstream.quotas import LARGE, QueuedAnswer, Share, declined, encoded
 from mcp_hub.errors import INTERNAL_ERROR, INVALID_REQUEST, CallCancelled, ProtocolError

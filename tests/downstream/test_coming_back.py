@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.downstream import event_stream, responses
-from mcp_hub.downstream.event_stream import MAX_KEPT, MAX_STREAMS, EventLog, RetentionBudget, SessionStreams
+from mcp_hub.downstream import handshake_session, responses
+from mcp_hub.downstream.event_stream import MAX_KEPT, RETRY, EventLog
+from mcp_hub.downstream.handshake_session import MAX_STREAMS, RetentionBudget, SessionStreams
 from tests.downstream.fronts import HANG_BOUND
 from tests.downstream.raw_http import Connection, call, connected, fetch, initialized, request
 from tests.downstream.scripted import Served, serving
@@ -153,7 +154,7 @@ async def test_a_silent_call_gets_a_stream_with_an_event_id(
             connection.send(request(served, "POST", "/mcp", session, call("wait")))
             assert (await connection.head()).headers["content-type"] == "text/event-stream"
             data = await connection.chunk()
-            assert data == b"id: 1-0\nretry: %d\ndata: \n\n" % event_stream.RETRY
+            assert data == b"id: 1-0\nretry: %d\ndata: \n\n" % RETRY
         async with back(served, session, "1-0") as connection:
             served.dispatcher.release.set()
             assert "result" in (await connection.event())[1]
@@ -227,7 +228,7 @@ async def test_the_events_kept_for_resumption_are_bounded() -> None:
 
 
 async def test_above_the_total_bound_the_stream_left_first_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "MAX_TOTAL", 100)
+    monkeypatch.setattr(handshake_session, "MAX_TOTAL", 100)
     total, given_up = RetentionBudget(), []
     for name in ("a", "b", "c"):
         streams = SessionStreams(total)

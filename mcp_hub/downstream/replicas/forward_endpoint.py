@@ -13,7 +13,7 @@ from mcp_hub.security import PEER, Principal
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 
 if TYPE_CHECKING:
-    from mcp_hub.downstream.handshake import HandshakeSession
+    from mcp_hub.downstream.handshake_session import HandshakeSession
     from mcp_hub.downstream.streamable import StreamableEndpoint
 
 Knows = Callable[[Principal], bool]

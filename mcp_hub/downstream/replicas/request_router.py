@@ -45,7 +45,7 @@ from mcp_hub.store.membership import Member, Membership
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 
 if TYPE_CHECKING:
-    from mcp_hub.downstream.handshake import HandshakeSession
+    from mcp_hub.downstream.handshake_session import HandshakeSession
     from mcp_hub.hub import Engine
 
 OWNER_WITHIN: Final = 5.0

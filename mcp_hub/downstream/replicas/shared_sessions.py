@@ -30,7 +30,8 @@ from mcp_hub.store.replica_keys import MAX_SEALED, ReplicaKeys
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
-    from mcp_hub.downstream.handshake import HandshakeSession, SessionStore
+    from mcp_hub.downstream.handshake import SessionStore
+    from mcp_hub.downstream.handshake_session import HandshakeSession
 
 log = logging.getLogger("mcp_hub.replicas")
 
