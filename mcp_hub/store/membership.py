@@ -214,6 +214,16 @@ class Membership:
                 await self._renew(fresh=False)
                 await asyncio.sleep(ADDRESS_WAIT / 20)
 
+    async def reached(self, id: str) -> Member | None:
+        """Returns another replica by its id; one that has joined just now is looked for. None if it is not alive."""
+        known = self.others.get(id)
+        if (known is None or not known.address) and id not in ("", self.me.id):
+            with contextlib.suppress(StoreUnavailable):
+                await self._renew(fresh=False)
+            await self.addressed()
+            known = self.others.get(id)
+        return known
+
     def announce_config(self, digest: str) -> None:
         """Tells the others, with the next renewal, which configuration is in force here."""
         self.me = msgspec.structs.replace(self.me, config=digest)

@@ -141,8 +141,7 @@ class RawClient:
                             yield last, got
         except (aiohttp.ClientError, OSError):
             raise Unanswered(last) from None
-        if last is not None:
-            raise Unanswered(last)
+        raise Unanswered(last)
 
     async def stream(
         self, last: str | None = None, url: str | None = None

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Hashable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -103,7 +102,7 @@ class RequestRouter:
                 return taken
             return not forwarded and await self._read_elsewhere(request, reply, principal, message, session)
         if shape == "response":
-            asker = self._members.others.get(_replica_in(message.get("id")))
+            asker = await self._members.reached(_replica_in(message.get("id")))
             if asker is None:
                 return False
             await self._client.tell(asker, principal, headers_of(session), encode(message))
@@ -232,12 +231,7 @@ class RequestRouter:
         self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, holder: str
     ) -> bool:
         """Takes a request to the replica that a `requestState` or the id of a task names, if it is another one."""
-        if holder == self._members.me.id or isinstance(request, ForwardedRequest):
-            return False
-        if holder not in self._members.others:
-            with suppress(StoreUnavailable):
-                await self._members.look()  # it may have joined just now
-        known = self._members.others.get(holder)
+        known = None if isinstance(request, ForwardedRequest) else await self._members.reached(holder)
         if known is None:
             return False
         try:
