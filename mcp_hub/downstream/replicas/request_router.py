@@ -98,7 +98,11 @@ class RequestRouter:
             if self._needs_owner(message, session.caller, "handshake"):
                 taken = await self._by_owner(request, reply, session.ownership, principal, message)
                 if not taken and message["method"] in _SUBSCRIPTIONS:
-                    await self._sessions.watches(session, message)
+                    try:
+                        await self._sessions.watches(session, message)
+                    except StoreUnavailable as error:
+                        await _fail(reply, error, message, "handshake")
+                        return True
                 return taken
             return not forwarded and await self._read_elsewhere(request, reply, principal, message, session)
         if shape == "response":

@@ -197,21 +197,24 @@ class SharedSessions:
             log.warning("a change of a session reaches no other replica, as the store is away")
 
     async def watches(self, session: HandshakeSession, message: Message) -> None:
-        """Keeps that a client subscribes to a resource, or does so no more, for the owner after this one."""
+        """Keeps that a client subscribes to a resource, or does so no more, for the owner after this one.
+
+        Raises StoreUnavailable: then it must not be carried out.
+        """
         key, params, watched = self._watched(session), message.get("params"), session.watched
         uri = params.get("uri") if isinstance(params, dict) else None
         if not isinstance(uri, str) or len(uri) > MAX_URI:
             return
-        with suppress(StoreUnavailable):
-            if message["method"] != SUBSCRIBE:
-                watched.discard(uri)
-                if len(session.unwatched) < MAX_WATCHED:
-                    session.unwatched.add(uri)
-                await self._store.execute("SREM", key, uri)
-            elif len(watched) < MAX_WATCHED:
-                watched.add(uri)
-                session.unwatched.discard(uri)
-                await self._keep_watched(session, [uri])
+        if message["method"] != SUBSCRIBE:
+            await self._store.execute("SREM", key, uri)
+            watched.discard(uri)
+            if len(session.unwatched) < MAX_WATCHED:
+                session.unwatched.add(uri)
+        elif len(watched) < MAX_WATCHED:
+            await self._store.execute("SADD", key, uri)
+            await self._store.execute("EXPIRE", key, LIFE)
+            watched.add(uri)
+            session.unwatched.discard(uri)
 
     def _watched(self, session: HandshakeSession) -> str:
         return self._store.key(f"watched:{session.caller.known_as}")
