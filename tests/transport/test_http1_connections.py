@@ -150,7 +150,7 @@ async def test_a_connection_given_to_a_cancelled_waiter_goes_to_the_next():
 
 
 async def test_waiting_for_a_connection_ends_at_the_connect_deadline():
-    async with pooled(saying(TWO), limit=1, connect=0.05) as (server, kept):
+    async with pooled(saying(TWO), limit=1, connect=1.0) as (server, kept):
         first = await ask(kept)
         with pytest.raises(ConnectTimeout):
             await ask(kept)
