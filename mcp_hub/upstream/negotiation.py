@@ -73,28 +73,29 @@ async def negotiate(
         LinkError: the transport failed.
         LeftOut: the server is a hub that refuses this one.
     """
+    modern = asyncio.Event()
     attempts: dict[Era, _Attempt] = {
-        "modern": partial(_discover, peer, info),
+        "modern": partial(_discover, peer, info, modern),
         "handshake": partial(_initialize, peer, info, capabilities),
     }
     if pin != "auto":
         return await attempts[pin]()
     attempts["handshake"] = partial(_initialize_unless_modern, attempts["handshake"], attempts["modern"])
     if known is None and not peer.link.is_local and peer.link.sole_era is None and await client_era() == "handshake":
-        return await _of_both(attempts["modern"], attempts["handshake"], peer.link)
+        return await _of_both(attempts["modern"], attempts["handshake"], peer.link, modern)
     before: Era = known.era if known is not None else "modern"
     first = before if known is not None and known.only else peer.link.sole_era or await client_era() or before
     wait = None if known is not None and first == before else PROBE_WAIT
-    return await _first_of(attempts.pop(first), *attempts.values(), wait=wait, link=peer.link)
+    return await _first_of(attempts.pop(first), *attempts.values(), wait=wait, link=peer.link, modern=modern)
 
 
-async def _of_both(discover: _Attempt, initialize: _Attempt, link: Link) -> Agreement:
+async def _of_both(discover: _Attempt, initialize: _Attempt, link: Link, modern: asyncio.Event) -> Agreement:
     """Agrees with a server over HTTP for a client of the handshake era.
 
     Such a server is discovered first, as one that speaks the modern era alone must not be asked to initialize. What it
     lists as supported does not tell: servers of both eras list the modern revisions only.
     """
-    agreed = await _first_of(discover, initialize, wait=PROBE_WAIT, link=link)
+    agreed = await _first_of(discover, initialize, wait=PROBE_WAIT, link=link, modern=modern)
     if agreed.era == "handshake" or agreed.only:
         return agreed
     try:
@@ -107,15 +108,18 @@ async def _of_both(discover: _Attempt, initialize: _Attempt, link: Link) -> Agre
         return agreed
 
 
-async def _first_of(first: _Attempt, second: _Attempt, *, wait: float | None, link: Link) -> Agreement:
+async def _first_of(
+    first: _Attempt, second: _Attempt, *, wait: float | None, link: Link, modern: asyncio.Event
+) -> Agreement:
     """What the first attempt agrees on. The second one is made when the first fails, or after `wait` seconds.
 
-    While the link is signing in, the server has not been asked yet. Raises what the last of them raised.
+    While the link is signing in, the server has not been asked yet; once it is known to be modern, it needs no
+    `initialize`, however slow it is. Raises what the last of them raised.
     """
     attempts = [asyncio.ensure_future(first())]
     try:
         done, _ = await asyncio.wait(attempts, timeout=wait)
-        while not done and link.signing_in:
+        while not done and (link.signing_in or modern.is_set()):
             done, _ = await asyncio.wait(attempts, timeout=wait)
         if done and _is_answer(attempts[0]):
             return attempts[0].result()
@@ -151,7 +155,8 @@ def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:
     raise error
 
 
-async def _discover(peer: Peer, info: Json) -> Agreement:
+async def _discover(peer: Peer, info: Json, modern: asyncio.Event) -> Agreement:
+    """Sets `modern` once the server has named a modern revision."""
     version, only = eras.LATEST_MODERN, False
     for again in (False, True):
         params = eras.with_envelope({}, Envelope(version, {}, info))
@@ -163,6 +168,7 @@ async def _discover(peer: Peer, info: Json) -> Agreement:
             mutual = _modern_revisions_in(error)
             if again or not mutual:
                 raise
+            modern.set()
             version = mutual[-1]
             only = not set(eras.HANDSHAKE_REVISIONS).intersection(error.data["supported"])
     supported = answer.get("supportedVersions")

@@ -23,11 +23,14 @@ SUITE: Final = _MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "in
 SUITE_01: Final = _MODULES / "conformance-0.1" / "dist" / "index.js"
 """0.1, of the revision 2025-11-25 alone."""
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
+_SCENARIOS: Final = re.compile(r"Running .* suite \((\d+) scenarios\)")
 _STAMP: Final = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
 RUN_BOUND: Final = 600.0
 """Seconds for one run; it takes 2 to 30."""
 CLIENT_BOUND: Final = 240_000
 """Milliseconds the suite gives one client; it waits for its place."""
+MAX_LINE: Final = 2**24
+"""Bytes of one line that the suite prints."""
 AT_ONCE: Final = 4
 """Clients at work; more only wait for each other."""
 MESSENGER: Final = Path(__file__).with_name("messenger.py")
@@ -66,18 +69,33 @@ async def run_clients(drive: Drive, wanted: Collection[str], *arguments: str, re
     `drive` is the client; it is called for each of them with the address of its server and what the suite says.
     """
     places, clients = asyncio.Semaphore(AT_ONCE), set[asyncio.Task[None]]()
-    awaited, started = set(wanted), asyncio.Event()
+    all_started, all_done = asyncio.Event(), asyncio.Event()
+    to_start, at_work = 0, set(wanted)
+
+    def heard(line: str) -> None:
+        if found := _SCENARIOS.match(line):
+            starting(int(found[1]))
+
+    def starting(more: int) -> None:
+        nonlocal to_start
+        to_start += more
+        if to_start == 0:
+            all_started.set()
 
     async def be_client(told: Json) -> None:
         scenario = told["environ"]["MCP_CONFORMANCE_SCENARIO"]
+        starting(-1)
         if scenario not in wanted:
+            await all_done.wait()
             raise LookupError("this scenario is not wanted")
-        awaited.discard(scenario)
-        if not awaited:
-            started.set()
-        await started.wait()  # until it has started everything, the suite is slow to answer
-        async with places:
-            await drive(told["url"], told["environ"])
+        await all_started.wait()  # while it starts others, and while it reports, the suite is slow to answer
+        try:
+            async with places:
+                await drive(told["url"], told["environ"])
+        finally:
+            at_work.discard(scenario)
+            if not at_work:
+                all_done.set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         clients.add(client := asyncio.create_task(be_client(json.loads(await reader.readline()))))
@@ -90,7 +108,11 @@ async def run_clients(drive: Drive, wanted: Collection[str], *arguments: str, re
         port = server.sockets[0].getsockname()[1]
         command = f"{sys.executable} -I -S {MESSENGER} {port}"
         report = await run(
-            SUITE, "client", "--timeout", str(CLIENT_BOUND), "--command", command, *arguments, results=results
+            SUITE,
+            *("client", "--timeout", str(CLIENT_BOUND), "--command", command),
+            *arguments,
+            results=results,
+            heard=heard,
         )
         for client in clients:
             client.cancel()
@@ -98,8 +120,8 @@ async def run_clients(drive: Drive, wanted: Collection[str], *arguments: str, re
     return report.about(wanted)
 
 
-async def run(suite: Path, *arguments: str, results: Path) -> Report:
-    """Run the suite and read its results, one directory a scenario, in `results`."""
+async def run(suite: Path, *arguments: str, results: Path, heard: Callable[[str], None] = lambda line: None) -> Report:
+    """Run the suite and read its results, one directory a scenario, in `results`. Each line it prints is `heard`."""
     command = [installed(NODE), installed(suite), *arguments, "-o", str(results)]
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -107,14 +129,20 @@ async def run(suite: Path, *arguments: str, results: Path) -> Report:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
+        limit=MAX_LINE,
     )
+    printed: list[str] = []
+    assert process.stdout is not None
     try:
         async with asyncio.timeout(RUN_BOUND):
-            printed, _ = await process.communicate()
+            async for line in process.stdout:
+                printed.append(line.decode(errors="replace"))
+                heard(printed[-1])
+            await process.wait()
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    return _report(results, printed.decode(errors="replace"))
+    return _report(results, "".join(printed))
 
 
 def _report(results: Path, printed: str) -> Report:

@@ -19,6 +19,7 @@ from mcp_hub.config.field_types import Before, Duration, OptionalDuration, Secre
 from mcp_hub.config.models import Config, Deadlines
 from mcp_hub.config.settings import Frozen
 from mcp_hub.policy.chain import KEYS
+from tests.syntax import parsed_text
 
 PAGES: Final = {
     "settings-root": "Settings at the top of a file",
@@ -114,7 +115,7 @@ def hints_of(model: type[Frozen]) -> dict[str, Any]:
 
 def meanings(model: type[Frozen]) -> dict[str, str]:
     """Returns what the class says of each of its fields."""
-    (made,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    (made,) = parsed_text(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(made, ast.ClassDef)
     found = {}
     for field, said in zip(made.body, made.body[1:], strict=False):

@@ -21,7 +21,7 @@ HUB = [sys.executable, WATCHED]
 """`mcp-hub`, forked from a warm interpreter (forks.py); `spawned` fails for one whose loop was kept too long."""
 HUB_BY_EXEC = [sys.executable, "-s", WATCHED]
 """The same, started as a user's is, for tests of the process itself: its command line, streams and imports."""
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds any wait of a test may take; a bound against hangs, not a figure."""
 
 MODERN = "2026-07-28"

@@ -296,7 +296,9 @@ class CurrentBrowser:
         """Closes the current tab if its page no longer answers, for example because of an endless loop."""
         from playwright.async_api import Error
 
-        page = await browser.tabs.current()
+        page = browser.tabs.shown
+        if page is None:
+            return ""
         try:
             async with asyncio.timeout(HUNG):
                 await page.evaluate("1")

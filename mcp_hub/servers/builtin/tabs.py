@@ -130,6 +130,10 @@ def embedded_resource(uri: str, kind: str, data: bytes) -> dict[str, Any]:
 MAX_TABS: Final = 20
 """Most tabs. A page can open tabs without end; further ones are closed at once."""
 MAX_NOTES: Final = 20
+OPENING: Final = 8.0
+"""Seconds a blank page has to open. If its process dies meanwhile, Playwright may wait for it without end."""
+OPENINGS: Final = 3
+"""Most attempts to open a blank page; all of them together take less than a call may."""
 TITLE_WAIT: Final = 2.0
 """Seconds to wait for the title of a page that may never answer."""
 
@@ -157,25 +161,44 @@ class Tabs:
         """Returns the URL of each tab."""
         return [page.url for page in self._pages]
 
+    @property
+    def shown(self) -> Page | None:
+        """Returns the page that the tools act on, or None if all were closed."""
+        return self._current
+
     async def current(self) -> Page:
         """Returns the page that the tools act on. If all were closed, opens a new one."""
         if self._current is None:
-            self._current = await self._context.new_page()
+            self._current = await self._blank()
         return self._current
 
     async def new(self) -> Page:
         """Opens a tab and makes it the current one. Raises ToolRefused if too many are open."""
         if len(self._pages) >= MAX_TABS:
             raise ToolRefused("tool_error", f"{MAX_TABS} tabs are open: close one with browser_tabs first.")
-        self._current = await self._context.new_page()
+        self._current = await self._blank()
         return self._current
 
     async def hidden(self) -> Page:
         """Opens a page for internal use, which callers do not see. The tool that opened it closes it."""
-        page = await self._context.new_page()
+        page = await self._blank()
         self._hidden.add(page)
         self._closed(page)
         return page
+
+    async def _blank(self) -> Page:
+        from playwright.async_api import Error
+
+        for _ in range(OPENINGS - 1):
+            opening = asyncio.ensure_future(self._context.new_page())
+            try:
+                async with asyncio.timeout(OPENING):
+                    return await asyncio.shield(opening)
+            except TimeoutError:
+                self._begin(_closed_if_open(opening))
+            except Error:
+                continue  # its process died
+        return await self._context.new_page()
 
     def select(self, index: int) -> Page:
         """Makes the tab with this index the current one. Raises ToolRefused if there is none."""
@@ -266,6 +289,11 @@ class Tabs:
         task = asyncio.ensure_future(quietly())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _closed_if_open(opening: asyncio.Future[Page]) -> None:
+    page = await opening
+    await page.close()
 
 
 async def title_of(page: Page) -> str:

@@ -81,13 +81,14 @@ async def test_url_rules_apply_to_rendered_pages(warm: Settings, site: Site) -> 
 
 
 async def test_a_silent_page_ends_at_the_deadline_and_a_restless_one_is_returned_as_it_is(
-    warm: Settings, site: Site
+    warm: Settings, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(render, "QUIET", 0.03)
     with pytest.raises(ToolRefused) as refused:
         await render.render_page(site.url("/never"), warm, 1.0)
     assert refused.value.code == "timeout"
     site.put("/restless", "<p>Here</p><script>setInterval(() => fetch('/data'), 50)</script>", "text/html")
-    html, _ = await render.render_page(site.url("/restless"), warm, 8.0)
+    html, _ = await render.render_page(site.url("/restless"), warm, PATIENCE)
     assert "Here" in html
 
 

@@ -115,6 +115,21 @@ async def test_tabs_that_crash_are_closed_and_the_browser_goes_on(site: Site) ->
         assert await browser.evaluate("() => document.cookie") == "kept=1"
 
 
+async def test_a_tab_whose_process_dies_as_it_opens_is_opened_again(site: Site) -> None:
+    async with browsing() as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        await browser.call("tabs", action="close")
+        for process in below(browser.client.process.pid, "--type=renderer"):
+            process.kill()
+        opening = asyncio.ensure_future(browser.text("navigate", url=site.url("/two")))
+        async with asyncio.timeout(PATIENCE):
+            while not (begun := below(browser.client.process.pid, "--type=renderer")):
+                await asyncio.sleep(0)
+        for process in begun:
+            process.kill()
+        assert "Second page" in await opening
+
+
 async def test_a_browser_inherits_no_secret_and_ends_with_stdin(site: Site, temporary: Path) -> None:
     env = {"MY_API_KEY": "canary-7311", "MCP_HUB_RUN": "run:1:browser:"}
     async with browsing(env=env) as browser:

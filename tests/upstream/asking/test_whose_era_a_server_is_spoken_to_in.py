@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
+from mcp_hub.hub import Engine
+from mcp_hub.hub.composition import load_config
+from mcp_hub.upstream import negotiation
 from tests.fakes.client import HUB, PATIENCE, fake, hub, spawned, write_config
 from tests.fakes.network import network_hub, sdk, text
 from tests.upstream.asking.test_servers_ask_handshake_clients import (
@@ -58,6 +64,39 @@ async def test_a_modern_server_bound_to_its_first_era_is_restarted_for_a_handsha
     for modern in (True, False):  # the second client is served from what was kept for the first
         async with hub(tmp_path, {"up": fake("--era", "modern", "--one-opening")}, modern=modern) as client:
             assert "io.modelcontextprotocol/protocolVersion" in json.loads(await client.text("up__meta"))
+
+
+async def test_a_slow_server_that_has_named_a_modern_revision_is_not_asked_to_initialize(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(negotiation, "PROBE_WAIT", 0.2)
+    methods: list[str] = []
+    initialized = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        asked = await request.json()
+        methods.append(asked["method"])
+        if asked["method"] == "initialize":
+            initialized.set()
+        if methods.count("server/discover") == 1:
+            data = {"supported": ["2026-07-28"], "requested": "2026-07-28"}
+            error = {"code": -32022, "message": "Unsupported protocol version", "data": data}
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error}, status=400)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await initialized.wait()
+        result = {"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "complete"}
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+    app = web.Application()
+    app.router.add_post("/mcp", answer)
+    async with TestServer(app) as server:
+        config = load_config(write_config(tmp_path, {"a": {"url": str(server.make_url("/mcp"))}}))
+        async with Engine(config) as engine, asyncio.timeout(PATIENCE):
+            await engine.upstreams["a"].tried.wait()
+            assert engine.upstreams["a"].error is None
+    assert methods[:2] == ["server/discover", "server/discover"]
+    assert "initialize" not in methods
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
