@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -10,12 +11,12 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 ROOT: Final = Path(__file__).parents[1]
 PEERS: Final = ROOT / ".peers"
@@ -26,11 +27,10 @@ SIZE: Final = (1280, 760)
 
 @dataclass(frozen=True)
 class PageScene:
-    """One picture of the page: which view with what open, in which colours, and what is done there first."""
+    """One picture of the page, light and dark: which view with what open, and what is done there first."""
 
     name: str
     view: str
-    scheme: str = "light"
     run: bool = False
     """Whether the form of the tool is sent before the picture is taken."""
     program: bool = False
@@ -40,12 +40,15 @@ class PageScene:
 
 SCENES: Final = (
     PageScene("page-servers", "servers/notes"),
-    PageScene("page-servers-dark", "servers/files", "dark"),
     PageScene("page-tools", "tools/time__get_current_time", run=True),
-    PageScene("page-calls", "calls", "light"),
+    PageScene("page-calls", "calls"),
     PageScene("page-program", "calls", program=True),
-    PageScene("page-narrow", "servers", "dark", size=(390, 760)),
+    PageScene("page-narrow", "servers", size=(390, 480)),
 )
+SCHEMES: Final[tuple[tuple[Literal["light", "dark"], str], ...]] = (("light", ""), ("dark", "-dark"))
+"""The colours that each picture is taken in, and what they add to its name."""
+COLOURS: Final = 128
+"""Of one picture: with so few it has a third of the bytes, and every colour is its own to 3 %."""
 READY: Final = "4 of 5"
 """What the head of the page counts once all servers but the missing one are there."""
 CONFIG: Final = """\
@@ -162,32 +165,57 @@ def take(scenes: Sequence[PageScene], pictures: Path) -> None:
         with hub_at_work(home) as (base, config, environ):
             client: HubClient | None = None
             for scene in scenes:
-                argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(config)]
-                done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=True, env=environ)
-                link = done.stdout.split()[0]
-                width, height = scene.size
-                context = browser.new_context(
-                    viewport={"width": width, "height": height}, color_scheme=scene.scheme, reduced_motion="reduce",
-                    locale="en-GB", timezone_id="Europe/Berlin",
-                )  # fmt: skip
-                page = context.new_page()
-                page.set_default_timeout(PATIENCE * 1000)
-                page.goto(link)
-                page.wait_for_selector(".grid-body [role=row]")
-                if client is None:
-                    page.get_by_text(READY).wait_for()
-                    client = HubClient(base)
-                    for name, arguments in CALLS:
-                        filled = json.loads(json.dumps(arguments).replace("{home}", str(home)))
-                        client.ask("tools/call", {"name": name, "arguments": filled})
-                with _program(client) if scene.program else nullcontext():
-                    _show(page, scene)
-                    page.screenshot(path=pictures / f"{scene.name}.png")
-                    if scene.program:
-                        page.get_by_role("button", name="No", exact=True).click()
-                print(f"docs/pictures/{scene.name}.png")
-                context.close()
+                for scheme, suffix in SCHEMES:
+                    with _page(browser, scene, scheme, _link(config, environ)) as page:
+                        client = client or _client(page, base, home)
+                        with _program(client) if scene.program else nullcontext():
+                            _show(page, scene)
+                            picture = page.screenshot()
+                            if scene.program:
+                                page.get_by_role("button", name="No", exact=True).click()
+                    _save(picture, pictures / f"{scene.name}{suffix}.png")
         browser.close()
+
+
+def _link(config: Path, environ: Mapping[str, str]) -> str:
+    argv = [sys.executable, "-m", "mcp_hub", "open", "--print", "--config", str(config)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=True, env=environ)
+    return done.stdout.split()[0]
+
+
+@contextmanager
+def _page(browser: Any, scene: PageScene, scheme: str, link: str) -> Iterator[Any]:
+    """Opens the page in a browser of its own."""
+    width, height = scene.size
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce",
+        locale="en-GB", timezone_id="Europe/Berlin",
+    )  # fmt: skip
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE * 1000)
+    page.goto(link)
+    page.wait_for_selector(".grid-body [role=row]")
+    yield page
+    context.close()
+
+
+def _client(page: Any, base: str, home: Path) -> HubClient:
+    """Makes the calls that the pictures show, once all servers are there."""
+    page.get_by_text(READY).wait_for()
+    client = HubClient(base)
+    for name, arguments in CALLS:
+        filled = json.loads(json.dumps(arguments).replace("{home}", str(home)))
+        client.ask("tools/call", {"name": name, "arguments": filled})
+    return client
+
+
+def _save(picture: bytes, path: Path) -> None:
+    """Writes a picture with few colours."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(picture)) as image:
+        image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
+    print(path.relative_to(ROOT))
 
 
 @contextmanager

@@ -163,7 +163,7 @@ class Introspection(Frozen):
     method: Literal["basic", "post"] = "basic"
     """How the hub authenticates to the issuer."""
     audience: Texts = ()
-    """One of these must be in `aud`; () leaves the audience to the issuer."""
+    """One of these must be in `aud`; (): the issuer decides about the audience."""
     required_scopes: Scopes = ()
     """Scopes that a token must have."""
 

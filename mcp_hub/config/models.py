@@ -94,7 +94,7 @@ class Deadlines(Frozen):
     """Deadlines for each kind of wait, in seconds."""
 
     connect: Duration = CONNECT_DEADLINE
-    """From the start of an upstream to its answered handshake."""
+    """From the start of an upstream to its answered handshake; `120s` for npx, uvx and others that download."""
     list: Duration = LIST_DEADLINE
     """One page of one list."""
     write: Duration = WRITE_DEADLINE
@@ -120,12 +120,19 @@ class Server(Frozen):
     id: str
     """The key of the entry in the file. It is unique."""
     transport: Transport
+    """`stdio`, `http` (streamable HTTP), `sse` or `auto`: `http`, and `sse` if that is answered 4xx."""
     command: str | None = None
+    """The program, found by `PATH` and in the usual places of Homebrew, nvm, uv, cargo and others; or a path."""
     args: tuple[str, ...] = ()
+    """The arguments of the program."""
     env: dict[str, SecretStr] = msgspec.field(default_factory=dict)
+    """Environment variables of the program, besides a small base."""
     cwd: Path | None = None
+    """The working directory of the program."""
     url: str | None = None
+    """The address of a server on a network: `http://` or `https://`."""
     headers: dict[str, SecretStr] = msgspec.field(default_factory=dict)
+    """Headers of every request to `url`."""
     oauth: OAuthSettings | None = None
     """How the hub signs in to the server; None: it does not."""
     egress: EgressSettings = EgressSettings()
@@ -139,12 +146,16 @@ class Server(Frozen):
     namespace: str
     """Prefix of the exposed names; `""` exposes the original names."""
     enabled: bool = True
+    """Whether it is used; `false` keeps the entry without starting it."""
     disabled_reason: str | None = None
     """Why the hub has switched the entry off, as a text for the user, such as a variable that is not set."""
     required: bool = False
+    """Whether `serve` ends with exit code 1, and `check` fails, if it cannot be connected to."""
     lazy: bool = False
-    """Whether it is started by the first call and not with the hub."""
+    """Whether it is started by the first call and not with the hub. It is started once, to learn what it lists."""
     session: SessionMode = "shared"
+    """Who shares a connection: `shared`: all callers, with one more for callers of the other era; `client`: each caller
+    has its own; `call`: each call has its own."""
     allow: tuple[Literal["sampling", "elicitation", "roots"], ...] = ("sampling", "elicitation", "roots")
     """What the server may ask of the client whose call it runs."""
     max_questions: Annotated[int, Meta(ge=1)] = MAX_QUESTIONS
@@ -152,7 +163,9 @@ class Server(Frozen):
     max_sessions: Annotated[int, Meta(ge=1)] = 64
     """With `session: client`: how many callers can have a session at the same time; 8 for a browser."""
     era: EraPin = "auto"
+    """The era of the protocol: `handshake` or `modern`; `auto`: that of each caller, where the server has both."""
     keep_catalog: bool = True
+    """Whether its last catalog is kept on disk."""
     deadlines: Deadlines = Deadlines()
     max_frame: Size = MAX_FRAME
     """The largest message that is accepted from this upstream."""
@@ -170,6 +183,7 @@ class Server(Frozen):
     profile: Path | None = None
     """For the built-in browser: the directory of cookies and logins; None: they end with the session."""
     headless: bool = True
+    """For the built-in browser: whether it has no window."""
     executable: Path | None = None
     """For the built-in browser: the Chromium to start; None: the one that is found."""
     policy: RawTextPolicy | None = None
@@ -182,6 +196,7 @@ class Server(Frozen):
     """For `session: client`: how long a caller's session is kept after its last call."""
 
     tags: tuple[str, ...] = ()
+    """Tags of all its tools."""
     filters: dict[str, Filter] = msgspec.field(default_factory=dict)
     """Kind (`tools`, `resources`, `prompts`) -> the names of it that may be used."""
     tools: dict[str, ToolRules] = msgspec.field(default_factory=dict)
@@ -189,7 +204,9 @@ class Server(Frozen):
     validate_arguments: Validation | None = None
     """None: strict for local and built-in tools, lenient for all others."""
     max_result_bytes: Size | None = None
+    """The largest result; what is longer is shortened. None: results are not shortened."""
     postprocess: tuple[PostProcessStep, ...] = ()
+    """Steps that change its results, in their order."""
     health: HealthSettings = HealthSettings()
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     """The settings of policies by the name of their key: `EntryKey.of` reads them."""
@@ -257,6 +274,9 @@ class Config(Frozen):
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
     """Fields of a Server that `defaults` set, and its `deadlines` by name, for the servers that a program adds."""
     on_conflict: OnConflict = "keep_first"
+    """What happens to the second of two tools or prompts with one exposed name, or of two skills with one URI.
+    `keep_first` (or `skip`) leaves it out, `override` leaves the first out. `rename` gives it a name with a hash,
+    `prefix` one with its server's name. `raise` leaves it out and makes `check` fail."""
     list_wait: Duration = LIST_WAIT
     """How long the first list waits for upstreams that are still connecting."""
     cache_dir: Path | None = None

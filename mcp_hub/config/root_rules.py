@@ -150,6 +150,8 @@ class ExposeSettings(Frozen):
     """What of the tools that a client may call it is listed. What is not listed can be called all the same."""
 
     mode: Exposed = "auto"
+    """`all`: all tools; `search`: a few, `hub_search` and `hub_call`; `code`: a few, `hub_search` and `hub_run`;
+    `auto`: by client and size."""
     budget: Annotated[int, Meta(ge=1)] = 8000
     """Estimated tokens up to which `auto` lists everything to a client that does not defer tools itself."""
     always: tuple[str, ...] = ()

@@ -1,12 +1,19 @@
-"""The page of all codes, docs/codes.md, made of their table."""
+"""The pages of all codes, docs/codes.md and those it leads to, made of their table."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from mcp_hub.diagnosis import Remedy, remedies
 
-PAGE: Final = "docs/codes.md"
+INDEX: Final = "docs/codes.md"
+PAGES: Final[Mapping[str, tuple[str, str]]] = {
+    "codes-configuration": ("Codes of the configuration", "1"),
+    "codes-servers": ("Codes of servers", "2349"),
+    "codes-hub": ("Codes of the hub and its machine", "5678"),
+}
+"""Page in docs/reference -> its title, and the first digits of its codes."""
 _GROUPS: Final = {
     "1": "The configuration",
     "2": "Servers that are processes",
@@ -22,33 +29,45 @@ _GROUPS: Final = {
 _BEGINNING: Final = """# Codes
 
 `mcp-hub check`, `mcp-hub doctor` and a hub that refuses to start name a code with what they report. There is one
-for each distinct cure, and it never changes its meaning. `mcp-hub explain CODE` prints what stands here. Answers to
-clients have [other codes](failures.md#codes-of-failed-calls).
+for each distinct cure, and it never changes its meaning. `mcp-hub explain HUB-201` prints what its page says.
+Answers to clients have [other codes](failures.md#codes-of-failed-calls).
 
-This page is made by `scripts/reference` of `mcp_hub/diagnosis/codes.toml`.
+This page and those it leads to are made by `scripts/reference` of `mcp_hub/diagnosis/codes.toml`.
+"""
+_BEGINNING_OF_PAGE: Final = """# {title}
+
+Cause and cure of each code. [All codes](../codes.md) lists them with their titles, and says where they come from.
 """
 
 
 def anchor(code: str) -> str:
-    """Returns where the section of a code is, such as `docs/codes.md#hub-201`."""
-    return f"{PAGE}#{code.lower()}"
+    """Returns where the section of a code is, such as `docs/reference/codes-servers.md#hub-201`."""
+    return f"docs/reference/{_page_of(code)}.md#{code.lower()}"
 
 
-def page() -> str:
-    """Returns the whole page as Markdown."""
+def pages() -> Iterator[tuple[str, str]]:
+    """Yields the path of each page in the repository, and its text as Markdown."""
+    yield INDEX, _index()
+    for name, (title, digits) in PAGES.items():
+        sections = (f"### {code}\n\n{_said_of(remedy)}\n" for code, remedy in remedies().items() if code[4] in digits)
+        yield f"docs/reference/{name}.md", "\n".join([_BEGINNING_OF_PAGE.format(title=title), *sections])
+
+
+def _page_of(code: str) -> str:
+    return next(name for name, (_, digits) in PAGES.items() if code[4] in digits)
+
+
+def _index() -> str:
     parts, group = [_BEGINNING], ""
     for code, remedy in remedies().items():
         if code[4] != group:
             group = code[4]
-            parts.append(f"## {_GROUPS[group]}\n")
-        parts.append(_section(code, remedy))
-    return "\n".join(parts)
+            parts.append(f"\n## {_GROUPS[group]}\n\n| code | means |\n|---|---|\n")
+        address = anchor(code).removeprefix("docs/")
+        parts.append(f"| [{code}]({address}) | {remedy.title} |\n")
+    return "".join(parts)
 
 
-def _section(code: str, remedy: Remedy) -> str:
+def _said_of(remedy: Remedy) -> str:
     fix = "" if remedy.fix is None else f" `mcp-hub doctor --fix` {remedy.fix}."
-    return f"### {code}\n\n**{remedy.title}.** {remedy.cause} *What to do:* {remedy.cure}{fix}\n"
-
-
-if __name__ == "__main__":
-    print(page(), end="")
+    return f"**{remedy.title}.** {remedy.cause} *What to do:* {remedy.cure}{fix}"

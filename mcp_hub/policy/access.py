@@ -74,6 +74,7 @@ def _pair(item: Any, ids: Collection[str]) -> tuple[str, str] | None:
 
 
 BLACKLIST: Final[RootKey[Blacklist]] = RootKey("blacklist", _read_blacklist, (), spellings=("tool_blacklist",))
+"""Tools, prompts and resources that nobody may use: patterns `[server, tool]`, `server/tool` or `server/URI`."""
 
 
 class _NameFilter:

@@ -76,7 +76,9 @@ def _read_code_mode(given: FieldValue, reading: KeyReading) -> CodeModeSettings 
 
 
 CONFIRM: Final[RootKey[tuple[str, ...]]] = RootKey("confirm", _read_patterns, ())
+"""Tools that a person confirms before each call: `destructive`, `server/tool` patterns, own or exposed names."""
 CONFIRM_OF_SERVER: Final[EntryKey[tuple[str, ...]]] = EntryKey("confirm", _read_patterns, ())
+"""Its tools that a person confirms before each call: `destructive`, or patterns over their names."""
 CODE_MODE: Final = RootKey("code_mode", _read_code_mode, CodeModeSettings())
 
 

@@ -63,6 +63,8 @@ def _read_labels(given: FieldValue, reading: KeyReading) -> Labels:
 
 FLOWS: Final = RootKey("flows", mode_key(FlowSettings), FlowSettings())
 LABELS: Final[EntryKey[Labels]] = EntryKey("labels", _read_labels, {})
+"""What its tools do, for `flows`: `reads_private`, `reads_untrusted`, `writes_external`; a list, or a mapping of these
+to names."""
 
 
 class UsedLabels:

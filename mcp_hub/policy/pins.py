@@ -76,7 +76,7 @@ def _read_mode(given: FieldValue, reading: KeyReading) -> PinMode | None:
 
 PINS: Final = RootKey("pins", _read, PinSettings())
 PINS_OF_SERVER: Final[EntryKey[PinMode | None]] = EntryKey("pins", _read_mode, None)
-"""None: the mode of the root."""
+"""The mode of this server, `off`, `warn` or `enforce`; None: that of the root."""
 
 
 def pins_file(config: Config) -> Path | None:

@@ -68,7 +68,7 @@ class ScreenSettings(Frozen):
 
 SCREEN: Final = RootKey("screen", mode_key(ScreenSettings), ScreenSettings())
 SCREEN_OF_SERVER: Final[EntryKey[ScreenSettings | None]] = EntryKey("screen", mode_key(ScreenSettings), None)
-"""Its fields override those of the root."""
+"""Settings of the screen for this server, which come before those of the root."""
 
 
 def screen_of(config: Config, server: Server) -> ScreenSettings:

@@ -52,6 +52,7 @@ _BYTES_OF_TOKEN: Final = 4
 MAX_RESULT_TOKENS: Final[EntryKey[int | None]] = EntryKey(
     "max_result_tokens", parsed_key(check_of(TokenLimit)), None, in_defaults=True
 )
+"""The tokens that the texts of a result are shortened to; None: they are not shortened."""
 
 
 class InProgram(Protocol):

@@ -18,7 +18,8 @@ from mcp_hub.config.config_files import HOW_TO_CREATE
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [path for path in ROOT.glob("examples/**/*.*") if path.suffix != ".pyc"]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *EXAMPLES])
-_FENCED = re.compile(r"^[ \t]*```(\w*)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"^[ \t]*```(\w*)(?! (?:before|after)\b)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
+"""Examples, without the files of other programs as their users have them, and what an import makes of these."""
 _RUN = re.compile(
     r"(?:^[ \t]*(?:\$ )?|[`'\"]|-- |&& )"
     r"((?:npx|uvx|bunx|pnpx|pipx run|uv tool run|npm exec|pnpm dlx|yarn dlx)\s[^`\n]*)",

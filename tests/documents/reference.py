@@ -11,6 +11,7 @@ from typing import Final
 
 from mcp_hub.cli import COMMANDS
 from mcp_hub.diagnosis import page as codes
+from tests.documents import reference_keys as keys
 from tests.documents import reference_metrics as metrics
 from tests.documents import reference_settings as settings
 
@@ -97,15 +98,28 @@ def command_page(title: str, commands: Sequence[str]) -> str:
     return "\n\n".join([beginning, *map(command_section, commands)]) + "\n"
 
 
-def settings_page(title: str, places: Iterator[settings.Place]) -> str:
-    """Returns a page of settings that are mappings."""
+def settings_page(title: str, plain: Iterator[str], places: Iterator[settings.Place]) -> str:
+    """Returns a page of settings: keys by subject, and the mappings among them."""
     beginning = (
-        f"# {title}\n\n[Configuration](../configuration.md) has the keys that stand beside these, and how durations\n"
+        f"# {title}\n\n[Configuration](../configuration.md) says how a file is found and read, and how durations\n"
         f"and sizes are written. {MADE.format(source='the models of the configuration')}"
     )
     head = ("key", "type", "default", "meaning")
-    parts = [f"{heading}\n\n{table(head, rows)}" for heading, rows in settings.sections(places)]
-    return "\n\n".join([beginning, *parts]) + "\n"
+    mappings = [f"{heading}\n\n{table(head, rows)}" for heading, rows in settings.sections(places)]
+    return "\n\n".join([beginning, *plain, *mappings]) + "\n"
+
+
+def plain_keys(page: str) -> Iterator[str]:
+    """Yields the sections of a page about keys by subject, before the mappings that they may have."""
+    subjects = {"settings-root": keys.of_root, "settings-servers": keys.of_entry}.get(page)
+    if subjects is None:
+        return
+    for subject, rows in subjects():
+        yield f"## {subject}\n\n{table(keys.HEAD, rows)}"
+    if page == "settings-servers":
+        rows = [(f"`{name}`", said) for name, said in keys.OF_OTHER_PROGRAMS.items()]
+        yield f"## Keys and spellings of other programs\n\n{table(('key', 'meaning'), rows)}"
+        yield table(("key", "may be written as"), list(keys.spellings()))
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -113,10 +127,10 @@ def pages() -> Iterator[tuple[str, str]]:
     for name, (title, commands) in COMMAND_PAGES.items():
         yield f"docs/reference/{name}.md", command_page(title, commands)
     for name, title in settings.PAGES.items():
-        yield f"docs/reference/{name}.md", settings_page(title, settings.on_page(name))
+        yield f"docs/reference/{name}.md", settings_page(title, plain_keys(name), settings.on_page(name))
     rows = list(metrics.rows(metrics.exposition()))
     yield metrics.PAGE, metrics.BEGINNING + table(("metric", "kind", "labels", "meaning"), rows) + "\n"
-    yield codes.PAGE, codes.page()
+    yield from codes.pages()
 
 
 def main() -> int:

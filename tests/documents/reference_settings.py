@@ -103,6 +103,11 @@ def page_of(place: str) -> str:
     return next(f"{page}.md" for page in PAGES if place in dict(on_page(page)))
 
 
+def anchor(place: str) -> str:
+    """Returns the anchor of the section of a mapping."""
+    return re.sub(r"[^a-z_]", "", place.lower())
+
+
 def notes_of(hint: Any) -> tuple[Any, ...]:
     return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
@@ -136,7 +141,7 @@ def type_word(hint: Any) -> str:
         return "text, secret"
     if isinstance(hint, type) and issubclass(hint, Frozen):
         place = places()[hint]
-        return f"[mapping]({page_of(place)}#{re.sub(r'[^a-z_]', '', place.lower())})"
+        return f"[mapping]({page_of(place)}#{anchor(place)})"
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return type_word(inner[0])
@@ -152,17 +157,21 @@ def type_word(hint: Any) -> str:
 
 
 def default_word(field: msgspec.structs.FieldInfo, hint: Any) -> str:
-    """Returns a default as a file would have it."""
+    """Returns the default of a field as a file would have it."""
     if field.required:
         return "needed"
     value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return value_word(value, type_word(hint) if isinstance(value, int | float) else "")
+
+
+def value_word(value: Any, kind: str = "") -> str:
+    """Returns a value of a type, as `type_word` has it, as a file would have it."""
     if value is None or value in ((), {}, "") or isinstance(value, Frozen):
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple):
         return ", ".join(f"`{one}`" for one in value)
-    kind = type_word(hint)
     if kind == "duration":
         return f"`{in_units(value, UNITS, 'ms' if value < 1 else 's')}`"
     if kind == "size":
@@ -181,7 +190,7 @@ def in_units(value: float, units: Any, smallest: str) -> str:
 def said_to_users(text: str) -> str:
     """Returns the words of a docstring with what `None` and `()` are to whoever writes a file."""
     text = re.sub(r"(?:\bNone|\(\)):", "without it:", " ".join(text.split()))
-    return text[0].upper() + text[1:] if text.startswith("without") else text
+    return re.sub(r"(?:^|(?<=\. ))without", "Without", text)
 
 
 def sections(found: Iterator[Place]) -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:

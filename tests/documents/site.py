@@ -18,6 +18,11 @@ INDEX: Final = "docs/README.md"
 ROW: Final = re.compile(r"^\| ([A-Z][^|]*) \| (.*) \|$", re.MULTILINE)
 LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)#]+)\)")
 """A link to a whole page; one to a section of it is found on the page itself."""
+PICTURE: Final = re.compile(
+    r'<picture>\n<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\n'
+    r'<img alt="([^"]+)" src="([^"]+)">\n</picture>'
+)
+"""A picture for light and for dark readers, as GitHub shows it."""
 
 GENERATOR: Final = ROOT / ".peers" / "docs" / "bin" / "zensical"
 PATIENCE: Final = 120
@@ -62,6 +67,8 @@ def write_sources(into: Path) -> None:
                 target = into / "pages" / path.relative_to(ROOT)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
+                if path.suffix == ".md":
+                    target.write_text(PICTURE.sub(r"![\2](\3#only-light)![\2](\1#only-dark)", path.read_text()))
     (into / "zensical.toml").write_text(settings(navigation((ROOT / INDEX).read_text())))
 
 

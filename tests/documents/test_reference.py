@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 
 import pytest
 
 from mcp_hub.cli import COMMANDS, EXIT_CODES
-from tests.documents import reference, reference_settings
+from mcp_hub.config.dialect import ALIASES, FILTERS, ROOT_KEYS
+from mcp_hub.diagnosis import remedies
+from mcp_hub.diagnosis.page import anchor
+from mcp_hub.policy.chain import KEYS
+from tests.documents import reference, reference_keys, reference_settings
 from tests.documents.keys import leads_to_a_key, root_keys
 
 MOST_LINES = 250
-"""Of one page; docs/codes.md is one list that is looked up by its anchors."""
+"""Of one page."""
 PAGES = dict(reference.pages())
 
 
@@ -20,9 +25,9 @@ def test_every_page_that_is_made_of_the_program_is_up_to_date(name: str) -> None
     assert (reference.ROOT / name).read_text() == PAGES[name], "run scripts/reference"
 
 
-def test_no_page_of_the_reference_is_long() -> None:
-    long = {name for name, text in PAGES.items() if len(text.splitlines()) > MOST_LINES}
-    assert long <= {"docs/codes.md"}
+def test_no_page_is_long() -> None:
+    pages = [*(reference.ROOT / "docs").rglob("*.md"), reference.ROOT / "README.md"]
+    assert not [str(path) for path in pages if len(path.read_text().splitlines()) > MOST_LINES]
 
 
 def test_every_command_is_on_one_page_of_the_reference() -> None:
@@ -47,3 +52,26 @@ def test_every_setting_of_a_mapping_says_what_it_means() -> None:
         for name, model in places:
             without = reference_settings.hints_of(model).keys() - reference_settings.meanings(model).keys() - {"name"}
             assert not without, f"{name}: fields of {model.__name__} without a docstring"
+
+
+def test_every_key_of_a_file_is_on_the_page_of_the_root_once() -> None:
+    listed = [*chain(*reference_keys.OF_ROOT.values())]
+    known = {"servers", *ROOT_KEYS, *(key.name for key in KEYS.root)} - {"serverDefaults", "scrape", "always"}
+    assert sorted(listed) == sorted(known)
+
+
+def test_every_key_of_an_entry_is_on_the_page_of_servers_once() -> None:
+    listed = [*chain(*reference_keys.OF_ENTRY.values()), *reference_keys.OF_OTHER_PROGRAMS]
+    halves = {half: key for key, half in FILTERS.items() if key in listed}
+    written = {"toolDescriptionOverrides" if key == "description_overrides" else key for key in ALIASES.values()}
+    known = {*written, *halves.values(), *(key.name for key in KEYS.entry)}
+    assert sorted(listed) == sorted(known | {"deadlines", "tools", "timeout", "idle_timeout"})
+    assert halves.keys() == set(FILTERS.values())
+
+
+def test_every_code_has_one_section_and_its_address_leads_there() -> None:
+    for code in remedies():
+        page, _, place = anchor(code).partition("#")
+        assert PAGES[page].count(f"### {code}\n") == 1
+        assert place == code.lower()
+        assert f"[{code}]({anchor(code).removeprefix('docs/')})" in PAGES["docs/codes.md"]

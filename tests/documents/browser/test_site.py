@@ -193,3 +193,16 @@ async def test_pages_are_light_or_dark_as_the_reader_has_it(
     await page.goto(address)
     await expect(page.locator("body")).to_have_attribute("data-md-color-scheme", shown, timeout=WAIT)
     await page.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_pictures_are_light_or_dark_as_the_reader_has_it(address: str, browser: Browser, scheme: Any) -> None:
+    page = await browser.new_page(color_scheme=scheme)
+    await page.goto(f"{address}/docs/page/")
+    pictures = page.locator("article img")
+    await expect(pictures.first).to_be_attached(timeout=WAIT)
+    names = [await one.get_attribute("src") or "" for one in await pictures.all() if await one.is_visible()]
+    assert len(names) == await pictures.count() // 2 > 0
+    assert {"-dark.png" in name for name in names} == {scheme == "dark"}
+    await page.close()

@@ -1,0 +1,34 @@
+"""The pictures of terminals in the documents show what the commands print today, against the same real servers."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+
+from bench.pictures import PICTURES, SCENES
+from bench.terminal import COLOUR, ROOT, Scene, text_in, text_of
+
+OF_THE_DAY: Final = re.compile(r"[\d.,]+|\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)(?=day\b)")
+"""What differs from run to run: numbers, dates, durations."""
+OF_THE_MACHINE: Final = re.compile(r"^ *ok +(?:npx|uvx|docker) .*\n", re.MULTILINE)
+"""Which launchers are installed, in what `doctor` prints."""
+
+
+def compared(text: str) -> str:
+    """A text without what differs from run to run, and without the columns and the wrapping that numbers decide."""
+    return "".join(OF_THE_DAY.sub("", OF_THE_MACHINE.sub("", text)).split())
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_a_picture_of_a_terminal_shows_what_the_command_prints(scene: Scene) -> None:
+    shown = text_in(PICTURES / f"{scene.name}.svg")
+    assert compared(shown) == compared(COLOUR.sub("", text_of(scene))), "run scripts/pictures"
+    assert not re.search(rf"{ROOT}|/tmp/", shown)
+
+
+def test_a_picture_that_shows_something_else_is_noticed() -> None:
+    assert compared("ok    time  2 tools, connected in 3.2 s\n") == compared("ok  time  12 tools, connected in 10 s")
+    assert compared("ok    time  2 tools") != compared("FAIL  time  2 tools")
+    assert compared("ok    npx   not installed\nok    time") == compared("ok  time")

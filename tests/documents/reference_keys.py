@@ -1,0 +1,244 @@
+"""The keys of a file and of an entry, for the pages of settings: by subject, with what each means."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain, pairwise
+from typing import Any, Final
+
+from mcp_hub import policy
+from mcp_hub.config.dialect import ALIASES, DEFAULTS, FILTERS, TIMEOUTS
+from mcp_hub.config.egress_settings import EgressSettings
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.root_rules import ExposeSettings
+from mcp_hub.config.settings import EntryKey, Frozen, RootKey
+from mcp_hub.policy.chain import KEYS
+from tests.documents import reference_settings as settings
+from tests.syntax import parsed_text
+
+OF_ROOT: Final[Mapping[str, Sequence[str]]] = {
+    "Servers and tools": (
+        "servers", "defaults", "tools_dir", "skills", "on_conflict", "list_wait", "cache_dir", "max_hub_depth", "watch",
+    ),
+    "What may be used": (
+        "blacklist", "tool_sets", "profiles", "groups", "group_scope", "state_file", "guard", "confirm", "flows",
+        "pins", "screen",
+    ),
+    "What clients are listed": (
+        "expose", "expose_budget", "expose_always", "expose_recent", "meta_tools", "search", "code_mode",
+        "output_strategy",
+    ),
+    "The network": ("listen", "unread", "proxy", "web", "fallback", "token_store", "token_dir"),
+    "Records and traces": ("call_log", "tracing"),
+}  # fmt: skip
+"""Subject -> the keys at the top of a file."""
+OF_ENTRY: Final[Mapping[str, Sequence[str]]] = {
+    "A program": ("command", "args", "env", "env_file", "cwd"),
+    "An address": (
+        "url", "transport", "headers", "api_key", "api_key_header", "auth", "proxy", "ca", "client_cert", "client_key",
+        "cookies",
+    ),
+    "Something of the hub's own": (
+        "tools_dir", "builtin", "profile", "headless", "executable", "roots", "policy", "allow_over_network",
+    ),
+    "When it runs, and for whom": (
+        "enabled", "required", "lazy", "session", "max_sessions", "idle", "era", "allow", "max_questions",
+        "keep_catalog", "max_frame", "health", "deadlines", "timeout", "idle_timeout",
+    ),
+    "Its tools": (
+        "namespace", "enable_tools", "disable_tools", "enable_resources", "disable_resources", "enable_prompts",
+        "disable_prompts", "include_tags", "exclude_tags", "tags", "preset", "tools", "descriptions", "schemas",
+        "confirm", "labels", "pins", "screen",
+    ),
+    "Its calls": (
+        "validate_arguments", "max_result_bytes", "max_result_tokens", "postprocess", "retry", "breaker", "limits",
+    ),
+}  # fmt: skip
+"""Subject -> the keys of an entry."""
+OF_OTHER_PROGRAMS: Final[Mapping[str, str]] = {
+    "disabled": "`true` is `enabled: false`",
+    "env_vars": "names of variables of the hub that the program gets",
+    "env_keys": "the same",
+    "env_http_headers": "header to the variable that has its value",
+    "bearer_token_env_var": "the variable that has the bearer token",
+    "toolDescriptionOverrides": "tool to its description",
+}
+"""Keys of an entry that another key stands for here -> what each means."""
+DEFAULTED: Final[Mapping[str, str]] = {
+    "expose": "`auto`",
+    "expose_budget": "`8000`",
+    "expose_recent": "`0`",
+    "tools_dir": "`tools` beside the file, its folders only",
+    "cache_dir": "the user's cache directory",
+    "proxy": "`HTTPS_PROXY` and its like",
+    "token_dir": "in the user's data directory",
+    "guard": "on",
+    "fallback": "on",
+    "call_log": "to stderr",
+    "tracing": "`off`",
+}
+"""Key of the root -> its default, where the model does not show it."""
+DEFAULTED_IN_ENTRY: Final[Mapping[str, str]] = {
+    "namespace": "the entry's name",
+    "transport": "inferred",
+    "cwd": "that of the hub",
+    "proxy": "that of the root",
+    "max_sessions": "`64`; `8` for a browser",
+    "session": "`shared`; `client` for browsers",
+    "validate_arguments": "`lenient`; `strict` for own tools",
+    "timeout": "`20m`",
+}
+"""Key of an entry -> its default, where the model does not show it."""
+DEFAULTED_KEYS: Final = tuple(
+    f"`{key}`" for key in chain(*OF_ENTRY.values()) if key in DEFAULTS or key in KEYS.defaults
+)
+"""The keys that `defaults` may have, as code."""
+SAID: Final[Mapping[str, str]] = {
+    "servers": "The entries by name: [settings of a server](settings-servers.md). Order matters where names are equal.",
+    "tools_dir": "The directory of Python files with tools, which become the server `local`, and of its folders.",
+    "skills": "Directories with a `SKILL.md` each, whose files are served as resources.",
+    "defaults": f"Values for every server that does not say otherwise: {', '.join(DEFAULTED_KEYS)}.",
+    "expose": settings.meanings(ExposeSettings)["mode"],
+    "expose_budget": settings.meanings(ExposeSettings)["budget"],
+    "expose_always": settings.meanings(ExposeSettings)["always"],
+    "expose_recent": settings.meanings(ExposeSettings)["recent"],
+    "listen": "The way in from a network: [settings of the listener](settings-listen.md), or a text `HOST:PORT`.",
+}
+"""Key of the root that no model has, or that users read of otherwise -> its meaning."""
+SAID_OF_ENTRY: Final[Mapping[str, str]] = {
+    "env_file": "A file of `NAME=value` lines; what `env` says wins.",
+    "api_key": "Short for the header `Authorization: Bearer KEY`.",
+    "api_key_header": "Another header for `api_key`, such as `X-Api-Key`.",
+    "auth": "`oauth`: signing in with `mcp-hub login`; a mapping says how; another text is a bearer token.",
+    "timeout": "One call in total: short for `deadlines.call`.",
+    "idle_timeout": "One call without progress: short for `deadlines.idle`.",
+    "preset": "Tool to the arguments that it always gets; callers neither see nor set them.",
+    "enable_tools": "Patterns over the names of its tools that may be used; without it: all.",
+    "disable_tools": "Patterns over the names of tools that may not be used.",
+    "enable_resources": "Patterns over the URIs of resources that may be read; without it: all.",
+    "disable_resources": "Patterns over the URIs of resources that may not be read.",
+    "enable_prompts": "Patterns over the names of prompts that may be used; without it: all.",
+    "disable_prompts": "Patterns over the names of prompts that may not be used.",
+    "include_tags": "Tags of which a tool must have one; without it: none is needed.",
+    "exclude_tags": "Tags of which a tool may have none.",
+}
+"""Key of an entry that no model has -> its meaning."""
+MORE: Final[Mapping[str, str]] = {
+    "blacklist": "rules.md#what-may-be-reached", "tool_sets": "rules.md#what-may-be-reached",
+    "profiles": "rules.md#what-may-be-reached", "groups": "groups.md", "group_scope": "groups.md",
+    "state_file": "groups.md#another-configuration",
+    "guard": "rules.md#the-guard-hugging-face-datasets-and-urls-of-yours",
+    "confirm": "trust.md#calls-that-a-person-confirms", "flows": "trust.md#what-one-session-may-combine",
+    "labels": "trust.md#what-one-session-may-combine", "pins": "trust.md#pins-what-was-looked-at-is-what-is-served",
+    "screen": "trust.md#the-screen-signs-of-harm", "expose": "context.md#what-is-listed",
+    "expose_budget": "context.md#what-is-listed", "expose_always": "context.md#what-is-listed",
+    "expose_recent": "context.md#what-is-listed", "meta_tools": "groups.md#clients-that-read-the-list-only-once",
+    "search": "context.md#finding-tools", "code_mode": "context.md#programs-that-call-tools",
+    "output_strategy": "formats.md#toolformatter", "max_hub_depth": "configuration.md#hubs-behind-hubs",
+    "tools_dir": "tools.md", "skills": "tools.md#skills", "proxy": "networks.md#behind-a-companys-proxy",
+    "web": "browser.md#pages", "fallback": "browser.md#pages", "token_store": "credentials.md#where-tokens-are-kept",
+    "token_dir": "credentials.md#where-tokens-are-kept", "call_log": "observability.md#records-of-calls",
+    "tracing": "observability.md#spans", "auth": "credentials.md#signing-in",
+    "ca": "networks.md#certificates-of-your-own",
+    "client_cert": "networks.md#certificates-of-your-own", "client_key": "networks.md#certificates-of-your-own",
+    "cookies": "networks.md#a-balancer-that-sets-cookies", "builtin": "builtins.md",
+    "roots": "builtins.md#files-below-roots",
+    "policy": "builtins.md#raw-text-files", "profile": "browser.md#a-browser", "headless": "browser.md#a-browser",
+    "executable": "browser.md#a-browser", "allow": "protocol.md#whom-a-server-may-ask",
+    "max_questions": "protocol.md#whom-a-server-may-ask", "era": "protocol.md#two-eras-at-once",
+    "preset": "rules.md#how-tools-look-and-arguments-nobody-has-to-send",
+    "descriptions": "context.md#smaller-lists", "schemas": "context.md#smaller-lists",
+    "validate_arguments": "rules.md#arguments-are-checked-first", "max_result_bytes": "rules.md#results",
+    "max_result_tokens": "context.md#shorter-results", "postprocess": "rules.md#results",
+    "retry": "rules.md#how-hard-the-hub-tries", "breaker": "rules.md#how-hard-the-hub-tries",
+    "limits": "rules.md#how-hard-the-hub-tries",
+}  # fmt: skip
+"""Key -> the page that shows it at work."""
+HEAD: Final = ("key", "default", "meaning")
+
+Row = tuple[str, str, str]
+
+
+def of_root() -> Iterator[tuple[str, list[Row]]]:
+    """Yields each subject of the top of a file with its rows: key, default, meaning."""
+    for subject, names in OF_ROOT.items():
+        yield subject, [row(name, Config, KEYS.root, SAID, DEFAULTED) for name in names]
+
+
+def of_entry() -> Iterator[tuple[str, list[Row]]]:
+    """Yields each subject of an entry with its rows: key, default, meaning."""
+    for subject, names in OF_ENTRY.items():
+        yield subject, [row(name, Server, KEYS.entry, SAID_OF_ENTRY, DEFAULTED_IN_ENTRY) for name in names]
+
+
+def row(
+    name: str,
+    model: type[Frozen],
+    keys: Sequence[EntryKey[Any] | RootKey[Any]],
+    said: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> Row:
+    """Returns the row of one key."""
+    holder = EgressSettings if model is Server and name in EgressSettings.model_fields else model
+    field, hint = holder.model_fields.get(name), settings.hints_of(holder).get(name)
+    key = next((key for key in keys if key.name == name), None)
+    default: Any = key.default if key is not None else field.default if field is not None else None
+    meaning = said.get(name) or (said_of_key(key) if key else settings.meanings(holder).get(name))
+    place, own = place_of(name, default)
+    meaning = meaning or (inspect.getdoc(own) if own is not None else None)
+    assert meaning, f"nothing says what {name!r} means"
+    shown = defaults.get(name)
+    if shown is None:
+        shown = settings.default_word(field, hint) if field is not None else settings.value_word(default)
+    more = f" See [{MORE[name].partition('.')[0]}](../{MORE[name]})." if name in MORE else ""
+    word = f"`{name}`" if own is None else f"[`{name}`]({settings.page_of(place)}#{settings.anchor(place)})"
+    return word, shown, settings.said_to_users(meaning) + more
+
+
+def place_of(name: str, default: Any) -> tuple[str, type[Frozen] | None]:
+    """Returns where the keys of a key's own are listed, and their model; None if it has none."""
+    for model, place in settings.places().items():
+        if (isinstance(default, model) and place == name) or place == f"{name}.NAME":
+            return place, model
+    return "", None
+
+
+@cache
+def docstrings() -> dict[int, str]:
+    """Returns what stands below each key of a policy, by the id of the key."""
+    found: dict[int, str] = {}
+    for module in [module for name, module in sys.modules.items() if name.startswith(f"{policy.__name__}.")]:
+        body = parsed_text(inspect.getsource(module)).body
+        for assigned, said in pairwise(body):
+            if isinstance(assigned, ast.AnnAssign) and isinstance(assigned.target, ast.Name):
+                made = getattr(module, assigned.target.id)
+                if isinstance(made, EntryKey | RootKey) and isinstance(said, ast.Expr):
+                    found[id(made)] = str(ast.literal_eval(said.value))
+    return found
+
+
+def said_of_key(key: EntryKey[Any] | RootKey[Any]) -> str | None:
+    """Returns what the module of a policy says of its key; None: its model says it."""
+    return docstrings().get(id(key))
+
+
+def spellings() -> Iterator[tuple[str, str]]:
+    """Yields each key of an entry that has other spellings, and these."""
+    halves = {half: key for key, half in FILTERS.items() if key in chain(*OF_ENTRY.values())}
+    written: dict[str, list[str]] = {}
+    deadlines = {"call": "timeout", "connect": "deadlines.connect", "idle": "idle_timeout"}
+    pairs = [
+        *ALIASES.items(),
+        *((key, halves[half]) for key, half in FILTERS.items()),
+        *((key, deadlines[deadline]) for key, (deadline, _) in TIMEOUTS.items()),
+    ]
+    for spelling, name in pairs:
+        if spelling != name:
+            written.setdefault(name, []).append(spelling)
+    for name, others in written.items():
+        if name.partition(".")[0] in chain(*OF_ENTRY.values()):
+            yield f"`{name}`", ", ".join(f"`{other}`" for other in others)

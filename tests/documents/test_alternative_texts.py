@@ -1,0 +1,60 @@
+"""The pictures of the documents: each is shown, says in words what is seen, and is light and dark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.documents.site import PICTURE, ROOT
+
+PICTURES: Final = ROOT / "docs" / "pictures"
+DOCUMENTS: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MARKDOWN: Final = re.compile(r"!\[([^\]]*)\]\(([^)]+)\)")
+HTML: Final = re.compile(r"<(?:img|source|picture)\b")
+FEWEST_WORDS: Final = 6
+MOST_BYTES: Final = 1_000_000
+
+
+class Shown(NamedTuple):
+    """A picture in a document."""
+
+    document: Path
+    words: str
+    files: tuple[Path, ...]
+
+
+def shown() -> Iterator[Shown]:
+    for document in DOCUMENTS:
+        text = document.read_text()
+        for dark, words, light in PICTURE.findall(text):
+            yield Shown(document, words, tuple((document.parent / name).resolve() for name in (light, dark)))
+        for words, name in MARKDOWN.findall(text):
+            yield Shown(document, words, ((document.parent / name).resolve(),))
+
+
+def test_every_picture_says_in_words_what_is_seen() -> None:
+    assert not [one for one in shown() if len(one.words.split()) < FEWEST_WORDS]
+
+
+def test_every_picture_is_shown_by_a_document_and_exists() -> None:
+    there = {path for path in PICTURES.rglob("*") if path.is_file()}
+    assert {path for one in shown() for path in one.files} == there
+
+
+def test_every_picture_is_light_or_dark_as_the_reader_has_it() -> None:
+    for one in shown():
+        if len(one.files) == 2:
+            light, dark = one.files
+            assert dark.name == f"{light.stem}-dark{light.suffix}"
+        else:
+            assert "@media (prefers-color-scheme: dark)" in one.files[0].read_text(), one
+
+
+def test_pictures_in_html_have_the_one_form_that_the_site_knows() -> None:
+    assert not [path for path in DOCUMENTS if HTML.search(PICTURE.sub("", path.read_text()))]
+
+
+def test_all_pictures_together_are_small() -> None:
+    assert sum(path.stat().st_size for path in PICTURES.rglob("*") if path.is_file()) < MOST_BYTES
