@@ -98,7 +98,7 @@ class Validate:
             return ()
 
     def _refuse(self, call: Call, mode: Validation, problems: Sequence[str]) -> NoReturn:
-        call.refused_by = f"validate: {mode}"
+        call.refused_by = f"validate_arguments: {mode}"
         text = f"The arguments do not fit {call.exposed!r}: {'; '.join(problems)}."
         raise InvalidParameters(text, server=call.route.upstream, executed=False)
 

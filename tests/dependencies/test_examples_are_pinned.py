@@ -18,8 +18,9 @@ from mcp_hub.config.config_files import HOW_TO_CREATE
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [path for path in ROOT.glob("examples/**/*.*") if path.suffix != ".pyc"]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *EXAMPLES])
-_FENCED = re.compile(r"^[ \t]*```(\w*)(?! (?:before|after)\b)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
-"""Examples, without the files of other programs as their users have them, and what an import makes of these."""
+_FENCED = re.compile(r"^[ \t]*```(\w*) ?(\w*)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
+THEIRS = ("before", "after")
+"""Somebody's file, and what its import writes: the versions are theirs, and `check` says what is not pinned."""
 _RUN = re.compile(
     r"(?:^[ \t]*(?:\$ )?|[`'\"]|-- |&& )"
     r"((?:npx|uvx|bunx|pnpx|pipx run|uv tool run|npm exec|pnpm dlx|yarn dlx)\s[^`\n]*)",
@@ -44,7 +45,9 @@ def commands(tree: Any) -> Iterator[tuple[str, list[str]]]:
 
 def in_text(text: str) -> Iterator[tuple[str, list[str]]]:
     """Commands in the fenced documents and the shell lines of a page."""
-    for language, body in _FENCED.findall(text):
+    for language, mark, body in _FENCED.findall(text):
+        if mark in THEIRS:
+            continue
         if language in ("yaml", "yml"):
             yield from commands(yaml.safe_load(body))
         elif language in ("json", "jsonc", "json5"):
