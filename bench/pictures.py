@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bench import page_pictures
 from bench.terminal import ROOT, Scene, draw, text_of
 
 PICTURES: Final = ROOT / "docs" / "pictures"
+CLIENT_PAGES: Final = sorted((ROOT / "docs" / "clients").glob("*.md"))
+BLOCK: Final = re.compile(r"^```\w+ (before|after|http)(?: (\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+"""A file of a client on its page: which one, its place below the home, its text."""
 
 SERVERS: Final = """\
 servers:
@@ -56,6 +60,11 @@ listen: {port: 0}
 MEMORY: Final = """\
 {"type":"entity","name":"Ada","entityType":"person","observations":["asks before she deletes"]}
 """
+ONE_SERVER: Final = """\
+servers:
+  time:
+    command: mcp-server-time
+"""
 FIRST: Final = {"servers.yaml": SERVERS}
 AT_WORK: Final = {"servers.yaml": GRAPH, "memory.jsonl": MEMORY}
 
@@ -84,11 +93,29 @@ SCENES: Final = (
     ),
     Scene("serve", ("mcp-hub serve --http",), AT_WORK, before=("mcp-hub check",), until="makes another one."),
 )
+OF_CLIENTS: Final = {
+    "codex": ("codex mcp get hub", {}),
+    "gemini": ("gemini mcp list", {".gemini/trustedFolders.json": '{"{home}": "TRUST_FOLDER"}'}),
+    "opencode": ("opencode mcp list", {}),
+}
+"""What client programs say themselves of the hub, and the files that they need for it besides."""
+
+
+def scenes_of_clients() -> Iterator[Scene]:
+    """Yields a scene for each page of a client: the hub is put into the file that the page shows."""
+    for page in CLIENT_PAGES:
+        place, text = next((place, text) for kind, place, text in BLOCK.findall(page.read_text()) if kind == "before")
+        own, files = OF_CLIENTS.get(page.stem, ("", {}))
+        yield Scene(
+            f"clients/{page.stem}",
+            tuple(filter(None, (f"mcp-hub install {page.stem}", own))),
+            {place: text, ".config/mcp-hub/servers.yaml": ONE_SERVER, **files},
+        )
 
 
 def main(names: Sequence[str]) -> int:
     """Draws the pictures of these names, without one all of them."""
-    known = {scene.name: scene for scene in SCENES}
+    known = {scene.name: scene for scene in (*SCENES, *scenes_of_clients())}
     of_page = {scene.name: scene for scene in page_pictures.SCENES}
     if unknown := [name for name in names if name not in known | of_page]:
         print(f"no such picture: {', '.join(unknown)}; there are {', '.join([*known, *of_page])}", file=sys.stderr)

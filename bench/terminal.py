@@ -36,7 +36,13 @@ PROGRAMS: Final = {
     "mcp-server-time": PEERS / "servers" / "bin" / "mcp-server-time",
     "mcp-server-memory": PEERS / "node" / "node_modules" / ".bin" / "mcp-server-memory",
 }
-"""The programs of a home. Nothing else is on its PATH, so that a picture is the same on every machine."""
+"""The programs of every home. Nothing else is on its PATH, so that a picture is the same on every machine."""
+CLIENT_PROGRAMS: Final = {
+    "codex": PEERS / "client_programs" / "node_modules" / ".bin" / "codex",
+    "gemini": PEERS / "client_programs" / "node_modules" / ".bin" / "gemini",
+    "opencode": PEERS / "client_programs" / "node_modules" / "opencode-linux-x64" / "bin" / "opencode",
+}
+"""The client programs that a home has if a scene types their names."""
 PATIENCE: Final = 120.0
 """Seconds that a command may take."""
 MAX_OUTPUT: Final = 1 << 20
@@ -78,6 +84,7 @@ class Scene:
     name: str
     typed: Sequence[str]
     files: Mapping[str, str] = field(default_factory=dict)
+    """Name -> text, in which `{home}` is the path of the home."""
     columns: int = 100
     before: Sequence[str] = ()
     """What runs before, not shown."""
@@ -106,12 +113,15 @@ def home_of(scene: Scene) -> Iterator[Path]:
     try:
         programs = home / ".local" / "bin"
         programs.mkdir(parents=True)
-        for name, program in PROGRAMS.items():
-            (programs / name).symlink_to(program)
+        (home / ".local" / "tmp").mkdir()
+        typed = {command.split()[0] for command in scene.typed}
+        for name, program in {**PROGRAMS, **CLIENT_PROGRAMS}.items():
+            if name in PROGRAMS or name in typed:
+                (programs / name).symlink_to(program)
         for name, text in scene.files.items():
             path = home / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            path.write_text(text.replace("{home}", str(home)))
             path.chmod(0o600)
         yield home
     finally:
@@ -124,6 +134,7 @@ def run(command: str, home: Path, scene: Scene) -> str:
     ioctl(theirs, TIOCSWINSZ, pack("HHHH", ROWS, scene.columns, 0, 0))
     environment = {
         "HOME": str(home),
+        "TMPDIR": f"{home}/.local/tmp",  # as the home is in /tmp itself, in which Codex has no home
         "PATH": f"{home}/.local/bin",
         "TERM": "xterm-256color",
         "LANG": "C.UTF-8",

@@ -88,3 +88,18 @@ make_environment() {
     install_lock "$environment/bin/python" "$lock"
     echo "$inputs" >"$environment/.stamp"
 }
+
+# npm_install NAME: install the locked packages of tests/peers/NAME into .peers/NAME.
+npm_install() {
+    local name=$1 python inputs
+    python=$(find_python)
+    inputs=$(hash_of "$python" "$(uname -sm)" -- "tests/peers/$name/package.json" "tests/peers/$name/package-lock.json" "tests/peers/$name/.npmrc")
+    if is_stamped ".peers/$name/.stamp" "$inputs"; then return; fi
+    command -v npm >/dev/null || die "npm is needed (Debian, Ubuntu: apt install npm)"
+    say "installing the npm packages of tests/peers/$name"
+    rm -rf ".peers/$name"
+    mkdir -p ".peers/$name"
+    cp "tests/peers/$name/package.json" "tests/peers/$name/package-lock.json" "tests/peers/$name/.npmrc" ".peers/$name/"
+    (cd ".peers/$name" && PATH="$ROOT/.peers/bin:$PATH" npm ci --ignore-scripts --loglevel=error --no-progress >/dev/null)
+    echo "$inputs" >".peers/$name/.stamp"
+}
