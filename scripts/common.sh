@@ -69,6 +69,13 @@ PY
 # is_stamped FILE HASH: was this done already with these very inputs?
 is_stamped() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
+# copy_files DIRECTORY: copy the files that git knows or does not ignore, as they are now.
+copy_files() {
+    git ls-files -co --exclude-standard -z | while IFS= read -r -d "" file; do
+        [ ! -e "$file" ] || printf '%s\0' "$file" # deleted, and not committed yet
+    done | tar --null -T - -cf - | tar -xf - -C "$1"
+}
+
 # make_environment DIRECTORY LOCK: a Python environment with the packages of a lock, made anew when the lock has changed.
 make_environment() {
     local environment=$1 lock=$2 python inputs

@@ -1,4 +1,4 @@
-"""The policy and the transport that CONTRIBUTING.md adds work as they stand there."""
+"""The policy and the transport that docs/extending.md adds work as they stand there."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mcp_hub.transport.peer import Peer, nothing_offered
 from tests.fakes.client import PATIENCE, fake, write_config
 
 pytestmark = pytest.mark.anyio
-TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 
 
 def code_of(file: str) -> str:
-    """The text of a file that CONTRIBUTING.md shows in full."""
+    """The text of a file that docs/extending.md shows in full."""
     found = re.search(rf"`{re.escape(file)}`[^\n]*\n\n```python\n(.*?)```", TEXT, re.DOTALL)
     assert found is not None
     return found[1]
