@@ -21,7 +21,9 @@ from tests.documents.reference import parser_of
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-BLOCK: Final = re.compile(r"^( *)```(\w+)(?: (before|after|added|http)\b)?[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+BLOCK: Final = re.compile(
+    r"^( *)```(\w+)(?: (before|after|added|http)\b)?[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL
+)
 LEFT_OUT: Final = re.compile(r"^\s*\.\.\.|: \.\.\.$|\{\.\.\.\}|\[\.\.\.\]| \.\.\. ", re.MULTILINE)
 """What stands for more in an example, which then is none to be pasted."""
 VARIABLE: Final = re.compile(r"\$\{(?:env:)?(\w+)")
