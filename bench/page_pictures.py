@@ -47,8 +47,8 @@ SCENES: Final = (
 )
 SCHEMES: Final[tuple[tuple[Literal["light", "dark"], str], ...]] = (("light", ""), ("dark", "-dark"))
 """The colours that each picture is taken in, and what they add to its name."""
-COLOURS: Final = 128
-"""Of one picture: with so few it has a third of the bytes, and every colour is its own to 3 %."""
+COLOURS: Final = 256
+"""Of one picture: with so few it has a third of the bytes, and every colour is its own to 2 %."""
 READY: Final = "4 of 5"
 """What the head of the page counts once all servers but the missing one are there."""
 CONFIG: Final = """\

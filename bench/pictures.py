@@ -73,15 +73,13 @@ SCENES: Final = (
         "first-run",
         ("mcp-hub check", "mcp-hub call time__get_current_time timezone=Asia/Tokyo"),
         FIRST,
-        before=("mcp-hub check",),
     ),
     Scene(
         "setup",
         ("mcp-hub setup",),
         {".config/Claude/claude_desktop_config.json": CLAUDE, ".cursor/mcp.json": CURSOR},
-        before=("mcp-hub setup --yes", "mcp-hub undo --yes"),
     ),
-    Scene("doctor", ("mcp-hub doctor",), {**FIRST, ".cursor/mcp.json": CURSOR}, before=("mcp-hub check",)),
+    Scene("doctor", ("mcp-hub doctor",), {**FIRST, ".cursor/mcp.json": CURSOR}),
     Scene(
         "explain",
         (
@@ -89,9 +87,8 @@ SCENES: Final = (
             "mcp-hub call memory__delete_entities entityNames=Ada --explain",
         ),
         AT_WORK,
-        before=("mcp-hub check",),
     ),
-    Scene("serve", ("mcp-hub serve --http",), AT_WORK, before=("mcp-hub check",), until="makes another one."),
+    Scene("serve", ("mcp-hub serve --http",), AT_WORK, until="makes another one."),
 )
 OF_CLIENTS: Final = {
     "codex": ("codex mcp get hub", {}),

@@ -86,8 +86,6 @@ class Scene:
     files: Mapping[str, str] = field(default_factory=dict)
     """Name -> text, in which `{home}` is the path of the home."""
     columns: int = 100
-    before: Sequence[str] = ()
-    """What runs before, not shown."""
     answer: str = "y"
     """What is typed where a command asks."""
     until: str | None = None
@@ -97,8 +95,6 @@ class Scene:
 def text_of(scene: Scene) -> str:
     """Plays a scene, and returns what stands in the terminal then, with its colours."""
     with home_of(scene) as home:
-        for command in scene.before:
-            run(command, home, scene)
         said = "".join(f"$ \x1b[1m{command}\x1b[0m\n{run(command, home, scene)}\n" for command in scene.typed)
     said = said.replace(str(home), SHOWN_HOME).replace(str(ROOT), f"{SHOWN_HOME}/mcp-hub")
     return PORT.sub(SHOWN_PORT, ONE_TIME_SECRET.sub("…", said)).rstrip()

@@ -84,6 +84,20 @@ def test_the_client_looks_where_the_page_says(client: Client, home: Path) -> Non
 
 
 @every_client
+def test_a_file_that_is_elsewhere_on_another_system_is_said_to_be(client: Client, home: Path) -> None:
+    text, own = text_of(client), place_of(client, home)
+    for system, shown in (("macos", "~/{}"), ("windows", "%APPDATA%\\{}")):
+        data = home / ("Library/Application Support" if system == "macos" else "AppData/Roaming")
+        machine = Machine(system, home, {})
+        places = [path for template in client.files for path in machine.paths(template)]
+        if own not in places:
+            (place,) = places
+            base = home if system == "macos" else data
+            name = str(place.relative_to(base)).replace("/", "/" if system == "macos" else "\\")
+            assert f"`{shown.format(name)}`" in text
+
+
+@every_client
 def test_the_entry_over_http_reaches_the_hub(client: Client, home: Path) -> None:
     shown = blocks(client).get("http")
     assert (shown is None) == (client.id in WITHOUT_HTTP)

@@ -129,6 +129,10 @@ def test_no_page_names_anything_of_another_host_to_be_loaded(site: Path) -> None
     assert not loaded_from_elsewhere(site)
 
 
+def test_every_block_of_code_is_one_on_the_site(site: Path) -> None:
+    assert not [page for page in pages_of(site) if "```" in page.read_text()]
+
+
 def test_what_leads_nowhere_fails_the_build_with_its_page(tmp_path: Path) -> None:
     write_sources(tmp_path)
     with (tmp_path / "pages" / "docs" / "install.md").open("a") as page:

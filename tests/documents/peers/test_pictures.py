@@ -30,6 +30,7 @@ def test_a_picture_of_a_terminal_shows_what_the_command_prints(scene: Scene) -> 
             shown, found, rest = shown.partition(f"$ {command}\n")
             assert found
             assert "hub" in rest
+            assert "✗" not in rest
             assert not re.search(rf"{ROOT}|/tmp/", rest)
     scene = replace(scene, typed=[one for one in scene.typed if one.startswith("mcp-hub ")])
     assert compared(shown) == compared(COLOUR.sub("", text_of(scene))), "run scripts/pictures"
