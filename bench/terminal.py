@@ -87,6 +87,8 @@ class Scene:
     """Name -> text, in which `{home}` is the path of the home."""
     until: str | None = None
     """The text upon which Ctrl-C is typed, for a command that does not end by itself."""
+    columns: int = COLUMNS
+    """Of the terminal; a picture has `COLUMNS`."""
 
 
 def text_of(scene: Scene) -> str:
@@ -124,7 +126,7 @@ def home_of(scene: Scene) -> Iterator[Path]:
 def run(command: str, home: Path, scene: Scene) -> str:
     """Runs a command in a terminal of its own, and returns what it left there. Raises TimeoutError after `PATIENCE`."""
     ours, theirs = pty.openpty()
-    ioctl(theirs, TIOCSWINSZ, pack("HHHH", ROWS, COLUMNS, 0, 0))
+    ioctl(theirs, TIOCSWINSZ, pack("HHHH", ROWS, scene.columns, 0, 0))
     environment = {
         "HOME": str(home),
         "TMPDIR": f"{home}/.local/tmp",  # as the home is in /tmp itself, in which Codex has no home
