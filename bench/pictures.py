@@ -121,7 +121,7 @@ def main(names: Sequence[str]) -> int:
     for name in (name for name in wanted if name in known):
         path = PICTURES / f"{name}.svg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(draw(text_of(known[name]), known[name].columns))
+        path.write_text(draw(text_of(known[name])))
         print(path.relative_to(ROOT))
     if pages := [of_page[name] for name in wanted if name in of_page]:
         page_pictures.take(pages, PICTURES)

@@ -46,7 +46,7 @@ CLIENT_PROGRAMS: Final = {
 PATIENCE: Final = 120.0
 """Seconds that a command may take."""
 MAX_OUTPUT: Final = 1 << 20
-ROWS: Final = 50
+ROWS, COLUMNS = 50, 100
 QUESTION: Final = b"[y/N] "
 ERASE_LINE: Final = "\x1b[2K"
 CONTROL: Final = re.compile(
@@ -85,9 +85,6 @@ class Scene:
     typed: Sequence[str]
     files: Mapping[str, str] = field(default_factory=dict)
     """Name -> text, in which `{home}` is the path of the home."""
-    columns: int = 100
-    answer: str = "y"
-    """What is typed where a command asks."""
     until: str | None = None
     """The text upon which Ctrl-C is typed, for a command that does not end by itself."""
 
@@ -127,7 +124,7 @@ def home_of(scene: Scene) -> Iterator[Path]:
 def run(command: str, home: Path, scene: Scene) -> str:
     """Runs a command in a terminal of its own, and returns what it left there. Raises TimeoutError after `PATIENCE`."""
     ours, theirs = pty.openpty()
-    ioctl(theirs, TIOCSWINSZ, pack("HHHH", ROWS, scene.columns, 0, 0))
+    ioctl(theirs, TIOCSWINSZ, pack("HHHH", ROWS, COLUMNS, 0, 0))
     environment = {
         "HOME": str(home),
         "TMPDIR": f"{home}/.local/tmp",  # as the home is in /tmp itself, in which Codex has no home
@@ -167,7 +164,7 @@ def _conversation(command: str, terminal: int, scene: Scene) -> bytes:
             break
         said += chunk
         if said.endswith(QUESTION):
-            os.write(terminal, f"{scene.answer}\n".encode())
+            os.write(terminal, b"y\n")
         if stop and stop in said:
             os.write(terminal, b"\x03")
             stop = b""
@@ -191,7 +188,7 @@ def screen(written: str) -> list[str]:
     return lines
 
 
-def draw(said: str, columns: int) -> str:
+def draw(said: str) -> str:
     """Returns the SVG of a text, light or dark as the reader has it. It loads nothing: the font is the reader's own."""
     from rich.console import Console
     from rich.terminal_theme import TerminalTheme
@@ -204,14 +201,14 @@ def draw(said: str, columns: int) -> str:
         theme = TerminalTheme(behind, front, ansi)  # type: ignore[arg-type]
         return console.export_svg(theme=theme, clear=False, unique_id="t", code_format=f"{{{name}}}")
 
-    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     rows = 0
     for line in said.splitlines():
         text = Text.from_ansi(line)
-        for row in text.divide(range(columns, len(text), columns)):
+        for row in text.divide(range(COLUMNS, len(text), COLUMNS)):
             console.print(row, soft_wrap=True)
             rows += 1
-    width, height = columns * CHARACTER[0] + 24, rows * CHARACTER[1] + 20
+    width, height = COLUMNS * CHARACTER[0] + 24, rows * CHARACTER[1] + 20
     pixels = f'width="{width * PIXELS:.0f}" height="{height * PIXELS:.0f}"'
     matrix = re.sub(r' clip-path="[^"]*"', "", part("matrix", LIGHT)).replace("</text>", "</text>\n")
     return f"""\

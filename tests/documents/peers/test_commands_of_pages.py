@@ -95,9 +95,15 @@ STAGES: Final = {
     "browser.md": Stage({"servers.yaml": block("browser.md", "yaml")}, ("mcp-hub call web__scrape_website",)),
     "networks.md": Stage({"servers.yaml": 'servers: {tracker: {url: "http://127.0.0.1:9/mcp", transport: http}}\n'}),
     "commands.md": Stage(
-        {"servers.yaml": OF_COMMANDS, "bad.yaml": WRONG, "notes/today.md": "milk\n"},
-        ("mcp-hub\n", "mcp-hub search", "mcp-hub logs"),
-        ("mcp-hub status", "mcp-hub open"),
+        {
+            "servers.yaml": OF_COMMANDS,
+            "bad.yaml": WRONG,
+            "notes/today.md": "milk\n",
+            ".cursor/mcp.json": '{"mcpServers": {"hub": {"command": "mcp-hub", "args": ["serve"]}}}',
+            ".codex/config.toml": "",
+        },
+        ("mcp-hub search", "mcp-hub logs"),
+        ("mcp-hub\n", "mcp-hub status", "mcp-hub open"),
     ),
 }
 """Page -> what there is."""
@@ -176,7 +182,7 @@ def test_commands_print_what_their_page_says(page: str) -> None:
         for command, shown in commands(page):
             if not is_run(page, command):
                 continue
-            asks = command.startswith(stage.with_hub or ("\n",))
+            asks = f"{command}\n".startswith(stage.with_hub or ("\n",))
             if asks and not is_served:
                 running.enter_context(hub_in(home))
                 is_served = True
