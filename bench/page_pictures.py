@@ -47,8 +47,8 @@ SCENES: Final = (
 )
 SCHEMES: Final[tuple[tuple[Literal["light", "dark"], str], ...]] = (("light", ""), ("dark", "-dark"))
 """The colours that each picture is taken in, and what they add to its name."""
-COLOURS: Final = 128
-"""Of one picture: with so few it has a third of the bytes, and every colour is its own to 3 %."""
+COLOURS: Final = 256
+"""Of one picture: with so few it has a third of the bytes, and every colour is its own to 2 %."""
 READY: Final = "4 of 5"
 """What the head of the page counts once all servers but the missing one are there."""
 CONFIG: Final = """\
@@ -124,6 +124,10 @@ class HubClient:
             answer.read()
             return str(answer.headers.get("Mcp-Session-Id", ""))
 
+    def call(self, name: str, arguments: dict[str, Any]) -> None:
+        """Calls a tool."""
+        self.ask("tools/call", {"name": name, "arguments": arguments})
+
 
 @contextmanager
 def hub_at_work(home: Path) -> Iterator[tuple[str, Path, dict[str, str]]]:
@@ -163,11 +167,15 @@ def take(scenes: Sequence[PageScene], pictures: Path) -> None:
         path = find(None, os.environ, Path.home())
         browser = playwright.chromium.launch(executable_path=path, chromium_sandbox=os.geteuid() != 0)
         with hub_at_work(home) as (base, config, environ):
-            client: HubClient | None = None
+            client = HubClient(base)
+            client.call("time__get_current_time", {"timezone": "Etc/UTC"})  # starts the server for clients of this era
+            called = False
             for scene in scenes:
                 for scheme, suffix in SCHEMES:
                     with _page(browser, scene, scheme, _link(config, environ)) as page:
-                        client = client or _client(page, base, home)
+                        if not called:
+                            _make_calls(page, client, home)
+                            called = True
                         with _program(client) if scene.program else nullcontext():
                             _show(page, scene)
                             picture = page.screenshot()
@@ -199,14 +207,11 @@ def _page(browser: Any, scene: PageScene, scheme: str, link: str) -> Iterator[An
     context.close()
 
 
-def _client(page: Any, base: str, home: Path) -> HubClient:
+def _make_calls(page: Any, client: HubClient, home: Path) -> None:
     """Makes the calls that the pictures show, once all servers are there."""
     page.get_by_text(READY).wait_for()
-    client = HubClient(base)
     for name, arguments in CALLS:
-        filled = json.loads(json.dumps(arguments).replace("{home}", str(home)))
-        client.ask("tools/call", {"name": name, "arguments": filled})
-    return client
+        client.call(name, json.loads(json.dumps(arguments).replace("{home}", str(home))))
 
 
 def _save(picture: bytes, path: Path) -> None:
@@ -221,7 +226,7 @@ def _save(picture: bytes, path: Path) -> None:
 @contextmanager
 def _program(client: HubClient) -> Iterator[None]:
     """Has a program run that waits for the person."""
-    asked = Thread(target=client.ask, args=("tools/call", {"name": "hub_run", "arguments": {"code": PROGRAM}}))
+    asked = Thread(target=client.call, args=("hub_run", {"code": PROGRAM}))
     asked.start()
     try:
         yield

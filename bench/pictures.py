@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bench import page_pictures
 from bench.terminal import ROOT, Scene, draw, text_of
 
 PICTURES: Final = ROOT / "docs" / "pictures"
+CLIENT_PAGES: Final = sorted((ROOT / "docs" / "clients").glob("*.md"))
+BLOCK: Final = re.compile(r"^```\w+ (before|after|http)(?: (\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+"""A file of a client on its page: which one, its place below the home, its text."""
 
 SERVERS: Final = """\
 servers:
@@ -56,6 +60,11 @@ listen: {port: 0}
 MEMORY: Final = """\
 {"type":"entity","name":"Ada","entityType":"person","observations":["asks before she deletes"]}
 """
+ONE_SERVER: Final = """\
+servers:
+  time:
+    command: mcp-server-time
+"""
 FIRST: Final = {"servers.yaml": SERVERS}
 AT_WORK: Final = {"servers.yaml": GRAPH, "memory.jsonl": MEMORY}
 
@@ -64,15 +73,13 @@ SCENES: Final = (
         "first-run",
         ("mcp-hub check", "mcp-hub call time__get_current_time timezone=Asia/Tokyo"),
         FIRST,
-        before=("mcp-hub check",),
     ),
     Scene(
         "setup",
         ("mcp-hub setup",),
         {".config/Claude/claude_desktop_config.json": CLAUDE, ".cursor/mcp.json": CURSOR},
-        before=("mcp-hub setup --yes", "mcp-hub undo --yes"),
     ),
-    Scene("doctor", ("mcp-hub doctor",), {**FIRST, ".cursor/mcp.json": CURSOR}, before=("mcp-hub check",)),
+    Scene("doctor", ("mcp-hub doctor",), {**FIRST, ".cursor/mcp.json": CURSOR}),
     Scene(
         "explain",
         (
@@ -80,15 +87,32 @@ SCENES: Final = (
             "mcp-hub call memory__delete_entities entityNames=Ada --explain",
         ),
         AT_WORK,
-        before=("mcp-hub check",),
     ),
-    Scene("serve", ("mcp-hub serve --http",), AT_WORK, before=("mcp-hub check",), until="makes another one."),
+    Scene("serve", ("mcp-hub serve --http",), AT_WORK, until="makes another one."),
 )
+OF_CLIENTS: Final = {
+    "codex": ("codex mcp get hub", {}),
+    "gemini": ("gemini mcp list", {".gemini/trustedFolders.json": '{"{home}": "TRUST_FOLDER"}'}),
+    "opencode": ("opencode mcp list", {}),
+}
+"""What client programs say themselves of the hub, and the files that they need for it besides."""
+
+
+def scenes_of_clients() -> Iterator[Scene]:
+    """Yields a scene for each page of a client: the hub is put into the file that the page shows."""
+    for page in CLIENT_PAGES:
+        place, text = next((place, text) for kind, place, text in BLOCK.findall(page.read_text()) if kind == "before")
+        own, files = OF_CLIENTS.get(page.stem, ("", {}))
+        yield Scene(
+            f"clients/{page.stem}",
+            tuple(filter(None, (f"mcp-hub install {page.stem}", own))),
+            {place: text, ".config/mcp-hub/servers.yaml": ONE_SERVER, **files},
+        )
 
 
 def main(names: Sequence[str]) -> int:
     """Draws the pictures of these names, without one all of them."""
-    known = {scene.name: scene for scene in SCENES}
+    known = {scene.name: scene for scene in (*SCENES, *scenes_of_clients())}
     of_page = {scene.name: scene for scene in page_pictures.SCENES}
     if unknown := [name for name in names if name not in known | of_page]:
         print(f"no such picture: {', '.join(unknown)}; there are {', '.join([*known, *of_page])}", file=sys.stderr)
@@ -97,7 +121,7 @@ def main(names: Sequence[str]) -> int:
     for name in (name for name in wanted if name in known):
         path = PICTURES / f"{name}.svg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(draw(text_of(known[name]), known[name].columns))
+        path.write_text(draw(text_of(known[name])))
         print(path.relative_to(ROOT))
     if pages := [of_page[name] for name in wanted if name in of_page]:
         page_pictures.take(pages, PICTURES)

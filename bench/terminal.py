@@ -36,11 +36,17 @@ PROGRAMS: Final = {
     "mcp-server-time": PEERS / "servers" / "bin" / "mcp-server-time",
     "mcp-server-memory": PEERS / "node" / "node_modules" / ".bin" / "mcp-server-memory",
 }
-"""The programs of a home. Nothing else is on its PATH, so that a picture is the same on every machine."""
+"""The programs of every home. Nothing else is on its PATH, so that a picture is the same on every machine."""
+CLIENT_PROGRAMS: Final = {
+    "codex": PEERS / "client_programs" / "node_modules" / ".bin" / "codex",
+    "gemini": PEERS / "client_programs" / "node_modules" / ".bin" / "gemini",
+    "opencode": PEERS / "client_programs" / "node_modules" / "opencode-linux-x64" / "bin" / "opencode",
+}
+"""The client programs that a home has if a scene types their names."""
 PATIENCE: Final = 120.0
 """Seconds that a command may take."""
 MAX_OUTPUT: Final = 1 << 20
-ROWS: Final = 50
+ROWS, COLUMNS = 50, 100
 QUESTION: Final = b"[y/N] "
 ERASE_LINE: Final = "\x1b[2K"
 CONTROL: Final = re.compile(
@@ -78,20 +84,16 @@ class Scene:
     name: str
     typed: Sequence[str]
     files: Mapping[str, str] = field(default_factory=dict)
-    columns: int = 100
-    before: Sequence[str] = ()
-    """What runs before, not shown."""
-    answer: str = "y"
-    """What is typed where a command asks."""
+    """Name -> text, in which `{home}` is the path of the home."""
     until: str | None = None
     """The text upon which Ctrl-C is typed, for a command that does not end by itself."""
+    columns: int = COLUMNS
+    """Of the terminal; a picture has `COLUMNS`."""
 
 
 def text_of(scene: Scene) -> str:
     """Plays a scene, and returns what stands in the terminal then, with its colours."""
     with home_of(scene) as home:
-        for command in scene.before:
-            run(command, home, scene)
         said = "".join(f"$ \x1b[1m{command}\x1b[0m\n{run(command, home, scene)}\n" for command in scene.typed)
     said = said.replace(str(home), SHOWN_HOME).replace(str(ROOT), f"{SHOWN_HOME}/mcp-hub")
     return PORT.sub(SHOWN_PORT, ONE_TIME_SECRET.sub("…", said)).rstrip()
@@ -106,12 +108,15 @@ def home_of(scene: Scene) -> Iterator[Path]:
     try:
         programs = home / ".local" / "bin"
         programs.mkdir(parents=True)
-        for name, program in PROGRAMS.items():
-            (programs / name).symlink_to(program)
+        (home / ".local" / "tmp").mkdir()
+        typed = {command.split()[0] for command in scene.typed}
+        for name, program in {**PROGRAMS, **CLIENT_PROGRAMS}.items():
+            if name in PROGRAMS or name in typed:
+                (programs / name).symlink_to(program)
         for name, text in scene.files.items():
             path = home / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            path.write_text(text.replace("{home}", str(home)))
             path.chmod(0o600)
         yield home
     finally:
@@ -124,6 +129,7 @@ def run(command: str, home: Path, scene: Scene) -> str:
     ioctl(theirs, TIOCSWINSZ, pack("HHHH", ROWS, scene.columns, 0, 0))
     environment = {
         "HOME": str(home),
+        "TMPDIR": f"{home}/.local/tmp",  # as the home is in /tmp itself, in which Codex has no home
         "PATH": f"{home}/.local/bin",
         "TERM": "xterm-256color",
         "LANG": "C.UTF-8",
@@ -160,7 +166,7 @@ def _conversation(command: str, terminal: int, scene: Scene) -> bytes:
             break
         said += chunk
         if said.endswith(QUESTION):
-            os.write(terminal, f"{scene.answer}\n".encode())
+            os.write(terminal, b"y\n")
         if stop and stop in said:
             os.write(terminal, b"\x03")
             stop = b""
@@ -184,7 +190,7 @@ def screen(written: str) -> list[str]:
     return lines
 
 
-def draw(said: str, columns: int) -> str:
+def draw(said: str) -> str:
     """Returns the SVG of a text, light or dark as the reader has it. It loads nothing: the font is the reader's own."""
     from rich.console import Console
     from rich.terminal_theme import TerminalTheme
@@ -197,14 +203,14 @@ def draw(said: str, columns: int) -> str:
         theme = TerminalTheme(behind, front, ansi)  # type: ignore[arg-type]
         return console.export_svg(theme=theme, clear=False, unique_id="t", code_format=f"{{{name}}}")
 
-    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     rows = 0
     for line in said.splitlines():
         text = Text.from_ansi(line)
-        for row in text.divide(range(columns, len(text), columns)):
+        for row in text.divide(range(COLUMNS, len(text), COLUMNS)):
             console.print(row, soft_wrap=True)
             rows += 1
-    width, height = columns * CHARACTER[0] + 24, rows * CHARACTER[1] + 20
+    width, height = COLUMNS * CHARACTER[0] + 24, rows * CHARACTER[1] + 20
     pixels = f'width="{width * PIXELS:.0f}" height="{height * PIXELS:.0f}"'
     matrix = re.sub(r' clip-path="[^"]*"', "", part("matrix", LIGHT)).replace("</text>", "</text>\n")
     return f"""\

@@ -69,6 +69,13 @@ PY
 # is_stamped FILE HASH: was this done already with these very inputs?
 is_stamped() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
+# copy_files DIRECTORY: copy the files that git knows or does not ignore, as they are now.
+copy_files() {
+    git ls-files -co --exclude-standard -z | while IFS= read -r -d "" file; do
+        [ ! -e "$file" ] || printf '%s\0' "$file" # deleted, and not committed yet
+    done | tar --null -T - -cf - | tar -xf - -C "$1"
+}
+
 # make_environment DIRECTORY LOCK: a Python environment with the packages of a lock, made anew when the lock has changed.
 make_environment() {
     local environment=$1 lock=$2 python inputs
@@ -80,4 +87,19 @@ make_environment() {
     "$python" -m venv "$environment"
     install_lock "$environment/bin/python" "$lock"
     echo "$inputs" >"$environment/.stamp"
+}
+
+# npm_install NAME: install the locked packages of tests/peers/NAME into .peers/NAME.
+npm_install() {
+    local name=$1 python inputs
+    python=$(find_python)
+    inputs=$(hash_of "$python" "$(uname -sm)" -- "tests/peers/$name/package.json" "tests/peers/$name/package-lock.json" "tests/peers/$name/.npmrc")
+    if is_stamped ".peers/$name/.stamp" "$inputs"; then return; fi
+    command -v npm >/dev/null || die "npm is needed (Debian, Ubuntu: apt install npm)"
+    say "installing the npm packages of tests/peers/$name"
+    rm -rf ".peers/$name"
+    mkdir -p ".peers/$name"
+    cp "tests/peers/$name/package.json" "tests/peers/$name/package-lock.json" "tests/peers/$name/.npmrc" ".peers/$name/"
+    (cd ".peers/$name" && PATH="$ROOT/.peers/bin:$PATH" npm ci --ignore-scripts --loglevel=error --no-progress >/dev/null)
+    echo "$inputs" >".peers/$name/.stamp"
 }

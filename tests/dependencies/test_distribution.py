@@ -41,6 +41,9 @@ def test_every_description_of_the_program_has_its_version() -> None:
     (package,) = server["packages"]
     assert {server["version"], package["version"], manifest["version"]} == {VERSION}
     assert package["identifier"] in (ROOT / "pyproject.toml").read_text()
+    newest = re.search(r"^## (\S+) - (unreleased|\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == VERSION
 
 
 def test_the_entry_of_the_registry_starts_the_hub_with_a_configuration() -> None:

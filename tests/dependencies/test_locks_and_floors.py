@@ -89,7 +89,7 @@ def test_every_floor_is_of_something_that_is_locked() -> None:
     assert set(FLOORS) <= {package for lock in LOCKS for package, _, _ in locked(lock)}
 
 
-@pytest.mark.parametrize("name", ["node", "node_runtime"])
+@pytest.mark.parametrize("name", ["node", "node_runtime", "client_programs"])
 def test_npm_packages_of_the_tests_are_locked_with_hashes_from_the_registry(name: str) -> None:
     lock = json.loads((ROOT / "tests/peers" / name / "package-lock.json").read_text())
     packages = {path: one for path, one in lock["packages"].items() if path and not one.get("link")}

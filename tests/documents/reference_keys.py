@@ -163,15 +163,25 @@ HEAD: Final = ("key", "default", "meaning")
 Row = tuple[str, str, str]
 
 
+def subjects(
+    placed: Mapping[str, Sequence[str]], keys: Sequence[EntryKey[Any] | RootKey[Any]]
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields each subject with its keys; the keys of policies that stand below none are the last one."""
+    yield from placed.items()
+    others = [key.name for key in keys if key.name not in chain(*placed.values())]
+    if others:
+        yield "Other rules", others
+
+
 def of_root() -> Iterator[tuple[str, list[Row]]]:
     """Yields each subject of the top of a file with its rows: key, default, meaning."""
-    for subject, names in OF_ROOT.items():
+    for subject, names in subjects(OF_ROOT, KEYS.root):
         yield subject, [row(name, Config, KEYS.root, SAID, DEFAULTED) for name in names]
 
 
 def of_entry() -> Iterator[tuple[str, list[Row]]]:
     """Yields each subject of an entry with its rows: key, default, meaning."""
-    for subject, names in OF_ENTRY.items():
+    for subject, names in subjects(OF_ENTRY, KEYS.entry):
         yield subject, [row(name, Server, KEYS.entry, SAID_OF_ENTRY, DEFAULTED_IN_ENTRY) for name in names]
 
 
@@ -190,7 +200,7 @@ def row(
     meaning = said.get(name) or (said_of_key(key) if key else settings.meanings(holder).get(name))
     place, own = place_of(name, default)
     meaning = meaning or (inspect.getdoc(own) if own is not None else None)
-    assert meaning, f"nothing says what {name!r} means"
+    assert meaning, f"nothing says what {name!r} means: write a docstring below the key, or of the model of its value"
     shown = defaults.get(name)
     if shown is None:
         shown = settings.default_word(field, hint) if field is not None else settings.value_word(default)

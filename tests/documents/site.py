@@ -23,6 +23,8 @@ PICTURE: Final = re.compile(
     r'<img alt="([^"]+)" src="([^"]+)">\n</picture>'
 )
 """A picture for light and for dark readers, as GitHub shows it."""
+NOTED: Final = re.compile(r"^( *```\w+) .+$", re.MULTILINE)
+"""The first line of a block of code with more than its language, which is for the tests."""
 
 GENERATOR: Final = ROOT / ".peers" / "docs" / "bin" / "zensical"
 PATIENCE: Final = 120
@@ -59,6 +61,12 @@ def settings(tasks: Navigation) -> str:
     return (ROOT / "docs" / "site.toml").read_text().replace("[project]\n", f"[project]\n{nav}", 1)
 
 
+def for_site(text: str) -> str:
+    """Returns a page in the generator's spelling of what GitHub has another one for."""
+    text = PICTURE.sub(r"![\2](\3#only-light)![\2](\1#only-dark)", text)
+    return NOTED.sub(r"\1", text)
+
+
 def write_sources(into: Path) -> None:
     """Writes the pages, and the configuration of the generator, into an empty directory."""
     for pattern in PAGES:
@@ -68,7 +76,7 @@ def write_sources(into: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
                 if path.suffix == ".md":
-                    target.write_text(PICTURE.sub(r"![\2](\3#only-light)![\2](\1#only-dark)", path.read_text()))
+                    target.write_text(for_site(path.read_text()))
     (into / "zensical.toml").write_text(settings(navigation((ROOT / INDEX).read_text())))
 
 

@@ -21,7 +21,7 @@ from tests.syntax import parsed
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-OF_THE_CODE = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
+OF_THE_CODE = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "extending.md"]
 """Documents whose code spans name classes and functions of the project."""
 
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -40,9 +40,14 @@ SUFFIXES = (".py", ".js", ".yaml", ".toml", ".json", ".lock")
 OTHER_SETTINGS = {"result", "run", "path", "browser"}
 """What looks like a setting: members of messages, what the command prints, arguments, names of servers."""
 NEW_KEYS = {"hidden"}
-"""The key of the policy that CONTRIBUTING adds."""
-EXAMPLES = {"mcp_hub/cli/NAME.py", "mcp_hub/policy/hidden.py", "mcp_hub/transport/memory_link.py"}
-"""Files that CONTRIBUTING tells its reader to write."""
+"""The key of the policy that docs/extending.md adds."""
+EXAMPLES = {
+    "mcp_hub/cli/NAME.py",
+    "tests/policy/access/test_hidden.py",
+    "mcp_hub/policy/hidden.py",
+    "mcp_hub/transport/memory_link.py",
+}
+"""Files that docs/extending.md tells its reader to write."""
 
 
 def text_of(path: Path) -> str:

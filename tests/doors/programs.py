@@ -33,9 +33,9 @@ def changed_lines(program: str) -> list[tuple[str, str]]:
 
 
 def blocks(page: str, language: str, mark: str = "after") -> list[str]:
-    """The blocks of a page that are about the hub, or with the mark `before`, those about the original."""
+    """The blocks of a page that are about the hub, or with another mark those about something else: `before`, none."""
     text = (PAGES / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language} {mark}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language} ?{mark}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def promised(code: str) -> list[str]:

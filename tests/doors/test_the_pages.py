@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -9,7 +14,7 @@ import pytest
 
 from mcp_hub.hub.composition import read_config
 from tests.doors.packages import python_of
-from tests.doors.programs import EXAMPLES, PAGES, SERVER, blocks, output, promised, search_engine
+from tests.doors.programs import EXAMPLES, PAGES, RUN, SERVER, blocks, output, promised, search_engine
 from tests.fakes.forks import python_with_sdk
 from tests.peers.programs import NPM, installed
 
@@ -74,6 +79,28 @@ def test_the_configuration_in_a_page_is_valid_without_warnings(tmp_path: Path, p
         loaded = read_config(file)
         assert loaded.config.servers
         assert loaded.warnings == ()
+
+
+@pytest.mark.parametrize("page", PAGE_NAMES)
+async def test_the_commands_of_a_page_print_what_the_page_says(tmp_path: Path, page: str) -> None:
+    """They are run beside the configuration that the page shows last, one after the other."""
+    file = tmp_path / "servers.yaml"
+    file.touch(mode=0o600)
+    file.write_text(blocks(page, "yaml")[-1], encoding="utf-8")
+    for name in ("tools", "work"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "HOME": str(tmp_path), "COLUMNS": "200"}
+    commands = [command for text in blocks(page, "console", "") for command in re.split(r"^\$ ", text, flags=re.M)[1:]]
+    assert commands
+    for command, said in (command.split("\n", 1) for command in commands):
+        done = subprocess.run(
+            shlex.split(command), cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=RUN, check=False,
+        )  # fmt: skip
+        expected = re.escape(said).replace(re.escape("..."), ".*")
+        assert re.fullmatch(expected, done.stdout, re.DOTALL), f"{command}\n{done.stdout}"
 
 
 def test_every_page_is_tested_and_linked() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirements.manifest import OUT, PARTLY, SHOWN
+from tests.requirements.pages import DOORS, FOUND
 from tests.requirements.rows import CHECKS, ROWS
 from tests.syntax import parsed
 
@@ -55,8 +56,19 @@ def test_every_row_has_its_tests_or_its_reason(row: str) -> None:
         assert list(missing(SHOWN[row])) == []
 
 
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_is_found_from_the_page_of_its_document(row: str) -> None:
+    door = DOORS[row.partition("-")[0]]
+    page, text = found if isinstance(found := FOUND[row], tuple) else (door, found)
+    start = TESTS.parent / door
+    linked = {(start.parent / link).resolve() for link in re.findall(r"\]\(([^)#\s]+)", start.read_text())}
+    assert page == door or TESTS.parent / page in linked, f"{door} does not link to {page}"
+    assert text in (TESTS.parent / page).read_text(), f"{row}, {ROWS[row]}: {page} does not say {text!r}"
+
+
 def test_the_manifest_has_no_unknown_rows() -> None:
     assert {*SHOWN, *OUT} <= set(ROWS)
+    assert set(FOUND) == set(ROWS)
     assert set(PARTLY) <= set(SHOWN), "where nothing is done, OUT says why"
     assert all(reason.strip() for reason in (*OUT.values(), *PARTLY.values()))
 

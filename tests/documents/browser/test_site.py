@@ -129,6 +129,10 @@ def test_no_page_names_anything_of_another_host_to_be_loaded(site: Path) -> None
     assert not loaded_from_elsewhere(site)
 
 
+def test_every_block_of_code_is_one_on_the_site(site: Path) -> None:
+    assert not [page for page in pages_of(site) if "```" in page.read_text()]
+
+
 def test_what_leads_nowhere_fails_the_build_with_its_page(tmp_path: Path) -> None:
     write_sources(tmp_path)
     with (tmp_path / "pages" / "docs" / "install.md").open("a") as page:
@@ -170,8 +174,23 @@ async def test_pages_and_their_search_ask_no_other_host(site: Path, address: str
     await page.get_by_role("combobox", name="Search").fill("breaker")
     await expect(page.get_by_text(re.compile(r"^\d+ results"))).to_be_visible(timeout=WAIT)
     await expect(page.locator("a").filter(has_text="How hard the hub tries").first).to_be_visible(timeout=WAIT)
+    await page.get_by_role("combobox", name="Search").fill("HUB-504")
+    await expect(page.locator("a").filter(has_text="HUB-504").first).to_be_visible(timeout=WAIT)
     await page.close()
     assert not others
+
+
+@pytest.mark.anyio
+async def test_no_page_is_wider_than_a_telephone(site: Path, address: str, browser: Browser) -> None:
+    page = await browser.new_page(viewport={"width": 360, "height": 740})
+    page.set_default_timeout(WAIT)
+    wide = []
+    for path in pages_of(site):
+        await page.goto(f"{address}/{path.parent.relative_to(site).as_posix()}/", wait_until="load")
+        if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            wide.append(path.parent.name)
+    await page.close()
+    assert not wide
 
 
 @pytest.mark.anyio

@@ -43,6 +43,6 @@ def test_the_documented_numbers_are_those_of_the_code() -> None:
         f"{heads.MAX_HEAD // 1024} KiB of headers",
         f"within {server_connection.HEAD_DEADLINE:.0f} s",
         f"({verifier.VERIFY_DEADLINE:.0f} s), or {verifier.MAX_ASKING} tokens",
-        f"| `cache` | `{TokenVerification.model_fields['cache'].default:.0f}s` |",
+        f"`cache` (`{TokenVerification.model_fields['cache'].default:.0f}s`",
     ):
         assert words in " ".join(PAGE.split())

@@ -1,4 +1,4 @@
-"""The policy and the transport that CONTRIBUTING.md adds work as they stand there."""
+"""The policy and the transport that docs/extending.md adds work as they stand there."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ import pytest
 import yaml
 
 import mcp_hub
+import tests
 from mcp_hub.transport import LinkLost
 from mcp_hub.transport.peer import Peer, nothing_offered
 from tests.fakes.client import PATIENCE, fake, write_config
 
 pytestmark = pytest.mark.anyio
-TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 
 
 def code_of(file: str) -> str:
-    """The text of a file that CONTRIBUTING.md shows in full."""
+    """The text of a file that docs/extending.md shows in full."""
     found = re.search(rf"`{re.escape(file)}`[^\n]*\n\n```python\n(.*?)```", TEXT, re.DOTALL)
     assert found is not None
     return found[1]
@@ -104,6 +105,22 @@ def test_a_policy_is_one_file_and_one_line_and_its_key_is_read_from_a_file(tmp_p
     assert "up__echo" not in names
     called = run(root, "-c", CALLS_A_HIDDEN_TOOL, config)
     assert called.stdout == "hidden True: Unknown tool: up__echo\n", called.stderr
+
+
+def test_the_test_of_a_policy_passes_with_it_and_fails_without_it(tmp_path: Path) -> None:
+    root = package_with(tmp_path, "mcp_hub/policy/hidden.py", "mcp_hub/policy/chain.py", "Add a policy")
+    test = root / "tests/policy/access/test_hidden.py"
+    test.parent.mkdir(parents=True)
+    for name in ("__init__.py", "conftest.py", "tiers.py", "fakes"):
+        source = Path(tests.__file__).with_name(name)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, root / "tests" / name)
+    test.write_text(code_of("tests/policy/access/test_hidden.py"))
+    words = ("-m", "pytest", "-c", os.devnull, "--rootdir", str(root), "-q", str(test))
+    done = run(root, *words)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    chain = root / "mcp_hub/policy/chain.py"
+    chain.write_text(chain.read_text().replace("    Hidden,\n", "", 1))
+    assert "1 failed" in run(root, *words).stdout
 
 
 @pytest.mark.parametrize(

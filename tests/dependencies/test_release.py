@@ -1,0 +1,183 @@
+"""What is released: an sdist and a wheel that anybody can build again, and that work in an empty environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email import message_from_bytes
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from mcp_hub.version import VERSION
+from tests.dependencies.environments import PLAIN, ROOT, WHEELS, Environment, Maker
+from tests.dependencies.index import indexing
+from tests.dependencies.test_locks_and_floors import locked
+from tests.fakes.client import PATIENCE, fake, spawned, write_config
+
+pytestmark = pytest.mark.anyio
+
+NAME = f"mcp_hub_gateway-{VERSION}"
+ARTEFACTS = (f"{NAME}.tar.gz", f"{NAME}-py3-none-any.whl")
+SOMEBODY = {"GIT_AUTHOR_NAME": "somebody", "GIT_AUTHOR_EMAIL": "a@b.c", "GIT_COMMITTER_NAME": "somebody",
+            "GIT_COMMITTER_EMAIL": "a@b.c", "GIT_CONFIG_GLOBAL": "/dev/null"}  # fmt: skip
+
+
+def ran(*argv: str | Path, cwd: Path = ROOT, umask: int = -1, **env: str) -> str:
+    done = subprocess.run(
+        list(map(str, argv)), env={**os.environ, **env}, cwd=cwd, text=True, capture_output=True,
+        timeout=PATIENCE * 5, check=False, umask=umask,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Build:
+    """What was built in one clone: `said` has the hashes."""
+
+    clone: Path
+    said: str
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (self.clone / "dist").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Build, Build]]:
+    """Two builds of one commit with the files of this tree, by two people on two machines as far as one can be two."""
+    directory = tmp_path_factory.mktemp("builds")
+    origin, made = directory / "origin", []
+    origin.mkdir()
+    ran("bash", "-euc", '. scripts/common.sh; copy_files "$1"', "build", origin)
+    ran("git", "init", "-q", cwd=origin)
+    ran("git", "add", "-A", cwd=origin)
+    ran("git", "commit", "-q", "-m", "All", cwd=origin, **SOMEBODY)
+    people = (("one", 0o022, "UTC", "C.UTF-8"), ("a longer path/two", 0o077, "Asia/Shanghai", "C"))
+    with indexing(list(WHEELS.glob("*.whl"))) as index:
+        for where, umask, zone, language in people:
+            clone = directory / where
+            ran("git", "clone", "-q", origin, clone, umask=umask, **SOMEBODY)
+            env = {"TZ": zone, "LC_ALL": language, "PYTHON": sys.executable, **index.environ(directory)}
+            # A file that git ignores, and one of another date, are nothing to a build.
+            (clone / "mcp_hub" / "__pycache__").mkdir()
+            (clone / "mcp_hub" / "__pycache__" / "old.pyc").touch()
+            os.utime(clone / "README.md", (len(made), len(made)))
+            made.append(Build(clone, ran("scripts/build", cwd=clone, umask=umask, **env)))
+    yield made[0], made[1]
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def contents(builds: tuple[Build, Build]) -> dict[str, dict[str, bytes]]:
+    """Artefact -> path in it -> bytes."""
+    sdist, wheel = (builds[0].clone / "dist" / name for name in ARTEFACTS)
+    with tarfile.open(sdist) as archive:
+        members = [one for one in archive.getmembers() if one.isfile()]
+        read = {one.name.removeprefix(f"{NAME}/"): archive.extractfile(one).read() for one in members}  # type: ignore[union-attr]
+    with zipfile.ZipFile(wheel) as packed:
+        return {sdist.name: read, wheel.name: {one: packed.read(one) for one in packed.namelist()}}
+
+
+def test_two_builds_of_one_commit_are_the_same_bytes(builds: tuple[Build, Build]) -> None:
+    one, two = builds
+    assert sorted(one.files) == sorted(ARTEFACTS)
+    assert one.files == two.files
+    assert one.said == two.said
+    assert {line.split()[1] for line in one.said.splitlines()} == {*ARTEFACTS}
+
+
+def test_changes_that_are_not_committed_are_told_of(builds: tuple[Build, Build], tmp_path: Path) -> None:
+    clone = builds[1].clone
+    (clone / "LICENSE").write_text("mine")
+    done = subprocess.run(
+        [clone / "scripts" / "build", tmp_path], env={**os.environ, "PYTHON": sys.executable}, text=True,
+        capture_output=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "not committed" in done.stderr
+
+
+@pytest.mark.parametrize("name", ARTEFACTS)
+def test_an_artefact_has_the_package_and_nothing_of_a_machine(
+    builds: tuple[Build, Build], contents: dict[str, dict[str, bytes]], name: str
+) -> None:
+    found = contents[name]
+    tracked = ran("git", "ls-files", "mcp_hub", cwd=builds[0].clone).split()
+    assert {path for path in found if path.startswith("mcp_hub/")} == {*tracked}
+    assert {"mcp_hub/py.typed", "mcp_hub/diagnosis/codes.toml"} <= {*found}
+    assert not [path for path in found if re.search(r"(^|/)(tests|__pycache__|bench)/", path)]
+    machine = [str(build.clone.parent).encode() for build in builds] + [str(ROOT).encode()]
+    assert not [path for path, text in found.items() if any(one in text for one in machine)]
+    licences = [text for path, text in found.items() if path.endswith("LICENSE")]
+    assert licences == [(ROOT / "LICENSE").read_bytes()]
+
+
+def test_the_metadata_has_the_version_the_licence_and_every_extra(contents: dict[str, dict[str, bytes]]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for name, path in zip(ARTEFACTS, ("PKG-INFO", f"{NAME}.dist-info/METADATA"), strict=True):
+        metadata = message_from_bytes(contents[name][path])
+        assert (metadata["Name"], metadata["Version"]) == ("mcp-hub-gateway", VERSION)
+        assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
+        assert {*metadata.get_all("Provides-Extra")} == {one.replace("_", "-") for one in extras}
+        needed = [Requirement(one) for one in metadata.get_all("Requires-Dist")]
+        for extra, wanted in extras.items():
+            named = {one.name.lower() for one in needed if f'extra == "{extra.replace("_", "-")}"' in str(one.marker)}
+            assert named == expanded(wanted, extras)
+        base = {one.name for one in needed if "extra ==" not in str(one.marker or "")}
+        assert base == {Requirement(one).name.lower() for one in project["dependencies"]}
+
+
+def expanded(wanted: list[str], extras: dict[str, list[str]]) -> set[str]:
+    """The names of the packages of an extra, with those of the extras that it names."""
+    found = set()
+    for one in map(Requirement, wanted):
+        if one.name == "mcp-hub-gateway":
+            found |= set().union(*(expanded(extras[extra], extras) for extra in one.extras))
+        else:
+            found.add(one.name.lower())
+    return found
+
+
+@pytest.fixture(scope="module", params=ARTEFACTS, ids=["sdist", "wheel"])
+def environment(request: pytest.FixtureRequest, maker: Maker, builds: tuple[Build, Build]) -> Environment:
+    """An empty environment into which the artefact and the files of its locks were installed."""
+    made = maker.empty(f"from {request.param[-3:]}")
+    offline = ("--no-index", "--find-links", WHEELS)
+    locks = ("--constraints", ROOT / "requirements.lock", "--build-constraints", ROOT / "requirements-build.lock")
+    artefact = builds[0].clone / "dist" / request.param
+    maker.uv("pip", "install", "--python", made.python, *offline, *locks, artefact)
+    maker.uv("pip", "check", "--python", made.python)
+    return made
+
+
+async def test_what_is_installed_of_an_artefact_says_its_version_checks_serves_and_calls(
+    environment: Environment, tmp_path: Path
+) -> None:
+    versions = {package: version for package, version, _ in locked("requirements.lock")}
+    there = {canonicalize_name(one.name): one.version for one in distributions(path=[str(environment.site_packages)])}
+    assert there.pop("mcp-hub-gateway") == VERSION
+    assert there.items() <= versions.items()
+    config = write_config(tmp_path, {"up": fake()})
+    for program in ("mcp-hub", "mcp-hub-gateway"):
+        assert environment.run(program, "--version").stdout.strip() == f"mcp-hub {VERSION}"
+    checked = environment.run("mcp-hub", "check", "--config", config)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    called = environment.run("mcp-hub", "call", "--config", config, "up__echo", "text=hello")
+    assert (called.returncode, called.stdout.strip()) == (0, "hello"), called.stderr
+    async with spawned([environment.hub, "serve", "--config", str(config)], env=PLAIN) as client:
+        await client.initialize()
+        assert await client.text("up__echo", {"text": "hello"}) == "hello"
