@@ -178,6 +178,13 @@ class Converter:
 
     async def _convert(self, document: SourceDocument, seconds: float) -> tuple[Json, bytes]:
         worker = await self._worker()
+        if worker.conversions:
+            with contextlib.suppress(WorkerDied):  # perhaps before, and not of this document: a new one shows it
+                return await self._converted_by(worker, document, seconds)
+            worker = await self._started()
+        return await self._converted_by(worker, document, seconds)
+
+    async def _converted_by(self, worker: _Worker, document: SourceDocument, seconds: float) -> tuple[Json, bytes]:
         self._busy.add(worker)
         try:
             header, body = await worker.convert(document, seconds)
@@ -201,6 +208,9 @@ class Converter:
             if worker.usable:
                 return worker
             await worker.kill()
+        return await self._started()
+
+    async def _started(self) -> _Worker:
         return await _Worker.start(self._endpoint, self._memory)
 
     def _expire(self, worker: _Worker) -> None:
