@@ -26,7 +26,7 @@ RECOVERY = 60.0
 WARM = 1000
 """Calls before the first look."""
 IDLE = 6.0
-"""Seconds until connections to servers that nobody uses are closed (KEEP_ALIVE of the hub, 4 s)."""
+"""Seconds until idle connections to servers are closed (KEEP_ALIVE of the hub, 4 s) and lists are read again (5 s)."""
 LOOK = 0.1
 GROWTH = 48 * 2**20
 """Bytes of memory the hub may need more than before: what its allocator keeps of the largest messages."""
@@ -65,7 +65,7 @@ async def chaos(seconds: float, seed: int, directory: Path) -> Report:
         await _recovered(one)
         await _called(one, account, seed, _answered(account, WARM))  # until connections and caches are there
         await asyncio.sleep(IDLE)
-        before = await one.facts()
+        before = await _most(one, IDLE)
         monkey = Monkey(one, seed)
         await _called(one, account, seed + 1, monkey.rage(seconds))
         one.calm()
@@ -112,6 +112,18 @@ async def _recovered(one: World) -> None:
 async def _answered(account: Account, number: int) -> None:
     while len(account.outcomes) < number:
         await asyncio.sleep(LOOK)
+
+
+async def _most(one: World, seconds: float) -> dict[str, Any]:
+    """The facts over so long, each need at its most: lists read again hold connections now and then."""
+    most = await one.facts()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while True:
+                await asyncio.sleep(LOOK)
+                now = await one.facts()
+                most |= {what: max(most[what], now[what]) for what in NEEDS}
+    return most
 
 
 async def _settled(one: World, before: dict[str, Any]) -> dict[str, Any]:

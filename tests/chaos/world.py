@@ -98,8 +98,10 @@ class World:
         path = self.run_dir / f"{self.hub.process.pid}.sock"
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_unix_connection(str(path))
-            facts: dict[str, Any] = json.loads(await reader.read())
-        writer.close()
+            try:
+                facts: dict[str, Any] = json.loads(await reader.read())
+            finally:
+                writer.close()
         pid = self.hub.process.pid
         facts["descriptors"] = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - a count is all that is wanted
         facts["children"] = len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())

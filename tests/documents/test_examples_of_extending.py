@@ -82,11 +82,12 @@ asyncio.run(main())
 
 
 def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs Python with a copy of the package."""
+    """Runs Python with a copy of the package, and without what is set for the pytest that runs this test."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
         [sys.executable, *words],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**environ, "PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -62,7 +62,7 @@ async def test_a_refusal_names_the_place_the_problem_and_the_expected_value(
     outcome = await Tool(SEARCH, mode).call(arguments)
     assert outcome.asked == []
     assert not outcome.executed
-    assert outcome.refused_by == f"validate: {mode}"
+    assert outcome.refused_by == f"validate_arguments: {mode}"
     assert said in str(outcome.refused)
     assert "it takes query: string (required)" in str(outcome.refused)
 

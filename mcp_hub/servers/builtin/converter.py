@@ -179,7 +179,7 @@ class Converter:
     async def _convert(self, document: SourceDocument, seconds: float) -> tuple[Json, bytes]:
         worker = await self._worker()
         if worker.conversions:
-            with contextlib.suppress(WorkerDied):  # perhaps before, and not of this document: a new one shows it
+            with contextlib.suppress(WorkerDied):  # it may have been dead when the document came: a new one tells
                 return await self._converted_by(worker, document, seconds)
             worker = await self._started()
         return await self._converted_by(worker, document, seconds)
