@@ -17,6 +17,7 @@ from mcp_hub.protocol.frames import Message
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.replicas.ownership import Ownership
+    from mcp_hub.downstream.replicas.watched_resources import WatchedResources
     from mcp_hub.security import Principal
 
 MAX_STREAMS: Final = 64
@@ -179,10 +180,8 @@ class HandshakeSession:
         """192 random bits, visible ASCII; or the sealed id by which every replica knows it."""
         self.ownership: Ownership | None = None
         """Which replica owns it; None: there is one."""
-        self.watched: set[str] = set()
-        """The resources it subscribes to, where several replicas serve it and this one owns it."""
-        self.unwatched: set[str] = set()
-        """Those that it has unsubscribed from since then."""
+        self.watched: WatchedResources | None = None
+        """The resources it subscribes to, where several replicas serve it."""
         self.passed_on: Callable[[Message], bool] = lambda message: False
         """Passes a message on to the replica that has its standing stream; returns False if it is this one."""
         self.share = share

@@ -11,8 +11,8 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -34,6 +34,10 @@ log = logging.getLogger("mcp_hub.store")
 
 DEADLINE: Final = 1.0
 """Seconds for one use of the store."""
+LATE: Final = 1.5
+"""Seconds after which a store that does not answer is not just late."""
+ASK_AGAIN: Final = 0.1
+"""Seconds until what can be done twice is tried again."""
 PROBE_EVERY: Final = 0.25
 """Seconds between two probes while the store is away."""
 LAYOUT: Final = 1
@@ -43,6 +47,7 @@ MAX_SAID: Final = 300
 MAX_CONNECTIONS: Final = 16
 """Uses at once; more of them wait, within their deadline."""
 
+T = TypeVar("T")
 Reply = Any
 """What the store answers: bytes, a number, a list of these, or None."""
 
@@ -77,6 +82,8 @@ class Store:
         self._redis: Redis | None = None
         self._probe: asyncio.Task[None] | None = None
         self._digests: dict[str, str] = {}
+        self._answered = float("-inf")
+        """When it has answered last, by `clock`."""
         self.away_since: float | None = None
         """When the store went away, by `clock`; None while it answers."""
         self.changed: Callable[[bool], None] = lambda _: None
@@ -123,6 +130,18 @@ class Store:
         self._digests[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         return answer
 
+    async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Does what may be done twice, and once more while the store may just be late. Raises StoreUnavailable."""
+        until = self._clock() + LATE
+        while True:
+            try:
+                return await ask()
+            except StoreUnavailable:
+                away = self.away_since
+                if self._clock() > min(until, until if away is None else away + LATE):
+                    raise
+                await asyncio.sleep(ASK_AGAIN)
+
     async def _use(self, ask: Callable[[Redis], Any]) -> Reply:
         """Asks the store. An answer that is an error is raised as it is: then the store is there."""
         if self.away:
@@ -130,13 +149,16 @@ class Store:
         self.uses += 1
         try:
             async with asyncio.timeout(DEADLINE):
-                return await ask(self._connected())
+                answer = await ask(self._connected())
+                self._answered = self._clock()
+                return answer
         except (NoPermissionError, OutOfMemoryError, ReadOnlyError) as error:  # there, but of no use now
             self._lost(error)
         except ResponseError:
             raise
         except (OSError, RedisError) as error:  # TimeoutError is an OSError
-            self._lost(error)
+            if not isinstance(error, TimeoutError) or self._clock() - self._answered > DEADLINE:
+                self._lost(error)  # else it answers others: this one has waited among too many
         raise StoreUnavailable("The store does not answer (setting: store).", retry_after=1.0)
 
     def _connected(self) -> Redis:

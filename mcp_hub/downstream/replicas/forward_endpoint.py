@@ -73,7 +73,7 @@ class ForwardEndpoint:
         """Takes a message for a client's standing stream or its subscriptions, or says what can be read here."""
         session = self._session(request, principal)
         if request.method == RESTORE:
-            owned = session is not None and await self._router.restore(session, frozenset(decode(body)))
+            owned = session is not None and self._router.take(session, body)
             await reply.send(202 if owned else 404)
             return
         if request.method == KNOWS:

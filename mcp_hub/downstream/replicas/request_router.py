@@ -187,11 +187,11 @@ class RequestRouter:
             standing.put(data)
         return True
 
-    async def restore(self, session: HandshakeSession, watched: frozenset[str]) -> bool:
-        """Subscribes for a session whose former owner has said to what; returns False if it is not owned here."""
+    def take(self, session: HandshakeSession, handed_over: bytes) -> bool:
+        """Subscribes to what a former owner of a session says; returns False if it is not owned here."""
         owned = self._has_stream(session)
         if owned:
-            await self._sessions.restore(session, watched)
+            self._sessions.take(session, handed_over)
         return owned
 
     async def ended(self, request: HttpRequest, session: HandshakeSession) -> None:
@@ -305,7 +305,7 @@ class RequestRouter:
         until = loop.time() + OWNER_WITHIN
         while True:
             try:
-                owner = await self._owners.elsewhere(what)
+                owner = await self._store.again(partial(self._owners.elsewhere, what))
                 if owner is None:
                     return await self._here(reply, what, asked, era)
                 if isinstance(request, ForwardedRequest):
@@ -335,7 +335,7 @@ class RequestRouter:
             what.restarted = False  # it is said again if its client was gone
             return True
         if acts and self._hub.generation.has_own_sessions:
-            await self._owners.note_own(what)
+            await self._store.again(partial(self._owners.note_own, what))
         return False
 
     async def _read_elsewhere(

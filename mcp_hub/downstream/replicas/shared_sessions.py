@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,10 +19,10 @@ from mcp_hub.downstream.replicas.forwarding import PUSH, RESTORE, ForwardClient,
 from mcp_hub.downstream.replicas.ownership import Owners, Ownership
 from mcp_hub.downstream.replicas.shared_changes import SharedChanges
 from mcp_hub.downstream.replicas.stored_events import SessionEvents
+from mcp_hub.downstream.replicas.watched_resources import WatchedResources
 from mcp_hub.errors import Overloaded
-from mcp_hub.protocol.era import LOG_LEVELS, SUBSCRIBE, UNSUBSCRIBE, UPDATED
+from mcp_hub.protocol.era import LOG_LEVELS, UPDATED
 from mcp_hub.protocol.frames import Message, encode
-from mcp_hub.protocol.kinds import KINDS
 from mcp_hub.security import Principal
 from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import Membership
@@ -43,13 +43,6 @@ MAX_PUSHED: Final = 256
 """Messages to one client that wait for the replica that has its standing stream; more are dropped."""
 
 
-MAX_WATCHED: Final = 1000
-"""Subscriptions of one session that the owner after this one makes again."""
-MAX_URI: Final = 8192
-RESTORE_AFTER: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
-"""Seconds after each try to make the subscriptions of a session again."""
-
-
 class SessionClaims(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a sealed id says of its session."""
 
@@ -63,6 +56,13 @@ class SessionClaims(msgspec.Struct, frozen=True, omit_defaults=True):
     profile: str | None = None
     capabilities: dict[str, Any] = {}
     client_info: dict[str, Any] = {}
+
+
+class HandedOver(msgspec.Struct, frozen=True, array_like=True):
+    """What a former owner of a session says of its client's subscriptions."""
+
+    turn: int
+    uris: list[str]
 
 
 class SharedSessions:
@@ -144,10 +144,13 @@ class SharedSessions:
         caller.questions.prefix = f"hub-{me}-"
         session.ownership = what = Ownership(f"session:{known_as}", caller)
         session.streams.keep_with(SessionEvents(self._store, known_as, me, partial(self._owners.still_here, what)))
+        session.watched = watched = WatchedResources(
+            self._store, self._dispatcher, session, self._store.key(f"watches:{known_as}"), LIFE
+        )
         what.let_go = partial(self._let_go, session)
-        what.load = partial(self._load, session)
-        what.taken_over = partial(self._in_background, session, self._restore)
-        what.forgotten = partial(self._in_background, session, self._keep_watched)
+        what.load = watched.load
+        what.taken_over = partial(self._in_background, watched.restore)
+        what.forgotten = partial(self._in_background, watched.keep)
         session.passed_on = partial(self._passed_on, session, what)
         session.closed = partial(self._owners.forget, what)
         return what
@@ -201,31 +204,8 @@ class SharedSessions:
 
         Raises StoreUnavailable: then it must not be carried out.
         """
-        key, params, watched = self._watched(session), message.get("params"), session.watched
-        uri = params.get("uri") if isinstance(params, dict) else None
-        if not isinstance(uri, str) or len(uri) > MAX_URI:
-            return
-        if message["method"] != SUBSCRIBE:
-            await self._store.execute("SREM", key, uri)
-            watched.discard(uri)
-            if len(session.unwatched) < MAX_WATCHED:
-                session.unwatched.add(uri)
-        elif len(watched) < MAX_WATCHED:
-            await self._store.execute("SADD", key, uri)
-            await self._store.execute("EXPIRE", key, LIFE)
-            watched.add(uri)
-            session.unwatched.discard(uri)
-
-    def _watched(self, session: HandshakeSession) -> str:
-        return self._store.key(f"watched:{session.caller.known_as}")
-
-    async def _keep_watched(self, session: HandshakeSession, uris: Iterable[str] | None = None) -> None:
-        """Keeps what a client subscribes to; `uris`: all, unless some are given."""
-        kept = sorted(session.watched if uris is None else uris)
-        if kept:
-            with suppress(StoreUnavailable):
-                await self._store.execute("SADD", self._watched(session), *kept)
-                await self._store.execute("EXPIRE", self._watched(session), LIFE)
+        if session.watched is not None:
+            await self._store.again(partial(session.watched.note, message))
 
     # --- another owner ---------------------------------------------------------------------------------------------
 
@@ -234,60 +214,25 @@ class SharedSessions:
         for upstream in self._dispatcher.hub.upstreams.values():
             upstream.forget(session.caller)
         self._dispatcher.unsubscribe(session.caller)
-        if session.ownership is None or not self._owners.is_here(session.ownership):
-            self._in_background(session, partial(self._hand_over, frozenset(session.watched)))
-            session.watched.clear()
+        what, watched = session.ownership, session.watched
+        if what is not None and watched is not None and not self._owners.is_here(what):
+            turn, uris = watched.let_go()
+            if uris and what.owner:
+                self._in_background(partial(self._hand_over, session, what.owner, turn, uris))
         session.let_stream_go()
 
-    async def _hand_over(self, watched: frozenset[str], session: HandshakeSession) -> None:
+    async def _hand_over(self, session: HandshakeSession, owner: str, turn: int, uris: list[str]) -> None:
         """Tells the owner after this one what a client subscribes to: the store may have forgotten it."""
-        owner = self._members.find((session.ownership and session.ownership.owner) or "")
-        if watched and owner is not None:
-            await self._client.tell(owner, session.principal, headers_of(session), encode(sorted(watched)), RESTORE)
+        found = await self._members.reached(owner.partition(":")[0])
+        if found is not None:
+            body = encode(HandedOver(turn, uris))
+            await self._client.tell(found, session.principal, headers_of(session), body, RESTORE)
 
-    async def restore(self, session: HandshakeSession, watched: frozenset[str]) -> None:
-        """Subscribes to what the owner before this one says, where its client has not unsubscribed here."""
-        if new := watched - session.watched - session.unwatched:
-            session.watched |= new
-            await self._keep_watched(session, new)
-            self._in_background(session, partial(self._restore_some, new))
-
-    async def _load(self, session: HandshakeSession) -> None:
-        """Reads what a client subscribes to, unless the store has forgotten it. Raises StoreUnavailable."""
-        found = await self._store.execute("SMEMBERS", self._watched(session))
-        session.unwatched.clear()
-        if found:
-            session.watched = {one.decode() for one in found}
-
-    async def _restore(self, session: HandshakeSession) -> None:
-        """Subscribes again to what the owner before this one had, and says what may have changed meanwhile."""
-        for method in sorted({kind.changed for kind in KINDS if kind.extension is None}):
-            session.standing.put_once({"jsonrpc": "2.0", "method": method})
-        await self._restore_some(frozenset(session.watched), session)
-
-    async def _restore_some(self, uris: frozenset[str], session: HandshakeSession) -> None:
-        left = set(uris)
-        for pause in RESTORE_AFTER:
-            left = {uri for uri in sorted(left) if not await self._subscribed(session, uri)}
-            if not left:
-                return
-            await asyncio.sleep(pause)
-        log.warning("%d subscriptions of a session could not be made again after its replica was gone", len(left))
-
-    async def _subscribed(self, session: HandshakeSession, uri: str) -> bool:
-        """Subscribes to a resource again, and says that it may have changed; returns False if it has to be tried again.
-
-        What the client has unsubscribed from meanwhile, or another replica watches by now, is left alone.
-        """
-        if uri not in session.watched:
-            return True
-        answered = partial(self._dispatcher.answer, session.caller, send=session.standing.put_once, era="handshake")
-        answer = await answered(_about(uri, SUBSCRIBE))
-        if uri not in session.watched:
-            await answered(_about(uri, UNSUBSCRIBE))
-        elif "result" in answer:
-            session.standing.put({"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": uri}})
-        return "result" in answer
+    def take(self, session: HandshakeSession, body: bytes) -> None:
+        """Subscribes to what a former owner of a session has handed over."""
+        handed = msgspec.json.decode(body, type=HandedOver)
+        if session.watched is not None:
+            self._in_background(partial(session.watched.take, handed.turn, handed.uris))
 
     # --- the standing stream ---------------------------------------------------------------------------------------
 
@@ -296,12 +241,12 @@ class SharedSessions:
         owner = None if self._owners.is_here(what) else self._members.find(what.owner or "")
         if owner is None:
             return False
-        if str(message.get("method")).endswith("/list_changed"):
-            return True  # the owner notices the change by itself
+        if message.get("method") == UPDATED or str(message.get("method")).endswith("/list_changed"):
+            return True  # the owner notices the change by itself, if its client is to hear of it
         waiting = self._pushing.get(session.id)
         if waiting is None:
             self._pushing[session.id] = deque([message])
-            self._in_background(session, self._push)
+            self._in_background(partial(self._push, session))
         elif len(waiting) < MAX_PUSHED:
             waiting.append(message)
         return True
@@ -318,8 +263,12 @@ class SharedSessions:
                 await self._client.tell(owner, session.principal, headers_of(session), encode(message), PUSH)
         del self._pushing[session.id]
 
-    def _in_background(self, session: HandshakeSession, work: Callable[[HandshakeSession], Any]) -> None:
-        task = asyncio.get_running_loop().create_task(work(session))
+    def _in_background(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def done() -> None:
+            with suppress(StoreUnavailable):  # what it was about is kept here
+                await work()
+
+        task = asyncio.get_running_loop().create_task(done())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -339,11 +288,6 @@ def headers_of(session: HandshakeSession) -> Headers:
         ("mcp-session-id", session.id),
         ("mcp-protocol-version", session.caller.protocol_version or ""),
     ]
-
-
-def _about(uri: str, method: str) -> Message:
-    """Returns a request of the hub's own, in the place of a client."""
-    return {"jsonrpc": "2.0", "id": f"restore {uri}", "method": method, "params": {"uri": uri}}
 
 
 def _short(info: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,159 @@
+"""What the client of a session subscribes to, kept in the store for the replica that owns the session after this one.
+
+Each owner has a turn, one more than that of the owner whose subscriptions it has taken. A former owner hands over what
+it knows, as the store may have forgotten it; what it says counts only if its turn is later than that which the new
+owner has taken already. So a replica that was paused for long brings nothing back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, UPDATED
+from mcp_hub.protocol.frames import Message
+from mcp_hub.protocol.kinds import KINDS
+from mcp_hub.store import Store
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.dispatcher import Dispatcher
+    from mcp_hub.downstream.handshake_session import HandshakeSession
+
+log = logging.getLogger("mcp_hub.replicas")
+
+MAX_WATCHED: Final = 1000
+"""Subscriptions of one session that the owner after this one makes again."""
+MAX_URI: Final = 8192
+AGAIN_AFTER: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
+"""Seconds after each try to make the subscriptions of a session again."""
+_TURN: Final = ""
+"""The field of the turn, beside those of the URIs: no resource has this URI."""
+
+
+class WatchedResources:
+    """The subscriptions of one session. `key` is that of the store, `life` its seconds there."""
+
+    def __init__(self, store: Store, dispatcher: Dispatcher, session: HandshakeSession, key: str, life: int) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._session = session
+        self._key = key
+        self._life = life
+        self._uris: set[str] = set()
+        self._added: set[str] = set()
+        self._dropped: set[str] = set()
+        """What the client has subscribed to and unsubscribed from since this replica is the owner."""
+        self._turn = 1
+        self._taken = 0
+        """The turn of the owner whose subscriptions this one has taken."""
+        self._writing = asyncio.Lock()
+        """Held while the store is told of a change: it must end as this replica does."""
+
+    async def note(self, message: Message) -> None:
+        """Notes that a client subscribes to a resource, or does so no more.
+
+        Raises StoreUnavailable: then it must not be carried out.
+        """
+        params = message.get("params")
+        uri = params.get("uri") if isinstance(params, dict) else None
+        if not isinstance(uri, str) or not 0 < len(uri) <= MAX_URI:
+            return
+        async with self._writing:
+            if message["method"] != SUBSCRIBE:
+                await self._store.execute("HDEL", self._key, uri)
+                self._uris.discard(uri)
+                self._added.discard(uri)
+                if len(self._dropped) < MAX_WATCHED:
+                    self._dropped.add(uri)
+            elif uri in self._uris or len(self._uris) < MAX_WATCHED:
+                await self._written([uri])
+                self._uris.add(uri)
+                self._added.add(uri)
+                self._dropped.discard(uri)
+
+    async def keep(self) -> None:
+        """Tells the store again what it has forgotten. Raises StoreUnavailable."""
+        async with self._writing:
+            if self._uris:
+                await self._written(sorted(self._uris))
+
+    async def _written(self, uris: list[str]) -> None:
+        fields = [text for uri in uris for text in (uri, "1")]
+        await self._store.execute("HSET", self._key, _TURN, self._turn, *fields)
+        await self._store.execute("EXPIRE", self._key, self._life)
+
+    # --- from one owner to the next ---------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Takes what the owner before this one has kept, unless the store has forgotten it. Raises StoreUnavailable."""
+        async with self._writing:
+            flat = await self._store.execute("HGETALL", self._key)
+            found = {key.decode(): value for key, value in dict(flat).items()}
+            self._taken = int(found.pop(_TURN, 0))
+            self._turn = self._taken + 1
+            self._added.clear()
+            self._dropped.clear()
+            if self._taken:
+                self._uris = set(found)
+                await self._store.execute("HSET", self._key, _TURN, self._turn)
+
+    def let_go(self) -> tuple[int, list[str]]:
+        """Forgets the subscriptions, as another replica owns the session; returns what to hand over to it."""
+        uris, self._uris = self._uris, set()
+        return self._turn, sorted(uris)
+
+    async def take(self, turn: int, uris: list[str]) -> None:
+        """Takes what a former owner hands over, unless a later one was heard. Raises StoreUnavailable.
+
+        What the client has done here since counts more.
+        """
+        async with self._writing:
+            if turn <= self._taken:
+                return
+            self._taken, self._turn = turn, max(self._turn, turn + 1)
+            before, self._uris = self._uris, ({*uris} - self._dropped) | self._added
+            if ended := sorted(before - self._uris):
+                await self._store.execute("HDEL", self._key, *ended)
+            if self._uris:
+                await self._written(sorted(self._uris))
+        for uri in ended:
+            await self._answered(uri, UNSUBSCRIBE)
+        await self._subscribe(self._uris - before)
+
+    # --- again --------------------------------------------------------------------------------------------------------
+
+    async def restore(self) -> None:
+        """Subscribes again to what the owner before this one had, and says what may have changed meanwhile."""
+        for method in sorted({kind.changed for kind in KINDS if kind.extension is None}):
+            self._session.standing.put_once({"jsonrpc": "2.0", "method": method})
+        await self._subscribe(set(self._uris))
+
+    async def _subscribe(self, left: set[str]) -> None:
+        for pause in AGAIN_AFTER:
+            left = {uri for uri in sorted(left) if not await self._subscribed(uri)}
+            if not left:
+                return
+            await asyncio.sleep(pause)
+        log.warning("%d subscriptions of a session could not be made again after its replica was gone", len(left))
+
+    async def _subscribed(self, uri: str) -> bool:
+        """Subscribes to a resource again, and says that it may have changed; returns False if it has to be tried again.
+
+        What the client has unsubscribed from meanwhile, or another replica watches by now, is left alone.
+        """
+        if uri not in self._uris:
+            return True
+        answer = await self._answered(uri, SUBSCRIBE)
+        if uri not in self._uris:
+            await self._answered(uri, UNSUBSCRIBE)
+        elif "result" in answer:
+            self._session.standing.put({"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": uri}})
+        return "result" in answer
+
+    async def _answered(self, uri: str, method: str) -> dict[str, Any]:
+        """Carries out a request of the hub's own, in the place of the client."""
+        request = {"jsonrpc": "2.0", "id": f"restore {uri}", "method": method, "params": {"uri": uri}}
+        answer = partial(self._dispatcher.answer, send=self._session.standing.put_once, era="handshake")
+        return await answer(self._session.caller, request)
