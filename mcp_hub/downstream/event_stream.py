@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
 
 from mcp_hub.downstream.quotas import LARGE, Share, encoded
@@ -125,6 +125,7 @@ class EventLog(Outbox):
         self.keeper = keeper
         self._kept_until = 0
         """The last event that the keeper has."""
+        self._keeping = asyncio.Lock()
         self.done = False
         """Whether it is complete."""
         self.reader: object | None = None
@@ -184,19 +185,25 @@ class EventLog(Outbox):
     async def keep_written(self, keeper: EventKeeper) -> bool:
         """Has the event kept that was taken last, before it is written; returns False if it must not be written."""
         number, data = self._written[-1]
-        if number <= self._kept_until:
-            return True
-        self._kept_until = number
-        return await keeper.keep(self.number, number, data)
+        async with self._keeping:
+            return await self._keep(keeper, [(number, data)])
 
     async def keep_end(self, keeper: EventKeeper) -> None:
         """Has everything kept that waits, and the end of the stream after it."""
-        number = self._next
-        for data, _ in tuple(self._waiting):
-            self._kept_until = number
-            await keeper.keep(self.number, number, data)
-            number += 1
-        await keeper.keep(self.number, number, None)
+        async with self._keeping:
+            last = self._next + len(self._waiting)
+            waiting = zip(range(self._next, last), (data for data, _ in self._waiting), strict=True)
+            if await self._keep(keeper, [*self._written, *self._again, *waiting]):
+                await keeper.keep(self.number, last, None)
+
+    async def _keep(self, keeper: EventKeeper, events: Iterable[tuple[int, bytes]]) -> bool:
+        """Has events kept one after the other: one that comes after a later one is not taken any more."""
+        for number, data in events:
+            if number > self._kept_until:
+                if not await keeper.keep(self.number, number, data):
+                    return False
+                self._kept_until = number
+        return True
 
     def rewind(self, last: int) -> bool:
         """Queues everything after event `last` to be written again; returns False if that is not kept any more."""

@@ -66,7 +66,7 @@ class StoredStream:
             if after and not await self._store.execute("XRANGE", key, f"{after}-1", f"{after}-1"):
                 return None
             return []
-        return events if events[0].number == after + 1 else None
+        return events if events[0].number == after + 1 and events[-1].number == after + len(events) else None
 
     async def kept(self) -> list[StoredEvent]:
         """Returns all events that are kept. Raises StoreUnavailable."""

@@ -21,8 +21,8 @@ Json = dict[str, Any]
 class Unanswered(Exception):
     """The connection ended, or was refused, before there was an answer. `last`: the last event's id, to resume from."""
 
-    def __init__(self, last: str | None = None, status: int = 0) -> None:
-        super().__init__(f"unanswered: status {status}, last event {last}")
+    def __init__(self, last: str | None = None, status: int = 0, text: str = "") -> None:
+        super().__init__(f"unanswered: status {status}, last event {last} {text}")
         self.last = last
         self.status = status
 
@@ -151,7 +151,7 @@ class RawClient:
         try:
             async with self._http.get(f"{url or self.url}/mcp", headers=headers) as response:
                 if response.status != 200:
-                    raise Unanswered(last, response.status)
+                    raise Unanswered(last, response.status, await response.text())
                 async for event in events_of(response):
                     yield event
         except (aiohttp.ClientError, OSError):

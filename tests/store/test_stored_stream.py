@@ -53,6 +53,8 @@ async def test_events_that_are_not_kept_any_more_are_not_left_out_silently() -> 
         for number in range(1, MAX_EVENTS + 50):
             await stream.append(number, b"{}")
         assert await stream.read(10) is None
+        await stream.append(MAX_EVENTS + 60, b"{}")
+        assert await stream.read(MAX_EVENTS + 40) is None
         assert await StoredStream(store, "unknown").read(3) is None
         with pytest.raises(KeyError):
             await anext(aiter(stream.follow(10)))

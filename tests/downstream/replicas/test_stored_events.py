@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.downstream.event_stream import EventLog
 from mcp_hub.downstream.replicas.stored_events import EventId, write_rest
 from mcp_hub.store import Store
 from mcp_hub.store.stored_stream import StoredStream
@@ -61,3 +62,50 @@ async def test_a_client_that_has_the_answer_already_gets_no_other_one() -> None:
         await stream.append(1, json.dumps(ANSWER).encode())
         assert await written(store, EventId("gone", 1, 1)) == []
         await store.close()
+
+
+class SlowKeeper:
+    """Keeps an event only when it may."""
+
+    prefix = "here."
+
+    def __init__(self) -> None:
+        self.may = asyncio.Event()
+        self.asked = asyncio.Event()
+        self.kept: list[tuple[int, bytes | None]] = []
+
+    async def begin(self, stream: int, asked: Any) -> None: ...
+
+    async def keep(self, stream: int, number: int, data: bytes | None) -> bool:
+        self.asked.set()
+        await self.may.wait()
+        self.kept.append((number, data))
+        return True
+
+
+async def test_an_event_whose_client_left_while_it_was_being_kept_is_kept_before_the_end() -> None:
+    keeper, log = SlowKeeper(), EventLog(1)
+    for message in (b"1", b"2", b"3"):
+        log.put(message)
+    log.take_event()
+    keeping = asyncio.ensure_future(log.keep_written(keeper))
+    await keeper.asked.wait()
+    keeping.cancel()
+    keeper.may.set()
+    await log.keep_end(keeper)
+    assert keeper.kept == [(1, b"1"), (2, b"2"), (3, b"3"), (4, None)]
+
+
+async def test_the_end_of_a_stream_is_kept_after_the_event_that_is_being_kept() -> None:
+    keeper, log = SlowKeeper(), EventLog(1)
+    log.put(b"1")
+    log.take_event()
+    keeping = asyncio.ensure_future(log.keep_written(keeper))
+    await keeper.asked.wait()
+    log.put(b"2")
+    ending = asyncio.ensure_future(log.keep_end(keeper))
+    keeper.may.set()
+    async with asyncio.timeout(PATIENCE):
+        assert await keeping
+        await ending
+    assert keeper.kept == [(1, b"1"), (2, b"2"), (3, None)]
