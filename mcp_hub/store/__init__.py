@@ -143,7 +143,7 @@ class Store:
                 await asyncio.sleep(ASK_AGAIN)
 
     async def _use(self, ask: Callable[[Redis], Any]) -> Reply:
-        """Asks the store. An answer that is an error is raised as it is: then the store is there."""
+        """Asks the store. Raises StoreUnavailable, also for an answer that is an error: then the store is there."""
         if self.away:
             raise StoreUnavailable("The store is away (setting: store).", retry_after=1.0, executed=False)
         self.uses += 1
@@ -154,8 +154,12 @@ class Store:
                 return answer
         except (NoPermissionError, OutOfMemoryError, ReadOnlyError) as error:  # there, but of no use now
             self._lost(error)
-        except ResponseError:
+        except NoScriptError:
             raise
+        except ResponseError as error:
+            said = printable(str(error))[:MAX_SAID]
+            log.warning("the store at %s refuses: %s", self._settings.place, said)
+            raise StoreUnavailable(f"The store refuses (setting: store): {said}", retry_after=1.0) from None
         except (OSError, RedisError) as error:  # TimeoutError is an OSError
             if not isinstance(error, TimeoutError) or self._clock() - self._answered > DEADLINE:
                 self._lost(error)  # else it answers others: this one has waited among too many

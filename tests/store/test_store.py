@@ -141,10 +141,10 @@ async def test_the_user_of_the_documents_may_do_what_replicas_do_and_touch_no_ot
         await store.close()
 
 
-async def test_an_error_of_a_script_is_raised_and_the_store_stays() -> None:
+async def test_an_answer_that_is_an_error_is_said_and_the_store_stays() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
-        with pytest.raises(Exception, match="wrong"):
+        with pytest.raises(StoreUnavailable, match="wrong"):
             await Script("return redis.error_reply('wrong')").run(store, [])
         assert not store.away
         await store.close()
