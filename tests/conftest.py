@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
@@ -18,6 +19,8 @@ from tests.tiers import TIERS, tier_of
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 forks.install()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell has begun this in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # or no program that is started could be interrupted
 # A machine that is busy elsewhere makes no example slow.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")

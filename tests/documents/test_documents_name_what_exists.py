@@ -21,7 +21,8 @@ from tests.syntax import parsed
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-OF_THE_CODE = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "extending.md"]
+OF_THE_CODE = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md")]
+OF_THE_CODE += [ROOT / "docs" / name for name in ("internals.md", "decisions.md", "extending.md")]
 """Documents whose code spans name classes and functions of the project."""
 
 SPAN = re.compile(r"`([^`\n]+)`")
