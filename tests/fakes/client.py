@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -67,7 +67,15 @@ class StdioClient:
         self._pending: dict[Any, asyncio.Future[dict[str, Any]]] = {}
         self._changed = asyncio.Condition()
         self._last_id = 0
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._read_stderr())]
+        self._read_from = 2
+        """How many of its streams have not ended."""
+        self._tasks = [asyncio.create_task(self._to_end(read)) for read in (self._read, self._read_stderr)]
+
+    async def _to_end(self, read: Callable[[], Awaitable[None]]) -> None:
+        await read()
+        async with self._changed:
+            self._read_from -= 1
+            self._changed.notify_all()
 
     async def _read(self) -> None:
         assert self.process.stdout is not None
@@ -152,12 +160,21 @@ class StdioClient:
         """Wait until `condition()` holds, checked whenever something arrives.
 
         Raises TimeoutError when nothing arrives for `PATIENCE` seconds, or after ten times that, so that a slow machine
-        is not taken for a hang.
+        is not taken for a hang; AssertionError when nothing more can arrive.
         """
         async with asyncio.timeout(10 * PATIENCE), self._changed:
             while not condition():
-                async with asyncio.timeout(PATIENCE):
-                    await self._changed.wait()
+                if not self._read_from:
+                    raise AssertionError(f"the process has ended ({await self.exited()}): {self._last_words}")
+                try:
+                    async with asyncio.timeout(PATIENCE):
+                        await self._changed.wait()
+                except TimeoutError:
+                    raise TimeoutError(f"nothing came for {PATIENCE} s: {self._last_words}") from None
+
+    @property
+    def _last_words(self) -> str:
+        return self.stderr[-3000:].decode(errors="replace")
 
     async def notified(self, method: str, count: int = 1) -> list[dict[str, Any]]:
         """Wait for so many notifications of a method."""
