@@ -126,6 +126,7 @@ async def test_the_pages_of_a_long_result_are_read_at_every_replica(tmp_path: Pa
         answer = await client.call("up__big", {"bytes": 10_000}, served.urls[0])
         uri = next(word for word in json.dumps(answer).replace('"', " ").split() if word.startswith("mcp-hub://"))
         found = [await client.request("resources/read", {"uri": uri.rstrip(".,")}, url) for url in served.urls]
+        assert [one.get("error") for one in found] == [None, None]
         assert found[0]["result"] == found[1]["result"]
         assert (await client.request("resources/read", {"uri": "mcp-hub://result/unknown"}, served.urls[1]))["error"]
 
