@@ -214,6 +214,13 @@ class Membership:
                 await self._renew(fresh=False)
                 await asyncio.sleep(ADDRESS_WAIT / 20)
 
+    async def everybody(self) -> list[Member]:
+        """Returns all other replicas, also those that have joined just now."""
+        with contextlib.suppress(StoreUnavailable):
+            await self._renew(fresh=False)
+        await self.addressed()
+        return list(self.others.values())
+
     async def reached(self, id: str) -> Member | None:
         """Returns another replica by its id; one that has joined just now is looked for. None if it is not alive."""
         known = self.others.get(id)

@@ -40,7 +40,7 @@ from mcp_hub.protocol.kinds import KINDS, RESOURCES
 from mcp_hub.protocol.questions import place_in
 from mcp_hub.security import Principal
 from mcp_hub.store import Store, StoreUnavailable
-from mcp_hub.store.membership import Member, Membership
+from mcp_hub.store.membership import Membership
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ class RequestRouter:
         if not isinstance(uri, str) or self.knows(uri, principal if session is None else session.caller):
             return False
         headers = () if session is None else headers_of(session)
-        others: list[Member] = list(self._members.others.values())
+        others = await self._members.everybody()
         found = await asyncio.gather(*(self._client.knows(one, principal, headers, uri) for one in others))
         for one, known in zip(others, found, strict=True):
             if known:
