@@ -28,6 +28,7 @@ BLOCK: Final = re.compile(
 LEFT_OUT: Final = re.compile(r"^\s*\.\.\.|: \.\.\.$|\{\.\.\.\}|\[\.\.\.\]| \.\.\. ", re.MULTILINE)
 """What stands for more in an example, which then is none to be pasted."""
 VARIABLE: Final = re.compile(r"\$\{(?:env:)?(\w+)")
+FILE: Final = re.compile(r"\$\{file:[^}]+\}")
 TOKEN: Final = "0123456789abcdef0123456789abcdef"
 
 
@@ -45,8 +46,11 @@ def blocks(page: Path, *languages: str) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_every_configuration_of_a_page_loads(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    (tmp_path / "secret").write_text(TOKEN)
+    (tmp_path / "secret").chmod(0o600)
     wrong = []
-    for number, text in enumerate(blocks(page, "yaml", "json")):
+    for number, shown in enumerate(blocks(page, "yaml", "json")):
+        text = FILE.sub(f"${{file:{tmp_path}/secret}}", shown)
         tree = yaml.safe_load(text)
         if LEFT_OUT.search(text) or not isinstance(tree, dict) or not tree.keys() & root_keys().keys() - {"name"}:
             continue

@@ -109,8 +109,9 @@ STAGES: Final = {
 """Page -> what there is."""
 ELSEWHERE: Final = {
     "clients.md", "context.md", "credentials.md", "network.md", "observability.md", "page.md", "registry.md",
+    "scale.md",
 }  # fmt: skip
-"""Pages whose commands need clients, registries, sign-ins or an address that others reach."""
+"""Pages whose commands need clients, registries, sign-ins, an address that others reach or a cluster."""
 
 
 def commands(page: str) -> Iterator[tuple[str, str]]:
