@@ -27,7 +27,7 @@ class Owner:
         self.member = self.replica.member
         self.others: list[Owner] = []
         self.owners = Owners(self.replica.store, self.member, self._ask_others)
-        self.letting_go = self.forgotten = 0
+        self.letting_go = self.forgotten = self.failing = 0
         self.loading: asyncio.Event | None = None
         self.what = Ownership(NAME, "key", began_here=began_here)
         self.what.let_go, self.what.forgotten, self.what.load = self._let_go, self._forget, self._load
@@ -39,7 +39,10 @@ class Owner:
     def _let_go(self) -> None:
         self.letting_go += 1
 
-    def _forget(self) -> None:
+    async def _forget(self) -> None:
+        if self.failing:
+            self.failing -= 1
+            raise StoreUnavailable("The store does not answer.")
         self.forgotten += 1
 
     async def _load(self) -> None:
@@ -118,13 +121,14 @@ async def test_a_loss_that_was_not_said_yet_is_said_by_the_owner_after_that() ->
 
 async def test_what_the_store_has_forgotten_stays_with_its_owner_who_tells_it_again() -> None:
     async with redis_server() as server, two(server) as (one, other):
-        before, forgotten = one.member.me.owner, one.forgotten
+        before, forgotten, one.failing = one.member.me.owner, one.forgotten, 2
         await server.kill()
         await until(lambda: one.replica.store.away and other.replica.store.away and one.member.me.owner != before)
         await server.start()
         await until(lambda: one.member.holds and other.member.holds)
         assert await one.elsewhere() is None
-        assert (one.letting_go, one.what.restarted, one.forgotten) == (0, False, forgotten + 1)
+        await until(lambda: one.forgotten == forgotten + 1)
+        assert (one.letting_go, one.what.restarted, one.failing) == (0, False, 0)
         await until(lambda: other.member.find(one.member.me.owner) is not None)
         one.replica.cut_off()
         await until(lambda: other.member.count == 1)

@@ -170,14 +170,15 @@ class ForwardClient:
         except (HttpFailure, TimeoutError):
             return False
 
-    async def tell(self, to: Member, principal: Principal, headers: Headers, body: bytes, method: str = "POST") -> None:
-        """Passes a message on whose answer does not matter. Failures are ignored: the replica may be gone."""
+    async def tell(self, to: Member, principal: Principal, headers: Headers, body: bytes, method: str = "POST") -> bool:
+        """Passes a message on; returns whether the other replica has taken it. Never raises: it may be gone."""
         try:
             async with asyncio.timeout(2 * CONNECT):
                 response = await self._posted(to, method, principal, headers, body)
                 response.close()
+                return response.status < 300
         except (HttpFailure, TimeoutError):
-            return
+            return False
 
     async def _sent(self, to: Member, request: HttpRequest, principal: Principal, body: bytes) -> HttpResponse:
         carried = [pair for pair in request.head.text if pair[0] in _CARRIED or pair[0].startswith(_OF_PROTOCOL)]

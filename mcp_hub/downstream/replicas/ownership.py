@@ -51,8 +51,8 @@ class Ownership(msgspec.Struct, eq=False):
     """Reads what the store knows of it, as another replica owned it until now. Raises StoreUnavailable."""
     taken_over: Callable[[], object] | None = None
     """Restores what can be, after another replica is gone."""
-    forgotten: Callable[[], object] | None = None
-    """Tells the store again what it has forgotten."""
+    forgotten: Callable[[], Awaitable[None]] | None = None
+    """Tells the store again what it has forgotten. Raises StoreUnavailable."""
     owner: str | None = None
     claimed: float = 0.0
     """When this replica has claimed it last."""
@@ -62,6 +62,8 @@ class Ownership(msgspec.Struct, eq=False):
     """Whether its client has to be told that another replica has lost what was open for it alone."""
     own: bool = False
     """Whether the other replicas can know that something is open for it alone."""
+    untold: bool = False
+    """Whether the store has forgotten it, and was not told again yet."""
     claiming: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
@@ -171,8 +173,11 @@ class Owners:
             known_here = what.name in self._mine
             if not known_here and (claim.before or not what.began_here):
                 await self._inherit(what, claim)
-            elif not claim.before and what.forgotten is not None:
-                what.forgotten()
+            elif not claim.before:
+                what.untold = True
+            if what.untold and what.forgotten is not None:
+                await what.forgotten()
+            what.untold = False
             self._mine[what.name], what.claimed, what.began_here = what, asked, True
             return None
 

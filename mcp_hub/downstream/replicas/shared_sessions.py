@@ -8,7 +8,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +18,7 @@ from mcp_hub.downstream.replicas.forwarding import PUSH, RESTORE, ForwardClient,
 from mcp_hub.downstream.replicas.ownership import Owners, Ownership
 from mcp_hub.downstream.replicas.shared_changes import SharedChanges
 from mcp_hub.downstream.replicas.stored_events import SessionEvents
-from mcp_hub.downstream.replicas.watched_resources import WatchedResources
+from mcp_hub.downstream.replicas.watched_resources import AGAIN_AFTER, WatchedResources
 from mcp_hub.errors import Overloaded
 from mcp_hub.protocol.era import LOG_LEVELS, UPDATED
 from mcp_hub.protocol.frames import Message, encode
@@ -150,7 +149,7 @@ class SharedSessions:
         what.let_go = partial(self._let_go, session)
         what.load = watched.load
         what.taken_over = partial(self._in_background, watched.restore)
-        what.forgotten = partial(self._in_background, watched.keep)
+        what.forgotten = watched.keep
         session.passed_on = partial(self._passed_on, session, what)
         session.closed = partial(self._owners.forget, what)
         return what
@@ -217,16 +216,20 @@ class SharedSessions:
         what, watched = session.ownership, session.watched
         if what is not None and watched is not None and not self._owners.is_here(what):
             turn, uris = watched.let_go()
-            if uris and what.owner:
-                self._in_background(partial(self._hand_over, session, what.owner, turn, uris))
+            if uris:
+                self._in_background(partial(self._hand_over, session, what, encode(HandedOver(turn, uris))))
         session.let_stream_go()
 
-    async def _hand_over(self, session: HandshakeSession, owner: str, turn: int, uris: list[str]) -> None:
+    async def _hand_over(self, session: HandshakeSession, what: Ownership, handed: bytes) -> None:
         """Tells the owner after this one what a client subscribes to: the store may have forgotten it."""
-        found = await self._members.reached(owner.partition(":")[0])
-        if found is not None:
-            body = encode(HandedOver(turn, uris))
-            await self._client.tell(found, session.principal, headers_of(session), body, RESTORE)
+        for pause in AGAIN_AFTER:
+            if self._owners.is_here(what):  # it has come back, with what another one has kept
+                return
+            owner = await self._members.reached((what.owner or "").partition(":")[0])
+            headers = headers_of(session)
+            if owner is not None and await self._client.tell(owner, session.principal, headers, handed, RESTORE):
+                return
+            await asyncio.sleep(pause)
 
     def take(self, session: HandshakeSession, body: bytes) -> None:
         """Subscribes to what a former owner of a session has handed over."""
@@ -264,11 +267,7 @@ class SharedSessions:
         del self._pushing[session.id]
 
     def _in_background(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        async def done() -> None:
-            with suppress(StoreUnavailable):  # what it was about is kept here
-                await work()
-
-        task = asyncio.get_running_loop().create_task(done())
+        task = asyncio.get_running_loop().create_task(work())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 

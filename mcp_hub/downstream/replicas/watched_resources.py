@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, UPDATED
 from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import KINDS
-from mcp_hub.store import Store
+from mcp_hub.store import Store, StoreUnavailable
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -46,6 +46,7 @@ class WatchedResources:
         self._dropped: set[str] = set()
         """What the client has subscribed to and unsubscribed from since this replica is the owner."""
         self._turn = 1
+        """That of this replica; 0 once another one owns the session."""
         self._taken = 0
         """The turn of the owner whose subscriptions this one has taken."""
         self._writing = asyncio.Lock()
@@ -101,26 +102,38 @@ class WatchedResources:
 
     def let_go(self) -> tuple[int, list[str]]:
         """Forgets the subscriptions, as another replica owns the session; returns what to hand over to it."""
-        uris, self._uris = self._uris, set()
-        return self._turn, sorted(uris)
+        turn, uris, self._turn, self._uris = self._turn, self._uris, 0, set()
+        return turn, sorted(uris)
 
     async def take(self, turn: int, uris: list[str]) -> None:
-        """Takes what a former owner hands over, unless a later one was heard. Raises StoreUnavailable.
+        """Takes what a former owner hands over, unless a later one was heard.
 
         What the client has done here since counts more.
         """
-        async with self._writing:
-            if turn <= self._taken:
-                return
-            self._taken, self._turn = turn, max(self._turn, turn + 1)
-            before, self._uris = self._uris, ({*uris} - self._dropped) | self._added
-            if ended := sorted(before - self._uris):
-                await self._store.execute("HDEL", self._key, *ended)
-            if self._uris:
-                await self._written(sorted(self._uris))
-        for uri in ended:
+        if turn <= self._taken:
+            return
+        self._taken, self._turn = turn, max(self._turn, turn + 1)
+        before, self._uris = self._uris, ({*uris} - self._dropped) | self._added
+        for uri in sorted(ended := before - self._uris):
             await self._answered(uri, UNSUBSCRIBE)
-        await self._subscribe(self._uris - before)
+        await asyncio.gather(self._subscribe(self._uris - before), self._rewrite(ended))
+
+    async def _rewrite(self, ended: set[str]) -> None:
+        """Has the store know what a former owner has handed over."""
+        turn = self._turn
+        for pause in AGAIN_AFTER:
+            try:
+                async with self._writing:
+                    if self._turn != turn:
+                        return  # another replica owns the session by now
+                    if left := sorted(ended - self._uris):
+                        await self._store.execute("HDEL", self._key, *left)
+                    if self._uris:
+                        await self._written(sorted(self._uris))
+            except StoreUnavailable:
+                await asyncio.sleep(pause)
+            else:
+                return
 
     # --- again --------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,114 @@
+"""What a session subscribes to, from one owner to the next, also where the store has forgotten it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mcp_hub.downstream.event_stream import Outbox
+from mcp_hub.downstream.replicas.watched_resources import WatchedResources
+from mcp_hub.store import Store
+from tests.fakes.redis_server import RedisServer, redis_server
+
+pytestmark = pytest.mark.anyio
+KEY = "watches:session"
+
+
+class Replica:
+    """One replica that serves the session. `subscribed`: what it has subscribed to at the server."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.subscribed: set[str] = set()
+        self.store = Store(server.settings())
+        session: Any = SimpleNamespace(caller="caller", standing=Outbox())
+        dispatcher: Any = SimpleNamespace(answer=self._answer)
+        self.watched = WatchedResources(self.store, dispatcher, session, self.store.key(KEY), 60)
+
+    async def _answer(self, caller: Any, message: Any, send: Any, era: str) -> Any:
+        change = self.subscribed.add if message["method"].endswith("/subscribe") else self.subscribed.discard
+        change(message["params"]["uri"])
+        return {"result": {}}
+
+    async def asks(self, method: str, uri: str) -> None:
+        """Carries out what the client asks for."""
+        message = {"method": f"resources/{method}", "params": {"uri": uri}}
+        await self.watched.note(message)
+        await self._answer(None, message, None, "handshake")
+
+    async def follows(self) -> None:
+        """Becomes the owner after another one that is gone."""
+        await self.watched.load()
+        await self.watched.restore()
+
+    def lets_go(self) -> tuple[int, list[str]]:
+        self.subscribed.clear()
+        return self.watched.let_go()
+
+
+@contextlib.asynccontextmanager
+async def replicas(count: int) -> AsyncIterator[list[Replica]]:
+    """So many replicas of one store."""
+    async with redis_server() as server:
+        made = [Replica(server) for _ in range(count)]
+        yield made
+        for one in made:
+            await one.store.close()
+
+
+async def test_the_next_owner_subscribes_to_what_the_store_has() -> None:
+    async with replicas(2) as (one, two):
+        await one.asks("subscribe", "x:a")
+        await one.asks("subscribe", "x:b")
+        await one.asks("unsubscribe", "x:b")
+        await two.follows()
+        assert two.subscribed == {"x:a"}
+        await two.watched.take(*one.lets_go())
+        assert two.subscribed == {"x:a"}
+
+
+async def test_a_former_owner_says_what_the_store_has_forgotten() -> None:
+    async with replicas(3) as (one, two, three):
+        await one.asks("subscribe", "x:a")
+        await one.asks("subscribe", "x:b")
+        await one.store.execute("DEL", one.store.key(KEY))
+        await two.follows()
+        assert two.subscribed == set()
+        await two.asks("unsubscribe", "x:b")
+        await two.asks("subscribe", "x:c")
+        await two.watched.take(*one.lets_go())
+        assert two.subscribed == {"x:a", "x:c"}
+        await three.follows()  # the store knows it again
+        assert three.subscribed == {"x:a", "x:c"}
+
+
+async def test_an_owner_of_long_ago_brings_nothing_back() -> None:
+    async with replicas(3) as (one, two, three):
+        await one.asks("subscribe", "x:a")
+        await one.asks("subscribe", "x:b")
+        await two.follows()
+        await two.asks("unsubscribe", "x:b")
+        await three.follows()
+        await three.watched.take(*one.lets_go())
+        assert three.subscribed == {"x:a"}
+
+
+@pytest.mark.parametrize("first", ["the older", "the later"])
+async def test_of_two_former_owners_the_later_one_counts_where_the_store_has_forgotten_all(first: str) -> None:
+    async with replicas(4) as (one, two, three, four):
+        await one.asks("subscribe", "x:a")
+        await one.asks("subscribe", "x:b")
+        await two.follows()
+        await two.asks("unsubscribe", "x:b")
+        await two.asks("subscribe", "x:c")
+        await one.store.execute("DEL", one.store.key(KEY))
+        await three.follows()
+        told = [one.lets_go(), two.lets_go()]
+        for turn, uris in told if first == "the older" else reversed(told):
+            await three.watched.take(turn, uris)
+        assert three.subscribed == {"x:a", "x:c"}
+        await four.follows()
+        assert four.subscribed == {"x:a", "x:c"}
