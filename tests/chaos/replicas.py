@@ -79,6 +79,7 @@ class Report(msgspec.Struct):
             f"first answer after a kill: {_said(self.first_answers)}; just before it: {_said(self.without_a_fault)}",
         ]
         lines += [f"WRONG: {text}" for text in self.wrong[:50]] or ["every call and every change is accounted for"]
+        lines += [str(one) for one in self.faults if self.wrong]
         return "\n".join(lines)
 
 

@@ -90,7 +90,7 @@ class Account:
             if one.outcome != ANSWERED and not self._excused(one):
                 found.append(f"{name} without a reason")
         found += [f"{id} was carried out and never asked for" for id in done]
-        return [*found, *(f"fault: {one}" for one in self.faults if found)]
+        return found
 
     def _excused(self, one: Operation) -> bool:
         """Whether something had failed that is a reason for what came of a call."""

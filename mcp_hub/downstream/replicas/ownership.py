@@ -54,8 +54,8 @@ class Ownership(msgspec.Struct, eq=False):
     forgotten: Callable[[], Awaitable[None]] | None = None
     """Tells the store again what it has forgotten. Raises StoreUnavailable."""
     owner: str | None = None
-    claimed: float = 0.0
-    """When this replica has claimed it last."""
+    claimed: float = float("-inf")
+    """When this replica has claimed it last, and knew all that is to be known of it."""
     began_here: bool = True
     """Whether no replica can have known it before this one."""
     restarted: bool = False
@@ -158,7 +158,7 @@ class Owners:
             claim = await members.claim(what.name, own=what.own or what.restarted)
             if not claim.owner:
                 raise NotOwner
-            what.owner, lost = claim.owner, False
+            what.owner, what.claimed, lost = claim.owner, float("-inf"), False  # nobody acts on half of it
             if claim.owner != me or claim.taken_over:
                 lost = what.own
                 self._lose(what)
