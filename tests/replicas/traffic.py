@@ -43,12 +43,14 @@ class SessionTraffic:
         self._random = random.Random(name)
 
     async def run(self, stop: asyncio.Event, pace: float = 1.0) -> None:
-        """Makes calls until it is told to stop, with at most `pace` seconds between two."""
-        while not stop.is_set():
-            await self._one(self._random.choice(self._kinds))
+        """Makes calls until it is told to stop, with at most `pace` seconds before each."""
+        while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pace * self._random.random()):
                     await stop.wait()
+            if stop.is_set():
+                return
+            await self._one(self._random.choice(self._kinds))
 
     async def _one(self, kind: str) -> None:
         one = Operation(f"{self._name}-{next(self._numbers)}", kind, time.monotonic(), self._principal)
