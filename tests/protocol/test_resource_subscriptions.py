@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
 from tests.fakes.network import network_hub, sdk
+from tests.fakes.processes import below
 from tests.replicas.raw_client import raw
 from tests.upstream.asking.test_servers_ask_handshake_clients import ASKING, asking
 
@@ -128,9 +127,8 @@ async def test_a_subscription_is_restored_after_the_server_was_lost(tmp_path: Pa
     log = tmp_path / "log"
     async with hub(tmp_path, {"a": asking("--log", str(log))}) as client:
         await client.request("resources/subscribe", {"uri": "x:one"})
-        for process in psutil.Process(client.process.pid).children():
-            if ASKING in process.cmdline():
-                process.send_signal(signal.SIGKILL)
+        for process in below(client.process.pid, ASKING):
+            process.kill()
         await client.until(lambda: b"a was lost" in client.stderr)
         async with asyncio.timeout(PATIENCE):
             while len(logged(log, "resources/subscribe")) < 2:

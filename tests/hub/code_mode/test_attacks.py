@@ -10,11 +10,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
 from tests.fakes.network import network_hub
+from tests.fakes.processes import below
 from tests.hub.code_mode.test_programs import CODE, asked, blamed, run, said, until
 from tests.policy.access.test_a_person_is_asked_first import with_token
 
@@ -247,8 +247,7 @@ async def test_a_program_whose_process_dies_is_an_error_and_the_next_one_runs(tm
     async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
         running = asyncio.create_task(run(client, "await fake__sleep(seconds=600)"))
         await until(lambda: "sleep" in asked(record))
-        children = psutil.Process(client.process.pid).children(recursive=True)
-        (runner,) = [one for one in children if "programs" in one.cmdline()]
+        (runner,) = below(client.process.pid, "programs")
         runner.kill()
         result = await asyncio.wait_for(running, PATIENCE)
         assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"

@@ -12,6 +12,7 @@ import pytest
 from mcp import types
 
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.fakes.processes import below
 from tests.hub.test_over_a_network import network_hub, sdk
 from tests.policy.access.test_a_person_is_asked_first import Person, did
 from tests.policy.tries.counted import counting
@@ -348,15 +349,8 @@ async def test_without_code_mode_there_is_no_hub_run(tmp_path: Path) -> None:
 
 
 async def test_nothing_runs_before_the_first_program(tmp_path: Path) -> None:
-    import psutil
-
     async with hub(tmp_path, {"fake": fake()}, **CODE) as client:
         await client.tool_names()
-        process = psutil.Process(client.process.pid)
-
-        def runners() -> list[str]:
-            return [one.name() for one in process.children(recursive=True) if "programs" in one.cmdline()]
-
-        assert runners() == []
+        assert below(client.process.pid, "programs") == []
         assert await said(client, "1") == "1"
-        assert len(runners()) == 1
+        assert len(below(client.process.pid, "programs")) == 1

@@ -19,6 +19,7 @@ from mcp_hub.catalog.token_estimate import estimate_tokens, estimate_tool_tokens
 from mcp_hub.hub.groups.active_groups import definitions
 from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.fakes.processes import below
 from tests.hub.groups.hearing import code
 from tests.search.models import write_model
 
@@ -65,8 +66,7 @@ async def found_by_meaning(client: StdioClient, query: str, name: str) -> str:
 
 
 def process_of(client: StdioClient) -> psutil.Process | None:
-    children = psutil.Process(client.process.pid).children(recursive=True)
-    return next((one for one in children if one.cmdline()[-1:] == ["search"] or "search" in one.cmdline()[3:5]), None)
+    return next(iter(below(client.process.pid, "search")), None)
 
 
 @pytest.mark.parametrize("modern", [False, True])

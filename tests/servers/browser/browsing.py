@@ -16,6 +16,7 @@ from mcp_hub.servers.builtin import VARIABLE, Settings
 from mcp_hub.servers.builtin.browser_session import GRACE, NAVIGATION
 from mcp_hub.servers.builtin.chromium import LAUNCH_WAIT
 from tests.fakes.client import StdioClient, spawned
+from tests.fakes.processes import below
 
 BROWSER = [sys.executable, "-m", "mcp_hub.servers", "browser"]
 LOOPBACK = AddressRules(allow=("127.0.0.1",))
@@ -53,20 +54,6 @@ def ref_of(snapshot: str, element: str) -> str:
     found = re.search(rf"- {re.escape(element)}[^\n]*? \[ref=(\w+)\]", snapshot)
     assert found is not None, f"{element} is not in\n{snapshot}"
     return found[1]
-
-
-def below(pid: int, *words: str, without: str | None = None) -> list[psutil.Process]:
-    """Every process that `pid` has started, directly or not, with these words in its command line.
-
-    `without` is what no word of it may begin with.
-    """
-    found = []
-    for process in psutil.Process(pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # just gone
-            said = process.cmdline()  # asked once: it may be gone the next time
-            if set(words) <= set(said) and not (without and any(word.startswith(without) for word in said)):
-                found.append(process)
-    return found
 
 
 def chromiums(pid: int) -> list[psutil.Process]:

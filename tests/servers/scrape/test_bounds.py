@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.fakes.client import PATIENCE, StdioClient
+from tests.fakes.processes import below
 from tests.servers.scrape.documents import DOCX, docx_bomb, pdf, pdf_bomb, pdf_with_picture, zipped
 from tests.servers.scrape.site import Site, refused, scrape, scraper, serving
 
@@ -27,7 +28,7 @@ async def site() -> AsyncIterator[Site]:
 
 
 def converters(client: StdioClient) -> list[psutil.Process]:
-    return [child for child in psutil.Process(client.process.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
+    return below(client.process.pid)
 
 
 async def until(condition: Callable[[], bool]) -> None:

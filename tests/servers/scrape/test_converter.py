@@ -17,6 +17,7 @@ import pytest
 from mcp_hub.servers.builtin.converter import MEMORY, Converter, SourceDocument
 from mcp_hub.servers.local.tool_results import ToolRefused
 from tests.fakes.client import PATIENCE
+from tests.fakes.processes import below
 from tests.servers.scrape.documents import pdf
 from tests.servers.scrape.site import refused, scraper, serving
 
@@ -139,9 +140,4 @@ async def test_markdown_above_the_limit_is_cut() -> None:
 
 
 def workers() -> list[psutil.Process]:
-    children = psutil.Process().children()
-    return [
-        child
-        for child in children
-        if child.status() != psutil.STATUS_ZOMBIE and "mcp_hub.servers.builtin.markdown" in child.cmdline()
-    ]
+    return below(os.getpid(), "mcp_hub.servers.builtin.markdown")
