@@ -15,7 +15,8 @@ import msgspec
 
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
-from mcp_hub.config.listen import TOKEN_HOLDER, UNIX, Listen, is_loopback
+from mcp_hub.config.credentials import is_loopback
+from mcp_hub.config.listen import TOKEN_HOLDER, UNIX, Listen
 from mcp_hub.downstream.peer_principals import PeerPrincipals, Unproven, check_certificates
 from mcp_hub.downstream.trusted_proxies import TrustedProxies
 from mcp_hub.downstream.verifier import ProtectedResource, Reason, Verifier, has_resource

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, spawned, write_config
+from tests.fakes.processes import below
 from tests.fakes.redis_server import redis_server
 from tests.replicas.raw_client import raw, text_of
 from tests.replicas.test_sessions import again
@@ -99,7 +100,7 @@ async def test_what_belongs_to_one_worker_is_found_through_the_others(tmp_path: 
 
 async def test_workers_end_with_their_parent_and_leave_nothing(tmp_path: Path) -> None:
     async with workers(tmp_path, 2, {"up": fake()}) as (process, _):
-        left = psutil.Process(process.process.pid).children(recursive=True)
+        left = below(process.process.pid)
         directory = next(Path(word).parent for one in left for word in one.cmdline() if word.endswith("/store"))
         process.process.terminate()
         assert await process.exited() == 0
@@ -110,7 +111,7 @@ async def test_workers_end_with_their_parent_and_leave_nothing(tmp_path: Path) -
 
 async def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     async with workers(tmp_path, 2, {"up": fake()}) as (process, _):
-        left = psutil.Process(process.process.pid).children(recursive=True)
+        left = below(process.process.pid)
         process.process.kill()
         _, alive = await asyncio.to_thread(psutil.wait_procs, left, PATIENCE)
         assert alive == []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from mcp_hub.config.listen import is_loopback
+from mcp_hub.config.credentials import is_loopback
 from mcp_hub.downstream.page.endpoints import PageError
 from mcp_hub.errors import ConfigError, HubError
 from mcp_hub.oauth import UpstreamTokens
@@ -42,7 +42,7 @@ class SignIns:
             text = f"The client of {id} is registered for the address of `mcp-hub login`, not for that of this page."
             raise PageError(409, "registered", text, by_hand)
         parts = urlsplit(return_uri)
-        if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+        if parts.scheme != "https" and not is_loopback(parts.hostname):
             text = "An authorization server sends its answer over https or to this machine only."
             raise PageError(409, "not_private", text, by_hand)
         self._end(id)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub import codes
-from mcp_hub.config.listen import UNIX, Listen, is_loopback
+from mcp_hub.config.credentials import is_loopback
+from mcp_hub.config.listen import UNIX, Listen
 from mcp_hub.errors import HubError
 
 BACKLOG: Final = 1024
