@@ -162,6 +162,8 @@ class Gate:
             own.add(_bracketed(listen.host))
         self._own_names = frozenset(own)
         self._hosts = self._own_names | {host.lower().removesuffix(":*").encode() for host in hosts}
+        if listen.host in _WILDCARDS:
+            self._hosts |= _LOOPBACK_NAMES  # health checks on this machine; no name of a foreign page leads there
         pages = [f"{scheme}://{host}" for host in listen.public_host for scheme in ("https", "http")]
         self._pages = frozenset(page.lower().encode() for page in pages)
         """The origins of the hub's own pages behind a reverse proxy."""

@@ -78,7 +78,14 @@ def test_an_open_listener_serves_any_well_formed_host_unless_it_is_told_which() 
     assert verdict(wide, (b"host", b"any@thing")) == 421
     named = Listen(host="0.0.0.0", token=TOKEN, allowed_hosts=("mine.example",))
     assert verdict(named, (b"host", b"mine.example")) == 0
-    assert verdict(named, (b"host", b"localhost")) == 421
+    assert verdict(named, (b"host", b"anything.example")) == 421
+
+
+@pytest.mark.parametrize("names", [{"public_host": ("mine.example",)}, {"allowed_hosts": ("mine.example",)}])
+def test_an_open_listener_is_asked_for_its_health_on_its_own_machine_by_whatever_names(names: dict[str, Any]) -> None:
+    listen = Listen(host="0.0.0.0", token=TOKEN, **names)
+    assert verdict(listen, (b"host", b"127.0.0.1:8808")) == 0
+    assert verdict(listen, (b"host", b"localhost:8808"), (b"origin", b"http://localhost:8808")) == 403
 
 
 def test_a_listener_on_one_address_serves_that_address() -> None:
