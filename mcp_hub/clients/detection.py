@@ -15,6 +15,7 @@ from mcp_hub.config.ancestry import options_of_serve
 from mcp_hub.config.commands import program_name
 from mcp_hub.config.config_files import read_document
 from mcp_hub.config.entry import EntryContext, read_entry
+from mcp_hub.config.fields import read_defaults
 from mcp_hub.config.findings import Findings
 from mcp_hub.config.models import INSTALLERS, Server
 from mcp_hub.config.raw_entries import RawEntry, find_entries
@@ -152,11 +153,12 @@ def read_client_file(
         told = "\n".join(findings.error_lines()) if expected and findings.errors else None
         return ClientFile(path, client, problem=told, notes=document.warnings)
     scope = dialect.scope(VariableScope(machine.environ, machine.home, path.parent))
-    servers = []
+    root = document.tree if isinstance(document.tree, dict) else {}
+    defaults, servers = read_defaults(root, dialect, findings), []
     for raw in entries:
         part = Findings(lambda at: (path.name, document.line_of(at)))
-        server = read_entry(raw, EntryContext(dialect, scope, document.written, part, {}))
-        values = own_values(raw, dialect, scope, server)
+        server = read_entry(raw, EntryContext(dialect, scope, document.written, part, defaults))
+        values = own_values(raw, dialect, scope, server, defaults)
         reason = server.disabled_reason if server is not None else "; ".join(part.error_lines())
         found = FoundServer(raw.id, raw, values, server, reason or None, is_hub=_is_hub(server, machine))
         servers.append(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp_hub.config.dialect import RESTRICTIONS, Dialect
@@ -30,12 +31,19 @@ _FILE_VARIABLE: Final = re.compile(r"(?<!\$)\$\{file:([^{}]*)\}")
 _OS_ENVIRON: Final = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)")
 
 
-def own_values(raw: RawEntry, dialect: Dialect, scope: VariableScope, server: Server | None) -> dict[str, Any]:
-    """Returns an entry in the hub's own keys and forms of variables. Nothing is expanded.
+def own_values(
+    raw: RawEntry,
+    dialect: Dialect,
+    scope: VariableScope,
+    server: Server | None,
+    defaults: Mapping[str, FieldValue],
+) -> dict[str, Any]:
+    """Returns an entry, over the defaults of its file, in the hub's own keys and forms of variables.
 
-    `server` is what the hub reads in it; None if it cannot be read.
+    Nothing is expanded. `server` is what the hub reads in it; None if it cannot be read.
     """
     given = canonical_values(raw.values, raw.at, dialect, Findings(lambda at: ("", None)))
+    given |= {name: item for name, item in defaults.items() if name not in given}
     _unfold_command(given)
     found: dict[str, Any] = {}
     for name, item in given.items():

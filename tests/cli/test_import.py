@@ -268,3 +268,20 @@ def test_descriptions_and_a_list_of_variables_of_one_mcp_mean_the_same_after_an_
         "GITHUB_TOKEN": TOKEN,
     }
     assert server.tools["read"].description == "Read it"
+
+
+def test_what_a_file_sets_for_all_its_servers_comes_with_each_of_them(home: Path) -> None:
+    file = put(home / "work" / "mcp.json", {"a": {"command": "a"}, "b": {"command": "b", "requestTimeout": 9000}})
+    defaults = {"connectionTimeout": 7000, "requestTimeout": 8000, "env": {"GITHUB_TOKEN": TOKEN}}
+    file.write_text(json.dumps({"serverDefaults": defaults, **json.loads(file.read_text())}))
+    assert main(["import", str(file), "--yes"]) == OK
+    a, b = load_config(own(home)).servers
+    assert (a.deadlines.connect, a.deadlines.call, b.deadlines.connect, b.deadlines.call) == (7, 8, 7, 9)
+    assert TOKEN not in own(home).read_text()
+
+
+def test_an_import_says_which_default_it_leaves_out(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = put(home / "work" / "mcp.json", {"a": {"command": "a"}})
+    file.write_text(json.dumps({"serverDefaults": {"env": {"SHARED": "x"}}, **json.loads(file.read_text())}))
+    assert main(["import", str(file), "--yes"]) == OK
+    assert "serverDefaults.env is not known and is ignored" in "".join(capsys.readouterr())
