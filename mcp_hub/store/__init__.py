@@ -210,12 +210,16 @@ class Store:
 
 
 def _connected_to(settings: StoreSettings) -> Redis:
-    """Returns a client that gives up in time, and never asks twice: a step must not happen twice."""
+    """Returns a client that never asks twice: a step must not happen twice.
+
+    It has no time limit of its own for an answer. Before Python 3.12 what it uses for one (`asyncio.wait_for`) may
+    swallow the cancellation of the task that asks; DEADLINE ends every use.
+    """
     pool = BlockingConnectionPool.from_url(
         settings.url.get_secret_value(),
         max_connections=MAX_CONNECTIONS,
         timeout=DEADLINE,
-        socket_timeout=DEADLINE,
+        socket_timeout=None,
         socket_connect_timeout=DEADLINE,
         retry=Retry(NoBackoff(), 0),
         client_name="mcp-hub",

@@ -55,8 +55,13 @@ _CLAIM: Final = Script("""
 local owner = redis.call('GET', KEYS[1]) or ''
 if owner ~= '' and owner ~= ARGV[1] and redis.call('EXISTS', ARGV[2] .. owner) == 1 then return {owner, owner, 0} end
 if redis.call('EXISTS', ARGV[2] .. ARGV[1]) == 0 then return {'', owner, 0} end
-redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[3])
 local own = redis.call('HEXISTS', KEYS[2], 'own')
+if redis.call('HGET', KEYS[2], 'attempt') == ARGV[5] then
+    owner, own = redis.call('HGET', KEYS[2], 'before'), tonumber(redis.call('HGET', KEYS[2], 'was'))
+else
+    redis.call('HSET', KEYS[2], 'attempt', ARGV[5], 'before', owner, 'was', own)
+end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[3])
 if ARGV[4] == '1' then redis.call('HSET', KEYS[2], 'own', '1') end
 if redis.call('TTL', KEYS[2]) < tonumber(ARGV[3]) then redis.call('EXPIRE', KEYS[2], ARGV[3]) end
 return {ARGV[1], owner, own}
@@ -64,6 +69,7 @@ return {ARGV[1], owner, own}
 """Claims something (KEYS[1]) for an owner (ARGV[1]) that is alive, unless another one that is alive owns it.
 
 Says whether its state (KEYS[2]) notes that an owner has something open for it alone; with ARGV[4] = 1 it does so.
+The answer to an attempt (ARGV[5]) that comes again is that of the first time, as that may have been lost.
 """
 
 _RELEASE: Final = Script("""
@@ -248,12 +254,14 @@ class Membership:
         await self._renew(fresh=True)
         await self._store.execute("DEL", self._store.key(record))
 
-    async def claim(self, what: str, *, own: bool = False) -> Claim:
+    async def claim(self, what: str, *, own: bool = False, attempt: str = "") -> Claim:
         """Returns who owns `what`, this replica if nobody who is alive does. Raises StoreUnavailable.
 
         A claim counts only if `holds` is true after it. `own`: notes that something is open here for it alone.
+        `attempt` names the claim for one that repeats it, as its answer was lost: that says the same.
         """
-        args = (self.me.owner, self._store.key(f"{_MEMBER}:"), OWNED_FOR, int(own))
+        attempt = attempt or secrets.token_hex(6)
+        args = (self.me.owner, self._store.key(f"{_MEMBER}:"), OWNED_FOR, int(own), attempt)
         owner, before, noted = await _CLAIM.run(self._store, [f"owner:{what}", f"state:{what}"], *args)
         return Claim(owner.decode(), before.decode(), bool(noted))
 

@@ -170,3 +170,17 @@ def test_a_password_is_not_shown() -> None:
     settings = StoreSettings.model_validate({"url": "redis://hub:hunter2hunter2@host", "keys": ["k" * 32]})
     assert "hunter2" not in repr(settings)
     assert "kkk" not in repr(settings)
+
+
+async def test_a_use_that_is_cancelled_at_any_moment_ends() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        await store.execute("PING")
+        for steps in range(40):
+            use = asyncio.ensure_future(store.execute("PING"))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            cancelled = use.cancel()
+            await asyncio.wait([use])
+            assert use.cancelled() == cancelled
+        await store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
@@ -64,6 +65,8 @@ class Ownership(msgspec.Struct, eq=False):
     """Whether the other replicas can know that something is open for it alone."""
     untold: bool = False
     """Whether the store has forgotten it, and was not told again yet."""
+    attempt: str = ""
+    """The name of the claim that the store has not answered yet; "" for none."""
     claiming: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
@@ -155,7 +158,9 @@ class Owners:
         async with what.claiming:
             members = self._members
             asked, me = self._clock(), members.me.owner
-            claim = await members.claim(what.name, own=what.own or what.restarted)
+            what.attempt = what.attempt or secrets.token_hex(6)
+            claim = await members.claim(what.name, own=what.own or what.restarted, attempt=what.attempt)
+            what.attempt = ""
             if not claim.owner:
                 raise NotOwner
             what.owner, what.claimed, lost = claim.owner, float("-inf"), False  # nobody acts on half of it
@@ -168,13 +173,12 @@ class Owners:
                     raise NotOwner
                 return known
             what.restarted = what.restarted or lost
+            what.untold = what.untold or not claim.before
             if not members.holds or members.me.owner != me:
                 raise NotOwner
             known_here = what.name in self._mine
             if not known_here and (claim.before or not what.began_here):
                 await self._inherit(what, claim)
-            elif not claim.before:
-                what.untold = True
             if what.untold and what.forgotten is not None:
                 await what.forgotten()
             what.untold = False
@@ -183,11 +187,11 @@ class Owners:
 
     async def _inherit(self, what: Ownership, claim: Claim) -> None:
         """Takes something over that another replica owned, or this one before it ended here, or nobody knows who."""
-        if not claim.before:
+        if what.untold:
             await self._ask_others(what.name)  # its owner may live, if the store has lost this key alone
         if what.load is not None:
             await what.load()
-        if what.restarted or claim.own or not claim.before:  # if nobody owned it, the store has forgotten what was open
+        if what.restarted or claim.own or what.untold:  # if nobody owned it, the store has forgotten what was open
             what.restarted = True
             await self.note_own(what)  # who comes after this replica before it is said must say it
         if what.taken_over is not None:
@@ -208,7 +212,7 @@ class Owners:
 
     def _lose(self, what: Ownership) -> None:
         """Ends what is open here for something that another replica owns now."""
-        what.own = what.restarted = what.began_here = False
+        what.own = what.restarted = what.began_here = what.untold = False
         if self._mine.pop(what.name, None) is not None and what.let_go is not None:
             what.let_go()
 
@@ -222,22 +226,20 @@ class Owners:
 
     async def _reclaim(self) -> None:
         """Claims what this replica owned until it has an answer for each: none may stay here that is another's."""
-        me, left = self._members.me.owner, list(self._mine.values())
+        members, me = self._members, ""
+        while me != members.me.owner and not members.me.leaving:  # its lease may end meanwhile
+            me, left = members.me.owner, list(self._mine.values())
+            await asyncio.gather(*(self._reclaim_each(left, me) for _ in range(AT_ONCE)))
 
-        async def next_ones() -> None:
-            while left:
-                what = left.pop()
-                try:
-                    await self._claim(what)
-                except NotOwner:
-                    continue
-                except StoreUnavailable:  # away once more, or too slow for so many
+    async def _reclaim_each(self, left: list[Ownership], me: str) -> None:
+        while left and self._members.me.owner == me:
+            what = left.pop()
+            try:
+                await self._claim(what)
+            except (NotOwner, StoreUnavailable):  # away once more, or too slow for so many
+                if self._mine.get(what.name) is what:
                     left.append(what)
                     await asyncio.sleep(ASK_AGAIN)
-
-        await asyncio.gather(*(next_ones() for _ in range(AT_ONCE)))
-        if self._members.me.owner != me:  # its lease has ended meanwhile
-            await self._reclaim()
 
     async def close(self) -> None:
         """Ends what is under way."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
 
 from mcp_hub.downstream.replicas.forwarding import NotOwner
 from mcp_hub.downstream.replicas.ownership import Owners, Ownership
-from mcp_hub.store import Store
-from mcp_hub.store.membership import LEASE, Membership
+from mcp_hub.store import Store, StoreUnavailable
+from mcp_hub.store.membership import LEASE, Claim, Membership
 from mcp_hub.store.replica_keys import ReplicaKeys
 from tests.fakes.redis_server import PATIENCE, RedisServer, redis_server
 
@@ -76,6 +77,21 @@ async def replicas(count: int) -> AsyncIterator[tuple[RedisServer, list[Replica]
                 await one.owners.close()
                 await one.member.leave()
                 await one.store.close()
+
+
+@contextmanager
+def answers_lost(replica: Replica) -> Iterator[None]:
+    """Loses every answer of the store to a script while the block runs: each is carried out all the same."""
+    store = replica.store
+    evaluate = store.evaluate
+
+    async def unheard(text: str, keys: Sequence[str], args: Sequence[str | bytes | float]) -> Any:
+        await evaluate(text, keys, args)
+        raise StoreUnavailable("The answer was lost.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "evaluate", unheard)
+        yield
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -172,3 +188,107 @@ async def test_a_replica_that_leaves_claims_nothing_any_more() -> None:
         assert not await a.owns("another")
         assert await b.owns("s")
         assert await b.owns("another")
+
+
+async def test_a_loss_is_said_though_the_answer_to_the_claim_was_lost() -> None:
+    async with replicas(2) as (_, (a, b)):
+        for name in ("used", "unused"):
+            await a.owners.begin(a.what(name, began_here=True))
+        await a.owners.note_own(a.what("used"))
+        await a.member.leave()
+        with answers_lost(b):
+            for name in ("used", "unused"):
+                with pytest.raises(StoreUnavailable):
+                    await b.owners.elsewhere(b.what(name))
+        assert await b.owns("used")
+        assert await b.owns("unused")
+        assert (b.what("used").restarted, b.what("unused").restarted) == (True, False)
+        assert sorted(b.restored) == ["unused", "used"]
+
+
+async def test_what_the_store_has_forgotten_is_a_loss_though_the_answer_to_the_claim_was_lost() -> None:
+    async with replicas(2) as (_, (a, b)):
+        await a.owners.begin(a.what("s", began_here=True))
+        await a.member.leave()
+        for key in ("owner:s", "state:s"):
+            await b.store.execute("DEL", b.store.key(key))
+        with answers_lost(b), pytest.raises(StoreUnavailable):
+            await b.owners.elsewhere(b.what("s"))
+        assert await b.owns("s")
+        assert b.what("s").restarted
+
+
+async def test_a_replica_ends_what_it_had_open_before_another_though_the_answer_to_its_claim_was_lost() -> None:
+    async with replicas(2) as (_, (a, b)):
+        await a.owners.begin(a.what("s", began_here=True))
+        await a.owners.note_own(a.what("s"))
+        await b.store.execute("SET", b.store.key("owner:s"), b.member.me.owner)  # it has taken this over, and is gone
+        await b.member.leave()
+        with answers_lost(a):
+            await a.owners.check("s")
+        await a.owners.check("s")
+        assert (a.what("s").restarted, a.let_go, a.restored) == (True, ["s"], ["s"])
+
+
+async def test_the_store_is_told_what_it_has_forgotten_though_the_answer_to_the_claim_was_lost() -> None:
+    async with replicas(1) as (_, (a,)):
+        told: list[str] = []
+
+        async def tell() -> None:
+            told.append("s")
+
+        await a.owners.begin(a.what("s", began_here=True))
+        a.what("s").forgotten = tell
+        await a.store.execute("DEL", a.store.key("owner:s"))
+        with answers_lost(a):
+            await a.owners.check("s")
+        await a.owners.check("s")
+        assert told == ["s"]
+
+
+async def test_a_replica_whose_lease_ends_as_it_claims_still_says_what_was_lost() -> None:
+    async with replicas(2) as (_, (a, b)):
+        told: list[str] = []
+
+        async def tell() -> None:
+            told.append("s")
+
+        await a.owners.begin(a.what("s", began_here=True))
+        await a.member.leave()
+        for key in ("owner:s", "state:s"):
+            await b.store.execute("DEL", b.store.key(key))
+        b.what("s").forgotten = tell
+        claim = b.member.claim
+
+        async def late(*args: Any, **named: Any) -> Claim:
+            found = await claim(*args, **named)
+            b.skipped += LEASE
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(b.member, "claim", late)
+            with pytest.raises(NotOwner):
+                await b.owners.elsewhere(b.what("s"))
+        assert await b.owns("s")
+        assert (b.what("s").restarted, told) == (True, ["s"])
+
+
+async def test_a_replica_that_comes_back_claims_until_it_knows_of_each_thing() -> None:
+    async with replicas(1) as (server, (a,)):
+        await a.owners.begin(a.what("s", began_here=True))
+        await a.owners.note_own(a.what("s"))
+        claim, refused = a.member.claim, 3
+
+        async def nobody(*args: Any, **named: Any) -> Claim:
+            nonlocal refused
+            refused -= 1
+            return Claim("", "") if refused >= 0 else await claim(*args, **named)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(a.member, "claim", nobody)
+            await server.kill()
+            await until(lambda: a.store.away)
+            await server.start()
+            await until(lambda: refused < 0)
+        await a.owners.check("s")
+        assert await a.store.execute("HEXISTS", a.store.key("state:s"), "own") == 1
