@@ -19,6 +19,8 @@ BEFORE = 2.0
 SETTLED = 30.0
 """Seconds in which the last changes reach their clients."""
 RECONNECT = 0.1
+LATE = 40.0
+"""Seconds in which what was not answered may still be carried out: a paused replica reads it when it goes on."""
 ON, OFF, UNSURE = "on", "off", "unsure"
 
 
@@ -62,6 +64,8 @@ class Subscriber:
         """Which changes of a resource it was told of, and when and with which event it was so last."""
         self._declared: defaultdict[str, list[float]] = defaultdict(list)
         """When it was told that changes of a resource may have been missed."""
+        self._sure_at = float("-inf")
+        """From when on no switch that was not answered can be carried out any more."""
         self._listening: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
@@ -78,8 +82,13 @@ class Subscriber:
         wanted = OFF if self._states[uri][-1][1] == ON else ON
         self._is(uri, UNSURE)
         method = "resources/subscribe" if wanted == ON else "resources/unsubscribe"
-        answer = await self._client.request(method, {"uri": uri})
-        if code_of(answer) is None:
+        began = time.monotonic()
+        try:
+            answer = await self._client.request(method, {"uri": uri})
+        except BaseException:  # also of who waits no longer
+            self._sure_at = time.monotonic() + LATE
+            raise
+        if code_of(answer) is None and began >= self._sure_at:
             self._is(uri, wanted)
         return answer
 
