@@ -71,6 +71,14 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
+def keyring_is_chosen_anew() -> Iterator[None]:
+    """Undoes that `keyring` keeps the backend that the environment of the first test in this process has named."""
+    yield
+    if (core := sys.modules.get("keyring.core")) is not None:
+        core._keyring_backend = None  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
 def log_is_set_up_as_before() -> Iterator[None]:
     """Undoes what a command does to the log, when a test runs it in its own process."""
     log = logging.getLogger("mcp_hub")

@@ -125,9 +125,6 @@ def test_an_entry_that_needs_a_look_is_diagnosed(
 def test_a_keyring_without_the_secret_is_diagnosed(
     tmp_path: Path, backend: str, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import keyring.core
-
-    monkeypatch.setattr(keyring.core, "_keyring_backend", None)
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", backend)
     assert code in checked(configured(tmp_path, {"a": {**TRUE, "env": {"KEY": "${keyring:service/user}"}}}))
 
