@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
@@ -37,6 +38,17 @@ servers:
   files: {command: mcp-server-filesystem, args: ["${HOME}/notes"], required: true, disable_tools: [move_file, "w*"]}
   github: {url: "https://api.githubcopilot.com/mcp/", headers: {Authorization: "Bearer ${GITHUB_TOKEN}"}}
   broken: {command: /usr/bin/python3, args: [-m, no_such_module]}
+"""
+TIME: Final = {"command": "uvx", "args": ["mcp-server-time==2026.10.19"]}
+GITHUB: Final = {
+    "command": "npx",
+    "args": ["-y", "@modelcontextprotocol/server-github"],
+    "env": {"GITHUB_PERSONAL_ACCESS_TOKEN": "ghp_" + "abcdefghi" * 4},
+}
+REPLICA: Final = """\
+listen: {token: "${MCP_HUB_TOKEN}"}
+store: {url: "${STORE_URL}"}
+servers: {tracker: {url: "https://tracker.example/mcp"}}
 """
 WEATHER: Final = "{name: weather, description: The weather., api_url: 'http://127.0.0.1:9/'}\n"
 WRONG: Final = "\n" * 13 + "servers:\n  typo:\n    comand: npx\n    args: notes-server\n"
@@ -105,13 +117,18 @@ STAGES: Final = {
         ("mcp-hub search", "mcp-hub logs"),
         ("mcp-hub\n", "mcp-hub status", "mcp-hub open"),
     ),
+    "clients.md": Stage(
+        {
+            ".config/Claude/claude_desktop_config.json": json.dumps({"mcpServers": {"time": TIME, "github": GITHUB}}),
+            ".cursor/mcp.json": json.dumps({"mcpServers": {"time": TIME}}),
+        }
+    ),
+    "registry.md": Stage({}, ("mcp-hub update",)),
+    "scale.md": Stage({"servers.yaml": REPLICA}, ("mcp-hub serve",)),
 }
 """Page -> what there is."""
-ELSEWHERE: Final = {
-    "clients.md", "context.md", "credentials.md", "network.md", "observability.md", "page.md", "registry.md",
-    "scale.md",
-}  # fmt: skip
-"""Pages whose commands need clients, registries, sign-ins, an address that others reach or a cluster."""
+ELSEWHERE: Final = {"context.md", "credentials.md", "network.md", "observability.md", "page.md"}
+"""Pages whose commands need clients with many tools, sign-ins, an address that others reach, or a web browser."""
 
 
 def commands(page: str) -> Iterator[tuple[str, str]]:
