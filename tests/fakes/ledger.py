@@ -1,7 +1,7 @@
 """A server that writes down what it carries out: `python ledger.py FILE [CHANGES]`. Standard library only.
 
-`do {id}` adds a line `ID PID N` to FILE, for the n-th time of this process, and answers the same; `ask {id}` does so
-after it has asked its client, with the id in the question. A line `URI N` that is added to CHANGES says that a resource
+`do {id}` adds a line `ID PROCESS N` to FILE, for the n-th time of this process, and answers the same; `ask {id}` does
+so after it has asked its client, with the id in the question. A line `URI N` that is added to CHANGES says that a resource
 has changed for the N-th time: who subscribes to it is told, with N.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 import threading
 import time
@@ -16,6 +17,8 @@ from itertools import count
 from pathlib import Path
 
 FILE = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+PROCESS = f"{os.getpid()}-{secrets.token_hex(4)}"
+"""What no other process has, also none that has the same id later."""
 LOOK_EVERY = 0.02
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("do", "ask")]
 TEMPLATES = [{"uriTemplate": "x:{name}", "name": "any"}]
@@ -33,7 +36,7 @@ def send(message: dict) -> None:
 
 
 def carried_out(id: str) -> dict:
-    text = f"{id} {os.getpid()} {next(done)}"
+    text = f"{id} {PROCESS} {next(done)}"
     os.write(FILE, f"{text}\n".encode())
     return {"content": [{"type": "text", "text": text}]}
 
