@@ -95,16 +95,16 @@ def run(options: argparse.Namespace) -> int:
     frames.own_heap()
     network = options.sse or options.http
     if network:
-        loaded = load_with_files(options)
+        place = _place(options)
+        loaded = load_with_files(options, told=place is not None)
         config = loaded.config.model_copy(update={"listen": _listen(loaded.config, options)})
+        if place is not None:
+            return run_loop(_network(options, loaded, place.settings(config), place))
         if options.workers is None:
             return run_loop(_network(options, loaded, config))
-        from mcp_hub.cli.workers import WorkerPlace, serve_workers
+        from mcp_hub.cli.workers import serve_workers
 
-        place = WorkerPlace.taken(os.environ)
-        if place is None:
-            return run_loop(serve_workers(options.workers, options.arguments, config))
-        return run_loop(_network(options, loaded, place.settings(config), place))
+        return run_loop(serve_workers(options.workers, options.arguments, config))
     if options.host is not None or options.port is not None or options.public_host or options.workers is not None:
         text = "--host, --port, --public-host and --workers need --sse or --http; else the hub serves over stdio"
         raise ConfigError(text, codes.HTTP_OPTION_MISSING)
@@ -112,6 +112,15 @@ def run(options: argparse.Namespace) -> int:
 
     stdin, stdout = claim()  # before anything can print to stdout
     return run_loop(_stdio(options, load_with_files(options), stdin, stdout))
+
+
+def _place(options: argparse.Namespace) -> WorkerPlace | None:
+    """Returns what the parent of a worker tells it; None for a process that is no worker."""
+    if options.workers is None:
+        return None
+    from mcp_hub.cli.workers import WorkerPlace
+
+    return WorkerPlace.taken(os.environ)
 
 
 def _listen(config: Config, options: argparse.Namespace) -> Listen:

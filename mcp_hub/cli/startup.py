@@ -223,17 +223,21 @@ def load(options: argparse.Namespace, *, quiet: bool = False, advice: bool = Fal
     return load_with_files(options, quiet=quiet, advice=advice).config
 
 
-def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice: bool = False) -> LoadedConfig:
-    """Does the same as `load`, and returns also the files that were read."""
+def load_with_files(
+    options: argparse.Namespace, *, quiet: bool = False, advice: bool = False, told: bool = False
+) -> LoadedConfig:
+    """Does the same as `load`, and returns also the files that were read. `told`: another process prints warnings."""
     set_up_logging(options.verbose, quiet=quiet)
     path = options.config or default_path(Path.cwd(), os.environ)
     loaded = read_config(path, os.environ, overlays=options.overlays)
     hide_secrets_of(loaded.config)
+    if told:
+        return loaded
     # `check` prints the reasons of servers that are switched off in its table.
-    told = [f": {server.disabled_reason}" for server in loaded.config.servers if advice and server.disabled_reason]
+    shown = [f": {server.disabled_reason}" for server in loaded.config.servers if advice and server.disabled_reason]
     duplicates = [CodedText(str(one), DUPLICATE) for one in loaded.duplicates]
     for warning in (*loaded.warnings, *duplicates, *(loaded.advice if advice else ())):
-        if not str(warning).endswith(tuple(told)):
+        if not str(warning).endswith(tuple(shown)):
             print(f"warning: {with_code(warning)}", file=sys.stderr)
     for line in loaded.left_out:
         text = with_code(f"{line}; the file is left out", FILE_LEFT_OUT)

@@ -59,7 +59,12 @@ def children(process: StdioClient) -> list[psutil.Process]:
 
 def hubs(process: StdioClient) -> list[psutil.Process]:
     """The workers, each with a server of its own."""
-    return [child for child in children(process) if "serve" in child.cmdline() and child.children()]
+    found = []
+    for child in children(process):
+        with contextlib.suppress(psutil.NoSuchProcess):  # just gone
+            if "serve" in child.cmdline() and child.children():
+                found.append(child)
+    return found
 
 
 async def pids(url: str, count: int) -> set[str]:
@@ -115,6 +120,12 @@ async def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
         process.process.kill()
         _, alive = await asyncio.to_thread(psutil.wait_procs, left, PATIENCE)
         assert alive == []
+
+
+async def test_a_warning_about_the_configuration_is_printed_once(tmp_path: Path) -> None:
+    async with workers(tmp_path, 3, {"up": fake()}, no_such_key=1) as (process, url):
+        assert await pids(url, 1)
+        assert process.stderr.count(b"no_such_key is not known") == 1
 
 
 async def test_a_reload_reaches_every_worker(tmp_path: Path) -> None:
