@@ -1,8 +1,8 @@
 """A server that writes down what it carries out: `python ledger.py FILE [CHANGES]`. Standard library only.
 
 `do {id}` adds a line `ID PROCESS N` to FILE, for the n-th time of this process, and answers the same; `ask {id}` does
-so after it has asked its client, with the id in the question. A line `URI N` that is added to CHANGES says that a resource
-has changed for the N-th time: who subscribes to it is told, with N.
+so after it has asked its client, with the id in the question. A line `URI N` that is added to CHANGES says that a
+resource has changed for the N-th time: who subscribes to it is told, with N.
 """
 
 from __future__ import annotations
