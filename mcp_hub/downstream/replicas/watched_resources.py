@@ -11,6 +11,7 @@ import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, UPDATED
 from mcp_hub.protocol.frames import Message
@@ -49,6 +50,8 @@ class WatchedResources:
         """That of this replica; 0 once another one owns the session."""
         self._taken = 0
         """The turn of the owner whose subscriptions this one has taken."""
+        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Held while a subscription to a URI is made again or ended here: what its client wants of it comes after."""
         self._writing = asyncio.Lock()
         """Held while the store is told of a change: it must end as this replica does."""
 
@@ -61,7 +64,7 @@ class WatchedResources:
         uri = params.get("uri") if isinstance(params, dict) else None
         if not isinstance(uri, str) or not 0 < len(uri) <= MAX_URI:
             return
-        async with self._writing:
+        async with self._made(uri), self._writing:
             if message["method"] != SUBSCRIBE:
                 await self._store.execute("HDEL", self._key, uri)
                 self._uris.discard(uri)
@@ -115,7 +118,9 @@ class WatchedResources:
         self._taken, self._turn = turn, max(self._turn, turn + 1)
         before, self._uris = self._uris, ({*uris} - self._dropped) | self._added
         for uri in sorted(ended := before - self._uris):
-            await self._answered(uri, UNSUBSCRIBE)
+            async with self._made(uri):
+                if uri not in self._uris:
+                    await self._answered(uri, UNSUBSCRIBE)
         await asyncio.gather(self._subscribe(self._uris - before), self._rewrite(ended))
 
     async def _rewrite(self, ended: set[str]) -> None:
@@ -156,14 +161,18 @@ class WatchedResources:
 
         What the client has unsubscribed from meanwhile, or another replica watches by now, is left alone.
         """
-        if uri not in self._uris:
-            return True
-        answer = await self._answered(uri, SUBSCRIBE)
-        if uri not in self._uris:
-            await self._answered(uri, UNSUBSCRIBE)
-        elif "result" in answer:
-            self._session.standing.put({"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": uri}})
-        return "result" in answer
+        async with self._made(uri):
+            if uri not in self._uris:
+                return True
+            answer = await self._answered(uri, SUBSCRIBE)
+            if uri not in self._uris:
+                await self._answered(uri, UNSUBSCRIBE)
+            elif "result" in answer:
+                self._session.standing.put({"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": uri}})
+            return "result" in answer
+
+    def _made(self, uri: str) -> asyncio.Lock:
+        return self._making.setdefault(uri, asyncio.Lock())
 
     async def _answered(self, uri: str, method: str) -> dict[str, Any]:
         """Carries out a request of the hub's own, in the place of the client."""

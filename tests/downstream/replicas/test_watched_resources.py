@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -23,12 +24,22 @@ class Replica:
 
     def __init__(self, server: RedisServer) -> None:
         self.subscribed: set[str] = set()
+        self.done: list[str] = []
+        """What the server was asked, in the order in which it took effect."""
+        self.makes_again = asyncio.Event()
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+        """Until then the server does nothing for what is made again."""
         self.store = Store(server.settings())
         session: Any = SimpleNamespace(caller="caller", standing=Outbox())
         dispatcher: Any = SimpleNamespace(answer=self._answer)
         self.watched = WatchedResources(self.store, dispatcher, session, self.store.key(KEY), 60)
 
     async def _answer(self, caller: Any, message: Any, send: Any, era: str) -> Any:
+        if "id" in message:
+            self.makes_again.set()
+            await self.goes_on.wait()
+        self.done.append(message["method"])
         change = self.subscribed.add if message["method"].endswith("/subscribe") else self.subscribed.discard
         change(message["params"]["uri"])
         return {"result": {}}
@@ -112,3 +123,26 @@ async def test_of_two_former_owners_the_later_one_counts_where_the_store_has_for
         assert three.subscribed == {"x:a", "x:c"}
         await four.follows()
         assert four.subscribed == {"x:a", "x:c"}
+
+
+@pytest.mark.parametrize("last", ["unsubscribe", "subscribe"])
+async def test_what_a_client_wants_comes_after_what_is_made_again_for_it(last: str) -> None:
+    async with replicas(2) as (one, two):
+        await one.asks("subscribe", "x:a")
+        two.goes_on.clear()
+        following = asyncio.ensure_future(two.follows())
+        await two.makes_again.wait()
+
+        async def wants() -> None:
+            for method in ("unsubscribe", "subscribe")[: 1 if last == "unsubscribe" else 2]:
+                await two.asks(method, "x:a")
+
+        wanted = asyncio.ensure_future(wants())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not wanted.done()
+        two.goes_on.set()
+        await asyncio.gather(following, wanted)
+        assert two.done == ["resources/subscribe", "resources/unsubscribe", "resources/subscribe"][: len(two.done)]
+        assert two.subscribed == ({"x:a"} if last == "subscribe" else set())
+        assert two.done[-1] == f"resources/{last}"
