@@ -145,7 +145,7 @@ class Listen(Frozen):
     public_host: tuple[str, ...] = ()
     """Names, as `name` or `name:port`, of the hub behind a reverse proxy. They require authentication."""
     allowed_hosts: tuple[str, ...] = ()
-    """Further accepted values of `Host`, as `name` or `name:port`. On loopback its names are always accepted."""
+    """Further values of `Host`, as `name` or `name:port`. On loopback and all addresses, `localhost` is always one."""
     allowed_origins: tuple[str, ...] = ()
     """Further accepted values of `Origin`, as `scheme://host[:port]`."""
     trusted_proxies: Annotated[tuple[str, ...], After(_check_networks)] = ()
