@@ -180,24 +180,29 @@ class StdioLink(Link):
             stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
             if stdin is not None:
                 stdin.abort() if not self._process.writable.is_set() else stdin.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STDIN_GRACE):
-                await self._process.exited.wait()
-        await self._end_group(pgid)
-        self._transport.close()
-        self._children.ended(pgid)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STDIN_GRACE):
+                    await self._process.exited.wait()
+            await self._end_group(pgid, signal.SIGTERM, reaper.SIGKILL)
+        except asyncio.CancelledError:  # the event loop ends first
+            await self._end_group(pgid, reaper.SIGKILL)
+            raise
+        finally:
+            self._transport.close()
+            self._children.ended(pgid)
 
-    async def _end_group(self, pgid: int) -> None:
+    async def _end_group(self, pgid: int, *numbers: int) -> None:
         if sys.platform == "win32":
             with contextlib.suppress(OSError):
                 cast("asyncio.SubprocessTransport", self._transport).kill()
             return
         # In a thread: it reads the environment of every process of the machine.
-        for number, grace in ((signal.SIGTERM, TERM_GRACE), (reaper.SIGKILL, TERM_GRACE)):
+        for number in numbers:
             if not await asyncio.to_thread(reaper.signal_all, {pgid}, self._mark, number):
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(grace):
+                async with asyncio.timeout(TERM_GRACE):
                     while await asyncio.to_thread(reaper.any_left, pgid, self._mark):  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(_POLL)
 

@@ -222,6 +222,23 @@ async def test_close_ends_a_stubborn_process_its_group_and_processes_that_left_t
     assert not alive(grandchild)
 
 
+async def test_an_event_loop_that_ends_first_leaves_no_process_behind() -> None:
+    left = []
+
+    async def open_and_begin_to_close() -> None:
+        talk = Talk(*fake("--stubborn"))
+        await talk.link.open(talk.peer)
+        await talk.call("echo")
+        left.append(talk.link.pid)
+        closing = asyncio.create_task(talk.link.close())
+        await asyncio.wait({closing}, timeout=0)
+
+    await asyncio.to_thread(asyncio.run, open_and_begin_to_close())
+    async with asyncio.timeout(PATIENCE):
+        while alive(left[0]):
+            await asyncio.sleep(0.02)
+
+
 async def test_forty_stubborn_processes_close_as_fast_as_one() -> None:
     talks = [Talk(*fake("--stubborn")) for _ in range(40)]
     for talk in talks:
