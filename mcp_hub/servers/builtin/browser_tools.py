@@ -55,8 +55,7 @@ class BrowserTools:
         target = web_address(url)
 
         async def work(browser: OpenBrowser) -> ToolResult:
-            page = await browser.tabs.current()
-            hint = await goto(browser, page, target, self._browser.bounded(NAVIGATION))
+            hint = await goto(browser, target, self._browser.bounded(NAVIGATION))
             return await report(browser, said=hint)
 
         return await self._browser.run(work, NAVIGATION)
@@ -218,9 +217,9 @@ class BrowserTools:
             tabs = browser.tabs
             await tabs.current()
             if action == "new":
-                page = await tabs.new()
+                await tabs.new()
                 if target is not None:
-                    await goto(browser, page, target, self._browser.bounded(NAVIGATION))
+                    await goto(browser, target, self._browser.bounded(NAVIGATION))
                     return await report(browser, said=await tabs.listing())
             elif action == "select" and index is not None:
                 await tabs.select(index).bring_to_front()

@@ -144,12 +144,27 @@ def web_address(url: str) -> str:
     return f"https://{text}"
 
 
-async def goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> str:
-    """Opens a URL in a tab, and returns a hint if the tab shows nothing of it, else "".
+async def goto(browser: OpenBrowser, url: str, seconds: float) -> str:
+    """Opens a URL in the current tab, and returns a hint if the tab shows nothing of it, else "".
 
-    Raises ToolRefused if the rules forbid it or it cannot be reached.
+    A tab whose process dies meanwhile is replaced once. Raises ToolRefused if the rules forbid it or it cannot be
+    reached.
     """
+    from playwright.async_api import Error
+
     _check(browser, url)
+    page = await browser.tabs.current()
+    try:
+        hint = await _goto_and_settle(browser, page, url, seconds)
+        if not browser.tabs.crashed(page):
+            return hint
+    except Error:
+        if not browser.tabs.crashed(page):
+            raise
+    return await _goto_and_settle(browser, await browser.tabs.new(), url, seconds)
+
+
+async def _goto_and_settle(browser: OpenBrowser, page: Page, url: str, seconds: float) -> str:
     response, downloads = await _goto(browser, page, url, seconds)
     if downloads:
         return ""  # the URL was a file and is being downloaded, as the notes say

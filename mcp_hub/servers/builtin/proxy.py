@@ -310,6 +310,10 @@ class Proxy:
             sending = asyncio.ensure_future(send_body(head, reader, out))
             try:
                 await relay_response(upstream, writer)
+            except HostUnreachable:
+                if reader.at_eof():  # the browser went away, and the connection to the server with it
+                    return
+                raise
             finally:
                 sending.cancel()
                 with contextlib.suppress(asyncio.CancelledError, OSError, EOFError, ValueError):

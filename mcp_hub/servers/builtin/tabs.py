@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import mimetypes
+import weakref
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -147,6 +148,7 @@ class Tabs:
         self._downloads = downloads
         self._pages: list[Page] = []
         self._current: Page | None = None
+        self._crashed: weakref.WeakSet[Page] = weakref.WeakSet()
         self._hidden: set[Page] = set()
         self._notes: deque[str] = deque(maxlen=MAX_NOTES)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -200,6 +202,10 @@ class Tabs:
                 continue  # its process died
         return await self._context.new_page()
 
+    def crashed(self, page: Page) -> bool:
+        """Returns whether the process of this page has died."""
+        return page in self._crashed
+
     def select(self, index: int) -> Page:
         """Makes the tab with this index the current one. Raises ToolRefused if there is none."""
         self._current = self._at(index)
@@ -236,7 +242,7 @@ class Tabs:
 
     def _opened(self, page: Page) -> None:
         page.on("close", self._closed)
-        page.on("crash", self._crashed)
+        page.on("crash", self._page_crashed)
         page.on("download", lambda download: self._download(page, download))
         page.on("websocket", self._websocket)
         if len(self._pages) >= MAX_TABS:
@@ -259,7 +265,8 @@ class Tabs:
         if page is self._current:
             self._current = self._pages[-1] if self._pages else None
 
-    def _crashed(self, page: Page) -> None:
+    def _page_crashed(self, page: Page) -> None:
+        self._crashed.add(page)
         self._notes.append(f"The tab at {page.url[:500]} crashed and was closed.")
         self._closed(page)
         self._begin(page.close())

@@ -233,6 +233,33 @@ async def test_an_unreachable_host_is_named(proxy: Proxy, site: Site) -> None:
         await running.close()
 
 
+async def test_a_request_that_the_browser_gives_up_is_no_failure_of_the_host(proxy: Proxy, site: Site) -> None:
+    asked_of, ended = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked_of.set()
+        await reader.read()
+        writer.close()
+        ended.set()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    running = Proxy(AddressRules(allow=("127.0.0.1",)), UrlRules())
+    await running.start()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async with connected(running) as peer:
+                peer.send(f"GET {url} HTTP/1.1", "Host: x", key(running))
+                await asked_of.wait()
+            await ended.wait()
+        await running.close()
+        assert running.failure_at(url) is None
+    finally:
+        await running.close()
+        server.close()
+
+
 async def test_connecting_to_a_silent_host_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "DIAL_WAIT", 0.5)
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:

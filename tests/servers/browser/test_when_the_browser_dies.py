@@ -130,6 +130,30 @@ async def test_a_tab_whose_process_dies_as_it_opens_is_opened_again(site: Site) 
         assert "Second page" in await opening
 
 
+@pytest.mark.parametrize("deaths", [1, 2])
+async def test_a_page_whose_process_dies_as_it_loads_is_opened_again_once(site: Site, deaths: int) -> None:
+    asked: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+
+    async def page(request: web.Request) -> web.Response:
+        asked.put_nowait(released := asyncio.Event())
+        await released.wait()
+        return web.Response(text="<p>Here at last</p>", content_type="text/html")
+
+    site.answers["/slow"] = page
+    async with browsing() as browser, asyncio.timeout(PATIENCE):
+        await browser.call("navigate", url=site.url("/one"))
+        await browser.call("tabs", action="new")
+        opening = asyncio.ensure_future(browser.client.call("browser_navigate", {"url": site.url("/slow")}))
+        for _ in range(deaths):
+            await asked.get()
+            for process in below(browser.client.process.pid, "--type=renderer"):
+                process.kill()
+        if deaths == 1:
+            (await asked.get()).set()
+        result = await opening
+        assert ("Here at last" in str(result["content"]), bool(result.get("isError"))) == (deaths == 1, deaths == 2)
+
+
 async def test_a_browser_inherits_no_secret_and_ends_with_stdin(site: Site, temporary: Path) -> None:
     env = {"MY_API_KEY": "canary-7311", "MCP_HUB_RUN": "run:1:browser:"}
     async with browsing(env=env) as browser:
