@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-
-import pytest
+from functools import cache
 
 from mcp_hub.cli import COMMANDS, EXIT_CODES
 from mcp_hub.config.dialect import ALIASES, FILTERS, ROOT_KEYS
@@ -17,12 +16,17 @@ from tests.documents.keys import leads_to_a_key, root_keys
 
 MOST_LINES = 250
 """Of one page."""
-PAGES = dict(reference.pages())
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_page_that_is_made_of_the_program_is_up_to_date(name: str) -> None:
-    assert (reference.ROOT / name).read_text() == PAGES[name], "run scripts/reference"
+@cache
+def pages() -> dict[str, str]:
+    """The text of each page by its path. Made once, and not as this module is imported by each worker."""
+    return dict(reference.pages())
+
+
+def test_every_page_that_is_made_of_the_program_is_up_to_date() -> None:
+    stale = [name for name, text in pages().items() if (reference.ROOT / name).read_text() != text]
+    assert stale == [], "run scripts/reference"
 
 
 def test_no_page_is_long() -> None:
@@ -77,6 +81,6 @@ def test_every_key_of_an_entry_is_on_the_page_of_servers_once() -> None:
 def test_every_code_has_one_section_and_its_address_leads_there() -> None:
     for code in remedies():
         page, _, place = anchor(code).partition("#")
-        assert PAGES[page].count(f"### {code}\n") == 1
+        assert pages()[page].count(f"### {code}\n") == 1
         assert place == code.lower()
-        assert f"[{code}]({anchor(code).removeprefix('docs/')})" in PAGES["docs/codes.md"]
+        assert f"[{code}]({anchor(code).removeprefix('docs/')})" in pages()["docs/codes.md"]
