@@ -89,7 +89,7 @@ class RecordWriter:
     def line(self, text: str) -> None:
         """Writes a line to stderr as it is. Never blocks, never raises."""
         with self._changed:
-            self._to_stderr.put(text.encode("utf-8", "backslashreplace") + b"\n")
+            self._to_stderr.put(text.encode("utf-8", "backslashreplace") + b"\n", urgent=True)
             self._wake()
 
     def flush(self, seconds: float = CLOSE_WITHIN) -> bool:
@@ -221,9 +221,13 @@ class LineQueue:
     def __bool__(self) -> bool:
         return bool(self._lines) or self._dropped > 0
 
-    def put(self, line: bytes) -> None:
-        """Appends a line. Once there was no room, lines are only counted until the queue is half empty."""
-        if self._dropped or self._size + len(line) > self._max_size:
+    def put(self, line: bytes, *, urgent: bool = False) -> None:
+        """Appends a line. Once there was no room, lines are only counted until the queue is half empty.
+
+        Urgent lines are not held back by others: an eighth of the size more is theirs alone.
+        """
+        room = self._max_size + self._max_size // 8 * urgent
+        if self._size + len(line) > room or (self._dropped and not urgent):
             self._dropped += 1
         else:
             self._lines.append(line)

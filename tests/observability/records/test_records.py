@@ -175,6 +175,22 @@ def test_an_unread_stderr_blocks_neither_the_caller_nor_the_file(tmp_path: Path,
     assert gaps > 0
 
 
+def test_a_line_of_the_log_is_not_lost_among_records_that_nobody_reads(tmp_path: Path) -> None:
+    with stderr_as_pipe() as pipe, RecordWriter(None, stderr=True, max_waiting=100_000) as records:
+        for n in range(5000):
+            records.write({"n": n, "x": "." * 100})
+        records.line("loaded again")
+        for n in range(5000):
+            records.write({"n": n, "x": "." * 100})
+        data = b""
+        while not records.flush(0.01):
+            if select.select([pipe], [], [], 0)[0]:
+                data += os.read(pipe, 65536)
+        data += os.read(pipe, 65536)
+    assert b'"event":"dropped"' in data
+    assert b"\nloaded again\n" in data
+
+
 PROGRAM = """
 import sys
 from pathlib import Path
