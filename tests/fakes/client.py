@@ -234,7 +234,7 @@ async def spawned(
 def check_stalls(file: Path) -> None:
     """Fail for every callback that kept the loop of a hub too long (watched.py)."""
     found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    lines = [f"{one['seconds']} s in {one['callback']}\n{one['stack']}" for one in found]
+    lines = [f"{one['seconds']} s ({one['garbage']} s garbage) in {one['callback']}\n{one['stack']}" for one in found]
     assert not found, f"{len(found)} callbacks kept the loop of the hub:\n" + "\n".join(lines[:5])
 
 

@@ -2,8 +2,8 @@
 
 A stall is the processor time of the loop's thread in one callback, so a busy machine makes none. Decoding and encoding
 one frame are exempt: the longest of each in a callback is taken off. So are imports: no input makes them longer.
-Reports go to the file that `MCP_HUB_STALLS` names, one JSON object a line: `{"seconds", "frames", "callback",
-"stack"}`.
+Reports go to the file that `MCP_HUB_STALLS` names, one JSON object a line: `{"seconds", "frames", "garbage",
+"callback", "stack"}`; `garbage` are the seconds of them in which garbage was collected.
 
 Run as a program: `MCP_HUB_STALLS=FILE python watched.py serve ...`. `MCP_HUB_STALL` is the limit in seconds.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import gc
 import importlib
 import json
 import os
@@ -51,6 +52,8 @@ class Watch:
         self._in_frame = False
         self._imports = 0.0
         self._importing = False
+        self._garbage = 0.0
+        self._collecting = 0.0
         self._thread = threading.get_ident()
 
     def report_to(self, file: str, limit: float) -> None:
@@ -67,7 +70,7 @@ class Watch:
         """Call and measure; what is called inside of another callback belongs to that one."""
         if self._began is not None or threading.get_ident() != self._thread:
             return callback(*args)
-        self._longest, self._imports = {}, 0.0
+        self._longest, self._imports, self._garbage = {}, 0.0, 0.0
         self._began = began = time.thread_time()
         try:
             return callback(*args)
@@ -110,6 +113,16 @@ class Watch:
 
         return measured
 
+    def collecting(self, phase: str, _info: dict[str, int]) -> None:
+        """Called as a collection of garbage begins and ends."""
+        if self._began is None or threading.get_ident() != self._thread:
+            return
+        now = time.thread_time()
+        if phase == "start":
+            self._collecting = now
+        else:
+            self._garbage += now - self._collecting
+
     def _report(self, seconds: float, callback: Callable[..., Any]) -> None:
         frames = sum(self._longest.values()) + self._imports
         seen = len(self._stacks) >= max(ENOUGH, (seconds - self._limit / 2) / SAMPLE / 3)
@@ -118,7 +131,8 @@ class Watch:
         facts = {
             "seconds": round(seconds - frames, 3),
             "frames": round(frames, 3),
-            "callback": repr(callback)[:300],
+            "garbage": round(self._garbage, 3),
+            "callback": repr(getattr(callback, "__self__", callback))[:500],
             "stack": self._stacks[len(self._stacks) // 2] if self._stacks else "(too short to be seen)",
         }
         with Path(self._file).open("a") as file:
@@ -213,6 +227,7 @@ def prepare() -> Watch:
         frames.decode = watch.frame("decode", frames.decode)
         frames.decode_exactly = watch.frame("decode", frames.decode_exactly)
         frames.encode = watch.frame("encode", frames.encode)
+        gc.callbacks.append(watch.collecting)
         builtins.__import__ = watch.imports(builtins.__import__)
         importlib.import_module = watch.imports(importlib.import_module)
     return _prepared[0]
