@@ -8,16 +8,16 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bench.plan import Cast
 from bench.processes import processor_seconds
 from bench.rows import HUB
 from bench.table import Table
-from tests.fakes.client import fake
-from tests.fakes.network import network_hub
-from tests.replicas.raw_client import RawClient, raw, text_of
-from tests.replicas.served import Cluster, cluster
+
+if TYPE_CHECKING:
+    from tests.replicas.raw_client import RawClient
+    from tests.replicas.served import Cluster
 
 CALLS: Final = 2000
 FORWARDS: Final = 400
@@ -68,6 +68,12 @@ def measure(cast: Cast) -> None:
 
 
 async def _figures(calls: int, forwards: int) -> dict[str, float]:
+    # Imported here: they take most of a second, which every start of the benchmark would wait for.
+    from tests.fakes.client import fake
+    from tests.fakes.network import network_hub
+    from tests.replicas.raw_client import raw
+    from tests.replicas.served import cluster
+
     root: dict[str, Any] = {"call_log": "off"}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -120,12 +126,16 @@ async def _costs(client: RawClient, ways: dict[str, Way], calls: int) -> dict[st
 
 
 async def _calls(client: RawClient, urls: list[str], calls: int) -> None:
+    from tests.replicas.raw_client import text_of
+
     for number in range(calls):
         text_of(await client.modern("tools/call", CALL, urls[number % len(urls)]))
 
 
 async def _forwards(served: Cluster, client: RawClient, forwards: int) -> dict[str, float]:
     """A call at the owner of a session, and one that is forwarded there."""
+    from tests.replicas.raw_client import text_of
+
     owner, other = served.urls
     await client.begin(owner)
     turns: dict[str, list[float]] = {"owner": [], "forwarded": []}

@@ -90,7 +90,9 @@ async def test_the_commands_of_a_page_print_what_the_page_says(tmp_path: Path, p
     for name in ("tools", "work"):
         (tmp_path / name).mkdir()
     (tmp_path / "examples").symlink_to(EXAMPLES)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(python_with_sdk())
+    path = os.pathsep.join([str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {**os.environ, "PATH": path, "HOME": str(tmp_path), "COLUMNS": "200"}
     commands = [command for text in blocks(page, "console", "") for command in re.split(r"^\$ ", text, flags=re.M)[1:]]
     assert commands
