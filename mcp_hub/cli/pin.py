@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     found, warnings = run_loop(_ask(config, recorded, options))
     for one in () if options.json else found:
         if one["problem"] is not None:
-            print(f"{one['server']}: not there, nothing changes: {one['problem']}", file=sys.stderr)
+            print(f"{one['server']}: unavailable, so nothing changes: {one['problem']}", file=sys.stderr)
     if options.diff:
         return _print_diff(path, found, as_json=options.json)
     for row in warnings:

@@ -172,5 +172,5 @@ def _server_line(upstream: Upstream, names: list[str]) -> str:
     if upstream.state is UpstreamState.DISABLED:
         return f"  {upstream.server.id}: switched off: {printable(upstream.error or 'by the configuration', 600)}"
     if upstream.error is not None:
-        return f"  {upstream.server.id}: not there; the reason is above"  # in the log, with its time
-    return f"  {upstream.server.id}: not there: still connecting; what it has is added when it comes"
+        return f"  {upstream.server.id}: unavailable; the reason is above"  # in the log, with its time
+    return f"  {upstream.server.id}: still connecting; its tools are added when it is connected"

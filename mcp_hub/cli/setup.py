@@ -196,7 +196,7 @@ class Setup:
             yield "There are no servers in their files."
         yield from (f"note: {printable(note, 1000)}" for note in self._notes)
         if self._originals_on() and not self._options.switch_off:
-            yield "note: clients go on to start their own servers, beside the hub; --switch-off ends that"
+            yield "note: the clients still start their own servers beside the hub; --switch-off stops that"
         yield ""
 
     def _needs(self, row: ImportedServer) -> list[str]:

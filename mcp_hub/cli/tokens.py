@@ -60,7 +60,7 @@ async def _costs(config: Config, selection: Selection, client: str | None, *, as
     else:
         _print_costs(costs, calls)
     for server, problem in problems.items():
-        print(f"{server}: not there: {printable(problem, 2000)}", file=sys.stderr)
+        print(f"{server}: unavailable: {printable(problem, 2000)}", file=sys.stderr)
     return OK
 
 

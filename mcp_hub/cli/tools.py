@@ -118,7 +118,7 @@ async def _tools(config: Config, selection: Selection, groups: list[str], format
         text = f"group {group.name} ({state}; `--group {group.name}` lists it)"
         print(printable(f"{text}  {group.description}".rstrip(), 200))
     for server, problem in problems.items():
-        print(f"{server}: not there: {printable(problem, 2000)}", file=sys.stderr)
+        print(f"{server}: unavailable: {printable(problem, 2000)}", file=sys.stderr)
     return OK
 
 

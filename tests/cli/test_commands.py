@@ -143,7 +143,7 @@ def test_tools_are_listed_with_the_first_line_of_their_description(tmp_path: Pat
     done = run("tools", "--config", str(write_config(tmp_path, SERVERS)))
     assert done.returncode == 0
     assert re.search(r"^good__echo +echo of fake$", done.stdout, re.MULTILINE)
-    assert re.search(r"^dead: not there: the command", done.stderr, re.MULTILINE)
+    assert re.search(r"^dead: unavailable: the command", done.stderr, re.MULTILINE)
 
 
 def test_tools_as_json_are_the_whole_definitions(tmp_path: Path) -> None:

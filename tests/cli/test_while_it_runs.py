@@ -87,7 +87,7 @@ async def test_a_hub_on_a_network_prints_its_addresses_and_what_it_serves(tmp_pa
     assert re.search(r"^  good: good__echo, .* … 7 more$", said, re.MULTILINE)
     for name, reason in (("dead", "the command 'no-such-command' was not found"), ("dying", "its last words")):
         assert said.count(reason) == 1
-        assert said.index(reason) < said.index(f"\n  {name}: not there; the reason is above\n")
+        assert said.index(reason) < said.index(f"\n  {name}: unavailable; the reason is above\n")
     assert re.search(r"^  off: switched off: by the configuration$", said, re.MULTILINE)
     assert re.search(r"^  keyed: switched off: .*MCP_HUB_TEST_UNSET", said, re.MULTILINE)
     assert "\x1b" not in said

@@ -143,7 +143,7 @@ class ActionsPart:
                 await upstream.connected()
         except (CallError, TimeoutError):
             reason = printable(upstream.error or "it is not connected yet", 1000)
-            text = f"{server.id} is not there: {reason}"
+            text = f"{server.id} is unavailable: {reason}"
             raise PageError(409, "not_there", text, "Restart it, or wait for it.") from None
         async with self._pinning:
             record = await in_thread(listed_record, upstream)

@@ -140,7 +140,7 @@ def test_a_server_that_is_not_there_keeps_its_pins_and_the_command_fails(tmp_pat
     config = write_config(tmp_path, {"a": fake("--die", "gone")}, pins="enforce")
     done = run("pin", "--config", str(config))
     assert done.returncode == 1
-    assert "a: not there, nothing changes" in done.stderr
+    assert "a: unavailable, so nothing changes" in done.stderr
     assert changing.pins.read_bytes() == before
     assert run("pin", "nobody", "--config", str(config)).returncode == 2
 

@@ -67,7 +67,7 @@ def test_pins_are_shown_without_control_sequences(tmp_path: Path) -> None:
     assert run("pin", "--config", config).returncode == 1  # `dying` is not there
     for option in ("--show", "--diff"):
         done = run("pin", option, "--config", config)
-        assert done.stdout or "dying: not there" in done.stderr
+        assert done.stdout or "dying: unavailable" in done.stderr
         assert_plain(done.stdout + done.stderr)
 
 
