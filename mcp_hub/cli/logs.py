@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         print(text, flush=True)
         shown += 1
     if not shown and not options.json and not options.follow:
-        text = "nothing was called yet that is kept; calls are kept in memory while somebody watches"
+        text = "no call is kept yet; calls are kept in memory only while somebody watches"
         print(f"{text}, since {printable(str(since))}. `mcp-hub logs -f` watches.", file=sys.stderr)
     return OK
 

@@ -194,7 +194,7 @@ def _difference_lines(found: Iterable[Facts], *, whole: bool = False) -> list[st
     lines = []
     for one in found:
         if one["problem"] is None and not one["pinned"]:
-            lines.append(f"{one['server']}: nothing of it is pinned yet")
+            lines.append(f"{one['server']}: none of its items is pinned yet")
         for difference in one["differences"]:
             lines.append(f"{one['server']}: {difference['kind']} {difference['name']} {difference['problem']}")
             lines += [f"  {line}" for line in difference["diff"]] if whole else []
@@ -234,7 +234,7 @@ def _show(path: Path, recorded: Mapping[str, PinRecord], wanted: Sequence[str], 
     for id in wanted:
         one = recorded.get(id)
         if one is None:
-            print(f"{printable(id)}: nothing of it is pinned")
+            print(f"{printable(id)}: none of its items is pinned")
             continue
         print(f"{printable(id)}: {_count_items(one)}, {one.fingerprint[:16]}")
         for item in _shown(id, one)["items"]:

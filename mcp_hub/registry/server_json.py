@@ -168,7 +168,7 @@ def _read_package(raw: Mapping[str, Any]) -> Package:
     elif kind == "mcpb":
         _check_url(identifier, "the address of its bundle")
         if sha256 is None:
-            raise _Refused("its bundle has no fileSha256, so that nobody could tell it from another")
+            raise _Refused("its bundle has no fileSha256, so it cannot be verified")
     pinned = VERSION.fullmatch(version) and not _RANGE.fullmatch(version)
     if kind != "mcpb" and not pinned and not (kind == "oci" and _DIGEST.fullmatch(version)):
         raise _Refused(f"{_quoted(version)} is not one version of {_quoted(identifier)}")

@@ -119,7 +119,11 @@ def _problem(
         before = bodies.get(_body(found[0]))
         if before is not None:
             return f"is new: what was pinned as {before!r}, renamed"
-        return "is new since the server was pinned" if recorded else "is not pinned, nothing of its server is"
+        return (
+            "is new since the server was pinned"
+            if recorded
+            else "is not pinned, and neither is any other item of its server"
+        )
     if fingerprint(known) in prints:
         return None
     # By their text: to Python, `false` and `0` are equal.

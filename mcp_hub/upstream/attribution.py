@@ -306,7 +306,7 @@ class CallAttribution:
     def _asker(self, method: str, cause: object) -> tuple[Hashable | None, Asker]:
         """The key of the client to ask, and the way to ask it. Raises ProtocolError if that is not certain."""
         standing = self._clients.of(self._key) if self._only is not _SEVERAL else None
-        unknown = ProtocolError(INVALID_REQUEST, f"No client certainly caused this {method}: nobody is asked.")
+        unknown = ProtocolError(INVALID_REQUEST, f"This {method} cannot be attributed to one client, so it is refused.")
         if self._shared and cause is not None:
             raise unknown
         keys = {one.key for one in self._running}

@@ -322,7 +322,7 @@ class ResponseMachine(MessageMachine):
     def receive(self, data: bytes) -> None:
         """Reads bytes of the server. Raises NotHttp for what is no response, and reads nothing after it."""
         if self.theirs is not HEAD and self.theirs is not BODY:
-            self._break("it sent bytes that nobody asked for")
+            self._break("it sent bytes that were not requested")
             return
         self._unfinished += len(data)
         try:
