@@ -173,7 +173,10 @@ class Subscriber:
         ]
 
     def _may_be_lost(self, at: float, declared: float) -> bool:
-        """Whether a change falls between the last fault before a declared loss and that."""
-        faults = [one.began for one in self._account.faults if one.kind in (KILL, PAUSE, STORE)]
-        last = max((began for began in faults if began <= declared), default=float("inf"))
-        return last - BEFORE <= at <= declared
+        """Whether a change falls between a fault and a loss that was declared because of it.
+
+        That is the last fault before, or an earlier one whose time to be noticed was not over yet.
+        """
+        faults = [one for one in self._account.faults if one.kind in (KILL, PAUSE, STORE) and one.began <= declared]
+        last = max((one.began for one in faults), default=float("inf"))
+        return any(one.began - BEFORE <= at <= declared for one in faults if one.began == last or declared <= one.ended)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 SESSIONS = 120
 OF_THEIR_OWN = 12
 """Sessions that also call a server with a process for each of them."""
-BETWEEN = 300
+BETWEEN = 400
 """Answered calls between two faults."""
 AWAY = 500
 """Answered calls while something is away: for longer than a lease."""
