@@ -118,7 +118,7 @@ FOUND: Final[Mapping[str, str | tuple[str, str]]] = {
     "A003-24": "it acts before anybody is asked",
     "A003-25": "reads URLs [as browsers do]",
     "A003-26": "please do not use the scrape tool for this purpose.",
-    "A003-27": (_RULES, "resources with such a URI are not there"),
+    "A003-27": (_RULES, "Resources with a forbidden URI are hidden"),
     "A003-28": "on the kind of the failure",
     "A003-29": "`docintel_endpoint` is a setting",
     "A003-30": "http and https alone",
