@@ -174,7 +174,7 @@ def _file(rest: str, way: int) -> str | None:
             if slashes == 2 and host in _LOCAL_HOSTS:
                 host = ""
     parts = path.split("/")
-    if any(_SHORT_NAME.fullmatch(part) for part in parts):
+    if any(_SHORT_NAME.fullmatch(part) for part in (host, *parts)):
         return None
     if _DRIVE.fullmatch(parts[0]):
         parts[0] = f"{parts[0][0].lower()}:"

@@ -191,6 +191,8 @@ def test_an_allowing_rule_is_as_narrow_as_it_is_written(rule: str, admitted: str
         ("file:///C:/private*", "file:///c|/private/s", "file:///D:/private/s"),
         ("file:///C:/private*", "file:\\\\\\c:\\private\\s", "file:///C:/public/s"),
         ("file:///private*", "file:///PRIVAT~1/s.txt", "file:///privacy/s.txt"),
+        ("file:///private*", "file:////PRIVAT~1/s.txt", "file:////privacy/s.txt"),
+        ("file:///private*", "file:///\\PRIVAT~1/s.txt", "file:///\\privacy/s.txt"),
         ("https://example.org/private*", "https://me@EXAMPLE.org:443/private", "https://example.com/private"),
         ("docs://private*", "docs:///private/x", "docs://privacy"),
         ("repo://a/[ab]*", "REPO://a//B1", "repo://a/c1"),
