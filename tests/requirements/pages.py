@@ -131,7 +131,7 @@ FOUND: Final[Mapping[str, str | tuple[str, str]]] = {
     "A003-37": "a wrong server name",
     "A004-1": "equal names",
     "A004-2": (_TOOLKIT, "`remove_tool_function`"),
-    "A004-3": (_TOOLKIT, "a group that is not there"),
+    "A004-3": (_TOOLKIT, "a wrong value or an unknown group"),
     "A004-4": "`FunctionNotFoundError`",
     "A004-5": "`FunctionInactiveError`",
     "A004-6": (_GROUPS, "Each call sets the final state of all groups"),
