@@ -23,6 +23,7 @@ LONG = {"description": "x" * 300_000, "inputSchema": {"type": "object"}}
 @pytest.fixture(scope="module")
 async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[StdioClient]:
     directory = tmp_path_factory.mktemp("hub")
+    (directory / "no_model").mkdir()  # by words alone, whether or not the process for meaning is ready by then
     (directory / "lists").write_text(json.dumps({"tools": [{"name": f"long{n}", **LONG} for n in range(3)]}))
     servers = {
         "a": fake("--name", "a", disable_tools=["crash"], preset={"echo": {"text": "preset"}}),
@@ -31,7 +32,12 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stdi
         "long": fake("--lists", str(directory / "lists")),
         "asking": asking(),
     }
-    root = {**WRITES, "groups": GROUPS, "call_log": {"file": str(directory / "calls.jsonl")}}
+    root = {
+        **WRITES,
+        "groups": GROUPS,
+        "search": {"model": "no_model"},
+        "call_log": {"file": str(directory / "calls.jsonl")},
+    }
     async with hub(directory, servers, **root) as client:
         client.directory = directory  # type: ignore[attr-defined]
         await client.tool_names()
