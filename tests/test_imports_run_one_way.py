@@ -102,14 +102,14 @@ def imported(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("module", sorted(modules().keys() - {"mcp_hub"}))
-def test_every_module_imports_only_the_rooms_below_its_own(module: str) -> None:
+def test_every_module_imports_only_lower_packages(module: str) -> None:
     known = modules()
     targets = {name for name in imported(known[module]) if name in known and name != "mcp_hub"}
     above = {name for name in targets if ROOMS.index(room(name)) < ROOMS.index(room(module))}
     assert not above, f"{module} reaches up to {sorted(above)}"
 
 
-def test_the_root_holds_at_most_six_modules_and_every_room_is_in_the_table() -> None:
+def test_the_root_has_at_most_six_modules_and_every_package_is_in_the_table() -> None:
     names = {path.stem if path.is_file() else path.name for path in ROOT.iterdir() if path.name != "__pycache__"}
     assert names - {"__init__", "py"} == set(ROOMS)
     assert len([path for path in ROOT.iterdir() if path.is_file() and path.suffix == ".py"]) <= 6

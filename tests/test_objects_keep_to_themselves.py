@@ -70,7 +70,7 @@ def test_no_private_member_of_a_class_of_another_module_is_used(trees: dict[str,
     assert not used
 
 
-def test_nothing_reaches_through_three_objects(trees: dict[str, ast.Module]) -> None:
+def test_no_expression_reaches_through_three_objects(trees: dict[str, ast.Module]) -> None:
     used = set()
     for path, tree in trees.items():
         for line, names in chains(tree):

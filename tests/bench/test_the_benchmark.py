@@ -44,7 +44,7 @@ def test_the_short_benchmark_shows_every_section_and_writes_its_files(tmp_path: 
     assert all(figure["values"] for figure in figures)
 
 
-def test_every_proxy_is_measured_and_one_named_on_the_command_line_too(tmp_path: Path) -> None:
+def test_the_benchmark_measures_every_proxy_and_one_named_on_the_command_line(tmp_path: Path) -> None:
     found = bench(
         "--measures", "calls", "--cells", "sse-http", "--eras", "modern", "--peer", f"other={OWN_PROXY}",
         "--rows", "direct,hub,fastmcp,other", "--out", str(tmp_path), "--name", "all",
@@ -106,7 +106,7 @@ ACCEPTED = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_responses_are_read_whatever_pieces_they_come_in(size: int) -> None:
+def test_the_benchmark_parses_responses_the_same_in_any_segmentation(size: int) -> None:
     data = PLAIN + CHUNKED + STREAMED + ACCEPTED + PLAIN
     responses = Responses()
     found = [whole for at in range(0, len(data), size) for whole in responses.feed(data[at : at + size])]
@@ -116,7 +116,7 @@ def test_responses_are_read_whatever_pieces_they_come_in(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_events_are_read_whatever_pieces_they_come_in(size: int, end: bytes) -> None:
+def test_the_benchmark_parses_events_the_same_in_any_segmentation(size: int, end: bytes) -> None:
     lines = [b"event: endpoint", b"data: /messages?x", b"", b": alive", b"", b"data: {", b"data: }", b"", b""]
     data = end.join(lines)
     events = Events()
@@ -133,7 +133,7 @@ BOUNDS = {
 """Frames and files that the way of a request may pass."""
 
 
-def test_the_path_of_a_request_is_traced_from_first_to_last_byte() -> None:
+def test_the_path_script_counts_frames_within_bounds_and_as_architecture_shows() -> None:
     found = subprocess.run(
         [str(ROOT / "scripts" / "path"), "--steps"], capture_output=True, text=True, timeout=PATIENCE, check=True
     ).stdout
@@ -152,7 +152,7 @@ def test_the_path_of_a_request_is_traced_from_first_to_last_byte() -> None:
         assert step in found
 
 
-def test_how_well_tools_are_found_and_what_tasks_cost_is_measured_over_sets_of_queries(tmp_path: Path) -> None:
+def test_the_benchmark_measures_search_quality_and_token_cost_over_sets_of_queries(tmp_path: Path) -> None:
     data = tmp_path / "data"
     names = ["get_weather", "send_mail", "resize_image", "query_table", "book_flight"]
     texts = {name: f"Does {name.replace('_', ' ')} for somebody." for name in names}
@@ -208,6 +208,6 @@ def test_how_well_tools_are_found_and_what_tasks_cost_is_measured_over_sets_of_q
     assert {(way, "tokens") for way in ("all", "groups", "search", "code", "code, 10 calls")} <= measured.keys()
 
 
-def test_a_measure_of_sets_says_where_they_are_to_be(tmp_path: Path) -> None:
+def test_the_retrieval_benchmark_without_data_names_the_option_it_needs(tmp_path: Path) -> None:
     found = bench("--rows", "hub", "--measures", "retrieval", "--out", str(tmp_path), "--name", "none")
     assert "it needs --data DIR" in found.stdout

@@ -79,7 +79,7 @@ def test_long_lists_of_every_kind_come_in_pages(kind: Kind, modern: bool) -> Non
     assert [catalog.resolve(kind, name).name for name in listed_names] == named  # type: ignore[union-attr]
 
 
-def test_a_server_that_returns_keeps_its_exposed_names() -> None:
+def test_a_reconnected_server_keeps_its_exposed_names() -> None:
     history = [listed("a", "x", "y"), listed("b", "x", "y")]
     both = Catalog.build(history)
     alone = Catalog.build(history[1:], previous=both)

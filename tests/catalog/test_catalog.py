@@ -158,7 +158,7 @@ def test_an_invalid_item_is_left_out_with_its_reason_and_its_neighbours_stay(kin
     assert finding.problem.startswith("it is left out")
 
 
-def test_unknown_fields_survive_and_nothing_that_came_in_is_changed() -> None:
+def test_unknown_fields_are_kept_and_the_input_is_not_modified() -> None:
     wire = tool("t", future={"deep": [1, {"x": None}]}, other=None)
     before = copy.deepcopy(wire)
     catalog = Catalog.build([source("s", wire)])
@@ -166,7 +166,7 @@ def test_unknown_fields_survive_and_nothing_that_came_in_is_changed() -> None:
     assert wire == before
 
 
-def test_an_output_schema_of_another_type_is_for_modern_clients_only() -> None:
+def test_only_modern_clients_get_an_output_schema_that_is_not_an_object() -> None:
     catalog = Catalog.build([source("s", tool("t", outputSchema={"type": "array"}), tool("o", outputSchema=OBJECT))])
     assert ["outputSchema" in entry for entry in page(catalog)["tools"]] == [False, True]
     assert ["outputSchema" in entry for entry in page(catalog, modern=True)["tools"]] == [True, True]

@@ -32,7 +32,7 @@ from mcp_hub.catalog.token_estimate import estimate_tokens
         ("", ""),
     ],
 )
-def test_the_first_sentence_ends_where_a_reader_sees_its_end(text: str, sentence: str) -> None:
+def test_the_first_sentence_of_a_description_is_cut_at_its_real_end(text: str, sentence: str) -> None:
     assert first_sentence(text) == sentence
     assert shortened_description(text, "full") == text
 
@@ -47,13 +47,13 @@ def test_the_first_sentence_ends_where_a_reader_sees_its_end(text: str, sentence
         ("a" * 500, 1, "…"),
     ],
 )
-def test_a_number_of_tokens_cuts_behind_a_sentence_or_a_word(text: str, tokens: int, short: str) -> None:
+def test_a_token_limit_cuts_a_description_after_a_sentence_or_a_word(text: str, tokens: int, short: str) -> None:
     assert shortened_description(text, tokens) == short
 
 
 @given(text=st.text(max_size=300) | st.text("aB. \n!", max_size=300), tokens=st.integers(1, 30))
 @settings(max_examples=300, deadline=None, derandomize=True)
-def test_no_description_is_longer_than_its_tokens_or_lost(text: str, tokens: int) -> None:
+def test_no_shortened_description_exceeds_its_tokens_and_no_first_sentence_is_lost(text: str, tokens: int) -> None:
     short = shortened_description(text, tokens)
     assert estimate_tokens(short.strip()) <= tokens
     sentence = first_sentence(text)
@@ -61,5 +61,5 @@ def test_no_description_is_longer_than_its_tokens_or_lost(text: str, tokens: int
     assert bool(sentence.strip()) == bool(text.strip())
 
 
-def test_the_end_of_a_sentence_is_not_looked_for_without_an_end() -> None:
+def test_the_search_for_the_end_of_a_sentence_is_bounded() -> None:
     assert len(first_sentence("word " * 10_000)) <= LOOKED_AT

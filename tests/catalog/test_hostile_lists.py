@@ -139,7 +139,7 @@ def test_an_item_too_deep_to_be_read_is_left_out_and_the_list_is_served() -> Non
     assert len(Catalog.build([wide])) == 1
 
 
-def test_half_a_character_is_shown_as_the_replacement_character() -> None:
+def test_a_lone_surrogate_is_shown_as_the_replacement_character() -> None:
     source = listed("u", "t", description="cut \ud83d", future=["\ud83d\ude00", "\\ud83d"])
     catalog = Catalog.build([source, listed("v", "\ud800")])
     first, second = shown(catalog)
@@ -149,13 +149,13 @@ def test_half_a_character_is_shown_as_the_replacement_character() -> None:
     assert len(catalog.findings) == 2
 
 
-def test_what_only_looks_like_half_a_character_stays_as_it_is() -> None:
+def test_text_that_only_resembles_a_lone_surrogate_is_unchanged() -> None:
     catalog = Catalog.build([listed("u", "t", description="write \\ud83d or \ufffd")])
     assert shown(catalog)[0]["description"] == "write \\ud83d or \ufffd"
     assert catalog.findings == ()
 
 
-def test_a_made_up_cursor_is_refused_and_nothing_is_remembered_of_it() -> None:
+def test_an_invented_cursor_is_refused_and_not_stored() -> None:
     catalog = Catalog.build([listed("u", *(f"t{n}" for n in range(PAGE_SIZE + 1))), listed("v", "p", kind=PROMPTS)])
     cursor = decode(catalog.page(TOOLS, modern=True))["nextCursor"]
     mark = base64.urlsafe_b64decode(cursor).decode().partition(":")[0]
@@ -190,7 +190,7 @@ def test_late_upstreams_are_merged_like_early_ones(strategy: OnConflict) -> None
     assert arrived.findings == Catalog.build([a, b, c], strategy).findings
 
 
-def test_where_equal_names_are_forbidden_they_are_an_error_whoever_came_first() -> None:
+def test_forbidden_equal_names_are_an_error_in_any_order_of_arrival() -> None:
     a, b = listed("a", "x"), listed("b", "x")
     late = Catalog.build([a, b], "raise", previous=Catalog.build([b], "raise"))
     assert [finding.severity for finding in late.findings] == ["error"]

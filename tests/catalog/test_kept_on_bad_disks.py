@@ -76,7 +76,7 @@ def test_a_cached_catalog_is_read_without_writing(tmp_path: Path, monkeypatch: p
     assert store.load(SERVER) == catalog("t")
 
 
-def test_a_disk_without_hard_links_keeps_catalogs_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catalogs_are_cached_on_a_disk_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(*_: Any) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 

@@ -58,7 +58,7 @@ def test_on_conflict_decides_which_of_two_equal_skills_is_served(
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_all_files_of_a_skill_are_prefixed_if_one_has_to_be(listed: bool) -> None:
+def test_all_files_of_a_skill_are_prefixed_if_one_needs_a_prefix(listed: bool) -> None:
     other = source("a", resources=(NOTES,))
     own = entry(NOTES, "skill://pdf/own.md")
     catalog = Catalog.build([other, source("b", own, resources=(URI, NOTES) if listed else ())])
@@ -74,7 +74,7 @@ def test_a_file_that_only_a_manifest_names_belongs_to_the_first_server_that_has_
     assert catalog.names(RESOURCES) == (PREFIX + NOTES, "skill://pdf/other.md")
 
 
-def test_a_skill_passes_unchanged_and_only_to_who_asks_for_skills() -> None:
+def test_a_skill_is_listed_unchanged_and_not_as_a_resource() -> None:
     one = {**entry(NOTES), "_meta": {"x/y": 1}, "unknown": [None]}
     catalog = Catalog.build([source("a", one)])
     assert page(catalog, SKILLS, modern=True)["skills"] == [one]

@@ -201,7 +201,7 @@ def test_long_lists_in_an_item_are_checked_in_many_steps() -> None:
     assert drop_nulls(PROMPTS, {"name": "p", "arguments": arguments})["arguments"] is arguments
 
 
-def test_one_misfit_among_many_plain_members_is_found() -> None:
+def test_one_invalid_member_among_many_valid_ones_is_found() -> None:
     properties: dict[str, Any] = {f"p{n}": {} for n in range(1_000)}
     tool = {"name": "t", "inputSchema": {"type": "object", "properties": {**properties, "bad": 1}}}
     assert defect(TOOLS, tool) == "its inputSchema.properties.bad is not a schema"

@@ -42,7 +42,7 @@ def test_the_estimate_is_within_a_tenth_of_what_a_real_tokenizer_counts(kind: st
     assert sum(map(estimate_tokens, parts)) == pytest.approx(counted, rel=0.1)
 
 
-def test_a_longer_text_is_estimated_from_windows_that_stand_for_it() -> None:
+def test_the_tokens_of_a_long_text_are_estimated_from_samples_of_it() -> None:
     text = TEXTS["prose"]
     long = text * (WINDOW * MAX_WINDOWS * 8 // len(text))
     parts = [long[at : at + WINDOW] for at in range(0, len(long), WINDOW)]
@@ -51,7 +51,7 @@ def test_a_longer_text_is_estimated_from_windows_that_stand_for_it() -> None:
 
 @given(text=st.text(max_size=200))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_every_text_has_a_token_and_none_more_than_characters(text: str) -> None:
+def test_a_text_costs_at_least_one_token_and_at_most_one_per_character(text: str) -> None:
     assert (estimate_tokens(text) > 0) == bool(text)
     assert estimate_tokens(text) <= len(text)
 
@@ -61,7 +61,7 @@ def test_random_bytes_in_base64_cost_more_than_words_of_their_length() -> None:
     assert estimate_tokens(noise) > estimate_tokens(TEXTS["prose"][: len(noise)])
 
 
-def test_a_tool_costs_what_a_model_gets_of_it_and_a_resource_nothing() -> None:
+def test_a_tool_costs_the_tokens_of_its_definition_and_a_resource_none() -> None:
     plain = {"name": "t", "description": "Says hello.", "inputSchema": {"type": "object"}}
     more = {
         **plain,

@@ -14,7 +14,7 @@ SECONDS = 30.0
 SEED = 20261121
 
 
-async def test_every_promise_is_kept_while_servers_die_hang_and_lie(tmp_path: Path) -> None:
+async def test_every_guarantee_holds_while_servers_die_hang_and_send_invalid_messages(tmp_path: Path) -> None:
     report = await chaos(SECONDS, SEED, tmp_path)
     assert not report.wrong, report.table()
     assert report.outcomes["ok"] > 100

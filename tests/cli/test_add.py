@@ -30,7 +30,7 @@ def fake(*options: str) -> list[str]:
     return ["--command", sys.executable, FAKE, *options]
 
 
-def test_a_command_line_is_shown_confirmed_tried_and_written(person: Person) -> None:
+def test_add_shows_a_command_line_and_writes_it_after_confirmation_and_a_test_start(person: Person) -> None:
     assert person.run("add", "up", *fake()) == UNCONFIRMED
     assert "This would run:" in person.out
     assert not person.config.exists()
@@ -46,7 +46,7 @@ def test_a_command_line_is_shown_confirmed_tried_and_written(person: Person) -> 
     assert not person.config.exists()
 
 
-def test_comments_and_order_of_the_file_stay(person: Person) -> None:
+def test_add_keeps_the_comments_and_the_order_of_the_file(person: Person) -> None:
     before = person.writes(
         "# mine\nservers:\n  b: {command: b, enabled: false}  # kept\n\n"
         "  a:\n    command: a\n    enabled: false\n\nwatch: true\n"
@@ -59,7 +59,7 @@ def test_comments_and_order_of_the_file_stay(person: Person) -> None:
     assert person.config.read_bytes() == before
 
 
-def test_a_token_of_another_preview_does_nothing(person: Person) -> None:
+def test_a_confirmation_token_of_another_preview_is_refused(person: Person) -> None:
     assert person.run("add", "up", "--confirm", "0123456789abcdef", *fake()) == STALE
     assert not person.config.exists()
 
@@ -130,7 +130,7 @@ def test_missing_inputs_are_named_and_nothing_is_written(person: Person, loopbac
     assert not person.config.exists()
 
 
-def test_a_secret_is_kept_outside_of_the_configuration_and_of_the_output(person: Person, loopback: Loopback) -> None:
+def test_a_secret_is_stored_outside_the_configuration_and_not_printed(person: Person, loopback: Loopback) -> None:
     publish_pypi(loopback, "small-server", {"1.0.0": TOOLS})
     variables = [{"name": "API_KEY", "isRequired": True, "isSecret": True}]
     loopback.add(listing("io.github.o/small", packages=[pypi(environmentVariables=variables)]))
@@ -148,7 +148,7 @@ def test_a_secret_is_kept_outside_of_the_configuration_and_of_the_output(person:
     assert not [path for path in person.home.rglob("*API_KEY*") if path.is_file()]
 
 
-def test_at_a_terminal_inputs_are_asked_for_and_secrets_are_not_echoed(person: Person, loopback: Loopback) -> None:
+def test_add_prompts_for_inputs_at_a_terminal_and_does_not_echo_secrets(person: Person, loopback: Loopback) -> None:
     publish_pypi(loopback, "small-server", {"1.0.0": TOOLS})
     variables = [{"name": "API_KEY", "isRequired": True, "isSecret": True}]
     arguments = [{"type": "positional", "valueHint": "directory", "isRequired": True, "isRepeated": True}]
@@ -181,7 +181,7 @@ def test_at_a_terminal_inputs_are_asked_for_and_secrets_are_not_echoed(person: P
     assert "enabled" not in person.config.read_text()
 
 
-def test_an_address_gets_a_name_and_headers(person: Person) -> None:
+def test_a_url_is_added_with_a_name_and_headers(person: Person) -> None:
     given = ["--set", f"Authorization=Bearer {SECRET}", "--off", "--yes"]
     assert person.run("add", "https://mcp.linear.app/mcp", *given) == OK
     written = person.config.read_text()
@@ -206,7 +206,7 @@ def test_an_address_gets_a_name_and_headers(person: Person) -> None:
         ["x\x1b[2J", "--command", "true"],
     ],
 )
-def test_unusable_input_is_refused_with_a_sentence(person: Person, words: list[str]) -> None:
+def test_invalid_input_is_refused_with_an_explanation(person: Person, words: list[str]) -> None:
     assert person.run("add", "--yes", *words) == BAD_INPUT
     assert person.err.strip()
     assert "\x1b" not in person.err + person.out
@@ -214,7 +214,7 @@ def test_unusable_input_is_refused_with_a_sentence(person: Person, words: list[s
 
 
 @pytest.mark.parametrize("name", ["@modelcontextprotocol/server-memory", "@small/server@1.0.0", "mcp-server-time"])
-def test_the_name_of_a_package_gets_the_command_that_adds_it(person: Person, name: str) -> None:
+def test_a_bare_package_name_is_answered_with_the_command_that_adds_it(person: Person, name: str) -> None:
     assert person.run("add", name, "--yes") == BAD_INPUT
     assert f"there is no '{name}' in the bundled list" in person.err
     assert "mcp-hub add NAME --command npx -y PACKAGE (or uvx PACKAGE)" in person.err
@@ -234,7 +234,7 @@ def test_a_file_that_cannot_be_edited_is_left_as_it_is(person: Person) -> None:
         assert person.config.read_bytes() == before
 
 
-def test_what_a_registry_says_reaches_no_terminal_unescaped(person: Person, loopback: Loopback) -> None:
+def test_texts_of_a_registry_are_escaped_on_the_terminal(person: Person, loopback: Loopback) -> None:
     bad = listing("io.github.o/small", packages=[npm("small;id"), npm("small", "1.0.0\n")])
     bad["description"] = "a\x1b]0;owned\x07b"
     loopback.add(bad)
@@ -245,7 +245,7 @@ def test_what_a_registry_says_reaches_no_terminal_unescaped(person: Person, loop
     assert "\x07" not in person.out + person.err
 
 
-def test_a_registry_that_is_not_there_is_told(person: Person) -> None:
+def test_an_unreachable_registry_is_reported(person: Person) -> None:
     assert person.run("add", "io.github.o/small", "--yes") == FAILED
     assert "127.0.0.1:9" in person.err
     assert person.run("search", "time") == OK
@@ -253,7 +253,7 @@ def test_a_registry_that_is_not_there_is_told(person: Person) -> None:
     assert person.run("search", "zzzz") == FAILED
 
 
-def test_search_says_source_version_transport_and_needs(person: Person, loopback: Loopback) -> None:
+def test_search_prints_source_version_transport_and_required_inputs(person: Person, loopback: Loopback) -> None:
     remote = {"type": "streamable-http", "url": "https://example.com/mcp"}
     loopback.add(
         listing("io.github.o/files", packages=[npm("f", environmentVariables=[{"name": "ROOT", "isRequired": True}])]),
@@ -316,7 +316,7 @@ def test_a_bundle_is_downloaded_then_shown_and_confirmed_once_more(person: Perso
     assert unpacked.exists()  # the other configuration needs it
 
 
-def test_json_has_the_plan_before_and_the_outcome_after(person: Person, tmp_path: Path) -> None:
+def test_json_output_has_the_plan_before_confirmation_and_the_outcome_after(person: Person, tmp_path: Path) -> None:
     assert person.run("add", "up", "--json", *fake()) == UNCONFIRMED
     plan = json.loads(person.out)
     assert (plan["done"], plan["server"], plan["commands"]) == (False, "up", [[sys.executable, FAKE]])
@@ -325,7 +325,7 @@ def test_json_has_the_plan_before_and_the_outcome_after(person: Person, tmp_path
     assert (said["done"], said["enabled"], len(said["trial"]["tools"])) == (True, True, 15)
 
 
-def test_a_directory_is_a_registry(person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_directory_serves_as_a_registry(person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     remote = {"type": "streamable-http", "url": "https://example.com/mcp"}
     (tmp_path / "mine.json").write_text(json.dumps(listing("com.example/mcp", remotes=[remote])))
     monkeypatch.setenv("MCP_HUB_REGISTRY", str(tmp_path))
@@ -335,7 +335,7 @@ def test_a_directory_is_a_registry(person: Person, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.anyio
-async def test_a_hub_that_is_running_takes_an_added_server_over(person: Person) -> None:
+async def test_a_running_hub_starts_serving_an_added_server(person: Person) -> None:
     person.writes("servers: {}\n")
     async with spawned([*HUB, "serve", "--config", str(person.config)]) as client:
         await client.initialize()

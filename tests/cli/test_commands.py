@@ -24,7 +24,7 @@ def run(*arguments: str, cwd: Path | None = None, input: str = "", **environ: st
 SERVERS = {"good": fake(), "modern": fake("--era", "modern"), "dead": {"command": "no-such-command"}}
 
 
-def test_check_is_a_table_with_the_cause_of_every_failure(tmp_path: Path) -> None:
+def test_check_prints_a_table_with_the_cause_of_every_failure(tmp_path: Path) -> None:
     done = run("check", "--config", str(write_config(tmp_path, SERVERS)))
     assert done.returncode == 0
     assert re.search(r"good +ok +2025-11-25 +stdio +15", done.stdout)
@@ -33,7 +33,7 @@ def test_check_is_a_table_with_the_cause_of_every_failure(tmp_path: Path) -> Non
     assert re.search(r"^dead: the command 'no-such-command' was not found: .* Looked in /", done.stdout, re.MULTILINE)
 
 
-def test_check_ends_with_how_many_servers_work(tmp_path: Path) -> None:
+def test_check_ends_with_the_number_of_working_servers(tmp_path: Path) -> None:
     servers = {**SERVERS, "off": fake(enabled=False), "other": {"command": "another-missing-command"}}
     done = run("check", "--config", str(write_config(tmp_path, servers)))
     assert done.stdout.splitlines()[-1] == "2 of 4 servers work"
@@ -44,7 +44,7 @@ def test_check_ends_with_how_many_servers_work(tmp_path: Path) -> None:
     assert (facts["working"], facts["of"]) == (2, 4)
 
 
-def test_several_files_are_one_configuration_in_every_command(tmp_path: Path) -> None:
+def test_every_command_merges_several_files_into_one_configuration(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     team = write_config(tmp_path, {"up": fake(), "other": {"command": "no-such-command"}})
     mine = write_config(tmp_path / "mine", {"other": fake()}, tool_sets={"few": ["up/echo", "other/add"]})
@@ -133,7 +133,7 @@ def test_a_bad_file_is_refused_with_every_finding_and_its_line(tmp_path: Path) -
         assert re.search(r"servers\.yaml:6: servers\.b\.lazy", done.stderr)
 
 
-def test_a_missing_file_says_where_it_was_looked_for_and_how_to_make_one(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_the_searched_paths_and_how_to_create_one(tmp_path: Path) -> None:
     done = run("check", cwd=tmp_path, HOME=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path))
     assert done.returncode == 2
     assert "servers.yaml" in done.stderr
@@ -182,7 +182,7 @@ def test_call_of_a_failing_tool_exits_1_with_the_error_on_stderr(tmp_path: Path)
         ["--args", '{"a": 1}', "b=2"],
     ],
 )
-def test_the_arguments_of_a_call_may_be_given_in_every_usual_way(tmp_path: Path, words: list[str]) -> None:
+def test_call_accepts_arguments_as_json_pairs_file_and_stdin(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "numbers.json").write_text('{"a": 1, "b": 2}')
     config = ["--config", str(write_config(tmp_path, {"up": fake()}))]
     for name in (["up__add"], ["up", "add"]):
@@ -190,7 +190,7 @@ def test_the_arguments_of_a_call_may_be_given_in_every_usual_way(tmp_path: Path,
         assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
 
 
-def test_the_text_of_an_argument_gets_the_type_of_its_schema(tmp_path: Path) -> None:
+def test_call_converts_the_text_of_an_argument_to_its_schema_type(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "kinds.py").write_text(
@@ -214,14 +214,14 @@ def test_the_progress_of_a_call_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [["dead", "echo"], ["dead__echo"]])
-def test_a_call_of_a_dead_server_exits_1_with_its_reason_alone(tmp_path: Path, name: list[str]) -> None:
+def test_a_call_to_a_dead_server_exits_1_and_prints_only_the_reason(tmp_path: Path, name: list[str]) -> None:
     done = run("call", *name, "--config", str(write_config(tmp_path, SERVERS)))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("dead is not available: the command 'no-such-command' was not found")
 
 
 @pytest.mark.parametrize("command", ["check", "tools", "call", "status", "pin", "login", "logout", "browser", "serve"])
-def test_every_command_takes_v_and_tells_its_exit_codes(command: str) -> None:
+def test_every_command_accepts_v_and_documents_its_exit_codes(command: str) -> None:
     done = run("help", command)
     assert done.returncode == 0
     assert "-v, --verbose" in done.stdout
@@ -230,7 +230,7 @@ def test_every_command_takes_v_and_tells_its_exit_codes(command: str) -> None:
     assert done.stdout == run(command, "--help").stdout
 
 
-def test_help_says_where_to_begin() -> None:
+def test_help_names_the_first_commands_to_run() -> None:
     done = run("help")
     assert done.returncode == 0
     assert re.search(r"Start here:\n +mcp-hub .*\n +mcp-hub setup ", done.stdout)
@@ -238,7 +238,7 @@ def test_help_says_where_to_begin() -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "tools", "call", "status", "pin", "browser"])
-def test_every_command_that_prints_facts_prints_them_as_json(command: str) -> None:
+def test_every_command_that_prints_facts_documents_a_json_option(command: str) -> None:
     assert "--json" in run("help", command).stdout
 
 
@@ -280,7 +280,7 @@ def test_an_unknown_option_shows_the_usage_of_its_command(arguments: list[str], 
         (["help", "loggin"], "did you mean login?"),
     ],
 )
-def test_bad_input_exits_2_and_says_what_to_do(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_bad_input_exits_2_with_advice(tmp_path: Path, arguments: list[str], said: str) -> None:
     config = ["--config", str(write_config(tmp_path, {"up": fake()}))] if arguments[0] in ("call", "serve") else []
     done = run(*arguments, *config, MCP_HUB_TOKEN="") if "0.0.0.0" not in arguments else run(*arguments, *config)
     assert done.returncode == 2
@@ -297,7 +297,7 @@ def test_a_token_that_is_too_short_is_refused(tmp_path: Path) -> None:
     assert "short" not in done.stderr.replace("shorter", "")
 
 
-def test_a_port_in_use_is_a_plain_error(tmp_path: Path) -> None:
+def test_a_port_in_use_exits_1_and_names_the_port_without_a_traceback(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -320,7 +320,7 @@ def test_no_text_of_an_upstream_controls_the_terminal(tmp_path: Path, command: s
     assert "\u202e" not in done.stdout + done.stderr
 
 
-def test_check_says_which_file_of_local_tools_does_not_import(tmp_path: Path) -> None:
+def test_check_names_the_file_of_local_tools_that_fails_to_import(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "good.py").write_text("from mcp_hub import tool\n@tool\ndef fine() -> str:\n    return 'fine'\n")

@@ -92,6 +92,6 @@ def test_tools_and_their_arguments_come_from_the_cached_catalog_and_no_server_is
 
 
 @pytest.mark.parametrize(("shell", "separator"), [("zsh", ":"), ("fish", "\t")])
-def test_other_shells_get_the_same_words(directory: Path, shell: str, separator: str) -> None:
+def test_zsh_and_fish_get_the_same_completions_as_bash(directory: Path, shell: str, separator: str) -> None:
     assert offered("mcp-hub ch", directory, shell, separator) == ["check"]
     assert offered("mcp-hub call --group ", directory, shell, separator) == ["extra"]

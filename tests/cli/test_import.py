@@ -52,7 +52,7 @@ def own(home: Path) -> Path:
     return home / ".config/mcp-hub/servers.yaml"
 
 
-def test_nothing_is_written_before_it_was_shown_and_confirmed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_writes_nothing_before_its_preview_is_confirmed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     desktop(home, {"time": TIME})
     before = sorted(home.rglob("*"))
     assert main(["import"]) == UNCONFIRMED
@@ -67,7 +67,7 @@ def test_nothing_is_written_before_it_was_shown_and_confirmed(home: Path, capsys
     assert own(home).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_secret_goes_to_a_private_file_and_is_never_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_secret_is_stored_in_a_private_file_and_never_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     desktop(home, {"github": GITHUB, "web": {"url": "https://x.example/mcp", "headers": {"X-Api-Key": TOKEN}}})
     assert main(["import", "--yes", "--json"]) == OK
     assert main(["undo", "--list"]) == OK
@@ -82,7 +82,7 @@ def test_a_secret_goes_to_a_private_file_and_is_never_shown(home: Path, capsys: 
     assert web.headers["X-Api-Key"].get_secret_value() == TOKEN
 
 
-def test_a_secret_goes_into_the_keyring_where_there_is_one_and_undo_takes_it_out(
+def test_a_secret_is_stored_in_the_keyring_if_available_and_undo_removes_it(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import keyring
@@ -113,7 +113,7 @@ def test_a_second_import_changes_nothing(home: Path, capsys: pytest.CaptureFixtu
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
 
 
-def test_the_same_server_of_two_clients_is_taken_once_and_names_that_collide_get_their_client(
+def test_equal_servers_of_two_clients_are_imported_once_and_equal_names_get_a_client_suffix(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     desktop(home, {"time": TIME, "github": GITHUB})
@@ -129,7 +129,9 @@ def test_the_same_server_of_two_clients_is_taken_once_and_names_that_collide_get
     assert [server.id for server in load_config(own(home)).servers] == ["time", "github", "github-cursor"]
 
 
-def test_servers_of_a_project_are_told_and_taken_only_if_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_servers_of_a_project_are_listed_and_imported_only_if_named(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     put(home / "work/.mcp.json", {"local": {"command": "node", "args": ["x.js"]}})
     desktop(home, {"time": TIME})
     assert main(["import", "--yes"]) == OK
@@ -139,7 +141,7 @@ def test_servers_of_a_project_are_told_and_taken_only_if_named(home: Path, capsy
     assert [server.id for server in load_config(own(home)).servers] == ["time", "local"]
 
 
-def test_what_claude_code_has_for_one_directory_comes_with_that_directory(home: Path) -> None:
+def test_servers_of_claude_code_for_one_directory_are_imported_with_that_directory(home: Path) -> None:
     (home / ".claude.json").write_text(
         json.dumps({"mcpServers": {"time": TIME}, "projects": {str(home / "work"): {"mcpServers": {"mine": GITHUB}}}})
     )
@@ -157,13 +159,13 @@ def test_a_hub_is_never_imported(home: Path, capsys: pytest.CaptureFixture[str])
     assert "starts a hub" in capsys.readouterr().err
 
 
-def test_a_server_that_is_off_in_its_client_stays_off(home: Path) -> None:
+def test_a_server_that_is_disabled_in_its_client_is_imported_disabled(home: Path) -> None:
     put(home / ".codeium/windsurf/mcp_config.json", {"time": {**TIME, "disabled": True}})
     assert main(["import", "--yes"]) == OK
     assert yaml.safe_load(own(home).read_text())["servers"]["time"]["enabled"] is False
 
 
-def test_comments_and_order_of_the_own_file_are_kept(home: Path) -> None:
+def test_import_keeps_the_comments_and_the_order_of_the_hubs_file(home: Path) -> None:
     own(home).parent.mkdir(parents=True)
     own(home).write_text("# mine\nservers:\n  a: {command: x}  # first\n\nlist_wait: 3s # wait\n")
     own(home).chmod(0o600)
@@ -189,7 +191,7 @@ def test_comments_and_order_of_the_own_file_are_kept(home: Path) -> None:
         (b'{"a": "' + b"x" * 2**20 + b'"}', "larger than 1,048,576 bytes"),
     ],
 )
-def test_a_bad_file_of_a_client_is_told_and_the_others_are_imported(
+def test_an_invalid_client_file_is_reported_and_the_others_are_imported(
     home: Path, content: bytes, says: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     desktop(home, {"time": TIME})
@@ -202,7 +204,7 @@ def test_a_bad_file_of_a_client_is_told_and_the_others_are_imported(
     assert [server.id for server in load_config(own(home)).servers] == ["time"]
 
 
-def test_an_entry_that_cannot_be_used_is_shown_as_it_is_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_entry_is_shown_as_its_file_has_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     desktop(home, {"time": TIME})
     wrong = {"command": "x", "args": "one text"}
     cursor(home, {"wrong": wrong, "keyed": {**wrong, "args": f"--token {TOKEN}"}})
@@ -213,7 +215,7 @@ def test_an_entry_that_cannot_be_used_is_shown_as_it_is_written(home: Path, caps
     assert "args: must be a list of texts" in err
 
 
-def test_a_file_that_others_can_write_decides_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_file_that_others_can_write_is_not_imported(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     desktop(home, {"time": TIME}).chmod(0o666)
     assert main(["import", "--yes"]) == FAILED
     assert "every user of this machine can write to the file" in capsys.readouterr().err
@@ -229,12 +231,14 @@ def test_a_file_that_others_can_write_decides_nothing(home: Path, capsys: pytest
         (["."], "there is no file of servers in this directory"),
     ],
 )
-def test_what_is_not_there_is_said(home: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_reports_a_client_or_server_that_does_not_exist(
+    home: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["import", *words]) == BAD_INPUT
     assert says in capsys.readouterr().err
 
 
-def test_without_a_client_there_is_nothing_to_import(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_without_clients_finds_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / ".cursor").rmdir()
     assert main(["import"]) == FAILED
     out = capsys.readouterr().out
@@ -250,7 +254,7 @@ def test_secrets_are_not_kept_in_a_git_work_tree(home: Path, capsys: pytest.Capt
     assert not own(home).exists()
 
 
-def test_descriptions_and_a_list_of_variables_of_one_mcp_mean_the_same_after_an_import(
+def test_descriptions_and_variable_lists_of_one_mcp_keep_their_meaning_after_an_import(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MINE", "m")
@@ -270,7 +274,7 @@ def test_descriptions_and_a_list_of_variables_of_one_mcp_mean_the_same_after_an_
     assert server.tools["read"].description == "Read it"
 
 
-def test_what_a_file_sets_for_all_its_servers_comes_with_each_of_them(home: Path) -> None:
+def test_settings_of_a_file_for_all_its_servers_are_imported_with_each_server(home: Path) -> None:
     file = put(home / "work" / "mcp.json", {"a": {"command": "a"}, "b": {"command": "b", "requestTimeout": 9000}})
     defaults = {"connectionTimeout": 7000, "requestTimeout": 8000, "env": {"GITHUB_TOKEN": TOKEN}}
     file.write_text(json.dumps({"serverDefaults": defaults, **json.loads(file.read_text())}))
@@ -280,7 +284,7 @@ def test_what_a_file_sets_for_all_its_servers_comes_with_each_of_them(home: Path
     assert TOKEN not in own(home).read_text()
 
 
-def test_an_import_says_which_default_it_leaves_out(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_names_the_default_that_it_leaves_out(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = put(home / "work" / "mcp.json", {"a": {"command": "a"}})
     file.write_text(json.dumps({"serverDefaults": {"env": {"SHARED": "x"}}, **json.loads(file.read_text())}))
     assert main(["import", str(file), "--yes"]) == OK

@@ -24,7 +24,7 @@ def configured(home: Path) -> Path:
     return home
 
 
-def test_an_installed_entry_answers_under_the_short_path_of_a_desktop_application(configured: Path) -> None:
+def test_an_installed_entry_starts_with_the_short_path_variable_of_a_desktop_application(configured: Path) -> None:
     path = desktop(configured, {})
     assert main(["install", "claude-desktop", "--yes"]) == OK
     entry = json.loads(path.read_text())["mcpServers"]["hub"]
@@ -51,7 +51,7 @@ def test_an_installed_entry_answers_under_the_short_path_of_a_desktop_applicatio
     assert answers[2]["result"]["tools"]
 
 
-def test_a_preview_confirms_exactly_itself(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preview_token_confirms_only_its_own_preview(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = cursor(configured, {})
     assert main(["install", "cursor", "--json"]) == UNCONFIRMED
     token = json.loads(capsys.readouterr().out)["token"]
@@ -74,7 +74,9 @@ def test_install_is_undone_byte_for_byte(configured: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_originals_stay_unless_it_is_asked_for(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_install_keeps_original_entries_unless_told_to_disable_them(
+    configured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = cursor(configured, {"time": TIME})
     assert main(["install", "cursor", "--yes"]) == OK
     assert json.loads(path.read_text())["mcpServers"].keys() == {"time", "hub"}
@@ -99,7 +101,7 @@ def test_a_second_install_changes_nothing_and_another_configuration_replaces_the
     assert [entry["args"][-1] for entry in entries.values()] == [str(other)]
 
 
-def test_a_server_of_another_that_is_called_hub_is_not_replaced(
+def test_install_does_not_replace_a_foreign_server_named_hub(
     configured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = cursor(configured, {"hub": {"command": "somebody-elses"}})
@@ -109,7 +111,9 @@ def test_a_server_of_another_that_is_called_hub_is_not_replaced(
     assert path.read_bytes() == before
 
 
-def test_without_a_configuration_nothing_is_installed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_install_without_a_configuration_exits_2_and_suggests_setup(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cursor(home, {})
     assert main(["install", "cursor"]) == BAD_INPUT
     assert "first run: mcp-hub setup" in capsys.readouterr().err
@@ -146,7 +150,7 @@ def test_a_file_that_cannot_be_edited_stays_as_it_is(
     assert (path.read_bytes() if path.is_file() else None) == before
 
 
-def test_where_a_file_cannot_be_edited_the_clients_own_command_is_named(
+def test_for_an_uneditable_file_install_names_the_clients_own_command(
     configured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (configured / ".claude.json").write_text(json.dumps({"history": "x" * 2**20}))
@@ -167,7 +171,7 @@ def test_a_file_of_another_user_is_left_alone(
     assert "hub" not in path.read_text()
 
 
-def test_a_configuration_with_a_unix_socket_is_installed_over_stdio_and_says_so(
+def test_a_configuration_with_a_unix_socket_is_installed_over_stdio_with_a_note(
     configured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = cursor(configured, {})

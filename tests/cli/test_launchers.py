@@ -44,7 +44,7 @@ def started(
     return json.loads(Path(f"{launcher}.json").read_text())
 
 
-def test_a_nuget_package_gets_its_arguments_behind_two_dashes(
+def test_arguments_of_a_nuget_package_follow_two_dashes(
     person: Person, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     package = {

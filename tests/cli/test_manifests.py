@@ -28,7 +28,7 @@ def by_kind(objects: list[Json]) -> dict[str, Json]:
     return {one["kind"]: one for one in objects}
 
 
-def test_the_api_takes_every_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_kubernetes_api_schema_accepts_every_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = write_config(tmp_path, {"up": fake()})
     objects = printed(capsys, "--config", str(config), "--host", "hub.example")
     for one in objects:
@@ -36,7 +36,7 @@ def test_the_api_takes_every_object(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert set(by_kind(objects)) == {"ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}
 
 
-def test_a_pod_is_not_root_writes_to_its_own_volumes_alone_and_drains(
+def test_a_pod_runs_without_root_writes_only_to_its_own_volumes_and_drains(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_config(tmp_path, {"up": fake()})
@@ -51,7 +51,7 @@ def test_a_pod_is_not_root_writes_to_its_own_volumes_alone_and_drains(
     assert pod["terminationGracePeriodSeconds"] > 30
 
 
-def test_a_pod_finds_names_at_its_node_and_no_metadata_service(
+def test_the_network_policy_allows_a_pod_dns_and_no_metadata_service(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_config(tmp_path, {"up": fake()})
@@ -63,7 +63,7 @@ def test_a_pod_finds_names_at_its_node_and_no_metadata_service(
 
 
 @pytest.mark.parametrize("store", [None, "${THE_STORE}", {"url": "${THE_STORE}", "prefix": "mine"}])
-def test_the_hub_takes_the_configuration_that_the_pod_has(
+def test_the_hub_accepts_the_configuration_of_its_pod(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], store: Any
 ) -> None:
     remote = {"url": "https://mcp.example/mcp", "headers": {"Authorization": "Bearer ${UP_TOKEN}"}}
@@ -95,7 +95,7 @@ def test_a_configuration_with_a_secret_in_it_is_refused(tmp_path: Path, capsys: 
     assert secret not in said.out + said.err
 
 
-def test_files_beside_the_configuration_that_pods_do_not_have_are_named(
+def test_manifests_names_files_beside_the_configuration_that_pods_lack(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "tools").mkdir()
@@ -106,7 +106,7 @@ def test_files_beside_the_configuration_that_pods_do_not_have_are_named(
     assert "The pods do not have" not in said.out
 
 
-def test_files_for_kustomize_name_each_other_and_replace_nothing(
+def test_kustomize_files_reference_each_other_and_overwrite_no_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, directory = write_config(tmp_path, {"up": fake()}), tmp_path / "deploy"
@@ -121,7 +121,7 @@ def test_files_for_kustomize_name_each_other_and_replace_nothing(
     assert "exists already" in capsys.readouterr().err
 
 
-def test_json_has_the_same_objects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_the_same_objects_as_yaml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = write_config(tmp_path, {"up": fake()})
     objects = printed(capsys, "--config", str(config))
     assert main(["manifests", "--config", str(config), "--json"]) == 0

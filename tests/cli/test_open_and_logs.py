@@ -76,7 +76,7 @@ async def following(*options: str) -> AsyncIterator[tuple[asyncio.subprocess.Pro
         await logs.communicate()
 
 
-async def test_open_prints_a_link_to_the_page_of_the_hub_that_runs(tmp_path: Path) -> None:
+async def test_open_prints_a_link_to_the_page_of_the_running_hub(tmp_path: Path) -> None:
     async with network_hub(tmp_path / "hub", {"up": fake()}, {}) as (_, base):
         done = await run("open")
         assert (done.returncode, done.stderr) == (0, "")
@@ -85,7 +85,7 @@ async def test_open_prints_a_link_to_the_page_of_the_hub_that_runs(tmp_path: Pat
             assert [row["server"] for row in (await page.found("state"))["servers"]] == ["up"]
 
 
-async def test_open_of_a_hub_over_stdio_listens_for_its_page_alone(tmp_path: Path) -> None:
+async def test_open_makes_a_stdio_hub_listen_for_its_page_only(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake()}) as client:
         done = await run("open", "--json")
         assert done.returncode == 0, done.stderr
@@ -107,7 +107,7 @@ async def test_open_of_a_hub_over_stdio_listens_for_its_page_alone(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("shown", "status"), [({}, 404), ({"ui": True}, 200)])
-async def test_open_of_a_hub_on_a_network_has_a_listener_of_its_own(
+async def test_open_gives_a_network_hub_a_separate_listener_for_the_page(
     tmp_path: Path, shown: dict[str, bool], status: int
 ) -> None:
     listen = {"host": "0.0.0.0", "token": TOKEN, **shown}
@@ -121,7 +121,7 @@ async def test_open_of_a_hub_on_a_network_has_a_listener_of_its_own(
             assert (await page.get("state")).status_code == 200
 
 
-async def test_open_says_what_to_do_where_the_configuration_forbids_the_page(tmp_path: Path) -> None:
+async def test_open_gives_advice_if_the_configuration_forbids_the_page(tmp_path: Path) -> None:
     async with network_hub(tmp_path / "hub", {}, {"ui": False}):
         done = await run("open")
         assert (done.returncode, done.stdout) == (1, "")
@@ -129,14 +129,14 @@ async def test_open_says_what_to_do_where_the_configuration_forbids_the_page(tmp
 
 
 @pytest.mark.parametrize("command", ["open", "logs"])
-async def test_without_a_hub_the_command_says_how_to_start_one(command: str) -> None:
+async def test_open_and_logs_without_a_running_hub_say_how_to_start_one(command: str) -> None:
     done = await run(command)
     assert done.returncode == 1
     assert "mcp-hub serve" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["open", "logs"])
-async def test_one_of_several_hubs_has_to_be_named(tmp_path: Path, command: str) -> None:
+async def test_open_and_logs_require_a_choice_between_several_running_hubs(tmp_path: Path, command: str) -> None:
     (tmp_path / "other").mkdir()
     async with hub(tmp_path, {"up": fake()}) as one, hub(tmp_path / "other", {"up": fake()}) as other:
         done = await run(command)
@@ -148,7 +148,7 @@ async def test_one_of_several_hubs_has_to_be_named(tmp_path: Path, command: str)
         assert (await run(command, "--pid", "1")).returncode == 1
 
 
-async def test_the_secret_of_a_link_is_written_nowhere(tmp_path: Path) -> None:
+async def test_the_secret_of_a_link_is_in_no_log_or_file(tmp_path: Path) -> None:
     log = tmp_path / "calls.jsonl"
     config = write_config(tmp_path, {"up": fake()}, call_log={"file": str(log)}, listen={"port": 0})
     async with spawned([*HUB, "serve", "-vv", "--http", "--config", str(config)]) as process:
@@ -194,7 +194,7 @@ async def test_serve_into_a_file_prints_no_link(tmp_path: Path) -> None:
         assert b"#s=" not in process.stderr
 
 
-async def test_logs_shows_calls_and_stderr_of_a_running_hub_as_they_come(tmp_path: Path) -> None:
+async def test_logs_streams_calls_and_stderr_of_a_running_hub(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake(), "other": fake()}) as client:
         await client.request("tools/call", {"name": "up__stderr", "arguments": {"text": "early \x1b[31m"}})
         async with following() as (logs, line):
@@ -239,7 +239,7 @@ async def test_logs_ends_when_the_hub_ends(tmp_path: Path) -> None:
                 assert await logs.wait() in (0, 1)
 
 
-async def test_commands_that_follow_take_no_place_of_others_and_are_bounded(tmp_path: Path) -> None:
+async def test_following_log_readers_are_limited_and_leave_slots_for_other_commands(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake()}) as client, contextlib.AsyncExitStack() as stack:
         await client.request("tools/call", {"name": "up__stderr", "arguments": {"text": "x"}})
         for _ in range(AT_ONCE):
@@ -251,7 +251,7 @@ async def test_commands_that_follow_take_no_place_of_others_and_are_bounded(tmp_
         assert (await run("status")).returncode == 0
 
 
-async def test_a_status_of_a_former_version_which_asks_nothing_is_answered(tmp_path: Path, run_dir: Path) -> None:
+async def test_the_status_command_of_an_older_version_is_still_answered(tmp_path: Path, run_dir: Path) -> None:
     async with hub(tmp_path, {"up": fake()}) as client:
         reader, writer = await asyncio.open_unix_connection(str(run_dir / f"{client.process.pid}.sock"))
         async with asyncio.timeout(PATIENCE):

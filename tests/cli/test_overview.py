@@ -31,7 +31,7 @@ def facts(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out)
 
 
-def test_without_a_configuration_it_says_so_and_how_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
+def test_overview_without_a_configuration_says_how_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     said = capsys.readouterr().out
     assert "configuration  none yet\n" in said
@@ -41,7 +41,7 @@ def test_without_a_configuration_it_says_so_and_how_to_begin(capsys: pytest.Capt
     assert found["next"][0]["command"] == "mcp-hub setup"
 
 
-def test_it_says_which_clients_have_the_hub(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overview_lists_the_clients_that_have_the_hub(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_config(home, {"a": fake()})
     (home / ".cursor").mkdir()
     (home / ".cursor/mcp.json").write_text("{}")
@@ -53,7 +53,7 @@ def test_it_says_which_clients_have_the_hub(home: Path, capsys: pytest.CaptureFi
     assert facts(capsys)["next"][2]["command"] == "mcp-hub install windsurf"
 
 
-def test_it_counts_the_servers_of_the_file_that_commands_use(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overview_counts_the_servers_of_the_file_in_use(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_config(home, {"a": fake(), "b": fake(enabled=False)})
     file.rename(home / "servers.json")
     found = facts(capsys)["configuration"]
@@ -62,9 +62,7 @@ def test_it_counts_the_servers_of_the_file_that_commands_use(home: Path, capsys:
     assert "servers.json: 2 servers, 1 of them switched off\n" in capsys.readouterr().out
 
 
-def test_a_file_that_cannot_be_used_is_named_with_its_first_problem(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_overview_names_an_invalid_file_with_its_first_error(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = home / "servers.yaml"
     file.write_text("servers: {a: {comand: x}}\n")
     file.chmod(0o600)
@@ -76,7 +74,9 @@ def test_a_file_that_cannot_be_used_is_named_with_its_first_problem(
 
 
 @pytest.mark.anyio
-async def test_a_running_hub_is_named_with_its_file_and_tools(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_overview_names_a_running_hub_with_its_file_and_tools(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with hub(home, {"a": fake()}) as client:
         await client.tool_names()
         found = facts(capsys)

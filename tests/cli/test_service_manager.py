@@ -116,7 +116,7 @@ def over(path: Path) -> socket.socket:
     return found
 
 
-async def test_sockets_that_are_handed_over_are_served_and_left_as_they_are(tmp_path: Path) -> None:
+async def test_sockets_of_socket_activation_are_served_and_not_modified(tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, listen={"host": "192.0.2.1", "port": 1, "token": TOKEN})
     path = tmp_path / "hub.sock"
     with tcp() as one, unix(path) as other:
@@ -139,7 +139,7 @@ async def test_sockets_that_are_handed_over_are_served_and_left_as_they_are(tmp_
             hub.process.terminate()
 
 
-async def test_an_open_socket_needs_a_token_also_after_a_reload(tmp_path: Path) -> None:
+async def test_a_public_activated_socket_needs_a_token_also_after_a_reload(tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, listen={})
     with tcp("0.0.0.0") as one:
         async with handed(config, one) as hub:
@@ -156,7 +156,7 @@ async def test_an_open_socket_needs_a_token_also_after_a_reload(tmp_path: Path) 
             hub.process.terminate()
 
 
-async def test_sockets_of_another_process_are_not_taken(tmp_path: Path) -> None:
+async def test_activated_sockets_for_another_process_id_are_ignored(tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, listen={"port": 0})
     command = [*HUB, "serve", "--http", "--config", str(config)]
     async with spawned(command, env={"LISTEN_FDS": "1", "LISTEN_PID": "1"}) as hub:
@@ -166,12 +166,12 @@ async def test_sockets_of_another_process_are_not_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", ["x", "-1", "65", "1000000"])
-def test_a_number_of_sockets_that_cannot_be_is_refused(count: str) -> None:
+def test_an_invalid_count_of_activated_sockets_is_refused(count: str) -> None:
     with pytest.raises(ConfigError, match="LISTEN_FDS"):
         handed_sockets({"LISTEN_FDS": count, "LISTEN_PID": str(os.getpid())})
 
 
-def test_variables_of_the_manager_reach_no_child() -> None:
+def test_service_manager_variables_are_removed_from_the_environment() -> None:
     environ = {"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "a", "NOTIFY_SOCKET": "/x"}
     environ |= {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1", "HOME": "/root"}
     assert handed_sockets(environ) == []
@@ -180,7 +180,7 @@ def test_variables_of_the_manager_reach_no_child() -> None:
 
 
 @pytest.mark.parametrize("kind", ["connected", "datagrams"])
-def test_a_socket_that_cannot_be_served_is_told_of_by_its_name(kind: str) -> None:
+def test_an_activated_socket_that_cannot_be_served_is_reported_by_name(kind: str) -> None:
     with contextlib.ExitStack() as stack:
         if kind == "connected":
             listening = stack.enter_context(tcp())
@@ -192,7 +192,7 @@ def test_a_socket_that_cannot_be_served_is_told_of_by_its_name(kind: str) -> Non
         assert refused.value.hub_code == codes.SOCKET_HANDED
 
 
-async def test_the_manager_hears_of_the_start_a_reload_and_the_end(tmp_path: Path, manager: Manager) -> None:
+async def test_the_service_manager_is_notified_of_start_reload_and_stop(tmp_path: Path, manager: Manager) -> None:
     config = write_config(tmp_path, {}, listen={"port": 0})
     command = [*HUB, "serve", "--http", "--config", str(config)]
     environ = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "200000"}
@@ -210,7 +210,7 @@ async def test_the_manager_hears_of_the_start_a_reload_and_the_end(tmp_path: Pat
         assert await hub.exited() == 0
 
 
-async def test_a_hub_without_a_watchdog_gives_no_signs_of_life(tmp_path: Path) -> None:
+async def test_a_hub_without_a_watchdog_sends_no_watchdog_notifications(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     config = write_config(tmp_path, {}, listen={"port": 0})
     environ = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "200000", "WATCHDOG_PID": "1"}
@@ -222,7 +222,7 @@ async def test_a_hub_without_a_watchdog_gives_no_signs_of_life(tmp_path: Path) -
     manager.close()
 
 
-async def test_a_manager_that_is_gone_keeps_nobody_from_being_served(tmp_path: Path) -> None:
+async def test_an_unreachable_service_manager_does_not_stop_the_hub_from_serving(tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, listen={"port": 0})
     environ = {"NOTIFY_SOCKET": str(tmp_path / "nobody"), "WATCHDOG_USEC": "200000"}
     async with spawned([*HUB, "serve", "--http", "--config", str(config)], env=environ) as hub:

@@ -51,7 +51,7 @@ def now(before: dict[Path, bytes]) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in before}
 
 
-def test_it_shows_every_command_and_does_nothing_before_it_is_confirmed(
+def test_setup_shows_every_command_and_changes_nothing_before_confirmation(
     person: Person, before: dict[Path, bytes], started: Path
 ) -> None:
     assert person.run("setup") == UNCONFIRMED
@@ -69,7 +69,7 @@ def test_it_shows_every_command_and_does_nothing_before_it_is_confirmed(
     assert person.config.exists()
 
 
-def test_a_confirmed_setup_works_in_every_client_and_one_undo_takes_it_back(
+def test_a_confirmed_setup_works_in_every_client_and_one_undo_reverts_it(
     person: Person, before: dict[Path, bytes]
 ) -> None:
     assert person.run("setup", "--yes") == OK
@@ -95,7 +95,7 @@ def test_a_confirmed_setup_works_in_every_client_and_one_undo_takes_it_back(
     assert not [path for path in person.home.rglob("*") if path.is_file() and "API_TOKEN" in path.name]
 
 
-def test_a_second_run_changes_nothing_and_starts_nothing(
+def test_a_second_setup_changes_nothing_and_starts_no_server(
     person: Person, before: dict[Path, bytes], started: Path
 ) -> None:
     assert person.run("setup", "--yes") == OK
@@ -105,7 +105,7 @@ def test_a_second_run_changes_nothing_and_starts_nothing(
     assert (now(before), person.config.read_bytes(), started.read_text()) == (done, config, starts)
 
 
-def test_the_originals_are_switched_off_only_on_request_and_come_back(
+def test_setup_disables_original_entries_only_on_request_and_undo_restores_them(
     person: Person, before: dict[Path, bytes]
 ) -> None:
     assert person.run("setup", "--yes") == OK
@@ -121,7 +121,9 @@ def test_the_originals_are_switched_off_only_on_request_and_come_back(
     assert now(before) == before
 
 
-def test_an_original_that_does_not_work_behind_the_hub_stays_on(person: Person, before: dict[Path, bytes]) -> None:
+def test_setup_keeps_an_original_entry_that_fails_behind_the_hub_enabled(
+    person: Person, before: dict[Path, bytes]
+) -> None:
     cursor = person.home / ".cursor/mcp.json"
     entries = json.loads(before[cursor])["mcpServers"] | {"gone": {"command": "no-such-program"}}
     cursor.write_text(json.dumps({"mcpServers": entries}))
@@ -131,7 +133,7 @@ def test_an_original_that_does_not_work_behind_the_hub_stays_on(person: Person, 
     assert {*json.loads(cursor.read_bytes())["mcpServers"]} == {"gone", "hub"}
 
 
-def test_where_no_server_works_the_clients_stay_as_they_are(person: Person) -> None:
+def test_setup_leaves_client_files_unchanged_if_no_server_works(person: Person) -> None:
     cursor = person.home / ".cursor/mcp.json"
     cursor.parent.mkdir()
     cursor.write_text('{"mcpServers": {"gone": {"command": "no-such-program"}}}')
@@ -143,7 +145,7 @@ def test_where_no_server_works_the_clients_stay_as_they_are(person: Person) -> N
     assert not person.config.exists()
 
 
-def test_a_client_that_writes_its_file_meanwhile_is_left_alone_and_a_second_run_goes_on(
+def test_setup_skips_a_client_file_changed_meanwhile_and_a_second_run_completes(
     person: Person, before: dict[Path, bytes]
 ) -> None:
     cursor = person.home / ".cursor/mcp.json"
@@ -162,7 +164,7 @@ def test_a_client_that_writes_its_file_meanwhile_is_left_alone_and_a_second_run_
     assert not person.config.exists()
 
 
-def test_an_interrupted_setup_says_what_is_done_and_is_taken_back(
+def test_an_interrupted_setup_reports_its_completed_steps_and_can_be_undone(
     person: Person, before: dict[Path, bytes], started: Path
 ) -> None:
     os.mkfifo(started)
@@ -188,7 +190,7 @@ def test_an_interrupted_setup_says_what_is_done_and_is_taken_back(
     assert not person.config.exists()
 
 
-def test_files_of_a_project_are_told_of_and_left_alone_unless_named(person: Person, started: Path) -> None:
+def test_setup_lists_project_files_and_changes_only_named_ones(person: Person, started: Path) -> None:
     words = f"echo x >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, FAKE])}"
     Path(".mcp.json").write_text(json.dumps({"mcpServers": {"proj": {"command": "/bin/sh", "args": ["-c", words]}}}))
     content = Path(".mcp.json").read_bytes()
@@ -202,7 +204,7 @@ def test_files_of_a_project_are_told_of_and_left_alone_unless_named(person: Pers
     assert Path(".mcp.json").read_bytes() == content
 
 
-def test_the_files_of_clients_are_not_taken_for_those_of_a_project_in_the_home_directory(
+def test_in_the_home_directory_client_files_do_not_count_as_project_files(
     person: Person, before: dict[Path, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(person.home)
@@ -211,7 +213,7 @@ def test_the_files_of_clients_are_not_taken_for_those_of_a_project_in_the_home_d
         assert json.loads(person.out)["left_out"] == []
 
 
-def test_without_any_client_a_first_file_works_as_it_is(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setup_without_clients_writes_a_first_file_that_works(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_hub.cli.setup.has_program", lambda name: False)
     assert person.run("setup", "--yes") == OK
     assert re.search(r"^local +works: 1 tool$", person.out, re.MULTILINE)
@@ -224,7 +226,7 @@ def test_without_any_client_a_first_file_works_as_it_is(person: Person, monkeypa
     assert not (person.config.parent / "tools/example.py").exists()
 
 
-def test_json_is_one_value_with_the_plan_and_what_came_of_it(person: Person, before: dict[Path, bytes]) -> None:
+def test_setup_prints_one_json_value_with_the_plan_and_the_outcome(person: Person, before: dict[Path, bytes]) -> None:
     assert person.run("setup", "--json") == UNCONFIRMED
     plan = json.loads(person.out)
     assert plan["done"] is False
@@ -237,9 +239,7 @@ def test_json_is_one_value_with_the_plan_and_what_came_of_it(person: Person, bef
     assert [(one["server"], one["problem"]) for one in done["checked"]] == [("time", None), ("keyed", None)]
 
 
-def test_a_broken_file_of_a_client_is_named_and_the_others_are_set_up(
-    person: Person, before: dict[Path, bytes]
-) -> None:
+def test_an_invalid_client_file_is_named_and_the_others_are_set_up(person: Person, before: dict[Path, bytes]) -> None:
     cursor = person.home / ".cursor/mcp.json"
     cursor.write_text('{"mcpServers": ')
     assert person.run("setup", "--yes") == OK

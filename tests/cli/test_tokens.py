@@ -35,7 +35,7 @@ def costs(*words: str, **environ: str) -> Json:
     return found
 
 
-def test_the_costs_of_servers_and_ways_are_sums_of_their_tools(tmp_path: Path) -> None:
+def test_token_costs_of_servers_and_exposure_modes_are_sums_over_their_tools(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, {"a": many(tmp_path, 150, 100), "b": fake()}))
     definitions = json.loads(done("tools", "--json", "--config", config))
     found = costs("--config", config)
@@ -59,7 +59,7 @@ def test_the_costs_of_servers_and_ways_are_sums_of_their_tools(tmp_path: Path) -
     assert f"up to {search['searches']} searches" in text
 
 
-def test_a_client_is_told_by_its_name_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+def test_tokens_accepts_a_client_name_and_refuses_an_unknown_one(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, {"a": many(tmp_path, 150, 100)}))
     listed = {name: costs("--config", config, "--client", name)["client"] for name in ("cursor", "claude-code")}
     assert (listed["cursor"]["tools"], listed["cursor"]["of"]) == (2, 150)
@@ -69,7 +69,7 @@ def test_a_client_is_told_by_its_name_and_an_unknown_one_is_refused(tmp_path: Pa
     assert "cursor" in done("tokens", "--config", config, "--client", "cursr", code=2)
 
 
-def test_tools_that_nobody_has_called_are_known_from_the_call_log(tmp_path: Path) -> None:
+def test_uncalled_tools_are_determined_from_the_call_log(tmp_path: Path) -> None:
     log = tmp_path / "calls.jsonl"
     config = str(write_config(tmp_path, {"a": fake()}, call_log={"file": str(log), "stderr": False}))
     done("call", "--config", config, "a__echo", "text=hi")
@@ -84,7 +84,7 @@ def test_tools_that_nobody_has_called_are_known_from_the_call_log(tmp_path: Path
     assert f"were never called since {found['records']['since']}" in text
 
 
-async def test_without_a_call_log_the_hubs_that_run_are_asked(tmp_path: Path) -> None:
+async def test_without_a_call_log_tokens_asks_the_running_hubs(tmp_path: Path) -> None:
     place = {"MCP_HUB_RUNTIME_DIR": str(tmp_path / "run")}
     async with hub(tmp_path, {"a": fake()}, env=place) as client:
         await client.text("a__echo", {"text": "hi"})
@@ -96,7 +96,7 @@ async def test_without_a_call_log_the_hubs_that_run_are_asked(tmp_path: Path) ->
     assert found["records"]["from"] == [f"the hub {client.process.pid}"]
 
 
-def test_groups_are_a_way_of_exposing(tmp_path: Path) -> None:
+def test_tokens_lists_groups_as_an_exposure_mode(tmp_path: Path) -> None:
     groups = {"rare": {"description": "d", "servers": ["a"], "active": False}}
     config = str(write_config(tmp_path, {"a": many(tmp_path, 50, 50), "b": fake()}, groups=groups))
     found = costs("--config", config)
@@ -107,7 +107,7 @@ def test_groups_are_a_way_of_exposing(tmp_path: Path) -> None:
     assert group["tokens"] == {one["server"]: one["tokens"] for one in found["servers"]}["a"]
 
 
-def test_lines_of_a_log_that_are_torn_refused_or_of_others_count_nothing(tmp_path: Path) -> None:
+def test_torn_refused_and_foreign_lines_of_the_call_log_are_not_counted(tmp_path: Path) -> None:
     log = tmp_path / "calls.jsonl"
     line = {"event": "call", "time": "2026-01-02T00:00:00Z", "method": "tools/call", "upstream": "a", "tool": "t"}
     lines = [

@@ -37,9 +37,7 @@ def given(*words: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def test_a_plan_is_shown_and_nothing_is_done_without_a_confirmation(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_is_shown_and_not_executed_without_confirmation(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = changed(file)
     assert carry_out(plan, given(), ["mcp-hub", "test"]) == UNCONFIRMED
     out, err = capsys.readouterr()
@@ -47,7 +45,9 @@ def test_a_plan_is_shown_and_nothing_is_done_without_a_confirmation(
     assert f"--confirm {plan.token}" in err
 
 
-def test_a_token_confirms_exactly_what_was_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_confirmation_token_is_valid_only_for_the_plan_that_was_shown(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     token = changed(file).token
     assert carry_out(changed(file, b"{}"), given("--confirm", token), ["mcp-hub", "test"]) == STALE
     assert file.read_bytes() == b"{\r\n}"
@@ -59,13 +59,15 @@ def test_a_token_confirms_exactly_what_was_shown(file: Path, capsys: pytest.Capt
     assert file.read_bytes() == b'{"token": "abcdefgh"}'
 
 
-def test_a_command_line_belongs_to_the_token() -> None:
+def test_a_confirmation_token_is_valid_only_for_its_command_line() -> None:
     one, other = Plan(commands=(("npx", "-y", "a@1"),)), Plan(commands=(("npx", "-y", "a@2"),))
     assert confirm(other, given("--confirm", one.token)) == STALE
     assert confirm(one, given("--confirm", one.token)) == OK
 
 
-def test_json_is_one_value_whatever_happens(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_prints_one_json_value_before_and_after_confirmation(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan = changed(file)
     assert carry_out(plan, given("--json"), ["mcp-hub", "test"]) == UNCONFIRMED
     said = json.loads(capsys.readouterr().out)
@@ -96,7 +98,7 @@ def test_runs_are_undone_from_the_newest_on(file: Path, capsys: pytest.CaptureFi
     assert (main(["undo", "--list"]), capsys.readouterr().out) == (OK, "there is nothing to undo\n")
 
 
-def test_undo_refuses_after_later_edits_and_shows_them(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_undo_refuses_files_edited_later_and_shows_the_edits(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     carry_out(changed(file, b'{"a": 1}'), given("--yes"), ["mcp-hub", "test"])
     file.write_bytes(b'{"a": 1, "mine": 2}')
     assert main(["undo", "--yes"]) == 2
@@ -106,7 +108,7 @@ def test_undo_refuses_after_later_edits_and_shows_them(file: Path, capsys: pytes
     assert file.read_bytes() == b'{"a": 1, "mine": 2}'
 
 
-def test_undo_goes_on_where_it_was_interrupted(tmp_path: Path, file: Path) -> None:
+def test_an_interrupted_undo_resumes_where_it_stopped(tmp_path: Path, file: Path) -> None:
     other = tmp_path / "b.json"
     other.write_bytes(b"before")
     carry_out(Plan((*changed(file).edits, *changed(other).edits)), given("--yes"), ["mcp-hub", "test"])
@@ -114,7 +116,7 @@ def test_undo_goes_on_where_it_was_interrupted(tmp_path: Path, file: Path) -> No
     assert (main(["undo", "--yes"]), other.read_bytes()) == (OK, b"before")
 
 
-def test_a_file_that_a_run_edited_twice_is_restored_as_it_was(file: Path) -> None:
+def test_undo_restores_a_file_that_one_run_edited_twice(file: Path) -> None:
     twice = (Edit(file, b"{\r\n}", b"1"), Edit(file, b"1", b"2"))
     Journal.of_user().perform("mcp-hub test", twice[:1])
     (run,) = Journal.of_user().runs()

@@ -68,7 +68,9 @@ def test_characters_that_stdout_cannot_encode_are_escaped(tmp_path: Path) -> Non
         ({}, "\n"),
     ],
 )  # fmt: skip
-def test_every_kind_of_result_is_readable(tmp_path: Path, result: dict[str, Any], printed: str) -> None:
+def test_every_content_type_of_a_result_is_printed_readably(
+    tmp_path: Path, result: dict[str, Any], printed: str
+) -> None:
     done = called(tmp_path, answering(**result))
     assert (done.returncode, done.stdout) == (0, printed), done.stderr
 
@@ -78,7 +80,7 @@ def test_an_error_result_is_on_stderr_and_exits_1(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "no such file\n")
 
 
-def test_a_deep_result_is_printed(tmp_path: Path) -> None:
+def test_a_deeply_nested_result_is_printed(tmp_path: Path) -> None:
     deep = json.loads("[" * 600 + "]" * 600)
     arguments = ["--args", json.dumps({"text": deep}), "--json"]
     done = called(tmp_path, {"up": fake()}, *arguments)
@@ -106,7 +108,7 @@ def test_a_closed_pipe_causes_no_error_message(tmp_path: Path, number: int) -> N
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_the_list_of_tools_is_current_and_not_that_of_the_cache(tmp_path: Path) -> None:
+def test_the_tools_command_lists_current_tools_and_not_cached_ones(tmp_path: Path) -> None:
     flag = tmp_path / "more"
     servers = {"up": fake("--more-if", str(flag)), "lazy": fake("--more-if", str(flag), lazy=True)}
     before = run("tools", *config(tmp_path, servers)).stdout
@@ -150,7 +152,7 @@ def test_an_empty_list_of_tools_is_reported(tmp_path: Path) -> None:
         ("a\x1b\u202eb", "there is no tool 'a\\\\x1b\\\\u202eb'"),
     ],
 )
-def test_the_error_for_an_unknown_tool_has_similar_names_and_missing_servers(
+def test_the_error_for_an_unknown_tool_names_similar_tools_and_unavailable_servers(
     tmp_path: Path, name: str, said: str
 ) -> None:
     servers = {
@@ -167,7 +169,7 @@ def test_the_error_for_an_unknown_tool_has_similar_names_and_missing_servers(
     assert ("not available" in done.stderr) is absent
 
 
-def test_a_missing_required_server_is_named_in_the_json_too(tmp_path: Path) -> None:
+def test_a_missing_required_server_is_named_in_json_output(tmp_path: Path) -> None:
     servers = {"good": fake(), "dead": {"command": "no-such-command", "required": True}}
     done = run("check", "--json", *config(tmp_path, servers))
     assert done.returncode == 1
@@ -183,7 +185,7 @@ def test_the_message_of_a_command_that_is_not_found_is_one_line(tmp_path: Path) 
     assert ", /" in line.split("Looked in ", 1)[1]
 
 
-def test_a_well_known_server_that_is_not_installed_has_a_command_that_needs_no_installation(tmp_path: Path) -> None:
+def test_for_a_known_server_that_is_not_installed_check_suggests_a_launcher_command(tmp_path: Path) -> None:
     """The packages are those of the bundled list of servers."""
     listed = json.loads(SEED.read_text())["servers"]
     packages = [package for one in listed for package in one["server"].get("packages", ())[:1]]

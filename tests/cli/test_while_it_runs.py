@@ -70,7 +70,7 @@ async def announced(directory: Path, servers: dict[str, Any], *options: str, **e
         return client.stderr.decode()
 
 
-async def test_a_hub_on_a_network_prints_its_addresses_and_what_it_serves(tmp_path: Path) -> None:
+async def test_a_network_hub_prints_its_urls_and_its_servers(tmp_path: Path) -> None:
     servers = {
         "good": fake(),
         "dead": {"command": "no-such-command"},
@@ -93,7 +93,7 @@ async def test_a_hub_on_a_network_prints_its_addresses_and_what_it_serves(tmp_pa
     assert "\x1b" not in said
 
 
-async def test_the_token_is_not_among_the_lines_to_paste(tmp_path: Path) -> None:
+async def test_the_client_configuration_that_serve_prints_has_no_token(tmp_path: Path) -> None:
     token = "0123456789abcdef" * 3
     said = await announced(tmp_path, {"up": fake()}, "--http", "--host", "0.0.0.0", MCP_HUB_TOKEN=token)
     assert token not in said
@@ -102,7 +102,7 @@ async def test_the_token_is_not_among_the_lines_to_paste(tmp_path: Path) -> None
     assert "http://0.0.0.0" not in said.split("Paste into a client:")[1]
 
 
-async def test_the_lines_to_paste_have_the_public_host(tmp_path: Path) -> None:
+async def test_the_client_configuration_that_serve_prints_has_the_public_host(tmp_path: Path) -> None:
     said = await announced(tmp_path, {"up": fake()}, "--http", "--public-host", "hub.example", MCP_HUB_TOKEN="t" * 32)
     pasted = said.split("Paste into a client:")[1].split("Serving")[0]
     assert pasted.count("https://hub.example/mcp") == 2
@@ -146,7 +146,7 @@ CALL = [
 
 
 @pytest.mark.parametrize("calling", [False, True])
-def test_at_a_terminal_serve_says_what_it_waits_for_and_how_it_ends(tmp_path: Path, calling: bool) -> None:
+def test_serve_at_a_terminal_prints_what_it_waits_for_and_how_to_stop_it(tmp_path: Path, calling: bool) -> None:
     config = str(write_config(tmp_path, {"up": fake()}))
     child, terminal = pty.fork()
     if child == 0:
@@ -189,7 +189,7 @@ def test_the_list_of_tools_fits_the_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
-def test_listening_on_an_address_of_another_machine_is_a_plain_error(tmp_path: Path, host: str) -> None:
+def test_listening_on_a_foreign_address_exits_1_without_a_traceback(tmp_path: Path, host: str) -> None:
     config = str(write_config(tmp_path, {}))
     done = run("serve", "--http", "--host", host, "--port", "0", "--config", config, MCP_HUB_TOKEN="t" * 32)
     assert done.returncode == 1

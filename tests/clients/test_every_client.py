@@ -65,7 +65,7 @@ def test_a_client_is_found_by_its_file_and_its_servers_are_read(tmp_path: Path, 
 
 
 @every_form
-def test_every_form_that_a_client_writes_is_read_given_the_hub_and_restored(
+def test_every_file_format_of_a_client_is_read_gets_the_hub_and_is_restored(
     tmp_path: Path, client: Client, documented: Documented
 ) -> None:
     machine, journal = machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
@@ -80,7 +80,9 @@ def test_every_form_that_a_client_writes_is_read_given_the_hub_and_restored(
 
 
 @every_form
-def test_an_imported_server_is_the_same_server(tmp_path: Path, client: Client, documented: Documented) -> None:
+def test_an_imported_server_has_the_same_identity_and_settings(
+    tmp_path: Path, client: Client, documented: Documented
+) -> None:
     machine = machine_of(tmp_path / "home", "linux")
     file = read_client_file(written(tmp_path / "home", client, "linux", documented.text), machine, client)
     target = tmp_path / "servers.yaml"
@@ -106,7 +108,9 @@ def _facts(server: Any) -> dict[str, Any]:
 
 
 @everywhere
-def test_the_hub_is_put_in_and_taken_out_without_a_trace(tmp_path: Path, client: Client, system: System) -> None:
+def test_install_and_uninstall_restore_the_documented_client_file(
+    tmp_path: Path, client: Client, system: System
+) -> None:
     home, journal = tmp_path / "home", Journal(tmp_path / "journal")
     machine, path = machine_of(home, system), written(tmp_path / "home", client, system)
     journal.perform("install", [plan_install(client, machine, COMMAND).edit])
@@ -121,7 +125,9 @@ def test_the_hub_is_put_in_and_taken_out_without_a_trace(tmp_path: Path, client:
 
 
 @everywhere
-def test_a_client_without_a_file_gets_one_and_loses_it_again(tmp_path: Path, client: Client, system: System) -> None:
+def test_install_creates_a_missing_client_file_and_uninstall_removes_it(
+    tmp_path: Path, client: Client, system: System
+) -> None:
     home, journal = tmp_path / "home", Journal(tmp_path / "journal")
     machine = machine_of(home, system)
     for path in [path for mark in client.marks for path in machine.paths(mark) if path.suffix != ".json"][-1:]:
@@ -158,7 +164,7 @@ def bare(client: Client) -> list[str]:
     [(client, text) for client in CLIENTS for text in bare(client)],
     ids=lambda one: getattr(one, "id", None),
 )
-def test_a_file_without_any_server_gets_the_hub_and_comes_back(tmp_path: Path, client: Client, text: str) -> None:
+def test_a_client_file_without_servers_gets_the_hub_and_is_restored(tmp_path: Path, client: Client, text: str) -> None:
     machine, journal = machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
     path = written(tmp_path, client, "linux", text)
     journal.perform("install", [plan_install(client, machine, COMMAND).edit])
@@ -187,7 +193,7 @@ def test_install_and_uninstall_leave_the_bytes_of_any_file(tmp_path: Path, id: s
     assert path.read_bytes() == text.encode()
 
 
-def test_the_packaged_claude_desktop_of_windows_comes_first(tmp_path: Path) -> None:
+def test_the_packaged_claude_desktop_on_windows_has_precedence(tmp_path: Path) -> None:
     machine = machine_of(tmp_path, "windows")
     written(tmp_path, BY_ID["claude-desktop"], "windows")
     packaged = tmp_path / "AppData/Local/Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming/Claude"
@@ -212,7 +218,9 @@ def test_the_packaged_claude_desktop_of_windows_comes_first(tmp_path: Path) -> N
         ("zed", "XDG_CONFIG_HOME", "zed/settings.json"),
     ],
 )
-def test_a_variable_moves_a_client_to_another_directory(tmp_path: Path, client: str, variable: str, name: str) -> None:
+def test_an_environment_variable_changes_the_directory_of_a_client(
+    tmp_path: Path, client: str, variable: str, name: str
+) -> None:
     written(tmp_path / "home", BY_ID[client], "linux")
     moved = tmp_path / "moved" / name
     moved.parent.mkdir(parents=True)
@@ -238,7 +246,7 @@ def test_zed_on_macos_does_not_look_at_xdg(tmp_path: Path) -> None:
     assert machine.file_of(BY_ID["zed"]) == tmp_path / ".config/zed/settings.json"
 
 
-def test_the_second_version_of_opencode_has_its_servers_one_key_deeper(tmp_path: Path) -> None:
+def test_servers_of_opencode_2_are_one_key_deeper_in_its_file(tmp_path: Path) -> None:
     client, machine, journal = BY_ID["opencode"], machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
     path = written(tmp_path, client, "linux")
     path.write_text('{"mcp": {"servers": {"a": {"type": "local", "command": ["npx", "-y", "a"]}}}}')
@@ -251,7 +259,7 @@ def test_the_second_version_of_opencode_has_its_servers_one_key_deeper(tmp_path:
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.id)
-def test_originals_are_switched_off_or_taken_out_and_come_back(tmp_path: Path, client: Client) -> None:
+def test_original_entries_are_disabled_or_removed_and_restored(tmp_path: Path, client: Client) -> None:
     machine, journal = machine_of(tmp_path, "linux"), Journal(tmp_path / "journal")
     path = written(tmp_path, client, "linux")
     before = read_client_file(path, machine, client).servers
@@ -272,5 +280,5 @@ def test_originals_are_switched_off_or_taken_out_and_come_back(tmp_path: Path, c
     }
 
 
-def test_every_kind_of_filter_has_a_key_of_the_hub() -> None:
+def test_every_tool_filter_of_a_client_maps_to_a_key_of_the_hub() -> None:
     assert set(FILTER_KEYS) == set(FILTERS.values())

@@ -8,7 +8,7 @@ from mcp_hub.clients.table import BY_ID, CLIENTS, client_calling_itself
 from mcp_hub.hub.exposure import LEAST_LIMIT
 
 
-def test_each_name_is_of_one_client_and_is_written_as_it_is_compared() -> None:
+def test_each_client_info_name_identifies_exactly_one_client() -> None:
     names = [name for client in CLIENTS for name in client.calls_itself]
     assert len(set(names)) == len(names)
     assert [client_calling_itself(name) for name in names] == [one for one in CLIENTS for _ in one.calls_itself]
@@ -30,9 +30,9 @@ def test_a_client_is_found_by_its_name_in_any_case_and_through_a_proxy(name: str
 
 
 @pytest.mark.parametrize("name", ["", "mcp", "cursor-like", "(via mcp-remote)", "claude-code-2"])
-def test_an_unknown_name_is_of_no_client(name: str) -> None:
+def test_an_unknown_client_info_name_matches_no_client(name: str) -> None:
     assert client_calling_itself(name) is None
 
 
-def test_the_least_limit_on_tools_is_that_of_the_table() -> None:
+def test_the_constant_of_the_smallest_tool_limit_matches_the_client_table() -> None:
     assert min(client.tool_limit for client in CLIENTS if client.tool_limit is not None) == LEAST_LIMIT

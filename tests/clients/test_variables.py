@@ -32,7 +32,9 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("name", "root", "text"), FORMS)
-def test_a_variable_means_the_same_after_an_import(tmp_path: Path, name: str, root: str, text: str) -> None:
+def test_a_variable_of_a_client_file_expands_the_same_after_an_import(
+    tmp_path: Path, name: str, root: str, text: str
+) -> None:
     path = tmp_path / "project" / name
     path.parent.mkdir(parents=True)
     (path.parent / "value.txt").write_text("of a file")

@@ -35,25 +35,25 @@ def ancestry(path: Path | None = CONFIGURATION, mark: str = "", limit: int = 4) 
         {"hubs": [], "depth": 7},
     ],
 )  # fmt: skip
-def test_metadata_that_no_hub_writes_is_ignored(said: Any) -> None:
+def test_malformed_hub_metadata_is_ignored(said: Any) -> None:
     behind = HubPath.read({"_meta": {HUB_KEY: said}})
     assert not behind.hubs
     ancestry().admit(behind)
 
 
 @pytest.mark.parametrize("depth", [None, "9", -1, 0, 1.5, True])
-def test_a_depth_that_is_no_number_counts_as_one(depth: Any) -> None:
+def test_a_non_numeric_depth_counts_as_one(depth: Any) -> None:
     assert HubPath.read({"_meta": {HUB_KEY: {"hubs": [ID], "depth": depth}}}).depth == 1
 
 
-def test_notes_are_few_short_and_printable() -> None:
+def test_notes_read_from_hub_metadata_are_few_short_and_printable() -> None:
     said = {"hubs": [ID], "leftOut": ["\x1b[31m" + "x" * 10_000] * 100 + [7]}
     notes = HubPath.read({"_meta": {HUB_KEY: said}}).notes
     assert len(notes) == MAX_NOTES
     assert all(len(note) < 2 * MAX_NOTE and note.isprintable() for note in notes)
 
 
-def test_a_hub_with_too_many_hubs_behind_it_is_left_out() -> None:
+def test_an_upstream_hub_with_too_many_chained_hubs_is_left_out() -> None:
     hubs = [f"{number:032x}" for number in range(MAX_HUBS + 10)]
     with pytest.raises(LeftOut, match="more than"):
         ancestry().admit(HubPath.read({"_meta": {HUB_KEY: {"hubs": hubs}}}))
@@ -101,11 +101,11 @@ def test_a_hub_of_several_files_is_recognised_by_each_of_them(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("mark", ["x", ":", "0" * 32, "0" * 32 + ":", "0" * 32 + ":short", "0" * 32 + ":" + "a" * 17])
-def test_a_variable_that_no_hub_has_written_is_ignored(mark: str) -> None:
+def test_a_malformed_ancestry_variable_is_ignored(mark: str) -> None:
     assert ancestry(mark=mark).above == ()
 
 
-def test_hubs_above_and_behind_are_counted_together() -> None:
+def test_hubs_upstream_and_downstream_are_counted_together() -> None:
     third = ancestry(mark=f"{'0' * 32}:{'a' * 16},{'b' * 16}")
     third.admit(HubPath((ID,), 1))
     with pytest.raises(LeftOut, match="5 hubs in a row"):
@@ -117,7 +117,7 @@ def test_other_errors_of_a_server_do_not_count_as_a_refusal_by_a_hub(data: Any) 
     assert refusal_in(UpstreamAnswered({"code": -32600, "message": "no", "data": data})) is None
 
 
-def test_a_refusal_is_read_as_it_was_written() -> None:
+def test_a_refusal_by_another_hub_survives_encoding_and_decoding() -> None:
     parent = ancestry()
     child = ancestry(mark=parent.for_children)
     assert child.refusal({"name": "claude"}) is None

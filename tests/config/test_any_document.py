@@ -65,13 +65,13 @@ def _read(text: str | bytes, name: str) -> None:
 @settings(derandomize=True, max_examples=400, deadline=None)
 @given(DOCUMENTS)
 @example({"servers": {}, "blacklist": {"x": 1}})
-def test_any_json_document(document: Any) -> None:
+def test_any_json_document_loads_or_raises_a_configuration_error(document: Any) -> None:
     _read(json.dumps(document), "servers.json")
 
 
 @settings(derandomize=True, max_examples=300, deadline=None)
 @given(DOCUMENTS)
-def test_any_yaml_document(document: Any) -> None:
+def test_any_yaml_document_loads_or_raises_a_configuration_error(document: Any) -> None:
     _read(json.dumps(document, ensure_ascii=False), "servers.yaml")
 
 
@@ -80,11 +80,11 @@ def test_any_yaml_document(document: Any) -> None:
     st.text(alphabet="servers:{}[]\"'\\,\n\t -&*!#|>%@`?<=.a1\x00\ud800é", max_size=40),
     st.sampled_from(["s.yaml", "s.json", "s.toml", "s"]),
 )
-def test_any_text(text: str, name: str) -> None:
+def test_any_text_loads_or_raises_a_configuration_error(text: str, name: str) -> None:
     _read(text, name)
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(st.binary(max_size=40), st.sampled_from(["s.yaml", "s.json", "s.toml", "s"]))
-def test_any_bytes(content: bytes, name: str) -> None:
+def test_any_bytes_load_or_raise_a_configuration_error(content: bytes, name: str) -> None:
     _read(content, name)

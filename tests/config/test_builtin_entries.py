@@ -7,7 +7,7 @@ import pytest
 from tests.config.written import only, read, refused
 
 
-def test_roots_have_the_default_mode_of_their_name(tmp_path: Path) -> None:
+def test_each_root_of_the_file_server_has_the_default_mode_of_its_key(tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d", "e"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("e")
@@ -67,7 +67,7 @@ def test_a_root_without_a_directory_disables_the_entry(tmp_path: Path) -> None:
     assert server.disabled_reason is not None
 
 
-def test_roots_in_entries_of_other_programs_are_only_a_warning(tmp_path: Path) -> None:
+def test_roots_in_an_entry_of_another_program_cause_only_a_warning(tmp_path: Path) -> None:
     loaded = read(tmp_path, "servers:\n  one: {command: x, roots: [{uri: file:///x}], policy: strict}\n")
     assert [server.enabled for server in loaded.config.servers] == [True]
     assert sum("has no effect" in warning for warning in loaded.warnings) == 2

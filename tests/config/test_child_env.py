@@ -23,7 +23,7 @@ def executable(path: Path) -> Path:
     return path
 
 
-def test_a_child_gets_a_small_base_and_what_its_entry_declares(tmp_path: Path) -> None:
+def test_a_child_gets_base_variables_and_those_of_its_entry(tmp_path: Path) -> None:
     environ = {
         "PATH": "/bin",
         "HOME": "/h",
@@ -65,13 +65,13 @@ def test_usual_directories_are_appended_to_path_without_reordering_it(tmp_path: 
     assert all(Path(place).is_dir() for place in found[3:])
 
 
-def test_a_path_of_the_entry_comes_first(tmp_path: Path) -> None:
+def test_the_path_of_an_entry_takes_precedence(tmp_path: Path) -> None:
     found = child_environment(server(PATH="/own"), {"PATH": "/hub"}, tmp_path, windows=False)
     assert found["PATH"].split(":")[0] == "/own"
     assert "/hub" not in found["PATH"].split(":")
 
 
-def test_names_of_variables_have_no_case_on_windows(tmp_path: Path) -> None:
+def test_environment_variable_names_are_case_insensitive_on_windows(tmp_path: Path) -> None:
     environ = {"Path": "C:\\Windows", "SystemRoot": "C:\\Windows", "AppData": str(tmp_path), "Secret": "s"}
     (tmp_path / "npm").mkdir()
     found = child_environment(server(path="D:\\own"), environ, tmp_path / "home", windows=True)
@@ -120,7 +120,7 @@ def test_the_error_for_a_missing_command_lists_the_searched_directories(
     assert f"{tmp_path}/one, {tmp_path}/two" in str(caught.value)
 
 
-def test_a_file_that_is_not_executable_has_an_error_of_its_own(tmp_path: Path) -> None:
+def test_a_non_executable_command_has_its_own_error_message(tmp_path: Path) -> None:
     (tmp_path / "tool").write_text("")
     with pytest.raises(CommandNotFound, match="the file is not executable"):
         find_command("./tool", "", tmp_path)
@@ -128,7 +128,7 @@ def test_a_file_that_is_not_executable_has_an_error_of_its_own(tmp_path: Path) -
         find_command("./other", "", tmp_path)
 
 
-def test_windows_adds_the_suffix_of_a_program(tmp_path: Path) -> None:
+def test_command_lookup_on_windows_adds_the_program_suffix(tmp_path: Path) -> None:
     for name in ("tool.cmd", "both.cmd", "both.exe", "tool", "notes.txt"):
         executable(tmp_path / "bin" / name)
     path = f"/nope;{tmp_path}/bin"
@@ -140,7 +140,7 @@ def test_windows_adds_the_suffix_of_a_program(tmp_path: Path) -> None:
         find_command(f"{tmp_path}/bin/notes.txt", "", None, windows=True)
 
 
-def test_windows_does_not_look_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_lookup_on_windows_skips_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executable(tmp_path / "tool.exe")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CommandNotFound):

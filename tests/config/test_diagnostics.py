@@ -55,7 +55,7 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_one(tmp_path: Path) 
     )
 
 
-def test_a_key_of_the_web_that_stands_elsewhere_is_told_its_place(tmp_path: Path) -> None:
+def test_a_misplaced_web_key_is_reported_with_its_correct_place(tmp_path: Path) -> None:
     text = """\
     servers:
       web:
@@ -74,7 +74,7 @@ def test_a_key_of_the_web_that_stands_elsewhere_is_told_its_place(tmp_path: Path
     )
 
 
-def test_every_address_that_could_never_match_is_an_error(tmp_path: Path) -> None:
+def test_an_address_rule_that_could_never_match_is_an_error(tmp_path: Path) -> None:
     (said,) = refused(tmp_path, "servers: {}\nweb:\n  allow_addresses: ['*', 'http://127.0.0.1:8000/', 10.0.0.0/8]\n")
     assert said.startswith("servers.yaml:2: web")
     assert "'*', 'http://127.0.0.1:8000/' are no addresses" in said
@@ -127,11 +127,11 @@ def test_errors_have_their_line_in_every_format(tmp_path: Path, name: str, text:
         ),
     ],
 )
-def test_a_name_given_twice_is_an_error(tmp_path: Path, name: str, text: str, line: str) -> None:
+def test_a_duplicate_server_name_is_an_error(tmp_path: Path, name: str, text: str, line: str) -> None:
     assert f"{name}:{line}" in refused(tmp_path, text, name)
 
 
-def test_a_key_given_twice_does_not_hide_the_other_errors(tmp_path: Path) -> None:
+def test_a_duplicate_key_does_not_hide_the_other_errors(tmp_path: Path) -> None:
     text = "servers:\n  a:\n    command: x\n    command: y\n    args: z\n"
     assert refused(tmp_path, text) == [
         "servers.yaml:4: servers.a.command: this key is already given in line 3",
@@ -139,7 +139,7 @@ def test_a_key_given_twice_does_not_hide_the_other_errors(tmp_path: Path) -> Non
     ]
 
 
-def test_a_name_given_twice_in_toml_is_an_error(tmp_path: Path) -> None:
+def test_a_duplicate_server_name_in_toml_is_an_error(tmp_path: Path) -> None:
     (line,) = refused(tmp_path, "[servers.a]\ncommand='x'\n[servers.a]\ncommand='y'\n", "s.toml")
     assert line.startswith("s.toml:3: is not valid TOML: Cannot declare")
 
@@ -177,12 +177,12 @@ def test_the_error_for_an_unreadable_file_says_why(tmp_path: Path, name: str, te
     assert "secret" not in "".join(lines)
 
 
-def test_a_missing_root_is_guessed(tmp_path: Path) -> None:
+def test_a_missing_root_key_is_refused_with_a_suggestion(tmp_path: Path) -> None:
     assert refused(tmp_path, "mcpserver: {}")[0].endswith("did you mean 'mcpServers' where 'mcpserver' is?")
     assert refused(tmp_path, "git: {command: x}")[-1].endswith("'git' looks like an entry: put it below 'servers:'")
 
 
-def test_no_entry_at_all_is_a_warning(tmp_path: Path) -> None:
+def test_a_file_without_entries_is_a_warning(tmp_path: Path) -> None:
     loaded = read(tmp_path, "servers:\n")
     assert loaded.config.servers == ()
     assert loaded.warnings == ("servers.yaml:1: servers: holds no entry",)
@@ -217,18 +217,18 @@ def test_control_characters_of_a_key_are_escaped_in_messages(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("bad", ['"a\\u0000b"', '"a\\ud800b"'])
-def test_texts_that_no_process_can_be_started_with_are_errors(tmp_path: Path, bad: str) -> None:
+def test_an_env_value_with_a_nul_or_a_surrogate_is_an_error(tmp_path: Path, bad: str) -> None:
     (line,) = refused(tmp_path, f'{{"servers": {{"a": {{"command": "x", "env": {{"K": {bad}}}}}}}}}', "s.json")
     assert line.startswith("s.json:1: servers.a.env.K: holds ")
 
 
-def test_a_missing_file_says_where_it_was_looked_for_and_how_to_create_one(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_its_path_and_how_to_create_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_config(tmp_path / "servers.yaml", {})
     assert str(caught.value).startswith(f"{tmp_path}/servers.yaml: there is no such file. Create one")
 
 
-def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
+def test_a_directory_as_configuration_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a file"):
         read_config(tmp_path, {})
 
@@ -241,7 +241,7 @@ def test_warnings_go_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert caplog.messages == ["servers.yaml:1: servers.a.comand is not known; did you mean 'command'?"]
 
 
-def test_the_default_path(tmp_path: Path) -> None:
+def test_the_default_configuration_path_is_searched_in_order_and_can_be_overridden(tmp_path: Path) -> None:
     environ = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     here = tmp_path / "here"
     here.mkdir()
@@ -256,7 +256,7 @@ def test_the_default_path(tmp_path: Path) -> None:
     assert default_path(here, {**environ, "MCP_HUB_CONFIG": "other.yaml"}) == here / "other.yaml"
 
 
-def test_a_blacklist_by_server_takes_one_tool_as_it_takes_a_list(tmp_path: Path) -> None:
+def test_a_blacklist_by_server_accepts_one_tool_or_a_list(tmp_path: Path) -> None:
     """One word was once taken for its characters."""
     text = "servers: {a: {command: x}, b: {command: x}}\nblacklist: {a: delete, b: [one, two]}\n"
     assert BLACKLIST.of(read(tmp_path, text).config) == (("a", "delete"), ("b", "one"), ("b", "two"))

@@ -69,7 +69,7 @@ def test_a_deny_list_of_any_dialect_refuses_what_it_names(tmp_path: Path, key: s
 
 
 @pytest.mark.parametrize(("key", "kind"), [("disabledResources", "resources"), ("disabledPrompts", "prompts")])
-def test_other_kinds_have_filters_too(tmp_path: Path, key: str, kind: str) -> None:
+def test_resource_and_prompt_filters_are_read(tmp_path: Path, key: str, kind: str) -> None:
     assert only(tmp_path, f"servers: {{a: {{command: x, {key}: [t]}}}}").filters == {kind: Filter(deny=("t",))}
 
 
@@ -83,12 +83,12 @@ def test_an_empty_allow_list_allows_nothing(tmp_path: Path) -> None:
     assert server.filters["tools"].allow == ()
 
 
-def test_a_restriction_of_another_host_that_cannot_be_kept_disables_its_entry(tmp_path: Path) -> None:
+def test_an_unsupported_restriction_of_another_host_disables_its_entry(tmp_path: Path) -> None:
     server = only(tmp_path, "servers: {a: {command: x, sandboxEnabled: true}}")
     assert "sandbox" in (server.disabled_reason or "")
 
 
-def test_two_roots_are_refused_with_both_names(tmp_path: Path) -> None:
+def test_a_file_with_two_root_keys_is_refused_with_both_names(tmp_path: Path) -> None:
     lines = refused(tmp_path, "servers: {}\nmcpServers: {}\n")
     assert lines == [
         "servers.yaml:2: mcpServers: the servers of a file are below one key, "

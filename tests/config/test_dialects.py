@@ -321,7 +321,7 @@ def test_the_file_of_one_mcp_is_read(tmp_path: Path) -> None:
     assert loaded.warnings == ("mcp.json:2: serverDefaults.env is not known and is ignored",)
 
 
-def test_a_name_alone_in_the_environment_of_one_mcp_is_a_variable_of_the_hub(tmp_path: Path) -> None:
+def test_a_bare_name_in_one_mcps_env_list_is_taken_from_the_hubs_environment(tmp_path: Path) -> None:
     text = '{"mcpServers": {"a": {"command": "a", "env": ["MINE", "UNSET", "B=${MINE}"]}}}'
     assert plain(only(tmp_path, text, "mcp.json", {"MINE": "m"}).env) == {"MINE": "m", "B": "m"}
 
@@ -374,7 +374,7 @@ def test_the_list_of_named_servers_of_mcpproxy_is_read(tmp_path: Path) -> None:
     assert "quarantine" in (new.disabled_reason or "")
 
 
-def test_miroflow_keeps_a_server_below_params(tmp_path: Path) -> None:
+def test_a_server_below_params_is_read_as_in_miroflow(tmp_path: Path) -> None:
     text = """\
     - name: tool-code
       params: {command: python, args: [-m, code], env: {K: v}}
@@ -386,7 +386,7 @@ def test_miroflow_keeps_a_server_below_params(tmp_path: Path) -> None:
     assert (search.transport, search.url) == ("sse", "http://localhost:1/sse")
 
 
-def test_litellm_names_variables_with_a_slash(tmp_path: Path) -> None:
+def test_a_variable_reference_with_a_slash_is_read_as_in_litellm(tmp_path: Path) -> None:
     text = "mcp_servers: {a: {url: 'https://x.example/mcp', static_headers: {X-Key: os.environ/KEY}}}"
     assert plain(only(tmp_path, text, "config.yaml", {"KEY": "k"}).headers) == {"X-Key": "k"}
     assert only(tmp_path, text, "config.yaml").disabled_reason is not None

@@ -48,7 +48,7 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path, name: str, text: str, enco
     assert [server.id for server in read_config(path, {}).config.servers] == ["a"]
 
 
-def test_bytes_that_are_no_text_are_an_error_with_its_line(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf_8_are_an_error_with_its_line(tmp_path: Path) -> None:
     path = write(tmp_path, "")
     path.write_bytes(b"servers:\n  a: {command: \xff}\n")
     with pytest.raises(ConfigError, match=r"^servers\.yaml:2: this is not UTF-8 text$"):
@@ -79,12 +79,12 @@ def test_comments_and_commas_inside_of_strings_stay(tmp_path: Path) -> None:
     assert plain(server.env) == {"URL": "https://x/?a=[1,]"}
 
 
-def test_keys_of_yaml_are_read_as_texts(tmp_path: Path) -> None:
+def test_yaml_keys_are_read_as_strings(tmp_path: Path) -> None:
     found = servers(tmp_path, "servers:\n  on: {command: x}\n  1.10: {command: x}\n  null: {command: x}\n")
     assert [*found] == ["on", "1.10", "null"]
 
 
-def test_yaml_anchors_and_merges(tmp_path: Path) -> None:
+def test_yaml_anchors_and_merge_keys_are_expanded(tmp_path: Path) -> None:
     text = """\
     x-common: &common
       command: uvx

@@ -17,7 +17,7 @@ def ways(directory: Path, text: str) -> dict[str, str]:
     return {id: Egress.of(one.egress, {}).way_to(one.url or "") for id, one in servers(directory, text).items()}
 
 
-def test_the_proxy_of_the_root_is_that_of_every_server_without_one_of_its_own(tmp_path: Path) -> None:
+def test_a_server_without_its_own_proxy_uses_the_root_proxy(tmp_path: Path) -> None:
     text = f"""
         proxy: http://me:${{PASS:-s3cret-word}}@proxy.example:3128
         servers:
@@ -39,13 +39,13 @@ def test_the_proxy_of_the_root_is_that_of_every_server_without_one_of_its_own(tm
     assert "s3cret-word" not in repr(loaded.config)
 
 
-def test_a_password_of_a_proxy_in_plain_text_is_advised_against(tmp_path: Path) -> None:
+def test_a_plain_text_proxy_password_is_a_warning(tmp_path: Path) -> None:
     text = f"servers: {{far: {{url: {URL}, proxy: 'http://me:s3cret-word-9@proxy.example'}}}}"
     assert any("plain text" in line for line in read(tmp_path, text).advice)
 
 
 @pytest.mark.parametrize("value", ["ftp://proxy.example", "http://", "http://a/b", "[1]", "7", "http://me:s3cret@a b"])
-def test_what_is_no_proxy_is_an_error_at_its_key(tmp_path: Path, value: str) -> None:
+def test_an_invalid_proxy_url_is_an_error_at_its_key(tmp_path: Path, value: str) -> None:
     for text, place in (
         (f"proxy: {value}\nservers: {{}}", "proxy: "),
         (f"servers: {{far: {{url: {URL}, proxy: {value}}}}}", "servers.far.proxy: "),
@@ -55,7 +55,7 @@ def test_what_is_no_proxy_is_an_error_at_its_key(tmp_path: Path, value: str) -> 
         assert "s3cret" not in "".join(lines)
 
 
-def test_files_are_relative_to_the_configuration(tmp_path: Path) -> None:
+def test_certificate_file_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
     for name in ("ca.pem", "hub.pem", "hub.key"):
         (tmp_path / name).touch()
     entry = f"{{url: {URL}, ca: ca.pem, client_cert: hub.pem, client_key: hub.key, cookies: true}}"
@@ -65,7 +65,7 @@ def test_files_are_relative_to_the_configuration(tmp_path: Path) -> None:
     assert egress.cookies
 
 
-def test_a_file_that_is_missing_switches_its_entry_off(tmp_path: Path) -> None:
+def test_a_missing_certificate_file_disables_its_entry(tmp_path: Path) -> None:
     server = only(tmp_path, f"servers: {{far: {{url: {URL}, ca: missing.pem}}}}")
     assert not server.enabled
     assert "missing.pem" in (server.disabled_reason or "")
@@ -78,12 +78,12 @@ def test_a_key_without_its_certificate_is_an_error(tmp_path: Path) -> None:
     )
 
 
-def test_keys_of_the_way_have_no_effect_for_a_command_and_are_told(tmp_path: Path) -> None:
+def test_network_keys_of_a_command_entry_have_no_effect_and_cause_a_warning(tmp_path: Path) -> None:
     loaded = read(tmp_path, "servers: {a: {command: cat, proxy: direct, ca: x.pem, cookies: true}}")
     assert sum("has no effect" in line for line in loaded.warnings) == 3
 
 
-def test_another_proxy_is_another_connection(tmp_path: Path) -> None:
+def test_a_changed_proxy_changes_the_connection_settings_of_an_entry(tmp_path: Path) -> None:
     one = only(tmp_path, f"servers: {{far: {{url: {URL}}}}}")
     other = only(tmp_path, f"proxy: http://proxy.example:1\nservers: {{far: {{url: {URL}}}}}")
     assert one.connection != other.connection

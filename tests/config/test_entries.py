@@ -11,7 +11,7 @@ from mcp_hub.policy.presentation import DESCRIPTIONS, SCHEMAS
 from tests.config.written import only, plain, read, refused, servers
 
 
-def test_every_key_of_an_entry(tmp_path: Path) -> None:
+def test_every_key_of_an_entry_is_read(tmp_path: Path) -> None:
     text = """\
     servers:
       files:
@@ -70,7 +70,7 @@ def test_missing_keys_of_an_entry_have_their_defaults(tmp_path: Path) -> None:
     "command",
     ["npx", "/usr/bin/uvx", "C:\\\\Program Files\\\\nodejs\\\\npx.cmd", "docker", "cmd, args: [/c, npx, x]"],
 )
-def test_a_command_that_installs_first_has_longer_to_connect(tmp_path: Path, command: str) -> None:
+def test_a_launcher_command_has_a_longer_connect_timeout(tmp_path: Path, command: str) -> None:
     quoted = command if "," in command else f'"{command}"'
     assert only(tmp_path, f"servers: {{a: {{command: {quoted}}}}}").deadlines.connect == 120
 
@@ -82,7 +82,7 @@ def test_an_explicit_connect_deadline_overrides_that_of_installers(tmp_path: Pat
 @pytest.mark.parametrize(
     ("timeout", "seconds"), [("30", 30), ('"30s"', 30), ("20m", 1200), ("1.5", 1.5), ("7200", 7200)]
 )
-def test_timeout_is_the_deadline_of_a_call(tmp_path: Path, timeout: str, seconds: float) -> None:
+def test_the_key_timeout_sets_the_call_deadline(tmp_path: Path, timeout: str, seconds: float) -> None:
     assert only(tmp_path, f"servers: {{a: {{command: x, timeout: {timeout}}}}}").deadlines.call == seconds
 
 
@@ -98,7 +98,7 @@ def test_defaults_apply_to_every_entry(tmp_path: Path) -> None:
     assert (found["b"].lazy, found["b"].deadlines.call, found["b"].deadlines.list) == (False, 5, 3)
 
 
-def test_what_servers_may_ask_is_all_of_it_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+def test_servers_may_send_every_kind_of_request_unless_allow_restricts_it(tmp_path: Path) -> None:
     text = """\
     defaults: {allow: [elicitation], max_questions: 1}
     servers:
@@ -197,7 +197,7 @@ def test_disabled_wins_over_enabled(tmp_path: Path) -> None:
         "a: {url: 'http://localhost/puppeteer/mcp'}",
     ],
 )
-def test_a_browser_has_a_session_for_each_client(tmp_path: Path, entry: str) -> None:
+def test_a_browser_entry_defaults_to_one_session_per_client(tmp_path: Path, entry: str) -> None:
     text = "servers: {" + entry + "}"
     assert only(tmp_path, text).session == "client"
     assert only(tmp_path, text.replace("}}", ", session: shared}}")).session == "shared"
@@ -210,7 +210,7 @@ def test_older_names_of_session_modes_are_accepted(tmp_path: Path, written: str,
     assert only(tmp_path, f"servers: {{a: {{command: x, session: {written}}}}}").session == meant
 
 
-def test_every_key_of_the_root(tmp_path: Path) -> None:
+def test_every_root_key_is_read(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     text = """\
     tools_dir: mine
@@ -249,7 +249,7 @@ def test_a_missing_tools_dir_disables_only_its_own_server(tmp_path: Path) -> Non
     assert "there is no directory" in (found["local"].disabled_reason or "")
 
 
-def test_a_directory_named_tools_alone_has_no_effect(tmp_path: Path) -> None:
+def test_a_directory_named_tools_is_not_loaded_without_tools_dir(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools/a.py").write_text("")
     assert [*servers(tmp_path, "servers: {a: {command: x}}")] == ["a"]
@@ -304,7 +304,9 @@ def test_extend_schema_must_be_properties(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("written", "meant"), [("first_sentence", "first_sentence"), ("40", 40), ("full", "full")])
-def test_lists_can_be_made_smaller_for_an_entry_and_for_a_tool(tmp_path: Path, written: str, meant: str | int) -> None:
+def test_description_and_schema_limits_can_be_set_per_entry_and_per_tool(
+    tmp_path: Path, written: str, meant: str | int
+) -> None:
     server = only(
         tmp_path,
         f"servers: {{a: {{command: x, descriptions: {written}, schemas: compact, "
@@ -318,7 +320,7 @@ def test_lists_can_be_made_smaller_for_an_entry_and_for_a_tool(tmp_path: Path, w
     ("key", "text"),
     [("descriptions: short", "a number of tokens"), ("descriptions: 0", "a number"), ("schemas: x", "'compact'")],
 )
-def test_a_wrong_size_of_lists_is_an_error_that_says_what_to_write(tmp_path: Path, key: str, text: str) -> None:
+def test_an_invalid_list_size_setting_is_an_error_with_the_valid_values(tmp_path: Path, key: str, text: str) -> None:
     for entry in (f"{{command: x, {key}}}", f"{{command: x, tools: {{t: {{{key}}}}}}}"):
         (line,) = refused(tmp_path, f"servers: {{a: {entry}}}")
         assert key.partition(":")[0] in line

@@ -95,7 +95,7 @@ FILES: dict[str, tuple[str, Callable[[LoadedConfig], bool]]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_beside_a_configuration_are_checked_like_it_and_left_out_alone(home: Path, name: str) -> None:
+def test_a_discovered_file_that_others_can_write_is_left_out_alone(home: Path, name: str) -> None:
     text, counts = FILES[name]
     file = home / name
     file.parent.mkdir(parents=True)

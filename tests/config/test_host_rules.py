@@ -56,13 +56,13 @@ def test_the_file_of_goose_is_read(tmp_path: Path) -> None:
     assert loaded.warnings == ("config.yaml:2: extensions: developer, todo: run inside of Goose and are not served",)
 
 
-def test_a_secret_that_goose_keeps_elsewhere_switches_its_entry_off(tmp_path: Path) -> None:
+def test_a_goose_entry_whose_secret_is_not_in_the_environment_is_disabled(tmp_path: Path) -> None:
     found = servers(tmp_path, GOOSE, "config.yaml")
     assert found["fetch"].disabled_reason == "the environment variable FETCH_KEY is not set (env_keys)"
     assert "REMOTE_TOKEN is not set" in (found["remote"].disabled_reason or "")
 
 
-def test_extensions_of_other_programs_are_no_servers(tmp_path: Path) -> None:
+def test_an_extensions_key_of_another_program_is_not_read_as_servers(tmp_path: Path) -> None:
     text = '{"extensions": {"disabled": ["x"]}, "mcpServers": {"a": {"command": "a"}}}'
     assert only(tmp_path, text, "settings.json").id == "a"
     assert "no servers in this file" in refused(tmp_path, '{"extensions": {"disabled": ["x"]}}', "settings.json")[0]
@@ -114,14 +114,14 @@ def test_tools_that_amp_disables_are_refused(tmp_path: Path) -> None:
         ([{"action": "reject"}], {"playwright", "graph", "chosen"}),
     ],
 )  # fmt: skip
-def test_servers_that_amp_rejects_are_off(tmp_path: Path, rules: list[Any], off: set[str]) -> None:
+def test_servers_that_amp_rejects_are_disabled(tmp_path: Path, rules: list[Any], off: set[str]) -> None:
     found = {
         server.id for server in amp(tmp_path, **{"amp.mcpPermissions": rules}).config.servers if server.disabled_reason
     }
     assert found == off - {"chosen"}  # which its user has switched off, so that there is nothing to tell
 
 
-def test_a_key_that_looks_like_a_root_is_quoted_once(tmp_path: Path) -> None:
+def test_a_misspelled_root_key_is_quoted_once(tmp_path: Path) -> None:
     assert "where 'amp.mcpServer' is?" in refused(tmp_path, '{"amp.mcpServer": {}}', "amp.json")[0]
 
 
@@ -136,7 +136,7 @@ ONE = {"mcpServers": {"b": {"command": "mine"}, "c": {"command": "c"}}, "disable
 TWO = {"mcpServers": {"d": {"command": "d"}}}
 
 
-def test_servers_of_the_directory_that_the_hub_starts_in_count_as_in_claude_code(
+def test_claude_code_servers_of_the_working_directory_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = claude(tmp_path, one=ONE, two=TWO, three={"mcpServers": {}})
@@ -149,7 +149,9 @@ def test_servers_of_the_directory_that_the_hub_starts_in_count_as_in_claude_code
     assert f"d ({tmp_path / 'two'}): for other directories and not served" in told[0]
 
 
-def test_servers_of_a_git_repository_count_in_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claude_code_servers_of_a_git_repository_are_loaded_in_its_subdirectories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = claude(tmp_path, one=ONE)
     inner = tmp_path / "one" / "src" / "deep"
     inner.mkdir(parents=True)
@@ -159,13 +161,13 @@ def test_servers_of_a_git_repository_count_in_its_folders(tmp_path: Path, monkey
     assert set(servers(tmp_path, text, ".claude.json")) == {"a", "b", "c"}
 
 
-def test_the_directory_of_a_project_can_be_named(tmp_path: Path) -> None:
+def test_claude_project_dir_sets_the_project_directory(tmp_path: Path) -> None:
     text = claude(tmp_path, one=ONE, two=TWO)
     found = servers(tmp_path, text, ".claude.json", {"CLAUDE_PROJECT_DIR": str(tmp_path / "two")})
     assert set(found) == {"a", "b", "d"}
 
 
-def test_servers_of_all_other_directories_are_told_once(tmp_path: Path) -> None:
+def test_servers_of_all_other_directories_are_reported_once(tmp_path: Path) -> None:
     text = claude(tmp_path, **{f"p{n}": {"mcpServers": {f"s{n}": {"command": "s"}}} for n in range(30)})
     loaded = read(tmp_path, text, ".claude.json")
     assert [server.id for server in loaded.config.servers] == ["a", "b"]
@@ -173,7 +175,7 @@ def test_servers_of_all_other_directories_are_told_once(tmp_path: Path) -> None:
     assert "and 20 more: for other directories and not served; start the hub there" in loaded.warnings[0]
 
 
-def test_a_file_with_servers_of_projects_alone_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_only_project_servers_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = json.loads(claude(tmp_path, two=TWO))
     del tree["mcpServers"]
     assert servers(tmp_path, json.dumps(tree), ".claude.json") == {}
@@ -181,7 +183,9 @@ def test_a_file_with_servers_of_projects_alone_can_be_read(tmp_path: Path, monke
     assert set(servers(tmp_path, json.dumps(tree), ".claude.json")) == {"d"}
 
 
-def test_an_error_in_a_server_of_a_project_has_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_project_server_is_reported_with_its_key_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tree = json.loads(claude(tmp_path, two={"mcpServers": {"d": {"command": ["x", 1, {}]}}}))
     monkeypatch.chdir(tmp_path / "two")
     (line,) = refused(tmp_path, json.dumps(tree, indent=1), ".claude.json")

@@ -48,7 +48,7 @@ def read(tmp_path: Path, text: str, *keys: EntryKey[Any] | RootKey[Any]) -> Load
     return ConfigReader(KeyTable.of(keys)).read_config(path, {})
 
 
-def test_a_key_is_read_in_every_spelling_and_has_its_default_elsewhere(tmp_path: Path) -> None:
+def test_a_policy_key_is_read_in_every_spelling_and_defaults_if_absent(tmp_path: Path) -> None:
     text = "{servers: {a: {command: x, openingHours: {first: 9}}, b: {command: x}}, nightTime: {last: 6}}"
     config = read(tmp_path, text, HOURS, NIGHT).config
     assert [HOURS.of(server) for server in config.servers] == [Hours(first=9), Hours()]
@@ -84,14 +84,14 @@ def test_defaults_may_set_only_the_keys_that_say_so(tmp_path: Path) -> None:
     ]
 
 
-def test_a_restriction_switches_an_entry_off_until_a_policy_keeps_it(tmp_path: Path) -> None:
+def test_an_unsupported_restriction_disables_its_entry_until_a_policy_supports_it(tmp_path: Path) -> None:
     text = "{servers: {a: {command: x, quarantined: true}}}"
     (off,) = read(tmp_path, text).config.servers
     (kept,) = read(tmp_path, text, QUARANTINED).config.servers
     assert (off.enabled, kept.enabled, QUARANTINED.of(kept)) == (False, True, True)
 
 
-def test_a_variable_without_a_value_in_a_key_switches_its_entry_off(tmp_path: Path) -> None:
+def test_an_unset_variable_in_a_policy_key_disables_its_entry(tmp_path: Path) -> None:
     (server,) = read(tmp_path, "{servers: {a: {command: x, hours: {first: '${FIRST}'}}}}", HOURS).config.servers
     assert not server.enabled
     assert "FIRST" in (server.disabled_reason or "")
@@ -113,7 +113,7 @@ def test_an_entry_and_the_root_can_have_keys_of_one_name() -> None:
     assert (len(table.entry), len(table.root)) == (1, 1)
 
 
-def test_no_policy_takes_a_key_that_other_parts_read() -> None:
+def test_a_policy_cannot_claim_a_key_that_other_parts_read() -> None:
     assert not KEYS.entry_names.keys() & {*ALIASES, *FILTERS, "tools", "deadlines"}
     assert not KEYS.root_names & ROOT_KEYS
 

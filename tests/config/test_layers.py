@@ -30,7 +30,7 @@ def refused(directory: Path, **files: str) -> list[str]:
     return str(caught.value).split("\n")
 
 
-def test_files_of_different_dialects_are_one_configuration(tmp_path: Path) -> None:
+def test_files_of_different_dialects_are_merged_into_one_configuration(tmp_path: Path) -> None:
     loaded = merged(
         tmp_path,
         a_json='{"mcpServers": {"a": {"command": "a", "env": {"K": "${A}"}}}}',
@@ -77,7 +77,7 @@ def test_a_root_key_of_a_later_file_replaces_that_of_an_earlier_one(tmp_path: Pa
     )
 
 
-def test_what_has_names_is_merged_by_name(tmp_path: Path) -> None:
+def test_named_sections_of_several_files_are_merged_by_name(tmp_path: Path) -> None:
     loaded = merged(
         tmp_path,
         a_yaml="servers: {}\ntool_sets:\n  one: [x/a]\n  two: [x/b]\ngroups:\n  g: {tools: [x/a]}\n",
@@ -94,7 +94,7 @@ def test_what_has_names_is_merged_by_name(tmp_path: Path) -> None:
     assert loaded.warnings == ("b.yaml:2: tool_sets[0]: replaces a.yaml:4: tool_sets.two",)
 
 
-def test_what_one_file_refuses_no_other_file_allows(tmp_path: Path) -> None:
+def test_a_tool_refused_by_one_file_cannot_be_allowed_by_another(tmp_path: Path) -> None:
     loaded = merged(
         tmp_path,
         a_yaml="servers: {x: {command: x}}\nblacklist: [[x, a]]\n",
@@ -108,7 +108,7 @@ def test_what_one_file_refuses_no_other_file_allows(tmp_path: Path) -> None:
     assert line.startswith("c.yaml:1: ")
 
 
-def test_defaults_of_all_files_are_those_of_every_entry(tmp_path: Path) -> None:
+def test_defaults_of_all_files_apply_to_every_entry(tmp_path: Path) -> None:
     loaded = merged(
         tmp_path,
         a_yaml="servers:\n  a: {command: a}\ndefaults: {timeout: 5s, lazy: true}\n",
@@ -119,7 +119,7 @@ def test_defaults_of_all_files_are_those_of_every_entry(tmp_path: Path) -> None:
     assert loaded.config.defaults["deadlines"] == {"call": 6}
 
 
-def test_relative_paths_are_relative_to_their_own_file(tmp_path: Path) -> None:
+def test_relative_paths_are_resolved_against_their_own_file(tmp_path: Path) -> None:
     for folder in ("sub/tools", "secrets", "sub/secrets"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "secrets" / "k").write_text("first")
@@ -142,7 +142,7 @@ def test_relative_paths_are_relative_to_their_own_file(tmp_path: Path) -> None:
     assert {tmp_path / "secrets" / "k", tmp_path / "sub" / "secrets" / "k"} <= loaded.read
 
 
-def test_all_errors_of_all_files_are_told_at_once_with_their_files(tmp_path: Path) -> None:
+def test_errors_of_all_files_are_reported_at_once_with_their_files(tmp_path: Path) -> None:
     lines = refused(
         tmp_path,
         a_yaml="servers:\n  a: {command: [1, {}]}\ntool_sets:\n  s: 7\n",
@@ -161,14 +161,14 @@ def test_all_errors_of_all_files_are_told_at_once_with_their_files(tmp_path: Pat
     ]
 
 
-def test_only_one_of_the_files_needs_servers(tmp_path: Path) -> None:
+def test_one_of_several_files_is_enough_to_define_servers(tmp_path: Path) -> None:
     loaded = merged(tmp_path, a_yaml="listen: {port: 9000}\n", b_yaml="servers:\n  b: {command: b}\n")
     assert [server.id for server in loaded.config.servers] == ["b"]
     assert "no servers in this file" in refused(tmp_path, a_yaml="servers: {}\n", b_yaml="sevrers: {}\n")[0]
     assert "no servers in this file" in refused(tmp_path, a_yaml="listen: {port: 9000}\n")[0]
 
 
-def test_a_file_that_is_named_twice_counts_once_and_many_are_refused(tmp_path: Path) -> None:
+def test_a_file_given_twice_counts_once_and_too_many_files_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "servers:\n  a: {command: a}\n")
     assert read_config(path, {}, tmp_path, [path]).config.files == (path,)
     with pytest.raises(ConfigError, match="at most 16 files"):

@@ -100,7 +100,7 @@ def only(name: str, tree: Json) -> Server:
 @pytest.mark.parametrize("dialect", _DIALECTS)
 @settings(deadline=None)
 @given(data=st.data())
-def test_an_entry_with_a_placeholder_without_a_value_is_off(dialect: str, data: st.DataObject) -> None:
+def test_an_entry_with_an_unfilled_placeholder_is_disabled(dialect: str, data: st.DataObject) -> None:
     name, tree, entry, own = _DIALECTS[dialect]
     remote = data.draw(st.booleans())
     place = data.draw(st.sampled_from(_PLACES[remote]))
@@ -115,7 +115,7 @@ def test_an_entry_with_a_placeholder_without_a_value_is_off(dialect: str, data: 
 
 
 @pytest.mark.parametrize("dialect", _DIALECTS)
-def test_the_same_entry_without_a_placeholder_is_on(dialect: str) -> None:
+def test_an_entry_without_a_placeholder_is_enabled(dialect: str) -> None:
     name, tree, entry, _ = _DIALECTS[dialect]
     for remote, places in _PLACES.items():
         for place in places:
@@ -125,13 +125,13 @@ def test_the_same_entry_without_a_placeholder_is_on(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["$%s", "Bearer $%s", "${%s}", "a$%s-b"])
-def test_a_header_of_goose_without_its_secret_is_not_sent(header: str) -> None:
+def test_a_goose_entry_whose_header_lacks_its_secret_is_disabled(header: str) -> None:
     entry = {"type": "streamable_http", "uri": "https://x.example/mcp", "headers": {"A": header % NAME}}
     assert not only("config.json", {"extensions": {"it": entry}}).enabled
 
 
 @pytest.mark.parametrize("value", ["${HOME}", "plain"])
-def test_a_header_of_goose_has_the_value_that_the_environment_of_its_entry_has(tmp_path: Path, value: str) -> None:
+def test_a_header_of_goose_takes_its_value_from_the_entrys_environment(tmp_path: Path, value: str) -> None:
     entry = {"type": "streamable_http", "uri": "https://x.example/mcp", "headers": {"A": "$K"}, "envs": {"K": value}}
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"extensions": {"it": entry}}))
@@ -149,12 +149,12 @@ def test_a_header_of_goose_has_the_value_that_the_environment_of_its_entry_has(t
         ("mcp_servers", {"url": "https://x.example/mcp", "env_http_headers": {"A": NAME}}),
     ],
 )
-def test_a_secret_that_is_named_and_not_there_switches_its_entry_off(root: str, entry: Json) -> None:
+def test_a_goose_entry_with_a_missing_named_secret_is_disabled(root: str, entry: Json) -> None:
     server = only("config.json", {root: {"it": entry}})
     assert (server.enabled, NAME in (server.disabled_reason or "")) == (False, True)
 
 
-def test_placeholders_of_a_file_in_the_folder_of_servers_are_those_of_its_dialect(tmp_path: Path) -> None:
+def test_a_file_in_the_servers_folder_uses_the_placeholders_of_its_dialect(tmp_path: Path) -> None:
     (tmp_path / "tools" / "mcp").mkdir(parents=True)
     inner = {"mcpServers": {"it": {"httpUrl": "https://x.example/mcp", "headers": {"A": f"${NAME}"}}}}
     for path, tree in ((tmp_path / "servers.json", {"servers": {}}), (tmp_path / "tools/mcp/gemini.json", inner)):

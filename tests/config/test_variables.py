@@ -45,7 +45,7 @@ def test_a_variable_is_replaced_once(tmp_path: Path, text: str, value: str) -> N
     assert expanded(tmp_path, text) == value
 
 
-def test_home_and_workspace(tmp_path: Path) -> None:
+def test_home_and_workspace_variables_are_expanded(tmp_path: Path) -> None:
     assert expanded(tmp_path, "${userHome}") == str(tmp_path / "home")
     assert expanded(tmp_path, "${workspaceFolder}") == str(tmp_path)
     assert expanded(tmp_path, "${workspaceFolderBasename}") == tmp_path.name
@@ -105,7 +105,7 @@ def test_a_variable_without_a_value_is_never_also_an_error(tmp_path: Path, key: 
     assert server.disabled_reason == f"the environment variable UNSET is not set ({key})"
 
 
-def test_a_file_gives_its_contents_without_the_last_line_end(tmp_path: Path) -> None:
+def test_a_file_reference_is_replaced_by_the_contents_without_the_last_line_end(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"\xef\xbb\xbfs3cret \r\n")
     (tmp_path / "home").mkdir()
     (tmp_path / "home/token").write_text("one\ntwo\n\n")
@@ -114,14 +114,14 @@ def test_a_file_gives_its_contents_without_the_last_line_end(tmp_path: Path) -> 
     assert expanded(tmp_path, "${file:~/token}") == "one\ntwo\n"
 
 
-def test_keys_and_remarks_are_not_expanded(tmp_path: Path) -> None:
+def test_variables_in_keys_and_comments_are_not_expanded(tmp_path: Path) -> None:
     text = "servers: {a: {command: x, description: 'uses ${UNSET}', _note: '${UNSET}', env: {'${UNSET}': v}}}"
     server = only(tmp_path, text)
     assert server.enabled
     assert plain(server.env) == {"${UNSET}": "v"}
 
 
-def test_a_bare_variable_is_not_expanded_and_warned_of(tmp_path: Path) -> None:
+def test_a_bare_variable_is_not_expanded_and_causes_a_warning(tmp_path: Path) -> None:
     loaded = read(tmp_path, "servers: {a: {command: x, env: {K: $NAME}}}", environ=ENVIRON)
     assert plain(loaded.config.servers[0].env) == {"K": "$NAME"}
     assert loaded.warnings == (
@@ -135,7 +135,7 @@ def test_line_ends_around_a_secret_are_removed_in_headers(tmp_path: Path) -> Non
     assert plain(server.headers) == {"X": "k", "Authorization": "Bearer k"}
 
 
-def test_an_env_file(tmp_path: Path) -> None:
+def test_an_env_file_sets_the_variables_of_its_entry(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(
         "# comment\n\n"
         "PLAIN=a b # comment\n"

@@ -145,7 +145,9 @@ NAMED_BY_THE_SERVER: Final = {"basic-elicitation", "multiple-input-requests", "t
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("era", ["both", "handshake", "modern"])
-async def test_servers_ask_through_a_hub_with_a_plain_entry(tmp_path: Path, era: str, revision: str) -> None:
+async def test_the_suite_for_server_requests_passes_with_a_minimal_entry(
+    tmp_path: Path, era: str, revision: str
+) -> None:
     results = tmp_path / "results"
     async with Front("http", era, plain=True).running(tmp_path) as url:
         wanted = ["--suite", "all", "--spec-version", revision]
@@ -184,7 +186,7 @@ async def test_the_fixture_passes_the_handshake_suite_without_the_hub(tmp_path: 
     assert len(report.passed) >= 30
 
 
-async def test_the_handshake_suite_passes_too(tmp_path: Path) -> None:
+async def test_the_hub_in_front_of_the_fixture_passes_the_handshake_suite(tmp_path: Path) -> None:
     chosen = fronts(OLDER)
     found = await reports(tmp_path, chosen, SUITE_01, "--suite", "all")
     for front in chosen:

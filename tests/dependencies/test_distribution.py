@@ -36,7 +36,7 @@ def ran(*argv: str | Path, **env: str) -> str:
     return done.stdout
 
 
-def test_every_description_of_the_program_has_its_version() -> None:
+def test_every_package_manifest_has_the_programs_version() -> None:
     server, manifest = read(ROOT / "server.json"), read(ROOT / "packaging/manifest.json")
     (package,) = server["packages"]
     assert {server["version"], package["version"], manifest["version"]} == {VERSION}
@@ -83,7 +83,7 @@ async def test_the_bundle_is_valid_and_starts_a_hub_from_the_files_that_it_locks
             assert "up__echo" in await client.tool_names()
 
 
-def test_the_container_runs_without_rights_and_is_checked_by_its_health() -> None:
+def test_the_container_runs_unprivileged_and_has_a_health_check() -> None:
     text = (ROOT / "Dockerfile").read_text()
     last = text[text.rindex("\nFROM ") :]
     assert re.search(r"^USER (?!0|root)\w+$", last, re.MULTILINE)
@@ -91,7 +91,7 @@ def test_the_container_runs_without_rights_and_is_checked_by_its_health() -> Non
     ran(Path(sys.executable).with_name("hadolint"), "Dockerfile")
 
 
-def test_what_the_container_is_built_from_is_not_ignored() -> None:
+def test_files_that_the_container_build_needs_are_not_ignored() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert {name for line in copied for name in line.split()} == kept

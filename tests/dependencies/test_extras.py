@@ -98,7 +98,7 @@ async def test_the_base_serves_and_calls_without_mentioning_extras(base: Environ
     await assert_it_serves(base, tmp_path)
 
 
-async def test_without_its_extra_search_goes_by_words(base: Environment, tmp_path: Path) -> None:
+async def test_search_without_its_extra_uses_keywords(base: Environment, tmp_path: Path) -> None:
     async with serves(base, write_config(tmp_path, {"up": fake()}, meta_tools=True)) as client:
         for _ in range(3):
             assert "- up__add(" in await client.text("hub_search", {"query": "add"})
@@ -125,7 +125,7 @@ NEEDING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", NEEDING)
-async def test_check_and_the_log_say_what_installs_a_missing_extra(
+async def test_check_and_the_log_print_the_command_that_installs_a_missing_extra(
     base: Environment, tmp_path: Path, what: str
 ) -> None:
     extra, servers, root = NEEDING[what]
@@ -164,7 +164,9 @@ def test_a_verifier_without_its_packages_is_refused_at_startup(
 
 
 @pytest.mark.parametrize("command", [["login", "it"], ["logout", "it"]])
-def test_commands_that_need_an_extra_say_how_to_get_it(base: Environment, tmp_path: Path, command: list[str]) -> None:
+def test_commands_that_need_an_extra_print_how_to_install_it(
+    base: Environment, tmp_path: Path, command: list[str]
+) -> None:
     config = write_config(tmp_path, {"it": OAUTH})
     done = base.run("mcp-hub", *command, "--config", config)
     assert done.returncode == 2
@@ -172,7 +174,7 @@ def test_commands_that_need_an_extra_say_how_to_get_it(base: Environment, tmp_pa
 
 
 @pytest.mark.parametrize("command", [[], ["install"]])
-def test_the_command_for_browsers_says_how_to_get_their_driver(base: Environment, command: list[str]) -> None:
+def test_the_browser_command_prints_how_to_install_its_driver(base: Environment, command: list[str]) -> None:
     done = base.run("mcp-hub", "browser", *command)
     assert done.returncode == 1
     assert commands(done.stderr) == {install("browser")}
@@ -316,7 +318,7 @@ async def test_with_all_extras_nothing_is_missing(maker: Maker, tmp_path: Path) 
         ("langchain", "langchain_core", "1.7.2"),
     ],
 )
-async def test_the_base_is_installed_beside_a_framework_and_serves_in_its_program(
+async def test_the_base_installs_next_to_a_framework_and_serves_within_its_program(
     maker: Maker, tmp_path: Path, peer: str, package: str, version: str
 ) -> None:
     environment = maker.beside(peer)

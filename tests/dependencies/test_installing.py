@@ -65,7 +65,7 @@ def ran(*argv: str | Path, env: dict[str, str], cwd: Path = ROOT) -> subprocess.
 
 
 @pytest.mark.parametrize(("pip", "resolves"), [("pip_oldest", False), ("pip_newest", True)])
-def test_a_lock_is_installed_unchanged_although_newer_releases_exist(
+def test_locked_versions_are_installed_even_if_newer_releases_exist(
     index: Index, tmp_path: Path, target: Environment, pip: str, resolves: bool
 ) -> None:
     env = {**index.environ(tmp_path), "PIP_PYTHON": str(target.python)}

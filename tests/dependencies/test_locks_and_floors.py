@@ -66,7 +66,7 @@ def test_every_package_of_a_lock_has_one_version_and_its_hashes(lock: str) -> No
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_no_lock_is_below_a_floor(lock: str) -> None:
+def test_no_locked_version_is_below_its_minimum_version(lock: str) -> None:
     below = {
         package: f"{found} < {floor}: {FLOORS[package][1]}"
         for package, found, _ in locked(lock)
@@ -76,7 +76,7 @@ def test_no_lock_is_below_a_floor(lock: str) -> None:
 
 
 @pytest.mark.parametrize("package", FLOORS)
-def test_what_is_installed_is_not_below_a_floor(package: str) -> None:
+def test_no_installed_version_is_below_its_minimum_version(package: str) -> None:
     floor, why = FLOORS[package]
     try:
         found = version(package)
@@ -85,7 +85,7 @@ def test_what_is_installed_is_not_below_a_floor(package: str) -> None:
     assert number(found) >= number(floor), why
 
 
-def test_every_floor_is_of_something_that_is_locked() -> None:
+def test_every_package_with_a_minimum_version_is_locked() -> None:
     assert set(FLOORS) <= {package for lock in LOCKS for package, _, _ in locked(lock)}
 
 

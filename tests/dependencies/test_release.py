@@ -91,7 +91,7 @@ def contents(builds: tuple[Build, Build]) -> dict[str, dict[str, bytes]]:
         return {sdist.name: read, wheel.name: {one: packed.read(one) for one in packed.namelist()}}
 
 
-def test_two_builds_of_one_commit_are_the_same_bytes(builds: tuple[Build, Build]) -> None:
+def test_two_builds_of_one_commit_are_byte_identical(builds: tuple[Build, Build]) -> None:
     one, two = builds
     assert sorted(one.files) == sorted(ARTEFACTS)
     assert one.files == two.files
@@ -99,7 +99,7 @@ def test_two_builds_of_one_commit_are_the_same_bytes(builds: tuple[Build, Build]
     assert {line.split()[1] for line in one.said.splitlines()} == {*ARTEFACTS}
 
 
-def test_changes_that_are_not_committed_are_told_of(builds: tuple[Build, Build], tmp_path: Path) -> None:
+def test_a_build_reports_uncommitted_changes(builds: tuple[Build, Build], tmp_path: Path) -> None:
     clone = builds[1].clone
     (clone / "LICENSE").write_text("mine")
     done = subprocess.run(
@@ -111,7 +111,7 @@ def test_changes_that_are_not_committed_are_told_of(builds: tuple[Build, Build],
 
 
 @pytest.mark.parametrize("name", ARTEFACTS)
-def test_an_artefact_has_the_package_and_nothing_of_a_machine(
+def test_an_artefact_contains_the_package_and_no_local_files(
     builds: tuple[Build, Build], contents: dict[str, dict[str, bytes]], name: str
 ) -> None:
     found = contents[name]
@@ -164,7 +164,7 @@ def environment(request: pytest.FixtureRequest, maker: Maker, builds: tuple[Buil
     return made
 
 
-async def test_what_is_installed_of_an_artefact_says_its_version_checks_serves_and_calls(
+async def test_an_installed_artefact_prints_its_version_checks_serves_and_calls(
     environment: Environment, tmp_path: Path
 ) -> None:
     versions = {package: version for package, version, _ in locked("requirements.lock")}

@@ -28,19 +28,19 @@ def names_in(path: Path) -> set[str]:
     } & NAMES.keys()
 
 
-def test_every_code_is_in_the_table_once_and_nothing_else_is() -> None:
+def test_the_table_lists_every_diagnosis_code_exactly_once() -> None:
     assert len(set(NAMES.values())) == len(NAMES)
     assert list(remedies()) == sorted(NAMES.values())
 
 
-def test_every_code_has_a_cure_of_its_own() -> None:
+def test_every_diagnosis_code_has_its_own_remedy() -> None:
     for part in ("title", "cause", "cure"):
         texts = [getattr(remedy, part) for remedy in remedies().values()]
         assert all(texts)
         assert len(set(texts)) == len(texts)
 
 
-def test_every_code_is_reported_somewhere() -> None:
+def test_every_diagnosis_code_is_used_in_the_code() -> None:
     used = set()
     for path in (ROOT / "mcp_hub").rglob("*.py"):
         if path.name != "codes.py":
@@ -54,7 +54,7 @@ def test_every_code_is_provoked_by_a_test() -> None:
 
 
 @pytest.mark.parametrize("word", ["HUB-201", "hub-201", "201"])
-def test_explain_prints_cause_cure_and_section(word: str) -> None:
+def test_explain_prints_cause_remedy_and_documentation_section(word: str) -> None:
     done = said("explain", word)
     remedy = remedies()["HUB-201"]
     shown = " ".join(done.out.split())
@@ -62,7 +62,7 @@ def test_explain_prints_cause_cure_and_section(word: str) -> None:
     assert all(part in shown for part in ("HUB-201", remedy.title, remedy.cause, remedy.cure, anchor("HUB-201")))
 
 
-def test_explain_without_a_code_lists_all_of_them() -> None:
+def test_explain_without_a_code_lists_all_codes() -> None:
     assert said("explain").out.splitlines() == [f"{code}  {one.title}" for code, one in remedies().items()]
 
 
@@ -81,7 +81,7 @@ def test_explain_as_json_has_the_same_facts() -> None:
 
 
 @pytest.mark.parametrize("word", ["HUB-999", "x", "\x1b[31m"])
-def test_a_code_that_does_not_exist_is_refused(word: str) -> None:
+def test_explain_refuses_an_unknown_code(word: str) -> None:
     done = said("explain", word)
     assert (done.code, done.out) == (2, "")
     assert "`mcp-hub explain` lists them all" in done.err

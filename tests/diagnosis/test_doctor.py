@@ -31,14 +31,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_all_is_well(tmp_path: Path) -> None:
+def test_doctor_exits_0_if_it_finds_no_problem(tmp_path: Path) -> None:
     done = said("doctor", "--config", str(configured(tmp_path, {"up": fake()})))
     assert (done.code, done.codes) == (0, set()), done.out
     assert done.out.splitlines()[-1] == "All is well."
     assert re.search(r"^  ok +up +15 tools, connected in", done.out, re.MULTILINE)
 
 
-def test_it_has_a_section_for_each_part_and_a_closing_line(tmp_path: Path) -> None:
+def test_doctor_prints_a_section_for_each_part_and_a_closing_line(tmp_path: Path) -> None:
     done = said("doctor", "--config", str(configured(tmp_path, {"dead": {"command": "no-such-command"}})))
     titles = [line for line in done.out.splitlines() if line and not line.startswith(" ")]
     assert titles[:-1] == [
@@ -49,12 +49,12 @@ def test_it_has_a_section_for_each_part_and_a_closing_line(tmp_path: Path) -> No
     assert done.code == 1
 
 
-def test_warnings_do_not_fail(tmp_path: Path) -> None:
+def test_doctor_exits_0_with_warnings_only(tmp_path: Path) -> None:
     done = said("doctor", "--config", str(configured(tmp_path, {"up": {**fake(), "comand": "x"}})))
     assert (done.code, done.codes) == (0, {"HUB-111"})
 
 
-def test_a_configuration_that_cannot_be_used_does_not_end_the_look(tmp_path: Path) -> None:
+def test_doctor_continues_after_an_unusable_configuration(tmp_path: Path) -> None:
     done = said("doctor", "--config", str(written(tmp_path, "servers: [")))
     assert (done.code, done.codes) == (1, {"HUB-106"})
     assert "Clients" in done.out
@@ -71,7 +71,7 @@ def test_check_and_doctor_have_the_same_facts(tmp_path: Path) -> None:
     assert (facts["failed"], facts["warned"]) == (1, 1)
 
 
-def test_no_secret_and_no_hidden_character_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_prints_no_secret_and_no_hidden_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_HUB_TEST_KEY", "canary-4711-value")
     servers = {
         "dying": fake("--die", "no \x1b[31mkey", "--leak", "TOKEN", env={"TOKEN": "${MCP_HUB_TEST_KEY}"}),
@@ -85,13 +85,13 @@ def test_no_secret_and_no_hidden_character_is_printed(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("arguments", [["--yes"], ["--confirm", "0123"]])
-def test_confirmations_are_for_repairs_only(tmp_path: Path, arguments: list[str]) -> None:
+def test_doctor_accepts_a_confirmation_only_with_repair(tmp_path: Path, arguments: list[str]) -> None:
     done = said("doctor", "--config", str(configured(tmp_path, {})), *arguments)
     assert (done.code, done.out) == (2, "")
     assert "--fix" in done.err
 
 
-def test_without_anything_to_repair_nothing_is_asked(tmp_path: Path) -> None:
+def test_doctor_without_repairs_asks_for_no_confirmation(tmp_path: Path) -> None:
     done = said("doctor", "--config", str(configured(tmp_path, {})), "--fix")
     assert done.code == 0
     assert "nothing that --fix can repair" in done.err
@@ -112,7 +112,7 @@ def test_a_repair_is_confirmed_by_the_token_of_its_preview(tmp_path: Path) -> No
     assert config.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_program_that_never_answers_does_not_hold_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_gives_up_on_a_program_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_hub.diagnosis.probes.ANSWER_WAIT", 0.5)
     (tmp_path / "bin").mkdir()
     for name in ("npx", "node"):
@@ -124,7 +124,7 @@ def test_a_program_that_never_answers_does_not_hold_the_doctor(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("configuration", [None, {}, {"a": {"command": "npx", "args": ["server@1.0.0"]}}])
-def test_launchers_and_node_are_told_whether_a_server_uses_them_or_not(
+def test_doctor_reports_launchers_and_node_whether_used_or_not(
     tmp_path: Path, home: Path, configuration: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -142,7 +142,7 @@ def test_launchers_and_node_are_told_whether_a_server_uses_them_or_not(
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_lines_fit_the_terminal(tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_doctor_fit_the_terminal(tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     servers = {"dead": {"command": "no-such-command"}, "keyed": {**fake(), "env": {"KEY": "${MCP_HUB_TEST_UNSET}"}}}
     done = said("doctor", "--config", str(configured(tmp_path, servers)))
@@ -153,7 +153,9 @@ def test_lines_fit_the_terminal(tmp_path: Path, columns: int, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("plain", "coloured"), [({"NO_COLOR": "1"}, False), ({}, True)])
-def test_a_terminal_gets_colours_unless_told_otherwise(tmp_path: Path, plain: dict[str, str], coloured: bool) -> None:
+def test_doctor_prints_colours_at_a_terminal_unless_disabled(
+    tmp_path: Path, plain: dict[str, str], coloured: bool
+) -> None:
     config = str(configured(tmp_path, {"up": fake()}))
     ours, theirs = pty.openpty()
     env = {**{name: value for name, value in os.environ.items() if name != "NO_COLOR"}, "TERM": "xterm", **plain}
@@ -172,7 +174,7 @@ def test_a_terminal_gets_colours_unless_told_otherwise(tmp_path: Path, plain: di
     assert b"All is well." in seen
 
 
-def test_its_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_doctor_and_explain_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("doctor", "explain"):
         with pytest.raises(SystemExit):
             main([command, "--help"])

@@ -42,7 +42,7 @@ def told(config: Path, code: str) -> str:
     return " ".join(one["text"] for one in findings(config) if one["code"] == code)
 
 
-def test_a_client_that_starts_this_hub_is_in_order(tmp_path: Path, home: Path) -> None:
+def test_a_client_that_starts_this_hub_is_reported_as_ok(tmp_path: Path, home: Path) -> None:
     journal = tmp_path / "journal"
     config = configured(tmp_path, {"up": fake("--journal", str(journal))})
     cursor(home, hub=entry(config))
@@ -60,7 +60,7 @@ def test_a_file_of_a_client_that_is_broken_is_diagnosed(tmp_path: Path, home: Pa
     assert codes.CLIENT_FILE_BROKEN in found(configured(tmp_path, {}))
 
 
-def test_clients_of_which_none_starts_the_hub_are_diagnosed(tmp_path: Path, home: Path) -> None:
+def test_clients_without_the_hub_are_diagnosed(tmp_path: Path, home: Path) -> None:
     cursor(home, other={"command": "true"})
     assert "Cursor" in told(configured(tmp_path, {}), codes.CLIENT_WITHOUT_HUB)
 
@@ -102,13 +102,13 @@ def test_a_hub_that_starts_too_slowly_is_diagnosed(tmp_path: Path, home: Path) -
     assert codes.CLIENT_START_SLOW in found(config)
 
 
-def test_a_server_that_a_client_starts_beside_the_hub_is_diagnosed(tmp_path: Path, home: Path) -> None:
+def test_a_server_that_a_client_starts_in_addition_to_the_hub_is_diagnosed(tmp_path: Path, home: Path) -> None:
     config = configured(tmp_path, {"up": fake()})
     cursor(home, hub=entry(config), direct=fake())
     assert "direct" in told(config, codes.CLIENT_DUPLICATES)
 
 
-def test_nothing_of_a_clients_file_controls_the_terminal_and_no_secret_is_shown(tmp_path: Path, home: Path) -> None:
+def test_texts_of_a_client_file_are_printed_without_control_characters_or_secrets(tmp_path: Path, home: Path) -> None:
     config = configured(tmp_path, {})
     cursor(home, **{"hub\x1b[31m": {**entry(config, "/no/\x1b]8;;x\x07mcp-hub"), "env": {"API_KEY": "canary-4711"}}})
     done = said("doctor", "--config", str(config))

@@ -15,7 +15,7 @@ from tests.fakes.client import fake
 TRUE = {"command": "true"}
 
 
-def test_the_absence_of_any_configuration_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_any_configuration_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MCP_HUB_CONFIG", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -48,9 +48,7 @@ def test_a_configuration_that_cannot_be_read_is_diagnosed(tmp_path: Path) -> Non
         ("servers: {a: {command: x, lazy: perhaps}}", "servers.yaml", codes.VALUE_WRONG),
     ],
 )  # fmt: skip
-def test_a_file_that_is_refused_exits_2_with_one_code(
-    tmp_path: Path, content: str | bytes, name: str, code: str
-) -> None:
+def test_a_refused_file_exits_2_with_one_code(tmp_path: Path, content: str | bytes, name: str, code: str) -> None:
     path = written(tmp_path, content, name)
     done = said("check", "--config", str(path))
     assert (done.code, done.out, done.codes) == (2, "", {code})
@@ -64,7 +62,7 @@ def test_each_line_of_a_refusal_has_its_own_code(tmp_path: Path) -> None:
     assert [line for line in lines if line.endswith(f"[{codes.VALUE_WRONG}]") and "servers.b.lazy" in line]
 
 
-def test_rights_of_others_are_told_and_repaired(tmp_path: Path) -> None:
+def test_a_configuration_that_others_can_write_is_diagnosed_and_repaired(tmp_path: Path) -> None:
     path = configured(tmp_path, {"a": fake()})
     path.chmod(0o666)
     done = said("serve", "--config", str(path))
@@ -106,7 +104,7 @@ def test_a_file_of_another_user_is_diagnosed(tmp_path: Path) -> None:
         ({"command": "npx", "args": ["-y", "some-server"], "env": {"PATH": "/nowhere"}}, codes.PACKAGE_UNPINNED),
     ],
 )
-def test_an_entry_that_needs_a_look_is_diagnosed(
+def test_an_entry_with_a_warning_is_diagnosed(
     tmp_path: Path, entry: dict[str, Any], code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MCP_HUB_TEST_UNSET", raising=False)
@@ -137,12 +135,12 @@ def test_an_extra_that_is_not_installed_is_diagnosed(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("options", [["--profile", "nobody"], ["--tool-set", "nothing"], ["--group", "none"]])
-def test_an_option_that_names_nothing_of_the_configuration_is_diagnosed(tmp_path: Path, options: list[str]) -> None:
+def test_an_option_that_names_an_unknown_item_is_diagnosed(tmp_path: Path, options: list[str]) -> None:
     done = said("tools", "--config", str(configured(tmp_path, {"a": TRUE})), *options)
     assert (done.code, done.codes) == (2, {codes.NAME_UNKNOWN})
 
 
-def test_a_file_beside_the_configuration_with_an_error_is_diagnosed(tmp_path: Path) -> None:
+def test_an_error_in_a_discovered_file_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"a": fake()})
     (tmp_path / "configs" / "tool_sets").mkdir(parents=True)
     written(tmp_path / "configs" / "tool_sets", "tools: 5", "some.yaml")
@@ -160,13 +158,13 @@ def test_a_file_of_local_tools_that_does_not_import_is_diagnosed(tmp_path: Path)
     assert codes.LOCAL_TOOLS_BROKEN in found(path)
 
 
-def test_a_member_of_a_group_that_no_server_has_is_diagnosed(tmp_path: Path) -> None:
+def test_a_group_member_that_does_not_exist_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"up": fake()}, groups={"writing": {"tools": ["up__nothing"]}})
     assert codes.MEMBER_UNKNOWN in checked(path)
     assert codes.MEMBER_UNKNOWN in found(path)
 
 
-def test_a_tool_to_confirm_that_no_server_has_is_diagnosed(tmp_path: Path) -> None:
+def test_a_tool_to_confirm_that_does_not_exist_is_diagnosed(tmp_path: Path) -> None:
     entry = fake(confirm=["up/echo", "destructive", "eco"])
     careful = {"tools": ["*"], "confirm": ["up__add", "up__ad"]}
     path = configured(tmp_path, {"up": entry, "b": fake()}, confirm=["distructive"], profiles={"careful": careful})
@@ -176,7 +174,7 @@ def test_a_tool_to_confirm_that_no_server_has_is_diagnosed(tmp_path: Path) -> No
     assert f"profiles.careful.confirm: no server has up__ad [{codes.MEMBER_UNKNOWN}]" in text
 
 
-def test_a_guarded_or_scraping_tool_that_no_server_has_is_diagnosed(tmp_path: Path) -> None:
+def test_a_guarded_or_scraping_tool_that_does_not_exist_is_diagnosed(tmp_path: Path) -> None:
     rules = {"guard": {"tools": ["scrape", "up__echo", "up__eco"]}, "fallback": {"tools": ["up/pge"]}}
     path = configured(tmp_path, {"up": fake()}, **rules)
     text = said("check", "--config", str(path)).out
@@ -184,7 +182,7 @@ def test_a_guarded_or_scraping_tool_that_no_server_has_is_diagnosed(tmp_path: Pa
     assert f"fallback.tools: no server has up/pge [{codes.MEMBER_UNKNOWN}]" in text
 
 
-def test_a_record_of_pins_that_is_damaged_is_diagnosed(tmp_path: Path) -> None:
+def test_a_damaged_pins_file_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"up": fake()}, pins="warn")
     (tmp_path / "servers.pins.json").write_text("{")
     assert said("check", "--config", str(path)).codes == {codes.PINS_UNREADABLE}
@@ -201,13 +199,13 @@ def test_too_many_hubs_in_a_row_are_diagnosed(tmp_path: Path, monkeypatch: pytes
     assert said("check", "--config", str(configured(tmp_path, {"a": TRUE}))).codes == {codes.TOO_MANY_HUBS}
 
 
-def test_a_server_of_this_machine_over_a_network_is_diagnosed(tmp_path: Path) -> None:
+def test_a_server_with_machine_access_on_a_network_hub_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"sh": {"builtin": "shell"}}, listen={"port": 0})
     assert said("serve", "--http", "--config", str(path)).codes == {codes.MACHINE_OVER_NETWORK}
     assert codes.MACHINE_OVER_NETWORK in found(path)
 
 
-def test_a_name_that_two_files_have_is_diagnosed(tmp_path: Path) -> None:
+def test_a_server_name_in_two_files_is_diagnosed(tmp_path: Path) -> None:
     path = configured(tmp_path, {"a": fake()}, tool_sets={"same": ["a__echo"]})
     (tmp_path / "configs" / "tool_sets").mkdir(parents=True)
     written(tmp_path / "configs" / "tool_sets", "tools: [a__echo]", "same.yaml")
@@ -215,7 +213,7 @@ def test_a_name_that_two_files_have_is_diagnosed(tmp_path: Path) -> None:
     assert codes.DUPLICATE in found(path)
 
 
-def test_a_file_that_is_laid_over_another_is_diagnosed(tmp_path: Path) -> None:
+def test_a_file_that_overrides_another_is_diagnosed(tmp_path: Path) -> None:
     path, other = configured(tmp_path, {"a": TRUE}), written(tmp_path, "servers: {a: {command: other}}", "over.yaml")
     assert codes.FILE_OVERLAID in checked(path, "--config", str(other))
     assert codes.FILE_OVERLAID in found(path, "--config", str(other))

@@ -46,7 +46,7 @@ def refused(
           "jwks_uri": "https://i.test/keys"}}}, codes.RESOURCE_MISSING),
     ],
 )  # fmt: skip
-def test_a_listener_that_lets_anybody_in_is_diagnosed(
+def test_a_listener_with_missing_or_weak_authentication_is_diagnosed(
     tmp_path: Path, listen: dict[str, Any], code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MCP_HUB_TOKEN", raising=False)
@@ -86,19 +86,19 @@ def with_few_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
 
 
-def test_a_port_of_the_system_is_diagnosed(tmp_path: Path) -> None:
+def test_a_privileged_port_is_diagnosed(tmp_path: Path) -> None:
     config = configured(tmp_path, {}, listen={"port": 1})
     assert limited("serve --http", config, as_a_user) == {codes.PORT_FORBIDDEN}
     assert codes.PORT_FORBIDDEN in limited("doctor", config, as_a_user)
 
 
-def test_few_descriptors_are_diagnosed(tmp_path: Path) -> None:
+def test_a_low_descriptor_limit_is_diagnosed(tmp_path: Path) -> None:
     assert codes.FEW_DESCRIPTORS in limited(
         "doctor", configured(tmp_path, {}, listen={"port": 0}), with_few_descriptors
     )
 
 
-def test_options_of_a_network_without_one_are_diagnosed(tmp_path: Path) -> None:
+def test_network_options_without_a_listener_are_diagnosed(tmp_path: Path) -> None:
     assert refused(tmp_path, "--port", "9000") == (2, {codes.HTTP_OPTION_MISSING})
 
 
@@ -154,14 +154,14 @@ def dated(directory: Path, *, begins: int, ends: int) -> dict[str, str]:
         (-30, 60, "ok", "valid for 60 days"),
     ],
 )
-def test_the_end_of_a_certificate_is_told(tmp_path: Path, begins: int, ends: int, level: str, text: str) -> None:
+def test_the_expiry_of_a_certificate_is_reported(tmp_path: Path, begins: int, ends: int, level: str, text: str) -> None:
     tls = dated(tmp_path, begins=begins, ends=ends)
     told = [one for one in findings(configured(tmp_path, {}, listen={"port": 0, "tls": tls})) if text in one["text"]]
     assert [one["level"] for one in told] == [level]
     assert (told[0]["code"] == codes.TLS_EXPIRED) is (level != "ok")
 
 
-def test_a_required_server_that_is_not_there_is_diagnosed(tmp_path: Path) -> None:
+def test_a_missing_required_server_is_diagnosed(tmp_path: Path) -> None:
     dead = {"dead": {"command": "no-such-command", "required": True}, "good": fake()}
     code, told = refused(tmp_path, "--http", "--port", "0", servers=dead)
     assert (code, told) == (1, {codes.REQUIRED_FAILED})
@@ -188,18 +188,18 @@ def test_a_unix_socket_that_cannot_be_opened_is_diagnosed(tmp_path: Path, case: 
     assert str(path) in told[0]["text"]
 
 
-def test_a_unix_socket_that_can_be_opened_is_told_of(tmp_path: Path) -> None:
+def test_a_working_unix_socket_is_reported(tmp_path: Path) -> None:
     told = findings(configured(tmp_path, {}, listen=f"unix:{tmp_path}/hub.sock"))
     assert "the socket can be opened" in [one["text"] for one in told]
 
 
-def test_authorities_of_clients_that_cannot_be_read_are_diagnosed(tmp_path: Path) -> None:
+def test_an_unreadable_client_ca_file_is_diagnosed(tmp_path: Path) -> None:
     listen = {"tls": {**certificate(tmp_path), "client_ca": str(tmp_path / "none.pem")}, "principals": {"alice": {}}}
     assert refused(tmp_path, "--http", listen=listen) == (2, {codes.TLS_FILE_UNREADABLE})
     assert codes.TLS_FILE_UNREADABLE in found(configured(tmp_path, {}, listen=listen))
 
 
-def test_something_else_than_a_socket_that_is_handed_over_is_diagnosed(tmp_path: Path) -> None:
+def test_an_activated_descriptor_that_is_not_a_socket_is_diagnosed(tmp_path: Path) -> None:
     words = [*HUB, "serve", "--http", "--config", str(configured(tmp_path, {}))]
     handing = 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@" 3</dev/null'
     done = subprocess.run(

@@ -36,7 +36,7 @@ def test_a_tool_that_is_not_valid_is_diagnosed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("on_conflict", "level"), [("keep_first", "warn"), ("raise", "fail")])
-def test_a_name_that_two_servers_have_is_diagnosed(tmp_path: Path, on_conflict: str, level: str) -> None:
+def test_an_equal_name_of_two_servers_is_diagnosed(tmp_path: Path, on_conflict: str, level: str) -> None:
     config = configured(tmp_path, {"a": fake(namespace=""), "b": fake(namespace="")}, on_conflict=on_conflict)
     assert codes.NAME_TAKEN in checked(config)
     facts = json.loads(said("doctor", "--json", "--config", str(config)).out)
@@ -44,5 +44,5 @@ def test_a_name_that_two_servers_have_is_diagnosed(tmp_path: Path, on_conflict: 
     assert level in {one["level"] for one in found}
 
 
-def test_names_that_are_easily_confused_are_diagnosed(tmp_path: Path) -> None:
+def test_lookalike_names_are_diagnosed(tmp_path: Path) -> None:
     assert codes.NAME_CONFUSABLE in checked(configured(tmp_path, {"a": fake(), "A": fake()}))

@@ -34,7 +34,7 @@ def test_a_cache_that_is_open_to_others_is_diagnosed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("root", [{"cache_dir": "file/cache"}, {"state_file": "file/state"}, {"token_dir": "file"}])
-def test_a_place_that_cannot_be_written_is_diagnosed(tmp_path: Path, root: dict[str, Any]) -> None:
+def test_a_state_path_that_cannot_be_written_is_diagnosed(tmp_path: Path, root: dict[str, Any]) -> None:
     (tmp_path / "file").write_text("")
     assert codes.STATE_NOT_WRITABLE in found(configured(tmp_path, {}, **root))
 
@@ -79,7 +79,7 @@ async def until_found(config: Path, code: str) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_hub_that_does_not_use_the_file_as_it_is_is_diagnosed(tmp_path: Path, run_dir: Path) -> None:
+async def test_a_running_hub_with_an_outdated_configuration_is_diagnosed(tmp_path: Path, run_dir: Path) -> None:
     config = configured(tmp_path, {"up": fake()})
     async with spawned([*HUB, "serve", "--config", str(config)]) as client:
         await client.initialize()

@@ -32,7 +32,7 @@ from tests.fakes.private_authority import PrivateAuthority, strict
         (http("403 Forbidden"), codes.ACCESS_REFUSED),
     ],
 )
-def test_a_server_that_answers_something_else_is_diagnosed(tmp_path: Path, answer: bytes, code: str) -> None:
+def test_a_server_that_does_not_speak_mcp_is_diagnosed(tmp_path: Path, answer: bytes, code: str) -> None:
     with answering(answer) as url:
         path = configured(tmp_path, {"a": {"url": url, "transport": "http"}})
         assert code in checked(path)
@@ -40,12 +40,12 @@ def test_a_server_that_answers_something_else_is_diagnosed(tmp_path: Path, answe
 
 
 @pytest.mark.parametrize("answer", [http("200 OK", b"{}", Content_Type="text/plain"), http("404 Not Found")])
-def test_an_event_stream_that_is_none_is_diagnosed(tmp_path: Path, answer: bytes) -> None:
+def test_a_url_that_opens_no_event_stream_is_diagnosed(tmp_path: Path, answer: bytes) -> None:
     with answering(answer) as url:
         assert codes.NO_MCP_HERE in checked(configured(tmp_path, {"a": {"url": url, "transport": "sse"}}))
 
 
-def test_a_key_that_is_not_accepted_is_diagnosed(tmp_path: Path) -> None:
+def test_a_rejected_api_key_is_diagnosed(tmp_path: Path) -> None:
     with answering(http("401 Unauthorized", WWW_Authenticate="Bearer")) as url:
         entry = {"url": url, "transport": "http", "headers": {"Authorization": "Bearer ${KEY:-expired}"}}
         assert codes.CREDENTIALS_REFUSED in checked(configured(tmp_path, {"a": entry}))
@@ -58,7 +58,7 @@ def test_a_key_that_is_not_accepted_is_diagnosed(tmp_path: Path) -> None:
         ("http://127.0.0.1:PORT/mcp", codes.CONNECTION_REFUSED),
     ],
 )
-def test_a_server_that_is_not_there_is_diagnosed(tmp_path: Path, url: str, code: str) -> None:
+def test_an_unreachable_server_is_diagnosed(tmp_path: Path, url: str, code: str) -> None:
     path = configured(tmp_path, {"a": {"url": url.replace("PORT", str(unused_port()))}})
     assert code in checked(path)
     assert code in found(path)
@@ -79,7 +79,7 @@ ASKED = http("407 Proxy Authentication Required", Proxy_Authenticate="Basic real
     ],
 )
 @pytest.mark.parametrize("place", ["entry", "root", "variable"])
-def test_a_proxy_on_the_way_is_diagnosed_and_its_password_is_not_told(
+def test_a_proxy_problem_is_diagnosed_without_the_proxys_password(
     tmp_path: Path, answer: bytes | None, code: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with answering(answer or b"") as url:
@@ -98,7 +98,7 @@ def test_a_proxy_on_the_way_is_diagnosed_and_its_password_is_not_told(
         assert shown in str(told)
 
 
-def test_a_request_that_the_proxy_does_not_forward_is_diagnosed(tmp_path: Path) -> None:
+def test_a_request_that_the_proxy_refuses_is_diagnosed(tmp_path: Path) -> None:
     for answer, code in (
         (ASKED, codes.PROXY_CREDENTIALS),
         (http("503 Service Unavailable", X_Squid_Error="ERR_CONNECT_FAIL 111"), codes.PROXY_REFUSED),
@@ -115,7 +115,7 @@ def test_certificate_files_that_cannot_be_used_are_diagnosed(tmp_path: Path) -> 
         assert codes.CERTIFICATE_FILE_WRONG in {*checked(path), *found(path)}
 
 
-def test_a_key_that_is_not_that_of_its_certificate_is_diagnosed_with_both_files(tmp_path: Path) -> None:
+def test_a_key_that_does_not_match_its_certificate_is_diagnosed_with_both_files(tmp_path: Path) -> None:
     authority = PrivateAuthority(tmp_path)
     cert, other = authority.issue("hub")[0], authority.issue("other")[1]
     entry = {"url": "https://localhost:1/mcp", "client_cert": str(cert), "client_key": str(other)}
@@ -124,7 +124,7 @@ def test_a_key_that_is_not_that_of_its_certificate_is_diagnosed_with_both_files(
     assert f"{other} (client_key) is not the private key of {cert}" in told.out
 
 
-def test_a_server_that_wants_a_certificate_is_diagnosed(tmp_path: Path) -> None:
+def test_a_server_that_requires_a_client_certificate_is_diagnosed(tmp_path: Path) -> None:
     authority = PrivateAuthority(tmp_path)
     context = authority.server("127.0.0.1", clients=authority.ca)
     with strict(context) as port:
@@ -133,7 +133,7 @@ def test_a_server_that_wants_a_certificate_is_diagnosed(tmp_path: Path) -> None:
         assert codes.CERTIFICATE_WANTED in checked(path)
 
 
-def test_an_address_that_takes_no_connection_is_diagnosed(tmp_path: Path) -> None:
+def test_an_address_that_never_accepts_a_connection_is_diagnosed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, socket.socket() as first:
         first.connect(listening.getsockname())  # takes the only place in the queue
         waiting = [socket.socket() for _ in range(3)]
@@ -147,7 +147,7 @@ def test_an_address_that_takes_no_connection_is_diagnosed(tmp_path: Path) -> Non
             one.close()
 
 
-def test_a_certificate_that_nobody_knows_is_diagnosed(tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_authority_is_diagnosed(tmp_path: Path) -> None:
     with answering(http("404 Not Found"), certificate(tmp_path)) as url:
         assert codes.CERTIFICATE_REFUSED in checked(configured(tmp_path, {"a": {"url": url}}))
 

@@ -51,7 +51,7 @@ SHORT = {"deadlines": {"connect": "1s", "list": "500ms"}}
         (fake("--cursor-loop"), codes.LISTS_INCOMPLETE),
     ],
 )
-def test_a_server_that_does_not_work_is_diagnosed(tmp_path: Path, entry: dict[str, Any], code: str) -> None:
+def test_a_server_that_fails_to_start_is_diagnosed(tmp_path: Path, entry: dict[str, Any], code: str) -> None:
     path = configured(tmp_path, {"a": entry})
     facts = json.loads(said("check", "--json", "--config", str(path)).out)["servers"][0]
     assert code in checked(path)
@@ -96,7 +96,7 @@ def test_a_registry_of_npm_that_does_not_answer_is_diagnosed(tmp_path: Path) -> 
     assert codes.PACKAGES_UNREACHABLE in checked(path)
 
 
-def test_a_package_that_wants_another_node_is_diagnosed(tmp_path: Path) -> None:
+def test_a_package_that_requires_another_node_version_is_diagnosed(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     manifest = {"name": "wants", "version": "1.0.0", "bin": "server.js", "engines": {"node": ">=999"}}
     (tmp_path / "package" / "package.json").write_text(json.dumps(manifest))
@@ -118,7 +118,7 @@ def test_docker_without_its_daemon_is_diagnosed(tmp_path: Path) -> None:
     assert codes.DOCKER_AWAY in found(path)
 
 
-def test_a_program_that_only_a_terminal_finds_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_found_only_on_the_shells_path_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     script(tmp_path / "bin", "some-server-of-mine", "#!/bin/sh\nexit 1\n")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")

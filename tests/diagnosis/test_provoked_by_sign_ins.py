@@ -28,7 +28,7 @@ def signed_in(config: Path, **sign_in: Any) -> None:
         token_store_for(loaded).save(server, SignIn(**sign_in))
 
 
-async def test_a_server_that_nobody_has_signed_in_to_is_diagnosed(tmp_path: Path) -> None:
+async def test_a_server_without_a_sign_in_is_diagnosed(tmp_path: Path) -> None:
     async with authority() as server:
         config = configured(tmp_path, {"a": {"url": server.url, "auth": "oauth"}}, token_dir="tokens")
         assert codes.SIGN_IN_NEEDED in await asyncio.to_thread(checked, config)
@@ -52,7 +52,7 @@ def test_a_sign_in_that_has_expired_is_diagnosed(tmp_path: Path) -> None:
         ({}, "ok", "signed in"),
     ],
 )
-def test_the_time_that_a_sign_in_lasts_is_told(tmp_path: Path, sign_in: dict[str, Any], level: str, text: str) -> None:
+def test_the_expiry_of_a_sign_in_is_reported(tmp_path: Path, sign_in: dict[str, Any], level: str, text: str) -> None:
     config = configured(tmp_path, {"a": {"url": "http://127.0.0.1:9/mcp", "auth": "oauth"}}, token_dir="tokens")
     ends = {name: time.time() + seconds + 5 for name, seconds in sign_in.items()}
     signed_in(config, tokens={"access_token": "canary-token-1234"}, **ends)
@@ -66,7 +66,7 @@ async def test_a_client_that_the_authorization_server_refuses_is_diagnosed(tmp_p
         assert codes.CLIENT_REFUSED in await asyncio.to_thread(checked, config)
 
 
-async def test_an_authorization_server_that_is_away_is_diagnosed(tmp_path: Path) -> None:
+async def test_an_unreachable_authorization_server_is_diagnosed(tmp_path: Path) -> None:
     there = f'Bearer resource_metadata="http://127.0.0.1:{unused_port()}/.well-known/oauth-protected-resource"'
     with answering(http("401 Unauthorized", WWW_Authenticate=there)) as url:
         auth = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": "${NO:-some-secret}"}
@@ -74,7 +74,7 @@ async def test_an_authorization_server_that_is_away_is_diagnosed(tmp_path: Path)
         assert codes.ISSUER_AWAY in await asyncio.to_thread(checked, config)
 
 
-def test_tokens_that_are_open_to_others_are_diagnosed(tmp_path: Path) -> None:
+def test_token_files_that_others_can_read_are_diagnosed(tmp_path: Path) -> None:
     config = configured(tmp_path, {"a": {"url": "http://127.0.0.1:9/mcp", "auth": "oauth"}}, token_dir="tokens")
     signed_in(config, tokens={"access_token": "canary-token-1234"})
     for file in (tmp_path / "tokens").glob("*.json"):

@@ -88,7 +88,7 @@ async def front(directory: Path, base: str, **rules: Any) -> AsyncIterator[Stdio
         yield client
 
 
-async def test_no_call_that_a_real_server_answers_is_refused_by_default(tmp_path: Path) -> None:
+async def test_default_validation_refuses_no_call_that_a_real_server_answers(tmp_path: Path) -> None:
     """The servers are started once, behind a hub that refuses nothing; what is tried are hubs in front of it."""
     assert len(ARGUMENT_SERVERS) >= 20
     async with real_servers(tmp_path, ()) as place:

@@ -34,7 +34,7 @@ def shown() -> Iterator[Shown]:
             yield Shown(document, words, ((document.parent / name).resolve(),))
 
 
-def test_every_picture_says_in_words_what_is_seen() -> None:
+def test_every_picture_has_an_alternative_text() -> None:
     assert not [one for one in shown() if len(one.words.split()) < FEWEST_WORDS]
 
 
@@ -43,7 +43,7 @@ def test_every_picture_is_shown_by_a_document_and_exists() -> None:
     assert {path for one in shown() for path in one.files} == there
 
 
-def test_every_picture_is_light_or_dark_as_the_reader_has_it() -> None:
+def test_every_picture_has_a_light_and_a_dark_version() -> None:
     for one in shown():
         if len(one.files) == 2:
             light, dark = one.files
@@ -52,7 +52,7 @@ def test_every_picture_is_light_or_dark_as_the_reader_has_it() -> None:
             assert "@media (prefers-color-scheme: dark)" in one.files[0].read_text(), one
 
 
-def test_pictures_in_html_have_the_one_form_that_the_site_knows() -> None:
+def test_html_pictures_have_the_markup_that_the_site_supports() -> None:
     assert not [path for path in DOCUMENTS if HTML.search(PICTURE.sub("", path.read_text()))]
 
 

@@ -59,14 +59,16 @@ def place_of(client: Client, home: Path) -> Path:
     return home / place
 
 
-def test_every_client_has_a_page_that_the_overview_links_to_and_no_page_is_of_another() -> None:
+def test_every_client_has_one_page_linked_from_the_overview_and_no_other_page_exists() -> None:
     overview = (PAGES.parent / "clients.md").read_text()
     linked = set(re.findall(r"\]\(clients/([\w-]+)\.md\)", overview))
     assert {client.id for client in CLIENTS} == {page.stem for page in PAGES.iterdir()} == linked
 
 
 @every_client
-def test_the_file_before_becomes_the_file_after_and_the_file_before_again(client: Client, home: Path) -> None:
+def test_install_turns_the_pages_file_before_into_its_file_after_and_uninstall_reverts_it(
+    client: Client, home: Path
+) -> None:
     shown = blocks(client)
     path = written(place_of(client, home), shown["before"])
     assert main(["install", client.id, "--yes"]) == OK
@@ -77,14 +79,14 @@ def test_the_file_before_becomes_the_file_after_and_the_file_before_again(client
 
 
 @every_client
-def test_the_client_looks_where_the_page_says(client: Client, home: Path) -> None:
+def test_a_client_page_names_the_path_of_the_clients_file(client: Client, home: Path) -> None:
     place = written(place_of(client, home), blocks(client)["before"])
     assert Machine("linux", home, {}).file_of(client) == place
     assert f"`~/{place.relative_to(home)}`" in text_of(client)
 
 
 @every_client
-def test_a_file_that_is_elsewhere_on_another_system_is_said_to_be(client: Client, home: Path) -> None:
+def test_a_client_page_names_a_different_path_on_another_system(client: Client, home: Path) -> None:
     text, own = text_of(client), place_of(client, home)
     for system, shown in (("macos", "~/{}"), ("windows", "%APPDATA%\\{}")):
         data = home / ("Library/Application Support" if system == "macos" else "AppData/Roaming")
@@ -109,7 +111,7 @@ def test_the_entry_over_http_reaches_the_hub(client: Client, home: Path) -> None
 
 
 @every_client
-def test_a_page_says_what_the_hub_knows_of_the_client(client: Client) -> None:
+def test_a_client_page_states_what_the_hub_knows_about_the_client(client: Client) -> None:
     text = text_of(client)
     assert text.startswith(f"# {client.name}\n\n`mcp-hub install {client.id}` puts the hub into ")
     assert len(text.splitlines()) <= MOST_LINES
@@ -123,6 +125,6 @@ def test_a_page_says_what_the_hub_knows_of_the_client(client: Client) -> None:
 
 
 @every_client
-def test_a_client_that_is_not_in_the_picture_is_said_not_to_be(client: Client) -> None:
+def test_a_client_page_runs_the_client_or_says_that_it_was_not_at_hand(client: Client) -> None:
     own = f"; {client.program} " in text_of(client)
     assert own != (f"{client.name} itself was not at hand" in text_of(client))

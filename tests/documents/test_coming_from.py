@@ -73,7 +73,7 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_hub_reads_the_file_before_and_says_what_it_leaves_out(page: Path, home: Path) -> None:
+def test_the_hub_reads_the_other_hubs_file_and_names_what_it_ignores(page: Path, home: Path) -> None:
     said = loaded(before(page, home)).warnings
     expected = EXPECTED.get(page.stem, [])
     assert len(said) == len(expected)
@@ -81,13 +81,13 @@ def test_the_hub_reads_the_file_before_and_says_what_it_leaves_out(page: Path, h
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_an_import_of_the_file_before_writes_the_file_after(page: Path, home: Path) -> None:
+def test_importing_the_other_hubs_file_writes_the_documented_result(page: Path, home: Path) -> None:
     assert main(["import", str(before(page, home)), "--yes"]) == OK
     assert (home / ".config/mcp-hub/servers.yaml").read_text() == blocks(page)["after"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_servers_are_the_same_before_and_after(page: Path, home: Path) -> None:
+def test_the_imported_file_has_the_same_servers(page: Path, home: Path) -> None:
     old = loaded(before(page, home)).config.servers
     after, added = (blocks(page).get(kind, "") for kind in ("after", "added"))
     new = loaded(written(home / "servers.yaml", after + added))
@@ -96,7 +96,7 @@ def test_the_servers_are_the_same_before_and_after(page: Path, home: Path) -> No
     assert yaml.safe_load(added or "{}").keys() <= yaml.safe_load(after + added).keys()
 
 
-def test_fastmcp_reads_its_file_before(home: Path) -> None:
+def test_fastmcp_itself_reads_the_documented_fastmcp_file(home: Path) -> None:
     from fastmcp.mcp_config import MCPConfig
 
     (page,) = (page for page in PAGES if page.stem == "fastmcp")
@@ -106,7 +106,7 @@ def test_fastmcp_reads_its_file_before(home: Path) -> None:
     assert [server.transport for server in theirs.mcpServers.values()] == [server.transport for server in ours]
 
 
-def test_every_other_hub_of_the_comparison_has_its_page() -> None:
+def test_every_hub_of_the_comparison_has_a_migration_page() -> None:
     linked = set(re.findall(r"\]\(coming-from/(\w+)\.md\)", COMPARISON))
     assert linked == {page.stem for page in PAGES} == {"1mcp", "fastmcp", "mcphub", "mcpproxy", "metamcp"}
 
@@ -132,7 +132,7 @@ def test_every_file_of_fastmcp_that_the_comparison_names_is_in_the_package() -> 
     assert not [name for name in named if not (package / name).exists()]
 
 
-def test_the_figures_of_the_comparison_are_those_of_the_benchmark() -> None:
+def test_the_figures_of_the_comparison_match_the_benchmark_results() -> None:
     bench = (DOCS.parent / "bench" / "README.md").read_text()
     rows = re.findall(r"^\|[^|]+\| ([\d.,]+)[^|]*\| ([\d.,]+) \| (?:above )?([\d.,]+) \|$", COMPARISON, re.MULTILINE)
     assert len(rows) == 5

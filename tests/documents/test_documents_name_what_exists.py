@@ -76,7 +76,7 @@ def test_every_module_that_a_document_of_the_code_names_in_short_exists(document
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
-def test_every_link_leads_to_a_file_and_to_a_heading_in_it(document: Path) -> None:
+def test_every_link_points_to_an_existing_file_and_heading(document: Path) -> None:
     wrong = []
     for link in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)", FENCE.sub("", text_of(document))):
         path, _, anchor = link.partition("#")
@@ -99,7 +99,7 @@ def test_every_page_of_the_documentation_is_in_its_index() -> None:
     assert not {path for path in (ROOT / "docs").rglob("*.md") if path != index} - linked
 
 
-def test_the_first_page_is_short_and_names_the_two_commands_that_do_everything() -> None:
+def test_the_readme_has_at_most_200_lines_and_shows_scripts_serve_and_scripts_test() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 200
     (block,) = (block for block in FENCE.findall(text) if "scripts/test" in block)
@@ -290,7 +290,7 @@ def test_a_key_that_does_not_exist_is_found_at_any_depth(text: str) -> None:
         ("groups.NAME.active", True),
     ],
 )
-def test_a_path_names_a_key_or_does_not(path: str, exists: bool) -> None:
+def test_a_key_path_is_found_exactly_if_the_key_exists(path: str, exists: bool) -> None:
     assert leads_to_a_key(path.split("."), root_keys()) is exists
     assert entry_keys().keys() < set().union(*all_trees())
 

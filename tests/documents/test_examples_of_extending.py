@@ -95,7 +95,7 @@ def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_policy_is_one_file_and_one_line_and_its_key_is_read_from_a_file(tmp_path: Path) -> None:
+def test_the_example_policy_needs_one_file_and_one_line_and_its_key_is_read(tmp_path: Path) -> None:
     root = package_with(tmp_path, "mcp_hub/policy/hidden.py", "mcp_hub/policy/chain.py", "Add a policy")
     (written,) = (yaml.safe_load(block) for block in blocks("Add a policy", "yaml"))
     entry = {**written["servers"]["up"], **fake()}
@@ -108,7 +108,7 @@ def test_a_policy_is_one_file_and_one_line_and_its_key_is_read_from_a_file(tmp_p
     assert called.stdout == "hidden True: Unknown tool: up__echo\n", called.stderr
 
 
-def test_the_test_of_a_policy_passes_with_it_and_fails_without_it(tmp_path: Path) -> None:
+def test_the_documented_policy_test_passes_with_the_policy_and_fails_without_it(tmp_path: Path) -> None:
     root = package_with(tmp_path, "mcp_hub/policy/hidden.py", "mcp_hub/policy/chain.py", "Add a policy")
     test = root / "tests/policy/access/test_hidden.py"
     test.parent.mkdir(parents=True)
@@ -132,7 +132,7 @@ def test_the_test_of_a_policy_passes_with_it_and_fails_without_it(tmp_path: Path
         ({"hidden": {"tools": 3}}, "servers.up.hidden.tools: must be a list"),
     ],
 )
-def test_the_key_of_a_new_policy_has_the_errors_of_any_other(tmp_path: Path, entry: Any, said: str) -> None:
+def test_the_key_of_the_example_policy_is_validated_like_any_other(tmp_path: Path, entry: Any, said: str) -> None:
     root = package_with(tmp_path, "mcp_hub/policy/hidden.py", "mcp_hub/policy/chain.py", "Add a policy")
     config = str(write_config(tmp_path, {"up": {**fake(), **entry}}))
     checked = run(root, "-m", "mcp_hub", "check", "--config", config)
@@ -172,7 +172,7 @@ asyncio.run(main())
 """
 
 
-def test_a_transport_is_one_file_and_one_line_and_an_entry_asks_for_it(tmp_path: Path) -> None:
+def test_the_example_transport_needs_one_file_and_one_line_and_an_entry_selects_it(tmp_path: Path) -> None:
     root = package_with(tmp_path, "mcp_hub/transport/memory_link.py", "mcp_hub/config/dialect.py", "Add a transport")
     (written,) = (yaml.safe_load(block) for block in blocks("Add a transport", "yaml"))
     config = str(write_config(tmp_path, {"up": written["servers"]["up"]}))
@@ -183,7 +183,7 @@ def test_a_transport_is_one_file_and_one_line_and_an_entry_asks_for_it(tmp_path:
     assert "servers.up.url: must be a URL that begins with memory://" in checked.stdout + checked.stderr
 
 
-async def test_the_transport_carries_requests_until_it_is_closed() -> None:
+async def test_the_example_transport_carries_requests_until_it_is_closed() -> None:
     names: dict[str, Any] = {"__name__": "mcp_hub.transport.memory_link"}
     exec(compile(code_of("mcp_hub/transport/memory_link.py"), "memory_link.py", "exec"), names)
     link = names["MemoryLink"](

@@ -74,7 +74,7 @@ def completed(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_every_command_line_of_a_page_is_one_that_the_hub_takes(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_line_of_a_page_is_accepted_by_the_parser(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = []
     for command, words in command_lines(page):
         parser, _ = parser_of(command)
@@ -96,7 +96,7 @@ def command_lines(page: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_every_program_and_file_of_a_page_is_one(page: Path) -> None:
+def test_every_code_block_of_a_page_parses(page: Path) -> None:
     for text in blocks(page, "python", "py"):
         compile(text, ids(page), "exec")
     for text in blocks(page, "toml"):
@@ -120,4 +120,4 @@ def test_a_command_line_with_a_wrong_argument_fails(tmp_path: Path, capsys: pyte
     page = tmp_path / "page.md"
     page.write_text("```sh\nmcp-hub serve --htp\n```\n")
     with pytest.raises(AssertionError, match="--htp"):
-        test_every_command_line_of_a_page_is_one_that_the_hub_takes(page, capsys)
+        test_every_command_line_of_a_page_is_accepted_by_the_parser(page, capsys)

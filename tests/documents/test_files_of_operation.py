@@ -36,7 +36,7 @@ def program(name: str) -> str:
     return found
 
 
-def test_the_unit_is_one_that_systemd_accepts_and_finds_little_exposed(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit_and_rates_its_exposure_low(tmp_path: Path) -> None:
     hub = Path(sys.executable).with_name("mcp-hub")
     unit = tmp_path / "mcp-hub.service"
     unit.write_text((EXAMPLES / "mcp-hub.service").read_text().replace("/opt/mcp-hub/bin/mcp-hub", str(hub)))
@@ -48,7 +48,7 @@ def test_the_unit_is_one_that_systemd_accepts_and_finds_little_exposed(tmp_path:
     assert looked.returncode == 0, looked.stdout[-400:]
 
 
-def test_the_command_of_the_unit_is_one_of_the_hub() -> None:
+def test_the_command_of_the_systemd_unit_is_accepted_by_the_hub() -> None:
     command = re.search(r"^ExecStart=\S+ (.*)$", (EXAMPLES / "mcp-hub.service").read_text(), re.MULTILINE)
     assert command is not None
     with pytest.raises(SystemExit) as ended:
@@ -56,7 +56,7 @@ def test_the_command_of_the_unit_is_one_of_the_hub() -> None:
     assert ended.value.code == 0
 
 
-def test_records_go_on_in_a_new_file_when_logrotate_has_moved_theirs(tmp_path: Path) -> None:
+def test_call_records_continue_in_a_new_file_after_logrotate(tmp_path: Path) -> None:
     log = tmp_path / "log" / "calls.jsonl"
     text = (EXAMPLES / "logrotate.conf").read_text().replace("/var/log/mcp-hub/calls.jsonl", str(log))
     if os.geteuid() == 0:
@@ -107,7 +107,7 @@ def hub(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.anyio
-async def test_a_restored_hub_has_its_tokens_pins_groups_and_catalogs_under_another_home(tmp_path: Path) -> None:
+async def test_a_restored_backup_has_tokens_pins_groups_and_catalogs_under_another_home(tmp_path: Path) -> None:
     one, other, hangs = tmp_path / "one", tmp_path / "other", tmp_path / "hangs"
     up = fake("--hang-if", str(hangs))
     config = one / ".config" / "mcp-hub"

@@ -31,7 +31,7 @@ def rows(page: str, title: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("page", "title"), PROMISES.items())
-def test_every_promise_names_a_test_that_exists(page: str, title: str) -> None:
+def test_every_documented_guarantee_names_an_existing_test(page: str, title: str) -> None:
     found = rows(page, title)
     assert len(found) > 20
     for row in found:
@@ -43,7 +43,7 @@ def test_every_promise_names_a_test_that_exists(page: str, title: str) -> None:
 
 
 @pytest.mark.parametrize("page", MEASURED)
-def test_every_table_of_figures_stands_beside_the_command_that_measures_it(page: str) -> None:
+def test_every_table_of_figures_names_the_command_that_measures_it(page: str) -> None:
     text = (ROOT / page).read_text()
     general = COMMAND.findall(dict(sections(text))[""])
     for title, part in sections(text):

@@ -24,12 +24,12 @@ def pages() -> dict[str, str]:
     return dict(reference.pages())
 
 
-def test_every_page_that_is_made_of_the_program_is_up_to_date() -> None:
+def test_every_generated_page_is_up_to_date() -> None:
     stale = [name for name, text in pages().items() if (reference.ROOT / name).read_text() != text]
     assert stale == [], "run scripts/reference"
 
 
-def test_no_page_is_long() -> None:
+def test_no_document_exceeds_the_line_limit() -> None:
     pages = [*(reference.ROOT / "docs").rglob("*.md"), reference.ROOT / "README.md"]
     assert not [str(path) for path in pages if len(path.read_text().splitlines()) > MOST_LINES]
 
@@ -39,19 +39,19 @@ def test_every_command_is_on_one_page_of_the_reference() -> None:
     assert sorted(listed) == sorted(COMMANDS)
 
 
-def test_the_exit_codes_of_the_documents_are_those_of_the_program() -> None:
+def test_documented_exit_codes_match_the_program() -> None:
     text = (reference.ROOT / "docs" / "commands.md").read_text()
     listed = re.findall(r"^\| (\d+) \|", text, re.MULTILINE)
     assert listed == [line.split()[0] for line in EXIT_CODES.splitlines()[1:]]
 
 
-def test_every_mapping_of_the_reference_is_one_that_a_file_may_have() -> None:
+def test_every_mapping_of_the_reference_is_accepted_by_the_configuration() -> None:
     places = [name for name, _ in reference_settings.of_root()]
     places += [f"servers.NAME.{name}" for name, _ in reference_settings.of_entries()]
     assert not [place for place in places if not leads_to_a_key(place.split("."), root_keys())]
 
 
-def test_every_setting_of_a_mapping_says_what_it_means() -> None:
+def test_every_setting_of_a_mapping_has_a_description() -> None:
     for places in (reference_settings.of_root(), reference_settings.of_entries()):
         for name, model in places:
             without = reference_settings.hints_of(model).keys() - reference_settings.meanings(model).keys() - {"name"}
@@ -78,7 +78,7 @@ def test_every_key_of_an_entry_is_on_the_page_of_servers_once() -> None:
     assert halves.keys() == set(FILTERS.values())
 
 
-def test_every_code_has_one_section_and_its_address_leads_there() -> None:
+def test_every_diagnosis_code_has_one_section_and_its_url_leads_there() -> None:
     for code in remedies():
         page, _, place = anchor(code).partition("#")
         assert pages()[page].count(f"### {code}\n") == 1

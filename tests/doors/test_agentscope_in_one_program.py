@@ -78,7 +78,7 @@ asyncio.run(main())
 """
 
 
-async def test_responses_blocks_and_state_modules_of_agentscope_1_are_taken(tmp_path: Path) -> None:
+async def test_the_hub_accepts_responses_blocks_and_state_modules_of_agentscope_1(tmp_path: Path) -> None:
     picture = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
     link = {"type": "resource_link", "uri": "https://example.org/a.png", "name": "https://example.org/a.png"}
     lines = await printed(tmp_path, "agentscope1", CALL + OF_1, str(tmp_path / "sessions"))
@@ -144,7 +144,7 @@ print(methods > 20)
 """
 
 
-async def test_every_parameter_of_the_original_has_its_name_place_and_default(tmp_path: Path) -> None:
+async def test_every_parameter_of_agentscopes_toolkit_has_the_same_name_position_and_default(tmp_path: Path) -> None:
     """The class diagrams of seed 004, lines 43 to 75 and 163 to 243."""
     lines = await printed(tmp_path, "agentscope1", SIGNATURES)
     assert lines == ["HttpStatelessClient has no get_client", "True", "True", "True", "True"]
@@ -174,7 +174,7 @@ asyncio.run(main())
 """
 
 
-async def test_chunks_and_calls_of_agentscope_2_are_taken(tmp_path: Path) -> None:
+async def test_the_hub_accepts_chunks_and_calls_of_agentscope_2(tmp_path: Path) -> None:
     picture = {"type": "image", "source": {"type": "base64", "data": "aGk=", "media_type": "image/png"}}
     *lines, refused = [json.loads(line) for line in await printed(tmp_path, "agentscope2", CALL + OF_2)]
     assert lines == [
@@ -234,7 +234,7 @@ asyncio.run(main())
 """
 
 
-async def test_spans_go_to_the_provider_of_the_program_with_the_ids_of_its_blocks(tmp_path: Path) -> None:
+async def test_spans_go_to_the_programs_tracer_provider_with_the_ids_of_its_blocks(tmp_path: Path) -> None:
     """Row A001-21: `trace_toolkit` makes a span of each call, with what went in, what came out and the error."""
     with collecting() as collector:
         await printed(tmp_path, "agentscope1", CALL + TRACED, f"{collector.url}/v1/traces")

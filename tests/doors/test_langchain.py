@@ -47,7 +47,7 @@ async def langchain_upper(text: str) -> str:
 '''
 
 
-async def test_tools_are_those_of_langchain_in_both_directions(tmp_path: Path) -> None:
+async def test_tools_convert_to_and_from_langchain_tools(tmp_path: Path) -> None:
     write(tmp_path, "tools/builtin/both.py", TOOLS)
     config = write_config(tmp_path, {"up": fake(enable_tools=["echo"])})
     program = Path(__file__).with_name("langchain_tools.py")

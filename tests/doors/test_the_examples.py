@@ -30,7 +30,7 @@ ORIGINALS = {"agently_tools.py": "agently", "agentscope_toolkit.py": "agentscope
 
 
 @pytest.mark.parametrize("program", ORIGINALS)
-async def test_a_program_prints_the_same_on_the_original_and_on_the_hub(tmp_path: Path, program: str) -> None:
+async def test_an_example_prints_the_same_on_the_original_library_and_on_the_hub(tmp_path: Path, program: str) -> None:
     original = tmp_path / program
     original.write_text(as_it_was(program), encoding="utf-8")
     before = await output(original, *demo(), python=python_of(ORIGINALS[program]))
@@ -63,7 +63,7 @@ def expected(name: str) -> list[str]:
     return (EXAMPLES / "expected" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
 
 
-async def test_the_toolkit_does_what_its_operating_procedure_says() -> None:
+async def test_the_toolkit_example_prints_what_its_operating_procedure_describes() -> None:
     assert await output(EXAMPLES / "agentscope_sop.py", *demo()) == expected("agentscope_sop")
 
 
@@ -89,7 +89,7 @@ def search_engine() -> Iterator[str]:
         yield url
 
 
-async def test_the_tool_system_has_what_its_requirements_ask_for(tmp_path: Path, search_engine: str) -> None:
+async def test_the_tool_system_example_meets_its_requirements(tmp_path: Path, search_engine: str) -> None:
     async with counting_http(tmp_path, token=KEY) as url:
         env = {
             "DEMO_PYTHON": python_with_sdk(), "DEMO_SERVER": str(SERVER), "SEARCH_URL": search_engine,
@@ -98,7 +98,7 @@ async def test_the_tool_system_has_what_its_requirements_ask_for(tmp_path: Path,
         assert await output(EXAMPLES / "tool_system" / "program.py", env=env) == expected("tool_system")
 
 
-def test_the_files_of_the_tool_system_are_those_of_its_document() -> None:
+def test_the_tool_system_example_has_the_documented_contents() -> None:
     """Seed 4.2 and 4.3.1 have a tool set, an agent's references and its strategy in YAML; seed 4.1.1 a function."""
     project = EXAMPLES / "tool_system"
     tool_set = (project / "configs" / "tool_sets" / "data_analysis_set.yaml").read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ PAGE_NAMES = ["agently.md", "agentscope-sop.md", "agentscope.md", "miroflow.md",
 
 
 @pytest.mark.parametrize("page", PAGE_NAMES)
-async def test_the_code_of_a_page_runs_and_prints_what_the_page_says(tmp_path: Path, page: str) -> None:
+async def test_the_code_of_a_page_prints_the_output_shown_on_the_page(tmp_path: Path, page: str) -> None:
     code = "\n".join(blocks(page, "python"))
     program = tmp_path / "page.py"
     program.write_text(code, encoding="utf-8")
@@ -82,7 +82,7 @@ def test_the_configuration_in_a_page_is_valid_without_warnings(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("page", PAGE_NAMES)
-async def test_the_commands_of_a_page_print_what_the_page_says(tmp_path: Path, page: str) -> None:
+async def test_the_commands_of_a_page_print_the_output_shown_on_the_page(tmp_path: Path, page: str) -> None:
     """They are run beside the configuration that the page shows last, one after the other."""
     file = tmp_path / "servers.yaml"
     file.touch(mode=0o600)

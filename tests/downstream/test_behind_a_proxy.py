@@ -89,7 +89,7 @@ async def test_a_refused_host_names_the_setting_that_would_allow_it(tmp_path: Pa
         assert f"--public-host {NAME}" in answer.text
 
 
-async def test_a_public_name_needs_a_token(tmp_path: Path) -> None:
+async def test_public_host_without_a_token_is_refused(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake()})
     async with spawned([*HUB, "serve", "--http", "--public-host", NAME, "--config", str(config)]) as hub:
         assert await hub.exited() == 2
@@ -104,7 +104,7 @@ async def test_an_invalid_public_host_is_refused(tmp_path: Path, name: str) -> N
         await hub.until(lambda: b"--public-host: must be the name" in hub.stderr)
 
 
-def test_the_public_name_adds_its_host_and_its_pages_and_nothing_else() -> None:
+def test_public_host_allows_only_its_own_host_and_origin() -> None:
     from mcp_hub.config.field_types import SecretStr
 
     gate = Gate(Listen(public_host=("hub.example", "ported.example:8443"), token=SecretStr(TOKEN)))

@@ -42,7 +42,7 @@ async def back(served: Served, session: Lines, last: str) -> AsyncIterator[Conne
         yield connection
 
 
-async def test_a_resumed_stream_brings_the_answer_and_ends() -> None:
+async def test_a_resumed_stream_delivers_the_response_and_ends() -> None:
     async with serving() as served:
         session = await initialized(served)
         last = await lost(served, session)
@@ -53,7 +53,7 @@ async def test_a_resumed_stream_brings_the_answer_and_ends() -> None:
         assert not served.dispatcher.cancelled.is_set()
 
 
-async def test_an_answer_after_the_resumption_is_written_to_the_resumed_stream() -> None:
+async def test_a_response_after_the_resumption_is_sent_on_the_resumed_stream() -> None:
     async with serving() as served:
         session = await initialized(served)
         async with back(served, session, await lost(served, session)) as connection:
@@ -62,7 +62,7 @@ async def test_an_answer_after_the_resumption_is_written_to_the_resumed_stream()
 
 
 @pytest.mark.parametrize("answered", [False, True])
-async def test_a_stream_is_resumed_though_its_connection_looks_open(answered: bool) -> None:
+async def test_a_stream_can_be_resumed_while_its_old_connection_looks_open(answered: bool) -> None:
     async with serving() as served, connected(served) as lost_unnoticed:
         session = await initialized(served)
         lost_unnoticed.send(request(served, "POST", "/mcp", session, call("then-wait")))
@@ -79,7 +79,7 @@ async def test_a_stream_is_resumed_though_its_connection_looks_open(answered: bo
         assert not served.dispatcher.cancelled.is_set()
 
 
-async def test_events_that_did_not_arrive_are_written_again_in_order() -> None:
+async def test_undelivered_events_are_replayed_in_order() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
         connection.send(request(served, "POST", "/mcp", session, call("progress", {"steps": 5})))
@@ -94,7 +94,7 @@ async def test_events_that_did_not_arrive_are_written_again_in_order() -> None:
         assert [first, *(each["params"]["progress"] for each in rest[:4])] == [0, 1, 2, 3, 4]
 
 
-async def test_the_newer_of_two_resumptions_gets_the_stream() -> None:
+async def test_the_later_of_two_resumptions_takes_over_the_stream() -> None:
     async with serving() as served:
         session = await initialized(served)
         last = await lost(served, session)
@@ -136,7 +136,7 @@ async def test_a_call_that_is_not_resumed_in_time_is_cancelled(monkeypatch: pyte
         assert (await fetch(served, "GET", "/mcp", [*session, ("Last-Event-ID", last)])).status == 400
 
 
-async def test_closing_a_session_drops_its_kept_streams() -> None:
+async def test_closing_a_session_discards_its_resumable_streams() -> None:
     async with serving() as served:
         session = await initialized(served)
         await lost(served, session)
@@ -160,7 +160,7 @@ async def test_a_silent_call_gets_a_stream_with_an_event_id(
             assert "result" in (await connection.event())[1]
 
 
-async def test_clients_of_earlier_revisions_get_no_event_without_a_message() -> None:
+async def test_clients_of_earlier_revisions_get_no_priming_event() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served, version="2025-06-18")
         connection.send(request(served, "POST", "/mcp", session, call("progress", {"steps": 1})))
@@ -196,7 +196,7 @@ async def test_a_non_stream_response_is_not_kept_for_resumption() -> None:
         assert len(kept.streams._logs) == len(kept.streams._given_up) == len(kept.streams._timers) == 0
 
 
-async def test_an_ended_call_keeps_its_stream_and_not_its_result() -> None:
+async def test_a_finished_call_is_removed_from_the_calls_waiting_for_resumption() -> None:
     async with serving() as served:
         session = await initialized(served)
         await lost(served, session)
@@ -227,7 +227,7 @@ async def test_the_events_kept_for_resumption_are_bounded() -> None:
     assert len(given_up) == MAX_STREAMS + 3
 
 
-async def test_above_the_total_bound_the_stream_left_first_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_above_the_total_bound_the_stream_disconnected_first_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake_session, "MAX_TOTAL", 100)
     total, given_up = RetentionBudget(), []
     for name in ("a", "b", "c"):

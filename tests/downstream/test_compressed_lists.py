@@ -78,7 +78,7 @@ async def test_a_list_is_compressed_for_a_client_that_accepts_it(served: Served,
         ("br", False),
     ],
 )
-async def test_what_the_client_accepts_decides(served: Served, accepted: str, *, compressed: bool) -> None:
+async def test_accept_encoding_decides_the_content_coding(served: Served, accepted: str, *, compressed: bool) -> None:
     listing(served, 2000)
     answer = await asked(served, [("Accept-Encoding", accepted)])
     assert ("content-encoding" in answer.headers) is compressed
@@ -96,7 +96,7 @@ async def test_neither_calls_nor_errors_nor_short_lists_are_compressed(served: S
     assert "content-encoding" not in (await asked(served, GZIP)).headers
 
 
-async def test_a_batch_and_a_session_are_answered_as_their_client_accepts_it(served: Served) -> None:
+async def test_a_list_is_compressed_in_a_session_but_not_in_a_batch(served: Served) -> None:
     listing(served, 2000)
     lines = await initialized(served, GZIP, version="2025-03-26")
     answer = await fetch(served, "POST", "/mcp", lines, message("tools/list"))
@@ -108,7 +108,7 @@ async def test_a_batch_and_a_session_are_answered_as_their_client_accepts_it(ser
     assert len(answer.json) == 2
 
 
-async def test_requests_on_one_connection_get_what_each_accepts(served: Served) -> None:
+async def test_each_request_of_a_connection_gets_the_coding_it_accepts(served: Served) -> None:
     listing(served, 2000)
     lines, body = modern("tools/list")
     async with connected(served) as connection:
@@ -118,7 +118,9 @@ async def test_requests_on_one_connection_get_what_each_accepts(served: Served) 
             assert ("content-encoding" in answer.headers) is bool(headers)
 
 
-async def test_a_list_is_compressed_once_and_few_are_kept(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compressed_list_is_cached_and_the_cache_is_bounded(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[int] = []
     deflated: Callable[[memoryview], bytes] = list_compression._deflated
 

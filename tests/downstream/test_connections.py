@@ -64,7 +64,7 @@ async def test_requests_after_connection_close_are_not_answered() -> None:
         assert await rest(connection) == b""
 
 
-async def test_the_body_of_a_request_with_connection_close_may_come_later() -> None:
+async def test_the_body_of_a_request_with_connection_close_may_arrive_later() -> None:
     async with serving() as served, connected(served) as connection:
         whole = request(served, "POST", "/mcp", [*BOTH, ("Connection", "close")], message("initialize", {}))
         connection.send(whole[:-5])
@@ -107,7 +107,7 @@ async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- who may fill memory -----------------------------------------------------------------------------------------
 
 
-async def test_reading_pauses_while_nobody_asks_for_the_body() -> None:
+async def test_reading_pauses_while_the_handler_does_not_read_the_body() -> None:
     from mcp_hub.transport.http1.exchange import MAX_UNASKED
 
     wanted = asyncio.Event()

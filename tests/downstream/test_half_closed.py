@@ -35,7 +35,7 @@ async def session_of(served: Served) -> list[tuple[str, str]]:
     return [*JSON_ONLY, (await initialized(served))[-1]]
 
 
-async def test_a_half_closed_client_gets_its_answer_and_then_the_end() -> None:
+async def test_a_half_closed_client_gets_its_response_before_the_connection_closes() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", await session_of(served), call("wait", {"text": "late"})))
         connection.writer.write_eof()
@@ -71,7 +71,7 @@ async def test_a_half_closed_client_gets_a_whole_stream_that_begins_later() -> N
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["both halves closed", "reset"])
-async def test_a_client_that_has_gone_ends_its_call(reset: bool) -> None:
+async def test_a_disconnected_client_cancels_its_call(reset: bool) -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", await session_of(served), call("hang")))
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
@@ -82,7 +82,7 @@ async def test_a_client_that_has_gone_ends_its_call(reset: bool) -> None:
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
 
 
-async def test_a_half_closed_client_that_goes_cancels_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_half_closed_client_that_disconnects_cancels_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_buffer, "LAST_LOOK", 0.02)
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", await session_of(served), call("hang")))
@@ -110,7 +110,7 @@ async def test_a_half_closed_client_with_an_incomplete_request_is_closed() -> No
         assert await connection.ended()
 
 
-async def test_over_tls_a_half_closed_client_has_gone(tmp_path: Path) -> None:
+async def test_a_half_closed_tls_connection_counts_as_disconnected(tmp_path: Path) -> None:
     import ssl
 
     tls = certificate(tmp_path)
@@ -125,7 +125,7 @@ async def test_over_tls_a_half_closed_client_has_gone(tmp_path: Path) -> None:
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
 
 
-async def test_a_half_closed_client_of_http_1_0_has_gone() -> None:
+async def test_a_half_closed_http_1_0_connection_counts_as_disconnected() -> None:
     async with serving() as served, connected(served) as connection:
         lines = await session_of(served)
         whole = request(served, "POST", "/mcp", lines, call("hang")).replace(b"HTTP/1.1", b"HTTP/1.0", 1)

@@ -43,7 +43,7 @@ async def test_without_a_session_id_only_initialize_is_answered() -> None:
         assert served.dispatcher.asked == []
 
 
-async def test_an_unknown_session_is_not_found() -> None:
+async def test_an_unknown_session_is_answered_404() -> None:
     async with serving() as served:
         for method in ("POST", "GET", "DELETE"):
             lines = [*BOTH, ("Mcp-Session-Id", "unknown")]
@@ -65,7 +65,7 @@ async def test_delete_ends_a_session_with_its_calls_and_its_stream() -> None:
         assert (await fetch(served, "POST", "/mcp", session, call("echo"))).status == 404
 
 
-async def test_sessions_are_bounded_and_the_idle_ones_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sessions_are_bounded_and_idle_ones_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "MAX_SESSIONS", 2)
     now = 0.0
     async with serving() as served:
@@ -95,7 +95,7 @@ async def test_a_session_with_an_open_stream_is_not_idle() -> None:
 
 
 @pytest.mark.parametrize(("version", "status"), [("2025-06-18", 200), ("2024-11-05", 200), ("1999-01-01", 400)])
-async def test_the_version_header_must_be_known(version: str, status: int) -> None:
+async def test_an_unknown_protocol_version_header_is_refused(version: str, status: int) -> None:
     async with serving() as served:
         session = await initialized(served)
         answer = await fetch(served, "POST", "/mcp", [*session, ("MCP-Protocol-Version", version)], call("echo"))
@@ -155,7 +155,7 @@ async def test_a_body_that_is_not_a_message_is_refused_and_the_next_one_served(b
         assert (await fetch(served, "POST", "/mcp", session, message("ping"))).json["result"] == {}
 
 
-async def test_a_body_above_the_limit_is_refused_whether_it_says_so_or_not() -> None:
+async def test_a_body_above_the_limit_is_refused_with_and_without_content_length() -> None:
     async with serving(Listen(port=0, max_body=1000)) as served, connected(served) as chunked:
         session = await initialized(served)
         answer = await fetch(served, "POST", "/mcp", session, call("echo", {"text": "x" * 200_000}))
@@ -193,7 +193,7 @@ ACCEPTS: list[tuple[str | None, int]] = [
 
 
 @pytest.mark.parametrize(("accept", "status"), ACCEPTS)
-async def test_accept_must_allow_json(accept: str | None, status: int) -> None:
+async def test_the_accept_header_must_allow_json(accept: str | None, status: int) -> None:
     async with serving() as served:
         lines = [BOTH[0], (await initialized(served))[-1]]
         if accept is not None:
@@ -211,7 +211,7 @@ async def test_methods_but_get_post_and_delete_are_not_allowed() -> None:
 # --- batches ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_batch_is_answered_as_an_array_in_the_revision_that_has_them() -> None:
+async def test_a_batch_is_answered_as_an_array_in_the_revision_with_batches() -> None:
     async with serving() as served:
         session = await initialized(served, version="2025-03-26")
         parts = [
@@ -272,7 +272,7 @@ async def test_progress_arrives_while_the_call_still_runs() -> None:
         assert "result" in (await connection.event())[1]
 
 
-async def test_a_client_that_takes_json_only_gets_the_answer_without_progress() -> None:
+async def test_a_client_that_accepts_only_json_gets_the_response_without_progress() -> None:
     async with serving() as served:
         lines = [*JSON_ONLY, (await initialized(served))[-1]]
         answer = await fetch(served, "POST", "/mcp", lines, call("progress", {"text": "done"}))
@@ -280,7 +280,7 @@ async def test_a_client_that_takes_json_only_gets_the_answer_without_progress() 
         assert answer.json["result"]["content"][0]["text"] == "done"
 
 
-async def test_a_silent_answer_becomes_a_stream_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_response_becomes_a_stream_with_keep_alive_comments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "KEEP_ALIVE", 0.01)
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", await initialized(served), call("wait")))
@@ -292,7 +292,7 @@ async def test_a_silent_answer_becomes_a_stream_with_comments(monkeypatch: pytes
         assert "result" in event[1]
 
 
-async def test_a_client_that_goes_without_an_event_id_cancels_its_call() -> None:
+async def test_a_client_that_disconnects_without_an_event_id_cancels_its_call() -> None:
     async with serving() as served:
         session = await initialized(served)
         async with connected(served) as connection:
@@ -302,7 +302,7 @@ async def test_a_client_that_goes_without_an_event_id_cancels_its_call() -> None
         await asyncio.wait_for(served.app.streamable.responder.drained(), HANG_BOUND)
 
 
-async def test_a_call_its_client_has_cancelled_ends_without_an_answer() -> None:
+async def test_a_cancelled_call_gets_no_response() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
         connection.send(request(served, "POST", "/mcp", session, call("hang", request_id=5)))
@@ -327,7 +327,7 @@ async def test_an_unexpected_error_is_a_500_without_details_and_ends_nothing_els
         assert (await fetch(served, "POST", "/mcp", session, call("echo"))).status == 200
 
 
-async def test_the_standing_stream_carries_each_change_once_while_none_is_read() -> None:
+async def test_the_standing_stream_sends_each_list_change_once_until_it_is_read() -> None:
     async with serving() as served, connected(served) as standing:
         session = await initialized(served)
         notify = served.dispatcher.joined[0].notify

@@ -37,14 +37,14 @@ async def test_a_stream_of_http_1_0_has_no_chunks() -> None:
             assert (await connection.reader.readuntil(b"\n\n")).startswith(b"event: endpoint\ndata: /messages?")
 
 
-async def test_the_answer_to_head_has_a_length_and_no_body() -> None:
+async def test_a_response_to_head_has_a_content_length_and_no_body() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(get().replace(b"GET", b"HEAD") + get())
         bodiless, whole = await connection.head(), await connection.response()
         assert bodiless.headers["content-length"] == whole.headers["content-length"] == str(len(whole.body))
 
 
-async def test_every_answer_is_dated() -> None:
+async def test_every_response_has_a_date_header() -> None:
     async with serving() as served:
         answer = await fetch(served, "GET", "/healthz")
         assert parsedate_to_datetime(answer.headers["date"]).tzinfo is not None
@@ -83,7 +83,7 @@ async def test_other_versions_are_refused(end: bytes) -> None:
         assert said.count(b"HTTP/1.1") == 1
 
 
-async def test_a_head_beyond_its_bound_is_refused_however_it_comes() -> None:
+async def test_a_head_above_the_limit_is_refused_in_any_segmentation() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(get() + get(head=f"X-Long: {'x' * 2 * heads.MAX_HEAD}\r\n"))
         assert (await connection.response()).status == 200
@@ -105,7 +105,7 @@ def sized(size: int, body: bytes = b"") -> bytes:
 @pytest.mark.parametrize("piece", [1 << 20, 16_384, 5000, 777])
 @pytest.mark.parametrize("body", [b"", b"{}"])
 @pytest.mark.parametrize("before", [b"", b"first", b"behind the first"], ids=["alone", "second", "in one piece"])
-async def test_the_bound_of_a_head_holds_to_the_byte(piece: int, body: bytes, before: bytes) -> None:
+async def test_the_limit_of_a_head_is_exact(piece: int, body: bytes, before: bytes) -> None:
     for size, status in ((heads.MAX_HEAD, 200), (heads.MAX_HEAD + 1, 431)):
         async with serving() as served, connected(served) as connection:
             data = sized(size, body)
@@ -160,7 +160,9 @@ CHUNKED = b"2\r\n{}\r\n0\r\n\r\n"
     ],
 )
 @pytest.mark.parametrize("known", [False, True], ids=["first", "second"])
-async def test_only_one_transfer_coding_is_taken(lines: list[str], version: str, status: int, known: bool) -> None:
+async def test_only_chunked_is_accepted_as_transfer_coding(
+    lines: list[str], version: str, status: int, known: bool
+) -> None:
     async with serving() as served, connected(served) as connection:
         if known:  # the head of a request that is like the one before is not made again
             connection.send(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKED)
@@ -186,7 +188,7 @@ def in_chunks(lines: list[tuple[str, str]], host: str = "Host: localhost\r\n") -
     return f"POST /mcp HTTP/1.1\r\n{host}{head}Transfer-Encoding: chunked\r\n\r\n".encode()
 
 
-async def test_a_body_in_chunks_is_put_together() -> None:
+async def test_a_chunked_body_is_decoded() -> None:
     async with serving() as served, connected(served) as connection:
         text = "x" * 200_000
         data = in_chunks(await initialized(served)) + chunked(call("echo", {"text": text}), size=1000)
@@ -243,7 +245,7 @@ async def test_a_refused_body_gets_no_100_continue() -> None:
         assert (await connection.response()).status == 200
 
 
-async def test_a_body_that_is_refused_is_read_so_that_the_next_request_is_answered() -> None:
+async def test_a_refused_body_is_drained_and_the_next_request_is_answered() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "PUT", "/mcp", [("Content-Length", "300000")]) + b"x" * 300_000 + get())
         assert (await connection.response()).status == 405

@@ -30,7 +30,7 @@ def text_of(answer: Response) -> str:
     return str(answer.json["result"]["content"][0]["text"])
 
 
-async def test_equal_heads_with_other_lengths_have_their_own_bodies() -> None:
+async def test_cached_heads_that_differ_in_content_length_get_their_own_bodies() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
         for size in (3, 3, 40, 4000, 0, 15_000, 7, 100_000, 1):
@@ -39,7 +39,7 @@ async def test_equal_heads_with_other_lengths_have_their_own_bodies() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 30, -30, -5, -1], ids=["method", "line", "in the body", "nearly", "last byte"])
-async def test_a_known_head_may_come_in_pieces_and_so_may_its_body(cut: int) -> None:
+async def test_a_cached_head_and_its_body_may_arrive_in_pieces(cut: int) -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
         for text in ("first", "second", "in pieces", "behind it"):
@@ -52,7 +52,7 @@ async def test_a_known_head_may_come_in_pieces_and_so_may_its_body(cut: int) -> 
             assert text_of(await connection.response()) == text
 
 
-async def test_two_requests_with_a_known_head_in_one_piece_are_both_answered() -> None:
+async def test_two_requests_with_a_cached_head_in_one_piece_are_both_answered() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
         for texts in (["first"], ["second", "longer than that"], ["third", "fourth", "x"], ["last"]):
@@ -76,7 +76,7 @@ async def test_two_requests_with_a_known_head_in_one_piece_are_both_answered() -
         (b"Content-Length", b"Content-Lengtk", 400),
     ],
 )
-async def test_a_head_that_differs_in_one_byte_is_read_anew(old: bytes, new: bytes, status: int) -> None:
+async def test_a_head_that_differs_in_one_byte_is_parsed_anew(old: bytes, new: bytes, status: int) -> None:
     async with serving() as served, connected(served) as connection:
         whole = request(served, "POST", "/mcp", await initialized(served), call("echo", {"text": "first"}))
         for _ in range(2):
@@ -97,7 +97,7 @@ async def _alone(served: Served, data: bytes) -> Response:
         return await connection.response()
 
 
-async def test_the_answer_to_head_has_no_body_though_the_head_is_known() -> None:
+async def test_a_response_to_head_has_no_body_for_a_cached_head() -> None:
     async with serving() as served, connected(served) as connection:
         for _ in range(3):
             connection.send(request(served, "HEAD", "/healthz", body=b"{}"))
@@ -106,7 +106,7 @@ async def test_the_answer_to_head_has_no_body_though_the_head_is_known() -> None
         assert (await connection.response()).status == 404
 
 
-async def test_a_known_head_whose_body_never_comes_is_not_answered() -> None:
+async def test_a_cached_head_whose_body_never_arrives_is_not_answered() -> None:
     async with serving() as served, connected(served) as connection:
         whole = request(served, "POST", "/mcp", await initialized(served), call("echo", {"text": "first"}))
         for _ in range(2):
@@ -132,7 +132,7 @@ async def test_each_request_that_expects_100_continue_gets_one(known: int) -> No
             assert text_of(await connection.response()) == "asked for"
 
 
-async def test_a_request_with_connection_close_ends_a_connection_whose_heads_are_known() -> None:
+async def test_connection_close_ends_a_connection_with_cached_heads() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
         whole = request(served, "POST", "/mcp", session, call("echo", {"text": "first"}))
@@ -168,7 +168,7 @@ LENGTHS = {
 
 @pytest.mark.parametrize("spelled", LENGTHS)
 @pytest.mark.parametrize("known", [False, True], ids=["first", "known"])
-async def test_a_length_is_read_alike_whether_the_head_is_known_or_not(spelled: str, known: bool) -> None:
+async def test_content_length_is_parsed_the_same_for_cached_and_new_heads(spelled: str, known: bool) -> None:
     line, status = LENGTHS[spelled]
     async with serving() as served, connected(served) as connection:
         body = call("echo", {"text": "text"})
@@ -234,7 +234,7 @@ async def echoed(pieces: Iterable[bytes]) -> tuple[bytes, bool]:
 
 
 @pytest.mark.parametrize("pieces", ["AB A B", "BA A A", "AA B A", "A BA B", "AAB B A"])
-async def test_heads_that_came_in_one_piece_are_not_taken_for_each_other(pieces: str) -> None:
+async def test_different_heads_in_one_piece_are_not_confused(pieces: str) -> None:
     of = {
         name: of_parts((b"POST", b"/a", b"X: %b\r\n" % name.encode(), b"Content-Length: %d\r\n", b"HTTP/1.1", b"{}"))
         for name in "AB"

@@ -88,7 +88,7 @@ async def test_annotated_arguments_are_checked_against_their_headers(
         assert status == 200 or answer.code == errors.HEADER_MISMATCH
 
 
-async def test_a_request_without_its_envelope_is_told_what_is_missing() -> None:
+async def test_a_request_without_its_envelope_is_refused_with_invalid_params() -> None:
     async with serving() as served:
         for params in (None, {}, {"_meta": {}}, {"_meta": {eras.VERSION_KEY: eras.LATEST_MODERN}}):
             lines = modern("tools/list")[0]
@@ -116,14 +116,14 @@ async def test_notifications_are_accepted_and_batches_and_answers_refused() -> N
         assert served.dispatcher.asked == served.dispatcher.noted == []
 
 
-async def test_there_is_no_standing_stream_and_no_session_to_delete() -> None:
+async def test_modern_clients_get_405_for_get_and_delete() -> None:
     async with serving() as served:
         for method in ("GET", "DELETE"):
             answer = await fetch(served, method, "/mcp", modern("tools/list")[0])
             assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
-async def test_clients_may_use_the_same_id_at_the_same_time() -> None:
+async def test_clients_may_use_the_same_request_id_concurrently() -> None:
     async with serving() as served, connected(served) as first, connected(served) as second:
         for number, connection in enumerate((first, second)):
             served.dispatcher.started.clear()
@@ -165,14 +165,14 @@ async def test_a_subscription_is_a_stream_that_ends_with_its_result() -> None:
         assert await connection.event() == ("end", None)
 
 
-async def test_a_subscription_needs_a_client_that_takes_streams() -> None:
+async def test_a_subscription_requires_an_accept_header_with_event_streams() -> None:
     async with serving() as served:
         lines, body = modern(eras.LISTEN, {"notifications": {}})
         lines = [BOTH[0], ("Accept", "application/json"), *lines[2:]]
         assert (await fetch(served, "POST", "/mcp", lines, body)).status == 406
 
 
-async def test_a_silent_subscription_is_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_subscription_is_kept_open_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "KEEP_ALIVE", 0.01)
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", *modern(eras.LISTEN, {"notifications": {}})))
@@ -180,7 +180,7 @@ async def test_a_silent_subscription_is_kept_open(monkeypatch: pytest.MonkeyPatc
         assert [(await connection.event())[0] for _ in range(4)] == ["message", "comment", "comment", "comment"]
 
 
-async def test_the_requests_of_one_principal_at_the_same_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_concurrent_requests_of_one_principal_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streamable, "MAX_IN_FLIGHT", 1)
     async with serving() as served, connected(served) as first:
         first.send(request(served, "POST", "/mcp", *tool("wait")))

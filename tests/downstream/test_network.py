@@ -37,7 +37,7 @@ async def test_localhost_is_served_on_loopback_only_and_on_one_port() -> None:
             each.close()
 
 
-async def test_a_name_that_is_not_loopback_here_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_listening_on_a_name_that_is_not_loopback_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     async def elsewhere(*_: object, **__: object) -> list[object]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.7", 0))]
 
@@ -63,20 +63,20 @@ async def test_a_port_in_use_is_explained() -> None:
         (Listen(host="192.0.2.1", port=0, token="t" * 32), "cannot listen"),
     ],
 )
-async def test_a_listener_that_may_not_or_cannot_start_says_why(listen: Listen, words: str) -> None:
+async def test_a_listener_that_cannot_start_reports_the_reason(listen: Listen, words: str) -> None:
     with pytest.raises(HubError, match=words):
         async with serving(listen):
             pass
 
 
-async def test_serving_leaves_signal_handlers_alone() -> None:
+async def test_serving_does_not_change_signal_handlers() -> None:
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     async with serving():
         assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-async def test_a_stop_lets_the_running_calls_finish_and_takes_no_new_ones() -> None:
+async def test_stopping_lets_running_calls_finish_and_accepts_no_new_ones() -> None:
     async with serving() as served, connected(served) as calling, connected(served) as keeping:
         session = await initialized(served)
         keeping.send(request(served, "GET", "/healthz"))
@@ -127,7 +127,7 @@ async def test_idle_and_non_reading_clients_do_not_delay_the_shutdown() -> None:
         assert session
 
 
-async def test_a_cancelled_server_leaves_its_port() -> None:
+async def test_a_cancelled_server_releases_its_port() -> None:
     async with serving() as served:
         port = served.port
         served.task.cancel()
@@ -137,7 +137,7 @@ async def test_a_cancelled_server_leaves_its_port() -> None:
         sockets[0].close()
 
 
-async def test_one_connection_too_many_is_refused_at_once_and_its_slot_freed(
+async def test_a_connection_above_the_limit_is_refused_at_once_and_its_slot_freed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 2)
@@ -158,7 +158,7 @@ async def test_one_connection_too_many_is_refused_at_once_and_its_slot_freed(
                 pass
 
 
-def test_connections_leave_descriptors_for_everything_else() -> None:
+def test_the_connection_limit_leaves_descriptors_for_other_uses() -> None:
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}));"
         "from mcp_hub.transport.http1.listening_sockets import connections_possible;"
@@ -175,7 +175,7 @@ def test_connections_leave_descriptors_for_everything_else() -> None:
     assert possible(1024, 15_000) == [10_000, 10_256]
 
 
-def test_macos_gives_fewer_descriptors_than_its_limit_promises() -> None:
+def test_the_connection_limit_on_macos_accounts_for_its_lower_descriptor_limit() -> None:
     program = (
         "import resource; allowed = resource.setrlimit; allowed(resource.RLIMIT_NOFILE, (256, 15_000))\n"
         "def refusing(which, limits):\n"

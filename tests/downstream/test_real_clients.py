@@ -73,7 +73,7 @@ async def test_the_sdk_gets_the_progress_of_its_call(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["http, auto", "http, legacy", "sse, legacy"])
-async def test_a_call_the_sdk_gives_up_is_cancelled(kind: str) -> None:
+async def test_a_call_cancelled_in_the_sdk_is_cancelled_at_the_hub(kind: str) -> None:
     async with serving() as served, client_of(kind, served) as client:
         call = asyncio.create_task(client.call_tool("hang", {}))
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)

@@ -59,7 +59,7 @@ LOOPBACK_HOSTS: list[tuple[bytes, int]] = [
 
 
 @pytest.mark.parametrize(("host", "status"), LOOPBACK_HOSTS)
-def test_on_loopback_only_known_names_are_served(host: bytes, status: int) -> None:
+def test_a_loopback_listener_serves_only_loopback_host_names(host: bytes, status: int) -> None:
     listen = Listen(allowed_hosts=("mine.example", "ported.example:81", "Any.Example:*"))
     assert verdict(listen, (b"host", host)) == status
 
@@ -72,7 +72,7 @@ def test_a_missing_and_a_repeated_host_are_refused_with_the_name_of_the_setting(
         assert "listen.allowed_hosts" in refusal.text
 
 
-def test_an_open_listener_serves_any_well_formed_host_unless_it_is_told_which() -> None:
+def test_a_public_listener_serves_any_well_formed_host_unless_allowed_hosts_is_set() -> None:
     wide = Listen(host="0.0.0.0", token=TOKEN)
     assert verdict(wide, (b"host", b"anything.example")) == 0
     assert verdict(wide, (b"host", b"any@thing")) == 421
@@ -82,7 +82,7 @@ def test_an_open_listener_serves_any_well_formed_host_unless_it_is_told_which() 
 
 
 @pytest.mark.parametrize("names", [{"public_host": ("mine.example",)}, {"allowed_hosts": ("mine.example",)}])
-def test_an_open_listener_is_asked_for_its_health_on_its_own_machine_by_whatever_names(names: dict[str, Any]) -> None:
+def test_a_public_listener_answers_local_health_checks_for_any_host(names: dict[str, Any]) -> None:
     listen = Listen(host="0.0.0.0", token=TOKEN, **names)
     assert verdict(listen, (b"host", b"127.0.0.1:8808")) == 0
     assert verdict(listen, (b"host", b"localhost:8808"), (b"origin", b"http://localhost:8808")) == 403
@@ -145,9 +145,7 @@ SITES: list[tuple[list[bytes], bytes | None, int]] = [
 
 
 @pytest.mark.parametrize(("sites", "origin", "status"), SITES)
-def test_a_request_that_a_page_of_another_site_causes_needs_an_origin_that_is_accepted(
-    sites: list[bytes], origin: bytes | None, status: int
-) -> None:
+def test_a_cross_site_request_needs_an_accepted_origin(sites: list[bytes], origin: bytes | None, status: int) -> None:
     lines = [(b"host", b"localhost"), *((b"sec-fetch-site", site) for site in sites)]
     lines += [(b"origin", origin)] if origin is not None else []
     assert verdict(Listen(allowed_origins=("https://app.example",)), *lines) == status
@@ -189,7 +187,7 @@ def test_only_the_exact_token_is_accepted(values: list[bytes], admitted: bool) -
         assert TOKEN not in found.text
 
 
-def test_without_a_token_everybody_is_the_anonymous_caller() -> None:
+def test_every_caller_of_a_listener_without_a_token_is_anonymous() -> None:
     assert Gate(Listen()).admit([(b"authorization", b"Bearer whatever")]) == ANONYMOUS
 
 
@@ -225,7 +223,7 @@ LISTENERS: list[tuple[dict[str, Any], str | None]] = [
 
 
 @pytest.mark.parametrize(("fields", "reason"), LISTENERS)
-def test_a_listener_open_to_strangers_is_refused(fields: dict[str, Any], reason: str | None) -> None:
+def test_a_public_listener_without_authentication_is_refused(fields: dict[str, Any], reason: str | None) -> None:
     problem = check_listener(Listen(**fields))
     assert (problem is None) == (reason is None)
     assert reason is None or reason in str(problem)
@@ -243,7 +241,7 @@ FORWARDING: list[tuple[bytes, bytes]] = [
 
 
 @pytest.mark.parametrize("peer", ["10.0.0.5", "192.0.2.1", "unix:1000"])
-def test_forwarding_headers_change_neither_the_host_nor_who_somebody_is(peer: str) -> None:
+def test_forwarding_headers_change_neither_the_host_nor_the_principal(peer: str) -> None:
     listen = Listen.model_validate({"token": TOKEN, "trusted_proxies": ["10.0.0.0/8", "unix"]})
     gate = Gate(listen)
     for line in FORWARDING:
@@ -258,7 +256,7 @@ def test_forwarding_headers_change_neither_the_host_nor_who_somebody_is(peer: st
 
 
 @pytest.mark.parametrize("line", FORWARDING, ids=lambda line: line[0].decode())
-def test_forwarding_headers_are_refused_where_nobody_has_to_authenticate(line: tuple[bytes, bytes]) -> None:
+def test_forwarding_headers_are_refused_on_a_listener_without_authentication(line: tuple[bytes, bytes]) -> None:
     for proxies in ((), ("127.0.0.1",)):
         refused = Gate(Listen(trusted_proxies=proxies)).refusal([(b"host", b"localhost"), line], PORT)
         assert refused is not None

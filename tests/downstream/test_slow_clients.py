@@ -50,7 +50,7 @@ async def narrow(served: Served) -> AsyncIterator[Connection]:
 FLOOD = {"steps": 2000, "size": 20_000, "text": "the answer"}
 
 
-def test_an_outbox_drops_notifications_when_full_and_keeps_answers() -> None:
+def test_a_full_send_buffer_drops_notifications_and_keeps_responses() -> None:
     outbox = Outbox()
     for step in range(MAX_WAITING + 10):
         outbox.put(progress(step))
@@ -62,7 +62,7 @@ def test_an_outbox_drops_notifications_when_full_and_keeps_answers() -> None:
     assert (len(large), large.dropped) == (1, 2)
 
 
-async def test_a_flood_of_progress_is_thinned_and_its_answer_kept() -> None:
+async def test_a_flood_of_progress_is_reduced_and_its_response_kept() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", await initialized(served), call("progress", FLOOD)))
         await connection.head()
@@ -84,7 +84,7 @@ async def test_a_client_that_does_not_read_does_not_delay_others() -> None:
         assert {answer.status for answer in answers} == {200}
 
 
-async def test_a_client_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_never_reads_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "STALLED_AFTER", 0.05)
     given_up = asyncio.Event()
     give_up = exchange.HttpReply.give_up
@@ -98,7 +98,7 @@ async def test_a_client_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyP
         assert await deaf.ended()
 
 
-async def test_a_whole_answer_that_nobody_reads_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_whose_complete_response_is_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_buffer, "UNREAD_DEADLINE", 0.05)
     async with serving() as served, narrow(served) as deaf:
         large = call("echo", {"text": "x" * 1_000_000, "repeated": 32})  # more than the buffers of any system take
@@ -178,7 +178,7 @@ async def test_unread_output_of_one_client_is_bounded(era: str, streamed: bool) 
         assert deaf.writer.transport.is_closing() is False
 
 
-async def test_a_client_that_reads_gets_large_answers_one_after_the_other() -> None:
+async def test_a_reading_client_gets_large_responses_one_after_the_other() -> None:
     async with serving() as served, connected(served) as client:
         served.dispatcher.unread = ROOM
         for _ in range(4):
@@ -213,7 +213,7 @@ async def test_above_the_total_bound_a_connection_that_does_not_read_is_dropped(
         assert await other.ended()
 
 
-async def test_an_sse_client_that_does_not_read_is_refused_more_of_what_is_large() -> None:
+async def test_an_sse_client_that_does_not_read_is_refused_more_large_requests() -> None:
     async with serving() as served, narrow(served) as deaf:
         served.dispatcher.unread = ROOM
         deaf.send(request(served, "GET", "/sse", [("Accept", "text/event-stream")]))
@@ -247,7 +247,7 @@ async def test_pipelined_large_requests_are_bounded() -> None:
         assert served.dispatcher.backlog.waiting == 0
 
 
-async def test_slow_headers_end_at_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_with_slow_headers_is_closed_at_the_header_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.05)
     async with serving() as served:
         for start in (b"", b"\r\n", b"POST /mcp HTTP/1.1\r\nHost: loc"):
@@ -256,7 +256,7 @@ async def test_slow_headers_end_at_their_deadline(monkeypatch: pytest.MonkeyPatc
                 assert await connection.ended()
 
 
-async def test_a_connection_that_waits_for_its_answer_is_not_too_slow(
+async def test_a_connection_waiting_for_its_response_does_not_time_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.5)
@@ -274,7 +274,7 @@ async def test_a_connection_that_waits_for_its_answer_is_not_too_slow(
             assert (await connection.response()).status == 200
 
 
-async def test_a_slow_body_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_body_is_refused_at_the_body_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "BODY_DEADLINE", 0.05)
     async with serving() as served, connected(served) as connection:
         whole = request(served, "POST", "/mcp", BOTH, message("initialize", {}))
@@ -284,7 +284,7 @@ async def test_a_slow_body_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch)
         assert served.dispatcher.asked == []
 
 
-async def test_headers_without_end_are_refused() -> None:
+async def test_endless_headers_do_not_stop_the_server_from_serving_others() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
         with contextlib.suppress(ConnectionError):

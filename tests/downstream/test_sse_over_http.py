@@ -31,7 +31,7 @@ async def opened(served: Served, headers: list[tuple[str, str]] | None = None) -
         yield stream, where
 
 
-async def test_the_stream_names_the_path_for_posts_and_carries_the_answers() -> None:
+async def test_the_sse_stream_announces_its_endpoint_and_carries_the_responses() -> None:
     async with serving() as served, opened(served) as (stream, where):
         assert where.startswith("/messages?session_id=")
         assert len(where.partition("=")[2]) >= 22
@@ -41,7 +41,7 @@ async def test_the_stream_names_the_path_for_posts_and_carries_the_answers() -> 
         assert (name, found["result"]["content"][0]["text"]) == ("message", "hi")
 
 
-async def test_progress_comes_before_its_answer_and_slow_calls_hold_up_nothing() -> None:
+async def test_progress_precedes_its_response_and_slow_calls_delay_no_other() -> None:
     async with serving() as served, opened(served) as (stream, where):
         for body in (call("wait", {}, 1), call("progress", {"steps": 1}, 2)):
             assert (await fetch(served, "POST", where, JSON, body)).status == 202
@@ -69,7 +69,7 @@ async def test_unsolicited_notifications_reach_the_stream() -> None:
         assert served.dispatcher.joined[0].initialized
 
 
-async def test_the_end_of_the_stream_cancels_what_runs_for_it() -> None:
+async def test_closing_the_sse_stream_cancels_its_running_calls() -> None:
     async with serving() as served:
         async with opened(served) as (_, where):
             await fetch(served, "POST", where, JSON, call("hang"))
@@ -90,7 +90,7 @@ async def test_messages_without_a_valid_session_are_refused() -> None:
         assert served.dispatcher.asked == []
 
 
-async def test_the_stream_of_another_principal_does_not_exist() -> None:
+async def test_the_sse_stream_of_another_principal_is_answered_404() -> None:
     a, b = ([("Authorization", f"Bearer {letter * 32}")] for letter in "ab")
     listen = Listen(port=0, token="a" * 32)
     async with (
@@ -104,7 +104,7 @@ async def test_the_stream_of_another_principal_does_not_exist() -> None:
         assert (await fetch(served, "POST", where, [*JSON, *a], call("echo"))).status == 202
 
 
-async def test_bad_bodies_are_refused_and_the_stream_goes_on() -> None:
+async def test_invalid_bodies_are_refused_and_the_sse_stream_continues() -> None:
     async with serving(Listen(port=0, max_body=1000)) as served, opened(served) as (stream, where):
         assert (await fetch(served, "POST", where, JSON, b" " * 2000)).status == 413
         assert (await fetch(served, "POST", where, [("Content-Type", "text/plain")], call("echo"))).status == 415
@@ -121,7 +121,7 @@ async def test_a_silent_stream_gets_comments(monkeypatch: pytest.MonkeyPatch) ->
         assert [(await stream.event())[0] for _ in range(3)] == ["comment"] * 3
 
 
-async def test_at_the_end_answers_are_written_before_the_stream_ends() -> None:
+async def test_a_stopping_hub_sends_pending_responses_before_it_closes_the_sse_stream() -> None:
     async with serving() as served, opened(served) as (stream, where):
         await fetch(served, "POST", where, JSON, call("wait"))
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)

@@ -61,7 +61,7 @@ async def silent(served: Served, count: int) -> AsyncIterator[list[Connection]]:
         yield [await stack.enter_async_context(connected(served)) for _ in range(count)]
 
 
-async def test_hundreds_of_silent_connections_leave_a_client_its_place(
+async def test_hundreds_of_silent_connections_do_not_block_a_client(
     monkeypatch: pytest.MonkeyPatch, listen: Listen
 ) -> None:
     monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", PLACES)
@@ -73,7 +73,7 @@ async def test_hundreds_of_silent_connections_leave_a_client_its_place(
         assert served.app.refusals.counts["crowded"] >= 2 * PLACES
 
 
-async def test_authenticated_connections_keep_their_slots_whatever_strangers_do(
+async def test_unauthenticated_connections_do_not_evict_authenticated_ones(
     monkeypatch: pytest.MonkeyPatch, listen: Listen
 ) -> None:
     monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 8)
@@ -197,7 +197,7 @@ def there(lines: list[Line]) -> int:
     return sum(not line.dropped for line in lines)
 
 
-def test_one_address_has_a_share_and_loses_its_own_oldest_beyond_it() -> None:
+def test_an_address_above_its_connection_share_loses_its_own_oldest_connection() -> None:
     clock = Clock()
     places = ConnectionSlots(100, RefusalLog(), clock=clock)
     others, own = taken(places, ["192.0.2.1"] * 5), taken(places, ["192.0.2.7"] * (100 // SHARE))
@@ -207,7 +207,7 @@ def test_one_address_has_a_share_and_loses_its_own_oldest_beyond_it() -> None:
     assert [line.dropped for line in own] == [True] * 10 + [False] * (100 // SHARE)
 
 
-def test_clients_that_start_together_are_not_taken_for_too_many() -> None:
+def test_a_burst_of_starting_clients_is_not_limited() -> None:
     places = ConnectionSlots(100, RefusalLog(), clock=Clock())
     lines = taken(places, ["192.0.2.7"] * 100)
     assert there(lines) == 100
@@ -223,7 +223,7 @@ def test_an_address_above_its_share_of_connections_returns_to_it() -> None:
     assert there(lines) == 100 // SHARE
 
 
-def test_addresses_of_one_ipv6_network_are_one() -> None:
+def test_addresses_of_one_ipv6_network_share_one_limit() -> None:
     clock = Clock()
     places = ConnectionSlots(100, RefusalLog(), clock=clock)
     lines = taken(places, [f"2001:db8::{number:x}" for number in range(100 // SHARE)])
@@ -232,7 +232,7 @@ def test_addresses_of_one_ipv6_network_are_one() -> None:
     assert there(lines) == 100 // SHARE + 1
 
 
-def test_authenticated_connections_do_not_count_in_their_address_s_share() -> None:
+def test_authenticated_connections_do_not_count_against_their_address_share() -> None:
     clock = Clock()
     places = ConnectionSlots(100, RefusalLog(), clock=clock)
     known = [Line() for _ in range(90)]
@@ -245,7 +245,7 @@ def test_authenticated_connections_do_not_count_in_their_address_s_share() -> No
     assert there(known) == 90
 
 
-def test_a_trusted_proxy_has_no_share() -> None:
+def test_a_trusted_proxy_has_no_connection_share() -> None:
     clock = Clock()
     places = ConnectionSlots(100, RefusalLog(), lambda peer: peer == "192.0.2.7", clock)
     lines = taken(places, ["192.0.2.7"] * 90)
@@ -254,7 +254,7 @@ def test_a_trusted_proxy_has_no_share() -> None:
     assert there(lines) == 100
 
 
-def test_a_proxy_s_connection_counts_for_the_client_that_it_speaks_for() -> None:
+def test_a_proxied_connection_counts_against_its_forwarded_client_address() -> None:
     clock = Clock()
     places = ConnectionSlots(100, RefusalLog(), lambda peer: peer == "192.0.2.7", clock)
     lines = [Line() for _ in range(60)]
@@ -273,7 +273,9 @@ def test_a_proxy_s_connection_counts_for_the_client_that_it_speaks_for() -> None
     assert there(taken(places, ["203.0.113.5"] * (100 // SHARE))) == 100 // SHARE
 
 
-async def test_strangers_behind_a_proxy_count_for_the_addresses_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unauthenticated_clients_behind_a_proxy_count_by_forwarded_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 4 * SHARE)
     monkeypatch.setattr(listener, "NEWCOMER", 0.0)
     listen = Listen.model_validate({"port": 0, "token": TOKEN, "trusted_proxies": ["127.0.0.1"]})

@@ -42,7 +42,7 @@ CASES: dict[str, tuple[str | None, list[tuple[str, str]], int]] = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("path", ["/mcp", "/messages?session_id=x"])
-async def test_a_request_that_is_refused_for_its_headers_reaches_nothing(case: str, path: str) -> None:
+async def test_a_request_refused_for_its_headers_reaches_no_handler(case: str, path: str) -> None:
     host, lines, status = CASES[case]
     if path != "/mcp" and status in (400, 415):
         status = 404  # there the session comes first
@@ -55,7 +55,7 @@ async def test_a_request_that_is_refused_for_its_headers_reaches_nothing(case: s
 OPEN = ("/", "/healthz", "/healthz/live", "/healthz/ready")
 
 
-async def test_only_the_routes_of_the_hub_exist() -> None:
+async def test_unknown_routes_are_answered_404() -> None:
     async with serving() as served:
         assert served.app.routes == [*OPEN, "/mcp", "/messages", "/metrics", "/sse"]
         for path in (
@@ -71,13 +71,13 @@ async def test_only_the_routes_of_the_hub_exist() -> None:
             assert (answer.status, answer.headers["content-type"]) == (404, "text/plain; charset=utf-8")
 
 
-async def test_without_sse_its_routes_do_not_exist() -> None:
+async def test_the_sse_routes_are_404_if_sse_is_off() -> None:
     async with serving(sse=False) as served:
         assert [(await fetch(served, "GET", path)).status for path in ("/sse", "/messages")] == [404, 404]
         assert served.app.routes == [*OPEN, "/mcp", "/metrics"]
 
 
-async def test_a_person_with_a_browser_is_told_what_this_is() -> None:
+async def test_a_browser_gets_a_plain_text_explanation_at_the_root_url() -> None:
     html = [("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
     for listen, sse in ((Listen(port=0), True), (Listen(port=0, token=TOKEN), False)):
         async with serving(listen, sse=sse) as served:
@@ -105,7 +105,7 @@ async def test_health_is_served_without_a_token_to_known_hosts() -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/mcp"), ("GET", "/mcp"), ("GET", "/sse"), ("POST", "/messages")]
 )
-async def test_with_a_token_nothing_is_served_without_it(method: str, path: str) -> None:
+async def test_a_listener_with_a_token_refuses_requests_without_it(method: str, path: str) -> None:
     async with serving(Listen(port=0, token=TOKEN)) as served:
         for given in ([], [("Authorization", "Bearer " + "x" * 32)]):
             answer = await fetch(served, method, path, [*BOTH, *given], message("initialize", {}))
@@ -114,7 +114,7 @@ async def test_with_a_token_nothing_is_served_without_it(method: str, path: str)
         assert served.dispatcher.asked == []
 
 
-async def test_with_its_token_a_client_is_served() -> None:
+async def test_a_client_with_the_token_is_served() -> None:
     bearer = [("Authorization", f"Bearer {TOKEN}")]
     async with serving(Listen(port=0, token=TOKEN)) as served:
         session = await initialized(served, bearer)
@@ -137,7 +137,7 @@ async def test_a_session_of_another_principal_looks_exactly_like_an_unknown_one(
         assert (await fetch(served, "POST", "/mcp", session, call("echo"))).status == 200
 
 
-async def test_a_configured_origin_gets_what_a_browser_needs() -> None:
+async def test_a_configured_origin_gets_cors_headers() -> None:
     async with serving(Listen(port=0, token=TOKEN, allowed_origins=("https://app.example",))) as served:
         origin = ("Origin", "https://app.example")
         asking = [

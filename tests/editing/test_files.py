@@ -25,7 +25,7 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "state" / "journal")
 
 
-def test_a_file_keeps_its_mode_and_what_it_is_behind_a_link(tmp_path: Path, journal: Journal) -> None:
+def test_an_edit_keeps_the_files_mode_and_its_symbolic_link(tmp_path: Path, journal: Journal) -> None:
     real = tmp_path / "dot files" / "größe.json"
     real.parent.mkdir()
     real.write_text("{}")
@@ -101,13 +101,13 @@ def test_a_file_with_several_hard_links_is_left_alone(tmp_path: Path, journal: J
         journal.perform("install", [edit_of(path)])
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_editing_something_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "mcp.json")
     with pytest.raises(EditRefused, match="is not a file"):
         edit_of(tmp_path / "mcp.json")
 
 
-def test_a_diff_shows_no_secret_and_nothing_that_steers_a_terminal(tmp_path: Path) -> None:
+def test_a_diff_shows_no_secret_and_no_control_characters(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text(
         '{"mcpServers": {\n"a": {"env": {"ANY": "correct horse battery"}},\n'
@@ -140,7 +140,7 @@ def test_the_journal_keeps_a_hundred_runs(tmp_path: Path, journal: Journal) -> N
     assert (len(runs), runs[0].command, runs[-1].command) == (100, "run 102", "run 3")
 
 
-def test_a_file_that_disk_errors_leave_half_written_never_appears(
+def test_a_disk_error_never_leaves_a_partially_written_file(
     tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "mcp.json"

@@ -34,12 +34,12 @@ ENTRY = {"command": "x"}
         ("toml", "a = 1\na = 2\n", "is not valid TOML"),
     ],
 )
-def test_what_cannot_be_edited_safely_is_refused(syntax: Syntax, text: str, says: str) -> None:
+def test_a_text_that_cannot_be_edited_safely_is_refused(syntax: Syntax, text: str, says: str) -> None:
     with pytest.raises(EditRefused, match=says):
         insert(text, syntax, ("servers", "hub"), ENTRY)
 
 
-def test_a_null_has_no_form_in_toml() -> None:
+def test_a_null_value_is_refused_in_toml() -> None:
     with pytest.raises(EditRefused, match="TOML has no null"):
         insert("", "toml", ("servers", "hub"), {"command": None})
 
@@ -53,7 +53,7 @@ def test_a_null_has_no_form_in_toml() -> None:
         ("toml", "empty = []\n[mcpServers]\n[other]\n"),
     ],
 )
-def test_empty_keys_of_others_stay(syntax: Syntax, text: str) -> None:
+def test_empty_sections_of_other_entries_are_kept(syntax: Syntax, text: str) -> None:
     done = insert(text, syntax, ("mcpServers", "hub"), ENTRY)
     assert remove(done.text, syntax, ("mcpServers", "hub"), done.placement).text == text
 
@@ -71,7 +71,7 @@ def test_empty_keys_of_others_stay(syntax: Syntax, text: str) -> None:
         ("json", "{}"),
     ],
 )
-def test_an_item_goes_to_the_end_of_a_list_and_comes_out_again(syntax: Syntax, text: str) -> None:
+def test_an_item_is_appended_to_a_list_and_removed_again(syntax: Syntax, text: str) -> None:
     tree = parse(text, syntax).tree
     at = ("mcpServers", len(tree.get("mcpServers") or []))
     done = insert(text, syntax, at, {"name": "hub", "args": ["a", "b"], "env": {"A": "1"}})
@@ -100,13 +100,13 @@ def test_an_item_goes_to_the_end_of_a_list_and_comes_out_again(syntax: Syntax, t
         ("toml", "# c\n[a]\n", ("b",), 1, "b = 1\n# c\n[a]\n"),
     ],
 )
-def test_a_value_is_set_in_its_place(
+def test_setting_a_value_keeps_its_position(
     syntax: Syntax, text: str, at: tuple[str | int, ...], value: object, after: str
 ) -> None:
     assert put(text, syntax, at, value).text == after
 
 
 @pytest.mark.parametrize("syntax", ["json", "yaml", "toml"])
-def test_what_is_not_there_cannot_be_removed(syntax: Syntax) -> None:
+def test_removing_a_missing_entry_is_refused(syntax: Syntax) -> None:
     with pytest.raises(EditRefused, match=r"servers\.hub is not there"):
         remove("", syntax, ("servers", "hub"))

@@ -54,7 +54,7 @@ async def recovered(one: Front) -> None:
 
 
 @pytest.mark.parametrize("fault", EVERY, ids=lambda fault: f"{fault.name}-{fault.era}")
-async def test_a_fault_costs_only_the_calls_of_its_own_server(tmp_path: Path, fault: Fault) -> None:
+async def test_a_fault_fails_only_calls_to_its_own_server(tmp_path: Path, fault: Fault) -> None:
     async with front(tmp_path, fault) as one:
         assert await asyncio.gather(*(one.outcome(f"before{n}") for n in range(3))) == [(OK, "")] * 3
         await one.client.text("good__echo")

@@ -78,7 +78,7 @@ async def test_duplicate_members_reach_a_server_as_one(front: Front) -> None:
     assert front.called()[0]["__proto__"] == {"name": "meta"}
 
 
-async def test_the_last_method_and_id_of_a_message_are_those_that_are_answered(front: Front) -> None:
+async def test_of_duplicate_methods_and_ids_the_last_one_is_answered(front: Front) -> None:
     session = await initialized(front)  # type: ignore[arg-type]
     text = f'{{"jsonrpc":"2.0","id":1,"id":2,"method":"tools/call","params":{{"name":"{OPEN}"}},"method":"ping"}}'
     answer = await front.post(session, text)

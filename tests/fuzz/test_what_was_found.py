@@ -61,7 +61,7 @@ def test_a_guarded_url_is_refused_in_every_form_that_clients_normalise(text: str
     assert UrlRules().refuses(text) == "huggingface"
 
 
-def test_an_error_about_a_file_has_no_control_character_of_it(tmp_path: Path) -> None:
+def test_an_error_about_a_file_contains_none_of_its_control_characters(tmp_path: Path) -> None:
     path = tmp_path / "servers.json"
     path.write_bytes(b'{"a": \x1b]0;x}')
     path.chmod(0o600)

@@ -61,7 +61,9 @@ async def test_an_unreadable_message_is_answered_without_an_id_and_the_next_one_
 
 
 @pytest.mark.parametrize(("method", "params", "code"), WRONG)
-async def test_a_wrong_request_is_answered_with_its_code(tmp_path: Path, method: str, params: Any, code: int) -> None:
+async def test_an_invalid_request_is_answered_with_its_error_code(
+    tmp_path: Path, method: str, params: Any, code: int
+) -> None:
     async with hub(tmp_path, {"up": fake()}) as client:
         with pytest.raises(RpcError) as caught:
             await client.request(method, params)
@@ -94,7 +96,7 @@ async def test_params_that_are_no_object_are_refused(tmp_path: Path) -> None:
         ({**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": []}, -32602),
     ],
 )
-async def test_a_modern_envelope_that_is_wrong_is_refused(tmp_path: Path, meta: dict[str, Any], code: int) -> None:
+async def test_an_invalid_modern_envelope_is_refused(tmp_path: Path, meta: dict[str, Any], code: int) -> None:
     async with hub(tmp_path, {}, handshake=False) as client:
         with pytest.raises(RpcError) as caught:
             await client.request("tools/list", {"_meta": meta})
@@ -116,7 +118,7 @@ async def test_a_modern_client_gets_minus_32602_for_an_unknown_resource(tmp_path
     assert caught.value.code == -32602
 
 
-async def test_an_id_that_is_already_in_use_is_refused_and_the_first_request_lives(tmp_path: Path) -> None:
+async def test_a_request_id_in_use_is_refused_and_the_first_request_continues(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake()}) as client:
         await client.tool_names()
         first = client.start("tools/call", {"name": "up__sleep", "arguments": {"seconds": 0.5}}, request_id="same")
@@ -127,7 +129,7 @@ async def test_an_id_that_is_already_in_use_is_refused_and_the_first_request_liv
         assert client.unmatched[0]["result"]["content"][0]["text"] == "slept"
 
 
-async def test_a_batch_is_answered_as_a_batch_in_the_one_revision_that_has_them(tmp_path: Path) -> None:
+async def test_a_batch_is_answered_as_a_batch_in_the_revision_with_batches(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake()}, handshake=False) as client:
         assert (await client.initialize("2025-03-26"))["protocolVersion"] == "2025-03-26"
         batch = [

@@ -32,7 +32,7 @@ async def test_a_hub_with_another_file_is_not_mistaken_for_this_one(tmp_path: Pa
     assert guard.most == 1
 
 
-async def test_two_files_that_start_each_other_make_two_hubs(tmp_path: Path) -> None:
+async def test_two_files_that_start_each_other_end_after_two_hubs(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("a", "b")]
     starts = tmp_path / "starts"
     for folder, other in zip(folders, folders[::-1], strict=True):
@@ -61,13 +61,13 @@ def row(folder: Path, hubs: int, **root: Any) -> Path:
     return config
 
 
-async def test_four_hubs_in_a_row_serve(tmp_path: Path) -> None:
+async def test_four_chained_hubs_serve(tmp_path: Path) -> None:
     async with outermost(row(tmp_path, 4)) as (client, guard):
         assert await client.text("next__next__next__next__echo", {"text": "from afar"}) == "from afar"
     assert guard.most == 3
 
 
-async def test_a_fifth_hub_in_a_row_is_refused_and_the_first_says_why(tmp_path: Path) -> None:
+async def test_a_fifth_chained_hub_is_refused_and_the_first_reports_why(tmp_path: Path) -> None:
     config = row(tmp_path, 5)
     (problem,) = (await check(config))["next"]["incomplete"]
     assert problem.startswith("next › next › next: would be number 5 in a row of hubs")
@@ -80,7 +80,7 @@ async def test_a_fifth_hub_in_a_row_is_refused_and_the_first_says_why(tmp_path: 
         assert b"number 5 in a row of hubs" in client.stderr
 
 
-async def test_more_hubs_in_a_row_are_served_where_the_configuration_says_so(tmp_path: Path) -> None:
+async def test_max_hub_depth_allows_more_chained_hubs(tmp_path: Path) -> None:
     async with outermost(row(tmp_path, 5, max_hub_depth=5)) as (client, _):
         assert await client.text("next__next__next__next__next__echo", {"text": "on purpose"}) == "on purpose"
 
@@ -154,7 +154,7 @@ async def test_a_network_hub_beyond_the_limit_does_not_start(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 @pytest.mark.parametrize("hubs", [2, 3])
-async def test_hubs_on_ports_that_lead_in_a_circle_do_not_list_themselves(tmp_path: Path, path: str, hubs: int) -> None:
+async def test_network_hubs_in_a_loop_do_not_list_themselves(tmp_path: Path, path: str, hubs: int) -> None:
     ports = [free_port() for _ in range(hubs)]
     configurations = [
         {f"own{number}": fake(), "next": {"url": f"http://127.0.0.1:{ports[(number + 1) % hubs]}{path}"}}
@@ -206,7 +206,7 @@ async def listed(base: str) -> list[str]:
         return [tool.name for tool in (await client.list_tools()).tools]
 
 
-async def test_hubs_in_a_row_over_http_are_counted_by_the_first(tmp_path: Path) -> None:
+async def test_the_first_hub_counts_chained_hubs_over_http(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         inner: dict[str, Any] = fake()
         for number in range(5, 1, -1):
@@ -231,7 +231,7 @@ async def test_other_clients_and_servers_do_not_see_the_hub_metadata(tmp_path: P
     assert "mcp-hub/hub" not in record.read_text()
 
 
-async def test_the_inherited_mark_of_a_hub_reveals_no_paths(tmp_path: Path) -> None:
+async def test_the_inherited_ancestry_variable_reveals_no_paths(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake()})
     (mark,) = inherited(config, tmp_path).values()
     salt, _, digests = mark.partition(":")

@@ -43,7 +43,7 @@ async def served(client: StdioClient, until: asyncio.Future[Any]) -> int:
     return calls
 
 
-async def test_sixty_uris_of_600_kb_are_left_out_and_nobody_waits_for_them(tmp_path: Path) -> None:
+async def test_sixty_uris_of_600_kb_are_left_out_without_delaying_other_calls(tmp_path: Path) -> None:
     uris = [{"uri": f"https://x/{n}/{LONG_URL}", "name": "long"} for n in range(60)]
     fine = {"uri": "x:fine", "name": "fine"}
     servers = {"bad": listing(tmp_path, resources=[*uris, fine]), "good": fake()}

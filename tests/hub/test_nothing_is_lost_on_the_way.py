@@ -96,9 +96,7 @@ async def test_a_cancelled_call_is_cancelled_upstream_and_never_answered(
 
 
 @cells
-async def test_meta_passes_end_to_end_without_hop_by_hop_fields(
-    tmp_path: Path, client_era: str, upstream_era: str
-) -> None:
+async def test_meta_is_forwarded_without_hop_by_hop_fields(tmp_path: Path, client_era: str, upstream_era: str) -> None:
     async with hub(tmp_path, {"up": fake("--era", upstream_era)}, modern=client_era == "modern") as client:
         meta = {"traceparent": "00-abc", "my/key": {"a": 1}, "progressToken": "mine"}
         result = await client.call("up__meta", _meta=meta)

@@ -82,7 +82,7 @@ def marked(config: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("end", "codes"), ENDS)
-async def test_nothing_is_left_after_the_end_of_a_hub_over_stdio(
+async def test_a_stdio_hub_leaves_no_process_when_it_ends(
     tmp_path: Path, end: Callable[[StdioClient], None], codes: set[int]
 ) -> None:
     """Check 29."""
@@ -99,7 +99,7 @@ async def test_nothing_is_left_after_the_end_of_a_hub_over_stdio(
 
 
 @pytest.mark.parametrize(("end", "codes"), ENDS[1:])
-async def test_nothing_is_left_after_the_end_of_a_hub_on_a_network(
+async def test_a_network_hub_leaves_no_process_when_it_ends(
     tmp_path: Path, end: Callable[[StdioClient], None], codes: set[int]
 ) -> None:
     config = write_config(tmp_path, marked(tmp_path / "servers.json"), list_wait=1)
@@ -137,7 +137,7 @@ async def test_stopping_the_hub_while_servers_start_leaves_no_process(tmp_path: 
         assert await left(config) == []
 
 
-async def test_a_reaper_that_is_killed_is_replaced_and_the_next_one_ends_what_is_left(
+async def test_a_killed_reaper_is_replaced_and_its_successor_ends_leftover_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MCP_HUB_RUNTIME_DIR", str(tmp_path / "run"))

@@ -39,9 +39,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_the_first_answers_come_while_other_upstreams_are_slow_silent_or_dead(
-    tmp_path: Path, modern: bool
-) -> None:
+async def test_responses_arrive_while_other_upstreams_are_slow_silent_or_dead(tmp_path: Path, modern: bool) -> None:
     servers = {**BAD, "good": fake("--name", "good")}
     async with hub(tmp_path, servers, modern=modern, handshake=False, list_wait=1) as client:
         if modern:
@@ -53,7 +51,7 @@ async def test_the_first_answers_come_while_other_upstreams_are_slow_silent_or_d
         assert await client.text("good__echo", {"text": "hello"}) == "hello"
 
 
-async def test_an_upstream_that_arrives_late_is_announced(tmp_path: Path) -> None:
+async def test_an_upstream_that_connects_late_is_announced_by_list_changed(tmp_path: Path) -> None:
     servers = {"late": fake("--name", "late", "--start-delay", "2"), "good": fake()}
     async with hub(tmp_path, servers, list_wait=0.5) as client:
         assert not any(name.startswith("late__") for name in await client.tool_names())
@@ -70,14 +68,14 @@ async def test_a_call_of_a_starting_upstreams_tool_waits_for_it(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("server", ["dead", "missing", "dying", "unset"])
-async def test_a_name_of_an_upstream_that_never_connected_is_unknown(tmp_path: Path, server: str) -> None:
+async def test_a_tool_of_an_upstream_that_never_connected_is_unknown(tmp_path: Path, server: str) -> None:
     async with hub(tmp_path, {server: BAD[server]}) as client:
         with pytest.raises(RpcError) as caught:
             await client.call(f"{server}__echo")
     assert caught.value.error == {"code": -32602, "message": f"Unknown tool: {server}__echo"}
 
 
-async def test_after_a_crash_the_call_fails_with_the_last_words_and_the_next_one_runs_on_a_new_process(
+async def test_a_crash_fails_the_call_with_the_stderr_tail_and_the_next_call_uses_a_new_process(
     tmp_path: Path,
 ) -> None:
     servers = {"up": fake(env={"SECRET": "secret-value-123"}), "good": fake()}
@@ -154,7 +152,7 @@ async def test_a_malformed_response_fails_only_its_own_call(tmp_path: Path, tool
         assert await client.text("up__echo", {"text": "next"}) == "next"
 
 
-async def test_a_call_ends_at_its_deadline_and_the_same_session_answers_the_next(tmp_path: Path) -> None:
+async def test_a_call_times_out_and_the_next_call_uses_the_same_session(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake(timeout="0.3s")}) as client:
         pid = await client.text("up__pid")
         result = await client.call("up__sleep", {"seconds": 60})
@@ -163,7 +161,7 @@ async def test_a_call_ends_at_its_deadline_and_the_same_session_answers_the_next
         assert await client.text("up__pid") == pid
 
 
-async def test_an_answer_above_the_limit_ends_in_an_error_while_other_calls_go_on(tmp_path: Path) -> None:
+async def test_a_response_above_the_limit_fails_only_its_own_call(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake(max_frame="1MiB"), "good": fake()}) as client:
         await client.tool_names()
         big = client.start("tools/call", {"name": "up__big", "arguments": {"bytes": 32 * 2**20}})
@@ -187,7 +185,7 @@ async def test_noise_on_an_upstreams_stdout_is_dropped(tmp_path: Path) -> None:
         assert client.noise == []
 
 
-async def test_an_upstream_sees_only_a_small_safe_environment_and_what_its_entry_declares(tmp_path: Path) -> None:
+async def test_an_upstream_gets_only_base_environment_variables_and_those_of_its_entry(tmp_path: Path) -> None:
     servers = {"up": fake(env={"DECLARED": "yes"}), "other": fake(env={"OTHER_SECRET": "no"})}
     os.environ["MCP_HUB_TEST_CANARY"] = "canary"
     try:
@@ -216,7 +214,7 @@ async def test_fifty_callers_of_one_upstream_each_get_their_own_answer(tmp_path:
     assert texts == [str(n) for n in range(500)]
 
 
-async def test_a_hub_whose_required_server_is_missing_answers_at_once_then_says_so_and_ends(tmp_path: Path) -> None:
+async def test_a_hub_with_a_missing_required_server_reports_it_and_exits_1(tmp_path: Path) -> None:
     servers = {"needed": fake("--die", "no licence", "--start-delay", "1", required=True), "good": fake()}
     async with hub(tmp_path, servers) as client:
         assert await client.exited() == 1
@@ -224,7 +222,7 @@ async def test_a_hub_whose_required_server_is_missing_answers_at_once_then_says_
         assert b"no licence" in client.stderr
 
 
-async def test_the_first_server_of_the_file_keeps_an_equal_name_although_it_starts_last(tmp_path: Path) -> None:
+async def test_the_first_server_of_the_file_keeps_an_equal_name_even_if_it_starts_last(tmp_path: Path) -> None:
     servers = {"late": fake("--name", "late", "--start-delay", "1", namespace=""), "soon": fake(namespace="")}
     async with hub(tmp_path, servers, list_wait=30) as client:
         tools = (await client.request("tools/list"))["tools"]

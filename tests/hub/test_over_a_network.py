@@ -47,7 +47,7 @@ async def test_every_transport_and_era_passes_lists_calls_and_progress(
             assert seen == [1, 2, 3, 4, 5]
 
 
-async def test_the_lists_of_every_transport_stand_side_by_side_with_their_whole_schemas(tmp_path: Path) -> None:
+async def test_one_hub_lists_tools_of_every_transport_with_their_whole_schemas(tmp_path: Path) -> None:
     """Check 1."""
     async with network_hub(tmp_path / "inner", {"up": fake()}) as (_, base):
         servers = {
@@ -67,7 +67,7 @@ async def test_the_lists_of_every_transport_stand_side_by_side_with_their_whole_
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_an_upstream_that_restarts_is_found_again_by_the_next_calls(tmp_path: Path, era: str) -> None:
+async def test_calls_reconnect_to_a_restarted_upstream(tmp_path: Path, era: str) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     entry = {"url": url, "transport": "http", "namespace": "", "era": era, "breaker": "off"}
@@ -105,7 +105,7 @@ async def test_an_unreachable_upstream_fails_its_own_calls_only(tmp_path: Path, 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_call_that_a_client_gives_up_is_cancelled_upstream(tmp_path: Path, path: str, era: str) -> None:
+async def test_a_call_abandoned_by_its_client_is_cancelled_upstream(tmp_path: Path, path: str, era: str) -> None:
     record = tmp_path / "record"
     servers = {"up": fake("--record", str(record)), "other": fake()}
     async with network_hub(tmp_path / "hub", servers) as (_, base), sdk(base + path, era) as client:
@@ -159,7 +159,7 @@ async def test_a_callers_own_process_that_crashes_is_replaced_for_its_next_call(
         assert await text(client, "own__pid") != first
 
 
-async def test_the_sessions_of_callers_are_bounded(tmp_path: Path) -> None:
+async def test_the_number_of_per_caller_sessions_is_bounded(tmp_path: Path) -> None:
     servers = {"own": fake(session="client", max_sessions=1)}
     async with (
         network_hub(tmp_path / "hub", servers) as (_, base),

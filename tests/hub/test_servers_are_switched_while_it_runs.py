@@ -49,7 +49,7 @@ def named(hub: Engine, server: str) -> list[str]:
     return [name for name in hub.catalog.names(TOOLS) if name.startswith(f"{server}__")]
 
 
-async def test_a_restarted_server_has_another_process_and_the_others_keep_theirs(tmp_path: Path) -> None:
+async def test_a_restarted_server_gets_a_new_process_and_the_others_keep_theirs(tmp_path: Path) -> None:
     async with engine(tmp_path, a=fake(), b=fake()) as hub:
         before = {id: await text(hub, id, "pid") for id in "ab"}
         await hub.switch.restart("a")
@@ -60,7 +60,7 @@ async def test_a_restarted_server_has_another_process_and_the_others_keep_theirs
         assert hub.generation.number == 1
 
 
-async def test_a_restart_ends_the_calls_that_run_there_and_a_call_that_comes_meanwhile_is_answered(
+async def test_a_restart_fails_running_calls_and_answers_calls_made_meanwhile(
     tmp_path: Path,
 ) -> None:
     async with engine(tmp_path, a=fake("--stubborn")) as hub:
@@ -77,7 +77,7 @@ async def test_a_restart_ends_the_calls_that_run_there_and_a_call_that_comes_mea
         assert await meanwhile == "there"
 
 
-async def test_a_restart_closes_an_open_breaker_and_wakes_a_server_that_waits_for_its_next_attempt(
+async def test_a_restart_closes_an_open_breaker_and_ends_the_wait_for_the_next_attempt(
     tmp_path: Path,
 ) -> None:
     broken = tmp_path / "broken"
@@ -119,7 +119,7 @@ async def test_a_server_that_its_entry_switches_off_can_be_switched_on(tmp_path:
         assert await text(hub, "a", "echo", text="on") == "on"
 
 
-async def test_a_reload_goes_by_the_file_again(tmp_path: Path) -> None:
+async def test_a_reload_resets_switched_servers_to_the_configuration(tmp_path: Path) -> None:
     async with engine(tmp_path, a=fake(), b=fake(enabled=False), c=fake()) as hub:
         pid = await text(hub, "c", "pid")
         await hub.switch.disable("a")
@@ -133,7 +133,7 @@ async def test_a_reload_goes_by_the_file_again(tmp_path: Path) -> None:
         assert hub.upstreams["b"].state is UpstreamState.DISABLED
 
 
-async def test_a_server_that_does_not_exist_and_one_the_hub_had_to_switch_off_are_refused(tmp_path: Path) -> None:
+async def test_switching_an_unknown_server_or_one_disabled_by_the_hub_is_refused(tmp_path: Path) -> None:
     async with engine(tmp_path, a=fake(env={"KEY": "${NO_SUCH_VARIABLE_HERE}"})) as hub:
         for switched in (hub.switch.restart, hub.switch.disable, hub.switch.enable):
             with pytest.raises(CannotSwitch, match="there is no server 'z'; there are: a"):
@@ -142,7 +142,7 @@ async def test_a_server_that_does_not_exist_and_one_the_hub_had_to_switch_off_ar
             await hub.switch.enable("a")
 
 
-async def test_what_gives_access_to_the_machine_cannot_be_switched_on_over_a_network(tmp_path: Path) -> None:
+async def test_a_server_with_machine_access_cannot_be_enabled_over_a_network(tmp_path: Path) -> None:
     config = load_config(write_config(tmp_path, {"shell": {"builtin": "shell", "enabled": False}}))
     hub = Engine(config)
     hub.over_network()
@@ -152,7 +152,7 @@ async def test_what_gives_access_to_the_machine_cannot_be_switched_on_over_a_net
         assert hub.upstreams["shell"].state is UpstreamState.DISABLED
 
 
-async def test_two_who_switch_one_server_at_once_leave_one_process(tmp_path: Path) -> None:
+async def test_concurrent_switches_of_one_server_leave_one_process(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     async with engine(tmp_path, a=fake("--journal", str(journal))) as hub:
         both = [hub.switch.restart("a"), hub.switch.restart("a"), hub.switch.disable("a"), hub.switch.enable("a")]
@@ -163,7 +163,7 @@ async def test_two_who_switch_one_server_at_once_leave_one_process(tmp_path: Pat
 
 
 @pytest.mark.parametrize("begun", [False, True])
-async def test_a_hub_that_ends_while_a_server_is_restarted_leaves_no_process(tmp_path: Path, begun: bool) -> None:
+async def test_a_hub_that_stops_during_a_server_restart_leaves_no_process(tmp_path: Path, begun: bool) -> None:
     journal = tmp_path / "journal"
     async with engine(tmp_path, a=fake("--stubborn", "--journal", str(journal))) as hub:
         former = hub.upstreams["a"]

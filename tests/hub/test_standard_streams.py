@@ -50,7 +50,7 @@ def test_stdin_may_be_a_file_and_stdout_another(tmp_path: Path) -> None:
     check((tmp_path / "out").read_bytes())
 
 
-def test_a_last_line_without_an_end_is_served(tmp_path: Path) -> None:
+def test_a_last_line_without_a_newline_is_served(tmp_path: Path) -> None:
     done = subprocess.run(serve(tmp_path), input=INPUT.rstrip(b"\n"), capture_output=True, timeout=PATIENCE)
     check(done.stdout)
 
@@ -102,7 +102,7 @@ def test_stdin_may_be_a_terminal(tmp_path: Path) -> None:
     check(b"".join(lines))
 
 
-def test_output_of_the_hub_process_itself_never_reaches_the_protocol(tmp_path: Path) -> None:
+def test_output_of_the_hubs_own_code_never_reaches_the_protocol_stream(tmp_path: Path) -> None:
     program = (
         "import atexit, os, sys\n"
         "from mcp_hub.transport import standard_streams\n"
@@ -207,7 +207,7 @@ def endless():
 """
 
 
-def test_a_client_slower_than_the_progress_of_a_call_can_cancel_it(tmp_path: Path) -> None:
+def test_a_client_that_reads_progress_slowly_can_cancel_the_call(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "endless.py").write_text(ENDLESS)
     config = write_config(tmp_path, {"local": {"tools_dir": "tools"}})

@@ -29,7 +29,7 @@ async def first_run(directory: Path, servers: dict[str, Any]) -> list[str]:
         return await client.tool_names()
 
 
-async def test_the_second_start_lists_everything_although_the_upstream_hangs(tmp_path: Path) -> None:
+async def test_the_second_start_lists_the_cached_catalog_while_the_upstream_hangs(tmp_path: Path) -> None:
     flag = tmp_path / "hang"
     servers = {"up": fake("--hang-if", str(flag)), "other": fake()}
     names = await first_run(tmp_path, servers)

@@ -51,9 +51,7 @@ WRITTEN: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("way", WRITTEN)
-async def test_an_entry_that_says_it_starts_this_hub_is_left_out_before_anything_is_started(
-    tmp_path: Path, way: str
-) -> None:
+async def test_an_entry_that_starts_this_hub_is_left_out_before_any_process_starts(tmp_path: Path, way: str) -> None:
     servers = {"other": fake(), "hub": WRITTEN[way](tmp_path, tmp_path / "servers.json")}
     config = write_config(tmp_path, servers)
     async with outermost(config) as (client, guard):
@@ -99,9 +97,7 @@ HIDDEN: dict[str, Callable[[Path, list[str]], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("way", HIDDEN)
-async def test_a_program_that_turns_out_to_be_this_hub_is_left_out_and_not_started_again(
-    tmp_path: Path, way: str
-) -> None:
+async def test_a_program_that_proves_to_be_this_hub_is_left_out_and_not_restarted(tmp_path: Path, way: str) -> None:
     words = [*HUB, "serve", "--config", str(tmp_path / "servers.json")]
     config = write_config(tmp_path, {"other": fake(), "hub": HIDDEN[way](tmp_path, words)})
     async with outermost(config) as (client, guard):

@@ -126,7 +126,7 @@ async def test_invalid_client_arguments_are_refused_at_construction() -> None:
         StdIOStatefulClient("x", "python", encoding="latin-1")
 
 
-async def test_a_client_that_is_attached_works_with_the_hub_and_by_its_rules() -> None:
+async def test_an_attached_client_uses_the_hub_and_its_rules() -> None:
     client = stdio("fake")
     await client.connect()
     hub = Hub({"blacklist": [["fake", "add"]]})
@@ -140,7 +140,7 @@ async def test_a_client_that_is_attached_works_with_the_hub_and_by_its_rules() -
     await hub.aclose()
 
 
-async def test_a_stateless_client_has_a_session_for_each_call_and_a_stateful_one_keeps_its_own(tmp_path: Path) -> None:
+async def test_a_stateless_client_opens_a_session_per_call_and_a_stateful_one_keeps_one(tmp_path: Path) -> None:
     """Seed 004, section 6. The server behind the listener has a process for each session."""
     async with network_hub(tmp_path, {"fake": fake(namespace="", session="client")}) as (_, base):
         # Only the handshake era has sessions.
@@ -156,7 +156,7 @@ async def test_a_stateless_client_has_a_session_for_each_call_and_a_stateful_one
         await stateful.close()
 
 
-async def test_parameters_of_a_stdio_client_reach_its_server(tmp_path: Path) -> None:
+async def test_command_arguments_and_environment_of_a_stdio_client_reach_its_server(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "place.py").write_text(
@@ -187,7 +187,7 @@ async def test_timeouts_of_an_http_client_are_deadlines_of_its_server(kind: Any)
     assert found == [(30, 30, 300), (2, 2, 5)]
 
 
-async def test_the_whole_schema_of_a_tool_is_kept(tmp_path: Path) -> None:
+async def test_a_tools_schema_is_kept_unchanged(tmp_path: Path) -> None:
     """AgentScope kept `properties` and `required` alone (row A004-16)."""
     schema = {
         "type": "object",

@@ -40,7 +40,7 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolManager]:
         yield manager
 
 
-def test_tools_of_every_kind_are_one_type(manager: ToolManager) -> None:
+def test_tools_of_every_kind_have_one_type(manager: ToolManager) -> None:
     assert isinstance(manager, IToolManager)
     tools = {tool.name: tool for tool in manager.load_tools()}
     assert (tools["fake__echo"].source, tools["wait"].source) == ("mcp", "builtin")
@@ -57,13 +57,13 @@ def test_tools_of_every_kind_are_one_type(manager: ToolManager) -> None:
         manager.get_tool("calculat")
 
 
-def test_a_tool_set_has_its_tools_and_an_unknown_one_is_an_error(manager: ToolManager) -> None:
+def test_an_executor_of_a_tool_set_has_its_tools_and_an_unknown_set_is_an_error(manager: ToolManager) -> None:
     assert {tool.tool_name for tool in manager.get_tool_set("data_analysis_set")} == {"echo", "calculate"}
     with pytest.raises(ValueError, match="data_analysis_set"):
         manager.get_tool_set("nothing")
 
 
-def test_outcomes_are_messages_and_errors_begin_with_their_code(manager: ToolManager) -> None:
+def test_results_are_messages_and_errors_begin_with_their_code(manager: ToolManager) -> None:
     executor = ToolExecutor(manager)
     assert isinstance(executor, IToolExecutor)
     message = executor.execute(manager.get_tool("calculate"), {"a": 1, "b": 2})
@@ -124,5 +124,5 @@ def test_every_call_is_logged_without_secrets(manager: ToolManager, caplog: pyte
     assert "hunter2" not in said
 
 
-def test_an_executor_takes_a_hub_too(manager: ToolManager, tmp_path: Path) -> None:
+def test_an_executor_accepts_a_hub(manager: ToolManager, tmp_path: Path) -> None:
     assert ToolExecutor(manager.hub).execute("calculate", {"a": 2, "b": 2}).output == 4

@@ -77,7 +77,7 @@ def hub() -> Iterator[Hub]:
     HUBS.clear()
 
 
-def test_a_function_is_offered_by_a_decorator_and_stays_itself(hub: Hub) -> None:
+def test_the_tool_decorator_registers_a_function_and_returns_it_unchanged(hub: Hub) -> None:
     @hub.tool
     def twice(a: int) -> int:
         return 2 * a
@@ -95,7 +95,7 @@ def test_a_function_is_offered_by_a_decorator_and_stays_itself(hub: Hub) -> None
     assert "thrice" not in [card.name for card in hub.list_sync("local")]
 
 
-def test_groups_are_made_and_switched_from_code_without_a_loop(hub: Hub) -> None:
+def test_groups_can_be_created_and_switched_without_an_event_loop(hub: Hub) -> None:
     def served() -> set[str]:
         return {card.name for card in hub.list_sync("other")}
 
@@ -125,21 +125,21 @@ def test_groups_are_made_and_switched_from_code_without_a_loop(hub: Hub) -> None
     assert served() == everything
 
 
-def test_several_loops_one_after_the_other_share_one_session(hub: Hub) -> None:
+def test_consecutive_event_loops_share_one_session(hub: Hub) -> None:
     async def pid() -> str:
         return text(await hub.call("fake", "pid"))
 
     assert asyncio.run(pid()) == asyncio.run(pid()) == text(hub.call_sync("fake", "pid"))
 
 
-def test_sync_code_inside_of_a_running_loop_is_answered(hub: Hub) -> None:
+def test_sync_calls_inside_a_running_loop_return(hub: Hub) -> None:
     async def inside() -> str:
         return text(hub.call_sync("fake", "echo", {"text": "here"}))
 
     assert asyncio.run(inside()) == "here"
 
 
-def test_many_threads_call_at_the_same_time(hub: Hub) -> None:
+def test_many_threads_can_call_concurrently(hub: Hub) -> None:
     said: list[str] = []
 
     def ask(number: int) -> None:
@@ -241,7 +241,7 @@ def test_a_function_may_be_replaced_and_removed(hub: Hub) -> None:
     assert isinstance(hub.act_sync("local", "changing").error, UnknownName)
 
 
-def test_a_forked_process_has_servers_of_its_own_and_leaves_those_of_its_parent(hub: Hub) -> None:
+def test_a_forked_process_starts_its_own_servers_and_keeps_its_parents_running(hub: Hub) -> None:
     parent = text(hub.call_sync("fake", "pid"))
     read, write = os.pipe()
     child = os.fork()
@@ -260,7 +260,7 @@ def test_a_forked_process_has_servers_of_its_own_and_leaves_those_of_its_parent(
     assert text(hub.call_sync("fake", "pid")) == parent
 
 
-def test_a_closed_hub_says_so_and_closing_again_is_harmless() -> None:
+def test_a_closed_hub_raises_on_use_and_can_be_closed_twice() -> None:
     hub = Hub({"servers": {"fake": fake()}})
     pid = int(text(hub.call_sync("fake", "pid")))
     hub.close()
@@ -321,7 +321,7 @@ def test_a_configuration_file_means_the_same_in_a_program_as_on_the_command_line
         Hub.from_config(tmp_path / "nowhere.yaml")
 
 
-def test_collectors_get_every_call() -> None:
+def test_metrics_collectors_receive_every_call() -> None:
     told: list[tuple[str, str, str, bool]] = []
 
     class Collector:
@@ -346,7 +346,7 @@ def test_one_dead_server_is_one_error_among_the_lists() -> None:
         assert code(hub.call_sync("dead", "echo")) == "server_unavailable"
 
 
-def test_importing_the_package_imports_next_to_nothing() -> None:
+def test_importing_the_package_imports_few_modules() -> None:
     heavy = ("asyncio", "pydantic", "mcp_hub.hub")
     program = f"import mcp_hub, sys; print(*[m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)

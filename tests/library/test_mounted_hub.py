@@ -78,7 +78,7 @@ def visitor(base: str, era: str = "modern", **headers: str) -> Visitor:
     return Visitor(http, era)
 
 
-def test_a_hub_that_lets_in_everybody_is_not_mounted() -> None:
+def test_mounting_a_hub_without_authentication_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"give authenticate=, or set listen\.token"):
         mcp_hub.asgi({"servers": {}})
     with pytest.raises(ConfigError, match=r"listen\.token has 5 bytes"):
@@ -88,12 +88,12 @@ def test_a_hub_that_lets_in_everybody_is_not_mounted() -> None:
         mcp_hub.asgi({"servers": {}, "listen": {"verify": {"jwt": jwt}}})
 
 
-def test_a_function_that_would_block_the_server_is_refused() -> None:
+def test_mounting_with_a_blocking_principal_function_is_refused() -> None:
     with pytest.raises(TypeError, match="async def"):
         mcp_hub.asgi({"servers": {}}, authenticate=lambda headers: "alice")  # type: ignore[arg-type, return-value]
 
 
-def test_a_token_of_the_environment_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_from_the_environment_allows_mounting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_HUB_TOKEN", TOKEN)
     mcp_hub.asgi({"servers": {}})
 
@@ -124,7 +124,7 @@ async def test_a_client_of_the_older_transport_is_sent_below_the_path_of_the_mou
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_the_application_says_who_it_is_and_what_they_see(tmp_path: Path, era: str) -> None:
+async def test_the_application_determines_the_principal_and_its_profile(tmp_path: Path, era: str) -> None:
     profiles = {"quiet": {"tools": ["up/echo"]}}
     hub = mcp_hub.asgi(write_config(tmp_path, {"up": fake()}, profiles=profiles), authenticate=by_name)
     async with served(hub) as base:
@@ -140,7 +140,7 @@ async def test_the_application_says_who_it_is_and_what_they_see(tmp_path: Path, 
                 assert stolen.status_code == 404
 
 
-async def test_whoever_the_application_does_not_know_is_refused(tmp_path: Path) -> None:
+async def test_a_request_that_the_application_does_not_recognise_is_refused(tmp_path: Path) -> None:
     hub = mcp_hub.asgi(write_config(tmp_path, {"up": fake()}), authenticate=by_name)
     async with served(hub) as base:
         for headers, status in ({}, 401), ({"x-name": "mallory"}, 401), ({"x-name": "trouble"}, 503):
@@ -154,7 +154,7 @@ async def test_whoever_the_application_does_not_know_is_refused(tmp_path: Path) 
             assert (await foreign.post({"jsonrpc": "2.0", "id": 1, "method": "ping"})).status_code == 421
 
 
-async def test_a_hub_that_nobody_started_says_how(tmp_path: Path) -> None:
+async def test_a_mounted_hub_that_was_not_started_says_how_to_start_it(tmp_path: Path) -> None:
     hub = mcp_hub.asgi(write_config(tmp_path, {}), authenticate=by_name)
     async with served(Starlette(routes=[Mount("/tools", hub)])) as base, httpx2.AsyncClient() as http:
         answer = await http.get(f"{base}/tools/healthz")
@@ -162,7 +162,7 @@ async def test_a_hub_that_nobody_started_says_how(tmp_path: Path) -> None:
         assert "async with hub:" in answer.text
 
 
-async def test_a_running_call_ends_before_the_hub_does(tmp_path: Path) -> None:
+async def test_a_mounted_hub_stops_after_its_running_calls_end(tmp_path: Path) -> None:
     hub = mcp_hub.asgi(write_config(tmp_path, {"up": fake()}), authenticate=by_name)
     async with served(hub, lifespan="off") as base, asyncio.timeout(PATIENCE):
         alice = visitor(base, "handshake", **{"x-name": "alice"})
@@ -191,7 +191,7 @@ uvicorn.run(hub, port={port}, timeout_graceful_shutdown=2)
 """
 
 
-async def test_the_server_of_the_application_ends_although_a_stream_is_open(tmp_path: Path) -> None:
+async def test_the_application_server_stops_with_an_open_stream(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake()}, listen={"token": TOKEN})
     port = free_port()
     program = tmp_path / "program.py"

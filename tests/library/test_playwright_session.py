@@ -14,7 +14,7 @@ from tests.fakes.client import PATIENCE
 from tests.library.tool_managers import call, named, params
 
 
-def test_playwright_is_one_session_that_is_made_when_it_is_first_used() -> None:
+def test_playwright_has_one_session_that_starts_on_first_use() -> None:
     with ToolManager([named("playwright")]) as manager:
         assert manager.browser_session is None
         first = call(manager, "playwright", "pid")["result"]
@@ -24,7 +24,7 @@ def test_playwright_is_one_session_that_is_made_when_it_is_first_used() -> None:
         assert manager.browser_session is session
 
 
-def test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice() -> None:
+def test_a_standalone_playwright_session_connects_on_use_and_can_be_closed_twice() -> None:
     async def use() -> list[str]:
         session = PlaywrightSession(params())
         pids = [await session.call_tool("pid", {}), await session.call_tool(tool_name="pid")]
@@ -59,7 +59,7 @@ def test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_
     assert not psutil.pid_exists(second)
 
 
-def test_a_closed_session_is_begun_anew_by_the_next_call() -> None:
+def test_a_call_after_closing_starts_a_new_playwright_session() -> None:
     def ended(pid: str) -> bool:
         try:
             psutil.Process(int(pid)).wait(PATIENCE)

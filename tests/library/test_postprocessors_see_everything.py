@@ -55,7 +55,7 @@ async def fails_on_the_way(word: str) -> AsyncIterator[ToolResponse]:
 
 @pytest.mark.parametrize("process", [redact, redact_later])
 @pytest.mark.parametrize("function", [fails, fails_later])
-async def test_what_a_function_raises_goes_through_its_post_processor(
+async def test_an_exception_of_a_function_passes_through_its_post_processor(
     toolkit: Toolkit, function: Any, process: Any
 ) -> None:
     toolkit.register_tool_function(function, postprocess_func=process, func_name="f")
@@ -75,7 +75,7 @@ async def test_chunks_and_a_later_error_go_through_the_post_processor(toolkit: T
 
 
 @pytest.mark.parametrize("process", [breaks, leaves])
-async def test_a_failing_post_processor_withholds_the_content(
+async def test_an_exception_in_a_post_processor_withholds_the_content(
     toolkit: Toolkit, process: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fine(word: str) -> ToolResponse:
@@ -110,7 +110,7 @@ async def test_errors_of_mcp_tools_go_through_the_post_processor(toolkit: Toolki
     await client.close()
 
 
-async def test_a_marked_function_takes_its_post_processor_everywhere() -> None:
+async def test_a_post_processor_set_by_the_decorator_applies_wherever_the_function_is_used() -> None:
     @tool(postprocess=redact)
     def marked(word: str) -> str:
         """Fail."""
@@ -168,7 +168,7 @@ toolkit.serve()
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_a_served_toolkit_lists_what_the_toolkit_shows(tmp_path: Path, modern: bool) -> None:
+async def test_a_served_toolkit_lists_the_same_tools_as_the_toolkit(tmp_path: Path, modern: bool) -> None:
     program = tmp_path / "program.py"
     program.write_text(SERVED)
     async with spawned([sys.executable, str(program), REPEATING], modern=modern) as served:
@@ -200,7 +200,7 @@ async def test_a_served_toolkit_lists_what_the_toolkit_shows(tmp_path: Path, mod
             assert PASSWORD not in str(withheld)
 
 
-async def test_the_sdks_client_uses_a_served_toolkit(tmp_path: Path) -> None:
+async def test_an_sdk_client_can_call_a_served_toolkit(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(SERVED)
     server = StdioServerParameters(command=sys.executable, args=[str(program), REPEATING])

@@ -174,7 +174,7 @@ def test_if_one_of_several_servers_fails_none_of_them_is_added(tmp_path: Path) -
         assert isinstance(pid, int)
 
 
-def test_blocks_that_are_no_text_have_all_keys_of_a_dumped_model(tmp_path: Path) -> None:
+def test_non_text_blocks_have_all_keys_of_a_dumped_model(tmp_path: Path) -> None:
     """Agently's document, 7.2: `.model_dump()`, of the models of the SDK, with their keys in order."""
     annotated = {"annotations": {"priority": 0.5}, "_meta": {"a": 1}}
     blocks: list[Json] = [

@@ -65,7 +65,7 @@ async def test_invalid_serve_arguments_are_refused() -> None:
         Hub().serve("http", host="0.0.0.0", port=0)
 
 
-async def test_facades_are_attached_to_one_hub_and_go_on_there() -> None:
+async def test_managers_and_toolkits_attach_to_one_hub_and_keep_working() -> None:
     first, second = ToolManager(), ToolManager()
     first.tool_func(one)
     second.tool_func(two)

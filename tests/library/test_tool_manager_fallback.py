@@ -16,7 +16,7 @@ from tests.policy.tries.counted import counting
 from tests.policy.tries.test_fallback import ALLOWED, site
 
 
-def test_a_page_that_leads_to_a_guarded_url_is_told_as_blocked(tmp_path: Path) -> None:
+def test_a_page_that_redirects_to_a_guarded_url_is_reported_as_blocked(tmp_path: Path) -> None:
     async def scraped() -> tuple[Json, list[str]]:
         log = TaskLog()
         config = {"servers": {"s": counting(tmp_path, *["die-after"] * 2)}, **ALLOWED}
@@ -29,7 +29,7 @@ def test_a_page_that_leads_to_a_guarded_url_is_told_as_blocked(tmp_path: Path) -
     assert steps == ["Tool Call Start", "Fallback Attempt", "Fallback Failed", "Tool Call Blocked"]
 
 
-def test_the_fallback_is_told_step_by_step(tmp_path: Path) -> None:
+def test_the_task_log_contains_each_step_of_the_fallback(tmp_path: Path) -> None:
     async def scraped() -> tuple[Json, Json, list[str]]:
         log = TaskLog()
         config = {"servers": {"s": counting(tmp_path, *["die-after"] * 4)}, **ALLOWED}
@@ -50,7 +50,7 @@ def recorded(caplog: pytest.LogCaptureFixture) -> list[Json]:
     return [json.loads(record.getMessage()) for record in caplog.records if record.name == "mcp_hub.calls"]
 
 
-def test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up(
+def test_fallback_guard_and_call_record_apply_to_a_server_that_never_started(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """MiroFlow's document, 3.6: the attempt to connect is inside of what the fallback covers."""

@@ -39,7 +39,9 @@ def with_sets(tmp_path: Path) -> Path:
     return write_config(tmp_path, {"dead": fake("--die", "gone")}, profiles={"analyst": profile})
 
 
-def test_a_tool_set_keeps_its_order_and_says_what_is_missing(with_sets: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tool_set_keeps_its_order_and_reports_missing_tools(
+    with_sets: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with ToolManager.from_config(with_sets) as tools:
         found = tools.get_tool_set("data_analysis_set")
         assert isinstance(tools, IToolManager)
@@ -52,7 +54,7 @@ def test_a_tool_set_keeps_its_order_and_says_what_is_missing(with_sets: Path, ca
     assert any("plot_tool" in record.getMessage() for record in caplog.records)
 
 
-def test_a_profile_is_its_tool_sets_and_then_its_tools_each_once(with_sets: Path) -> None:
+def test_a_profile_has_the_tools_of_its_sets_then_its_own_without_duplicates(with_sets: Path) -> None:
     """Seed 4.2: `tool_sets: [data_analysis_set]` and `tools: [search_tool]` become one list."""
     expected = ["sql_tool", "excel_tool", "search_tool"]
     with ToolManager.from_config(with_sets) as tools:
@@ -79,7 +81,7 @@ def test_a_profile_includes_tools_by_their_tags(tmp_path: Path) -> None:
         assert [tool.tool_name for tool in tools.get_profile("p")] == ["add"]
 
 
-def test_every_interface_of_a_neighbouring_module_is_used(with_sets: Path) -> None:
+def test_user_objects_for_config_logging_model_and_metrics_are_used(with_sets: Path) -> None:
     """Seed 6: IConfigLoader, IConfigSystem, ILLMClient, ILogger and IMetricsCollector."""
     mine = Neighbours(with_sets)
     for interface in (IConfigLoader, IConfigSystem, ILogger, ILLMClient):

@@ -69,7 +69,7 @@ async def test_a_tool_of_one_server_does_not_wait_for_another(tmp_path: Path) ->
     assert (echo.tool_name, message.output) == ("echo", "hello")
 
 
-def test_a_key_that_is_refused_later_is_permission_denied(tmp_path: Path) -> None:
+def test_a_key_refused_during_a_call_is_reported_as_permission_denied(tmp_path: Path) -> None:
     """Of a REST endpoint, whose tool is listed whatever its key."""
     seen: list[str | None] = []
 
@@ -86,7 +86,7 @@ def test_a_key_that_is_refused_later_is_permission_denied(tmp_path: Path) -> Non
     assert [(message.code, message.output) for message in done] == [("permission_denied", None)] * 2
 
 
-def test_a_tool_whose_server_died_after_it_was_found_says_so(tmp_path: Path) -> None:
+def test_a_call_to_a_tool_whose_server_died_reports_the_server_unavailable(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     servers = {"up": fake(), "dying": fake("--die-if", str(gone))}
     with ToolManager.from_config(write_config(tmp_path, servers)) as tools:
@@ -100,7 +100,7 @@ def test_a_tool_whose_server_died_after_it_was_found_says_so(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["value", "value_async", "value_last"])
-def test_a_value_has_the_same_type_wherever_the_function_is(tmp_path: Path, name: str) -> None:
+def test_a_functions_value_has_the_same_type_in_process_and_in_a_server(tmp_path: Path, name: str) -> None:
     source = VALUES.replace("def value", "@tool\ndef value").replace("async @tool\ndef", "@tool\nasync def")
     write(tmp_path, "tools/builtin/values.py", f"from mcp_hub import tool\n{source}")
     here = runpy.run_path(str(write(tmp_path, "here.py", VALUES)))
@@ -117,7 +117,7 @@ def test_a_value_has_the_same_type_wherever_the_function_is(tmp_path: Path, name
                     assert (of, message.output, type(message.output)) == (of, expected, type(expected))
 
 
-def test_only_a_value_whose_text_is_json_is_marked_so(tmp_path: Path) -> None:
+def test_only_values_with_json_text_are_marked_as_json(tmp_path: Path) -> None:
     write(
         tmp_path,
         "tools/builtin/values.py",
@@ -142,7 +142,7 @@ def test_a_value_of_fastmcp_is_not_wrapped(tmp_path: Path) -> None:
     assert [message.output for message in done] == [42, {"result": 42}]
 
 
-def test_an_object_without_json_stays_what_it_is_in_its_own_program() -> None:
+def test_an_object_without_a_json_form_is_returned_unchanged_in_process() -> None:
     class Frame:
         pass
 
@@ -156,7 +156,7 @@ def test_an_object_without_json_stays_what_it_is_in_its_own_program() -> None:
         assert ToolExecutor(tools).execute("plot").output is frame
 
 
-def test_a_rest_answer_that_is_no_object_is_a_value_too(tmp_path: Path) -> None:
+def test_a_rest_response_that_is_not_an_object_is_returned_as_a_value(tmp_path: Path) -> None:
     answers: dict[str, Any] = {"number": 5, "items": [1, 2], "object": {"a": 1}, "word": "five"}
     with json_api(lambda path, *_: (200, answers[path[1:]])) as url:
         for name in answers:
@@ -166,7 +166,7 @@ def test_a_rest_answer_that_is_no_object_is_a_value_too(tmp_path: Path) -> None:
     assert [message.output for message in done] == [5, [1, 2], {"a": 1}, "five"]
 
 
-def test_arguments_that_are_no_json_are_invalid_and_do_not_count_against_a_server(tmp_path: Path) -> None:
+def test_arguments_that_are_not_json_are_invalid_and_do_not_open_the_breaker(tmp_path: Path) -> None:
     function(tmp_path, "tools/builtin/calculate.py", "calculate")
     with ToolManager.from_config(write_config(tmp_path, {"up": fake()})) as tools:
 
@@ -184,7 +184,7 @@ def test_arguments_that_are_no_json_are_invalid_and_do_not_count_against_a_serve
         assert executor.execute("up__echo", {"text": "still here"}).output == "still here"
 
 
-def test_the_three_kinds_of_tools_have_their_class_schema_and_settings(tmp_path: Path) -> None:
+def test_builtin_native_and_mcp_tools_have_their_class_schema_and_settings(tmp_path: Path) -> None:
     """Seed 4.1.1: NativeTool has `api_url` and `auth_method`, MCPTool `mcp_server_url`; BuiltinTool is an `@tool`."""
     search = {
         "description": "Search the web.", "api_url": "http://127.0.0.1:9/search", "auth_method": "API Key",
@@ -253,7 +253,7 @@ class Without:
 
 
 @pytest.mark.anyio
-async def test_an_async_client_of_a_model_is_asked_in_coroutines_and_in_sync_code() -> None:
+async def test_an_async_model_client_is_queried_from_coroutines_and_sync_code() -> None:
     formatter = mcp_hub.ToolFormatter()
     strict = mcp_hub.ToolFormatter({"fallback_to_structured_output": False})
     for client in (Without(), Without(RuntimeError("no"))):

@@ -132,7 +132,7 @@ async def test_an_interrupted_tool_ends_with_its_last_chunk_and_a_note(toolkit: 
     assert [one["text"] for one in got[-1].content] == [NOTE]
 
 
-async def test_an_exception_of_a_tool_is_a_text_or_raised(toolkit: Toolkit) -> None:
+async def test_an_exception_of_a_tool_is_returned_as_text_or_raised(toolkit: Toolkit) -> None:
     """Seed 001, lines 87 and 111 say "raised" and "raised or an error block"; row A004-19 has the words of the text."""
 
     class Odd(Exception):
@@ -163,7 +163,7 @@ async def test_an_exception_of_a_tool_is_a_text_or_raised(toolkit: Toolkit) -> N
         await chunks(toolkit, "add", a="x")
 
 
-async def test_a_post_processor_gets_the_call_as_it_was_and_every_chunk(toolkit: Toolkit) -> None:
+async def test_a_post_processor_receives_the_original_call_and_every_chunk(toolkit: Toolkit) -> None:
     calls: list[Any] = []
 
     def upper(call: dict[str, Any], response: ToolResponse) -> ToolResponse | None:
@@ -203,7 +203,7 @@ async def test_a_result_withheld_by_a_policy_is_not_yielded_as_a_chunk(toolkit: 
     assert len(got) == 2
 
 
-async def test_a_tool_may_change_the_toolkit_it_is_in(toolkit: Toolkit) -> None:
+async def test_a_tool_can_modify_its_own_toolkit(toolkit: Toolkit) -> None:
     async def learn() -> ToolResponse:
         toolkit.create_tool_group("learned", "New.", active=True)
         toolkit.register_tool_function(add, "learned")
@@ -221,7 +221,7 @@ async def test_a_tool_may_change_the_toolkit_it_is_in(toolkit: Toolkit) -> None:
     assert names(toolkit) == ["learn", "learn_more"]
 
 
-def test_a_toolkit_can_be_used_in_several_loops_one_after_the_other() -> None:
+def test_a_toolkit_works_in_consecutive_event_loops() -> None:
     toolkit = Toolkit()
     toolkit.register_tool_function(add)
     toolkit.register_tool_function(coroutine)

@@ -24,7 +24,7 @@ class Answer(BaseModel):
     total: int = Field(description="The sum.")
 
 
-async def test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata(
+async def test_an_extended_model_adds_validated_arguments_and_metadata_has_the_error(
     toolkit: Toolkit,
 ) -> None:
     def finish(response: str, **fields: Any) -> ToolResponse:
@@ -133,7 +133,9 @@ async def test_the_tools_of_a_client_are_registered_filtered_and_preset(
         await toolkit.remove_mcp_servers([1])  # type: ignore[list-item]
 
 
-async def test_a_client_returns_raw_results_and_single_functions(toolkit: Toolkit, client: StdIOStatefulClient) -> None:
+async def test_a_client_can_return_raw_results_and_a_single_function(
+    toolkit: Toolkit, client: StdIOStatefulClient
+) -> None:
     await toolkit.register_mcp_client(client, enable_funcs=["echo"], wrap_tool_result=False)
     (raw,) = [one async for one in toolkit.call_tool_function(block("echo", text="x"))]
     assert (raw.content[0].text, raw.isError, raw["futureTop"]) == ("x", False, {"n": 10**25})
@@ -187,7 +189,7 @@ async def test_invalid_registrations_of_a_client_are_errors(toolkit: Toolkit, cl
     assert list(toolkit.tools) == []
 
 
-async def test_the_rules_of_a_hub_hold_for_the_clients_of_its_toolkit_too() -> None:
+async def test_a_hubs_rules_apply_to_clients_of_its_toolkit() -> None:
     entry = fake("--name", "two")
     client = StdIOStatefulClient("two", command=entry["command"], args=entry["args"])
     await client.connect()

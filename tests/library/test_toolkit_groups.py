@@ -16,7 +16,7 @@ from tests.library.toolkits import add, coroutine, names, parameters, plain, tex
 pytestmark = pytest.mark.anyio
 
 
-async def test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on(
+async def test_tools_of_an_inactive_group_are_unlisted_and_name_the_switch(
     toolkit: Toolkit,
 ) -> None:
     """Check 38. Seed 004, lines 128 and 305; rows A004-5 to 8 have the words of the texts."""
@@ -88,7 +88,7 @@ async def test_groups_are_switched_and_removed_with_their_tools_and_their_state_
     assert (toolkit.tools, toolkit.groups, toolkit.get_json_schemas()) == ({}, {}, [])
 
 
-async def test_a_hub_it_is_attached_to_has_its_functions_its_groups_and_its_own_rules() -> None:
+async def test_a_hub_has_the_functions_and_groups_of_an_attached_toolkit_and_its_rules_apply() -> None:
     toolkit = Toolkit()
     toolkit.create_tool_group("sums", "Adding.")
     toolkit.register_tool_function(add, "sums")

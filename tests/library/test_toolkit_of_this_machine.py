@@ -60,12 +60,12 @@ async def test_a_toolkit_of_a_configuration_lists_and_calls_its_servers() -> Non
         assert names(toolkit) == ["add", "code__execute_python_code"]
 
 
-async def test_a_tool_of_a_configuration_is_found_before_it_was_listed() -> None:
+async def test_a_configured_tool_can_be_called_before_it_was_listed() -> None:
     async with Toolkit(config={"servers": {"demo": demo()}}) as toolkit:
         assert await text(toolkit, "demo__multiply", a=21) == "42"
 
 
-async def test_no_toolkit_has_tools_of_the_machine_unless_they_are_registered() -> None:
+async def test_a_toolkit_has_no_machine_tools_unless_they_are_registered() -> None:
     """Seed 001, lines 68 and 120: a toolkit must not have them by default."""
     async with Toolkit() as toolkit:
         assert names(toolkit) == []
@@ -74,7 +74,7 @@ async def test_no_toolkit_has_tools_of_the_machine_unless_they_are_registered() 
 
 
 @pytest.mark.parametrize("policy", ["deny", "warn", "allow", None, "nonsense"])
-async def test_text_file_tools_follow_the_variable_at_the_call_and_are_marked(
+async def test_text_file_tools_read_the_policy_variable_at_each_call_and_are_annotated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, policy: str | None
 ) -> None:
     """Seed 001, lines 121 to 124; `allow` does not warn (requirements B16)."""
@@ -114,7 +114,7 @@ async def test_text_file_tools_follow_the_variable_at_the_call_and_are_marked(
     assert in_force == "deny" or file.read_text() == "one\ntwo\n"
 
 
-async def test_the_built_in_text_files_follow_the_variable_of_the_program_at_the_call(
+async def test_the_built_in_text_file_server_reads_the_programs_policy_variable_at_each_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "a.txt"
@@ -128,7 +128,7 @@ async def test_the_built_in_text_files_follow_the_variable_of_the_program_at_the
     assert found == [("allow", False), ("deny", True), ("warn", False), ("deny", True)]
 
 
-async def test_programs_end_with_their_call_and_have_no_secrets_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_child_programs_end_with_their_call_and_inherit_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seed 004, section 5: output, errors and the return code, and an end at the time limit."""
     monkeypatch.setenv("CANARY_API_KEY", "canary-of-the-program")
     async with Toolkit() as toolkit:

@@ -42,7 +42,7 @@ def test_function_schemas_equal_those_of_agentscope() -> None:
     toolkit.close()
 
 
-async def test_namesakes_are_refused_left_out_replaced_or_renamed(toolkit: Toolkit) -> None:
+async def test_equal_function_names_are_refused_skipped_replaced_or_renamed(toolkit: Toolkit) -> None:
     """Check 37."""
 
     def other(a: int) -> ToolResponse:
@@ -69,7 +69,7 @@ async def test_namesakes_are_refused_left_out_replaced_or_renamed(toolkit: Toolk
         assert names(again) == ["add", "add_2"]
 
 
-async def test_a_schema_by_hand_is_used_and_titles_go_but_not_properties_of_that_name(
+async def test_a_handwritten_schema_is_used_and_loses_titles_but_not_title_properties(
     toolkit: Toolkit,
 ) -> None:
     """Check 41."""
@@ -116,7 +116,7 @@ async def test_presets_and_partial_arguments_are_hidden_and_override(
     assert await text(toolkit, "bound", user="u") == "y True u"
 
 
-async def test_a_function_gets_arguments_as_the_model_sent_them(toolkit: Toolkit) -> None:
+async def test_a_function_receives_arguments_unconverted(toolkit: Toolkit) -> None:
     def where(point: Point, *rest: int, unit: Literal["m", "km"] = "m", **more: int) -> ToolResponse:
         return said(f"{type(point).__name__} {rest} {unit} {more}")
 
@@ -125,7 +125,7 @@ async def test_a_function_gets_arguments_as_the_model_sent_them(toolkit: Toolkit
     assert (await text(toolkit, "where", point={"x": "one"})).startswith("Error: ")
 
 
-async def test_a_function_of_any_keywords_takes_what_its_schema_allows(toolkit: Toolkit) -> None:
+async def test_a_function_with_var_keywords_accepts_what_its_schema_allows(toolkit: Toolkit) -> None:
     """AgentScope's `generate_response` takes `**kwargs` alone and gets the fields of a model (seed 001, line 36)."""
 
     class Answer(BaseModel):
@@ -187,7 +187,7 @@ async def test_the_description_of_the_meta_tool_says_that_it_sets_the_final_stat
     assert "absolute final state of ALL tool\ngroups, not incremental changes" in schema["function"]["description"]
 
 
-async def test_what_a_caller_sends_for_a_preset_of_a_function_is_dropped_over_mcp_too(
+async def test_a_value_sent_over_mcp_for_a_preset_argument_is_dropped(
     toolkit: Toolkit, caplog: pytest.LogCaptureFixture
 ) -> None:
     def opened(door: str, key: str) -> ToolResponse:

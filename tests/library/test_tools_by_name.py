@@ -58,7 +58,7 @@ def manager() -> Iterator[ToolManager]:
         yield manager
 
 
-def test_check_30_unknown_and_failing_tools_are_texts(manager: ToolManager) -> None:
+def test_check_30_unknown_and_failing_tools_return_error_texts(manager: ToolManager) -> None:
     """Agently's document, 6: errors are returned as these texts, nothing raises."""
     assert manager.call_tool("x", {}) == "Can not find tool named 'x'"
     assert manager.call_tool("boom", {}) == "Error: boom"
@@ -82,7 +82,7 @@ def test_check_31_annotated_arguments_and_defaults_are_described(manager: ToolMa
     assert manager.tool_info["boom"]["desc"] == "boom"
 
 
-def test_check_32_tags_are_whole_and_their_tools_come_once(manager: ToolManager) -> None:
+def test_check_32_tags_match_whole_words_and_tools_are_listed_once(manager: ToolManager) -> None:
     """Agently's document, 1, 2 and 4."""
     manager.register("one", "d", {"q": (str, "what")}, lambda q: q, tags="math")
     manager.register(name="two", desc=None, kwargs=None, func=lambda: 2, returns={"n": (int,)}, tags=["math", "web"])
@@ -135,7 +135,7 @@ def test_a_registered_function_needs_no_schema_and_gets_what_was_sent(manager: T
     assert manager.call_tool("all", {"q": 1, "n": "many"}).startswith("Error: ")
 
 
-def test_a_function_with_further_keywords_gets_them(manager: ToolManager) -> None:
+def test_a_function_with_var_keywords_receives_extra_arguments(manager: ToolManager) -> None:
     def collect(first: int = 1, **others: Any) -> Any:
         return first, others
 
@@ -192,7 +192,7 @@ def test_a_schema_is_converted_to_kwargs_without_being_changed() -> None:
         agently_format.from_schema({"type": "array"})
 
 
-def test_check_34_without_fastmcp_and_markitdown_servers_work_and_nobody_is_asked() -> None:
+def test_check_34_servers_work_without_fastmcp_and_markitdown_and_stdin_is_never_read() -> None:
     """Both are of no use to the library; what does need one says so in an error, and stdin is never read."""
     program = f"""
         import builtins, sys
@@ -286,7 +286,7 @@ def test_python_objects_reach_a_function_and_come_back_untouched() -> None:
         assert "missing 1 required positional argument: 'v'" in manager.call_tool("model", {"w": Odd()})
 
 
-def test_the_rules_see_what_is_in_python_objects(caplog: pytest.LogCaptureFixture) -> None:
+def test_rules_inspect_the_contents_of_python_objects(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="mcp_hub.calls")
     asked: list[Any] = []
 
@@ -304,7 +304,7 @@ def test_the_rules_see_what_is_in_python_objects(caplog: pytest.LogCaptureFixtur
     assert record["arguments"] == {"url": "page", "api_key": "***"}
 
 
-def test_objects_for_a_server_are_written_as_json() -> None:
+def test_python_objects_for_a_server_are_serialised_as_json() -> None:
     with ToolManager() as manager:
         manager.use_mcp(FAKE)
         for value, written in (
@@ -330,7 +330,7 @@ def test_the_check_of_arguments_can_be_switched_off() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_a_hundred_nested_calls_end(kind: str) -> None:
+def test_a_hundred_nested_calls_do_not_deadlock(kind: str) -> None:
     """Each waits for the next one, so none of them may wait for a slot that an outer one has."""
     with ToolManager() as manager:
 
@@ -345,7 +345,7 @@ def test_a_hundred_nested_calls_end(kind: str) -> None:
         assert asyncio.run(manager.async_call_tool("down", {"n": 100})) == "the end"
 
 
-def test_configured_tools_are_in_the_lists(tmp_path: Path) -> None:
+def test_configured_tools_are_listed(tmp_path: Path) -> None:
     path = write_config(
         tmp_path,
         {

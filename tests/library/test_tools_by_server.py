@@ -69,7 +69,7 @@ def test_a_tool_manager_satisfies_the_protocol_of_orchestrators(manager: ToolMan
     assert manager.task_log is None
 
 
-def test_check_8_an_unknown_server_is_exactly_one_error(manager: ToolManager) -> None:
+def test_check_8_an_unknown_server_gives_exactly_one_error(manager: ToolManager) -> None:
     """MiroFlow's document, 3.4 and 3.6."""
     assert call(manager, "alife", "echo") == {
         "server_name": "alife",
@@ -78,7 +78,7 @@ def test_check_8_an_unknown_server_is_exactly_one_error(manager: ToolManager) ->
     }
 
 
-def test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order(manager: ToolManager) -> None:
+def test_check_9_a_dead_server_is_listed_with_an_error_and_the_others_in_order(manager: ToolManager) -> None:
     """MiroFlow's document, 3.5: an entry with an error and without a name."""
     listed = asyncio.run(manager.get_all_tool_definitions())
     assert [one["name"] for one in listed] == list(manager.server_dict)
@@ -125,7 +125,7 @@ def test_check_14_all_texts_are_in_the_result_and_nothing_raises(manager: ToolMa
     assert call(manager, "many", "echo")["result"] == "one\n[image image/png]\ntwo"
 
 
-def test_check_15_empty_content_is_an_empty_text(manager: ToolManager) -> None:
+def test_check_15_empty_content_gives_an_empty_text(manager: ToolManager) -> None:
     assert call(manager, "empty", "echo")["result"] == ""
 
 
@@ -136,7 +136,7 @@ def test_check_17_a_timeout_is_raised_and_the_next_call_is_answered(manager: Too
     assert call(manager, "timed", "echo", {"text": "next"})["result"] == "next"
 
 
-def test_a_timeout_is_returned_where_that_is_wanted() -> None:
+def test_a_timeout_is_returned_as_an_error_text_if_configured() -> None:
     with ToolManager([named("slow")], timeout=0.5, on_timeout="return") as manager:
         answer = call(manager, "slow", "sleep", {"seconds": 60})
     assert "result" not in answer
@@ -146,7 +146,7 @@ def test_a_timeout_is_returned_where_that_is_wanted() -> None:
         ToolManager([], on_timeout="ignore")  # type: ignore[arg-type]
 
 
-def test_the_timeout_of_a_program_counts_for_the_servers_of_a_file_too(tmp_path: Path) -> None:
+def test_the_managers_timeout_applies_to_servers_of_a_file(tmp_path: Path) -> None:
     """MiroFlow's document, 1: one deadline for everything that a call does."""
     path = write_config(tmp_path, {"slow": fake(), "patient": fake(timeout=600)})
     with ToolManager.from_config(path, timeout=0.5, on_timeout="return") as manager:
@@ -168,7 +168,7 @@ def test_a_blacklisted_tool_is_refused_even_if_added_to_the_set_later(manager: T
     assert manager.call_tool("alive__add", {"a": 1, "b": 2}) == "Can not find tool named 'alive__add'"
 
 
-def test_errors_begin_as_orchestrators_expect(manager: ToolManager) -> None:
+def test_error_texts_begin_with_the_prefix_that_orchestrators_expect(manager: ToolManager) -> None:
     """MiroFlow's document, 3.6: result or error, never both."""
     assert call(manager, "failing", "echo")["error"] == "Unknown tool: q"
     assert call(manager, "alive", "nowhere")["error"].startswith("Unknown tool: ")
@@ -181,7 +181,7 @@ def test_errors_begin_as_orchestrators_expect(manager: ToolManager) -> None:
     assert call(manager, "odd", "echo")["error"].startswith("Tool call failed: Unknown server params type for odd")
 
 
-def test_a_wrong_name_is_answered_with_a_hint_of_what_the_caller_may_use(manager: ToolManager) -> None:
+def test_an_unknown_tool_name_is_answered_with_names_the_caller_may_use(manager: ToolManager) -> None:
     """A003-37. The error about a server is the document's word for word (3.4), so its log has the hint."""
     log = TaskLog()
     asyncio.run(manager.get_all_tool_definitions())
@@ -208,7 +208,7 @@ def test_a_guarded_url_is_answered_with_the_sentence_as_the_result(manager: Tool
     manager.task_log = None
 
 
-def test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call(manager: ToolManager) -> None:
+def test_check_28_a_task_log_is_written_at_once_and_never_breaks_a_call(manager: ToolManager) -> None:
     log = TaskLog()
     manager.set_task_log(log)
     servers = list(manager.server_dict)
@@ -248,7 +248,7 @@ def test_duplicate_names_and_invalid_arguments_are_refused() -> None:
         ToolManager.from_config("/nowhere/servers.yaml")
 
 
-def test_a_file_brings_its_servers_and_rules(tmp_path: Path) -> None:
+def test_a_configuration_file_provides_servers_and_rules(tmp_path: Path) -> None:
     path = write_config(tmp_path, {"one": fake()}, blacklist=[["one", "add"]])
     with ToolManager.from_config(path, tool_blacklist={"one/echo"}) as manager:
         (listed,) = asyncio.run(manager.get_all_tool_definitions())
@@ -257,7 +257,7 @@ def test_a_file_brings_its_servers_and_rules(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/sse", "/mcp"])
-def test_a_url_is_a_server_and_the_blacklist_holds_there_too(tmp_path: Path, path: str) -> None:
+def test_a_url_defines_a_server_and_the_blacklist_applies_to_it(tmp_path: Path, path: str) -> None:
     async def ask() -> tuple[list[str], list[Json]]:
         async with network_hub(tmp_path, {"fake": fake(namespace="")}) as (_, base):
             servers = [{"name": "net", "params": base + path}]
@@ -290,7 +290,7 @@ def test_with_timeout_passes_results_and_raises_at_the_end() -> None:
         asyncio.run(slow(PATIENCE))
 
 
-def test_arguments_are_checked_at_the_first_call_of_a_server_that_starts_with_it(tmp_path: Path) -> None:
+def test_arguments_are_checked_at_the_first_call_that_starts_a_server(tmp_path: Path) -> None:
     path = write_config(tmp_path, {"late": fake(lazy=True)})
     with ToolManager.from_config(path) as manager:
         assert call(manager, "late", "echo", {"text": [1]})["error"].startswith("Tool execution failed: ")

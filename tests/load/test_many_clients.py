@@ -43,7 +43,7 @@ async def test_a_thousand_clients_with_equal_ids_get_their_own_answers(tmp_path:
         await closed(clients)
 
 
-async def test_too_many_calls_are_answered_with_a_code_and_none_is_lost(tmp_path: Path) -> None:
+async def test_calls_beyond_the_limit_get_an_error_code_and_none_is_lost(tmp_path: Path) -> None:
     async with listening(tmp_path, tight=fake(limits={"at_once": 2, "waiting": 8})) as port:
         clients = await opened(port, "handshake", 200)
         tally = await calling(clients, 1, "tight__echo")
@@ -85,14 +85,14 @@ async def test_a_client_with_many_calls_does_not_delay_others_until_all_are_done
         await closed([*greedy, modest])
 
 
-async def test_slow_clients_of_every_kind_take_no_answer_from_the_others(tmp_path: Path) -> None:
+async def test_slow_clients_of_every_kind_do_not_block_other_clients(tmp_path: Path) -> None:
     async with listening(tmp_path) as port, slow_clients(port, 200, "up__big"):
         clients = await opened(port, "handshake", 50)
         assert (await calling(clients, CALLS, "up__echo")).outcomes == {"own": 50 * CALLS}
         await closed(clients)
 
 
-async def test_a_hanging_server_takes_no_answer_from_the_others(tmp_path: Path) -> None:
+async def test_a_hanging_server_does_not_block_calls_to_other_servers(tmp_path: Path) -> None:
     async with listening(tmp_path, slow=fake()) as port:
         waiting, clients = await opened(port, "handshake", 100), await opened(port, "modern", 50)
         hanging = asyncio.create_task(calling(waiting, 1, "slow__sleep", seconds=600))

@@ -54,7 +54,7 @@ def shows(*features: str) -> pytest.MarkDecorator:
 
 
 @shows("era")
-async def test_each_client_is_answered_in_its_own_era(cell: Cell) -> None:
+async def test_each_client_negotiates_the_version_of_its_era(cell: Cell) -> None:
     assert cell.client.protocol_version == ("2026-07-28" if cell.era == "modern" else "2025-11-25")
 
 
@@ -64,7 +64,7 @@ async def test_the_instructions_of_the_server_arrive(cell: Cell) -> None:
 
 
 @shows("ping")
-async def test_a_ping_is_answered_where_the_era_has_one(cell: Cell) -> None:
+async def test_a_ping_is_answered_in_the_era_that_has_it(cell: Cell) -> None:
     if cell.era == "handshake":
         assert await cell.client.send_ping() == types.EmptyResult()
     else:
@@ -74,7 +74,7 @@ async def test_a_ping_is_answered_where_the_era_has_one(cell: Cell) -> None:
 
 
 @shows("tools/list", "pagination")
-async def test_tools_are_listed_with_everything_they_say_of_themselves(cell: Cell) -> None:
+async def test_tools_are_listed_with_all_their_fields(cell: Cell) -> None:
     listed = {tool["name"]: tool for tool in await cell.all_of("tools")}
     assert cell.tool("test_simple_text") in listed
     described = listed[cell.tool("described")]
@@ -82,7 +82,7 @@ async def test_tools_are_listed_with_everything_they_say_of_themselves(cell: Cel
 
 
 @shows("pagination")
-async def test_a_cursor_that_was_made_up_is_refused(cell: Cell) -> None:
+async def test_an_invented_cursor_is_refused(cell: Cell) -> None:
     with pytest.raises(MCPError) as refused:
         await cell.client.list_tools(cursor="made-up")
     assert refused.value.code == -32602
@@ -99,7 +99,7 @@ async def test_a_cursor_that_was_made_up_is_refused(cell: Cell) -> None:
         ("test_multiple_content_types", ["text", "image", "resource"]),
     ],
 )
-async def test_content_arrives_as_it_is(cell: Cell, name: str, kinds: list[str]) -> None:
+async def test_content_of_every_type_arrives_unchanged(cell: Cell, name: str, kinds: list[str]) -> None:
     result = await cell.call(name)
     assert [block["type"] for block in result["content"]] == kinds
     data = {"image": PNG, "audio": WAV}
@@ -115,7 +115,7 @@ async def test_structured_content_and_the_meta_of_a_result_arrive(cell: Cell) ->
 
 
 @shows("tool-errors")
-async def test_an_error_of_a_tool_is_a_result_and_an_unknown_tool_an_error(cell: Cell) -> None:
+async def test_a_tool_error_is_a_result_and_an_unknown_tool_is_a_json_rpc_error(cell: Cell) -> None:
     result = await cell.call("test_error_handling")
     assert result["isError"] is True
     assert result["content"] == [{"type": "text", "text": "This tool intentionally returns an error for testing"}]
@@ -125,7 +125,7 @@ async def test_an_error_of_a_tool_is_a_result_and_an_unknown_tool_an_error(cell:
 
 
 @shows("meta")
-async def test_meta_reaches_the_server_without_what_belongs_to_the_hop(cell: Cell) -> None:
+async def test_meta_reaches_the_server_without_hop_by_hop_fields(cell: Cell) -> None:
     trace: Any = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "example.org/x": {"y": [1]}}
     result = await cell.call("meta", meta=trace)
     seen = result["structuredContent"]
@@ -146,7 +146,7 @@ async def test_progress_arrives_in_order(cell: Cell) -> None:
 
 
 @shows("cancellation")
-async def test_a_call_that_is_given_up_is_given_up_at_the_server(cell: Cell) -> None:
+async def test_a_cancelled_call_is_cancelled_at_the_server(cell: Cell) -> None:
     token = secrets.token_hex(4)
     with pytest.raises(MCPError):
         await cell.call("hold", {"token": token}, read_timeout_seconds=0.2)
@@ -156,7 +156,7 @@ async def test_a_call_that_is_given_up_is_given_up_at_the_server(cell: Cell) -> 
 
 
 @shows("logging")
-async def test_log_messages_arrive_from_the_level_the_client_wants(cell: Cell) -> None:
+async def test_log_messages_arrive_at_and_above_the_clients_level(cell: Cell) -> None:
     token = secrets.token_hex(4)
     await cell.say("warning", token)
     await cell.until(lambda: f"{token} error" in cell.room.logged)
@@ -164,7 +164,7 @@ async def test_log_messages_arrive_from_the_level_the_client_wants(cell: Cell) -
 
 
 @shows("resources")
-async def test_texts_and_binaries_are_listed_and_read(cell: Cell) -> None:
+async def test_text_and_binary_resources_are_listed_and_read(cell: Cell) -> None:
     listed = {resource["name"]: resource for resource in await cell.all_of("resources", cell.name)}
     assert listed["static-text"]["mimeType"] == "text/plain"
     text, binary = [await cell.read(listed[name]["uri"]) for name in ("static-text", "static-binary")]
@@ -174,14 +174,14 @@ async def test_texts_and_binaries_are_listed_and_read(cell: Cell) -> None:
 
 
 @shows("templates")
-async def test_what_a_template_stands_for_is_read(cell: Cell) -> None:
+async def test_a_resource_of_a_template_is_read(cell: Cell) -> None:
     (template,) = await cell.all_of("templates", cell.name)
     content = await cell.read(template["uriTemplate"].replace("{id}", "7"))
     assert '"Data for ID: 7"' in content["text"]
 
 
 @shows("resource-missing")
-async def test_a_resource_there_is_not_is_the_error_of_the_era(cell: Cell) -> None:
+async def test_reading_an_unknown_resource_gives_the_error_of_the_era(cell: Cell) -> None:
     with pytest.raises(MCPError) as missing:
         await cell.read("test://there/is/none")
     assert missing.value.code == (-32602 if cell.era == "modern" else -32002)
@@ -193,7 +193,7 @@ LINKED: Final = ["test://who", "test://template/5/data", "test://hidden/7"]
 
 @shows("uris")
 @pytest.mark.parametrize("uri", LINKED)
-async def test_a_link_in_a_result_or_a_prompt_leads_to_the_server_it_came_from(cell: Cell, uri: str) -> None:
+async def test_a_link_in_a_result_or_prompt_resolves_to_its_own_server(cell: Cell, uri: str) -> None:
     link, embedded = (await cell.call("link", {"uri": uri}))["content"]
     made = await cell.client.get_prompt(cell.tool("linking"), {"uri": uri})
     prompted: list[Any] = [message.content for message in made.messages]
@@ -205,7 +205,7 @@ async def test_a_link_in_a_result_or_a_prompt_leads_to_the_server_it_came_from(c
 
 
 @shows("apps")
-async def test_the_resource_that_shows_a_tool_is_read_under_the_uri_the_tool_names(cell: Cell) -> None:
+async def test_the_ui_resource_of_a_tool_is_readable_by_the_uri_in_its_meta(cell: Cell) -> None:
     (app,) = [tool for tool in await cell.all_of("tools") if tool["name"] == cell.tool("app")]
     assert app["_meta"]["ui"]["visibility"] == ["model"]
     assert app["_meta"]["ui/resourceUri"] == app["_meta"]["ui"]["resourceUri"]
@@ -213,7 +213,7 @@ async def test_the_resource_that_shows_a_tool_is_read_under_the_uri_the_tool_nam
 
 
 @shows("subscriptions")
-async def test_a_client_hears_that_a_resource_it_watches_has_changed(cell: Cell) -> None:
+async def test_a_client_is_notified_of_a_change_of_a_subscribed_resource(cell: Cell) -> None:
     listed = {resource["name"]: resource["uri"] for resource in await cell.all_of("resources", cell.name)}
     async with cell.watching(listed["watched-resource"]) as updated:
         await cell.text("touch", {"uri": "test://static-text"})
@@ -223,7 +223,7 @@ async def test_a_client_hears_that_a_resource_it_watches_has_changed(cell: Cell)
 
 
 @shows("prompts")
-async def test_prompts_are_made_with_their_arguments(cell: Cell) -> None:
+async def test_prompts_are_rendered_with_their_arguments(cell: Cell) -> None:
     listed = {prompt["name"]: prompt for prompt in await cell.all_of("prompts")}
     name = cell.tool("test_prompt_with_arguments")
     assert [argument["name"] for argument in listed[name]["arguments"]] == ["arg1", "arg2"]
@@ -246,14 +246,14 @@ async def test_arguments_of_prompts_and_templates_are_completed(cell: Cell) -> N
 
 
 @shows("sampling", "elicitation")
-async def test_a_server_asks_the_clients_model_and_user(cell: Cell) -> None:
+async def test_a_server_can_request_sampling_and_elicitation(cell: Cell) -> None:
     assert await cell.text("test_sampling", {"prompt": "2+2?"}) == "LLM response: heard 2+2?"
     said = await cell.text("test_elicitation", {"message": "Who?"})
     assert said == f'User response: action=accept, content={{"message": "{cell.name} asks: Who?"}}'
 
 
 @shows("roots", "questions")
-async def test_a_server_asks_for_the_roots_and_for_several_things(cell: Cell) -> None:
+async def test_a_server_can_request_roots_and_several_inputs_in_one_call(cell: Cell) -> None:
     assert "file:///home" in await cell.text("test_input_required_result_list_roots")
     assert await cell.text("test_input_required_result_request_state") == "state-ok"
     assert "of 1 roots" in await cell.text("test_input_required_result_multiple_inputs")
@@ -261,14 +261,14 @@ async def test_a_server_asks_for_the_roots_and_for_several_things(cell: Cell) ->
 
 
 @shows("questions")
-async def test_a_server_asks_before_it_gives_a_prompt(cell: Cell) -> None:
+async def test_a_server_can_request_input_during_prompts_get(cell: Cell) -> None:
     made = await cell.client.get_prompt(cell.tool("test_input_required_result_prompt"))
     assert "The context is" in made.messages[0].content.text  # type: ignore[union-attr]
 
 
 @shows("list-changed")
 @pytest.mark.parametrize(("kind", "thing"), [("tools", "tool"), ("prompts", "prompt")])
-async def test_a_client_hears_that_a_list_has_changed(cell: Cell, kind: str, thing: str) -> None:
+async def test_a_client_is_notified_of_a_changed_list(cell: Cell, kind: str, thing: str) -> None:
     name = cell.tool(f"test_changing_{thing}")
     before = name in {item["name"] for item in await cell.all_of(kind)}
     async with cell.hearing(f"notifications/{kind}/list_changed"):
@@ -279,5 +279,5 @@ async def test_a_client_hears_that_a_list_has_changed(cell: Cell, kind: str, thi
 
 
 @shows("capabilities")
-async def test_a_server_is_told_what_the_client_has_declared(cell: Cell) -> None:
+async def test_a_server_receives_the_capabilities_of_the_client(cell: Cell) -> None:
     assert await cell.text("test_missing_capability") == "The client can be sampled"

@@ -70,7 +70,7 @@ def upstreams(era: Era) -> list[RealServer]:
 
 
 @pytest.mark.parametrize(("era", "transport"), list(itertools.product(MODES, TRANSPORTS)))
-async def test_a_client_of_either_era_lists_what_the_servers_of_both_have(
+async def test_a_client_of_either_era_lists_everything_of_servers_of_both_eras(
     hubs: Hubs, era: Era, transport: Transport
 ) -> None:
     async with hubs.client(era, transport) as client:

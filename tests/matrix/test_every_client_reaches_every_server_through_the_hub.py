@@ -96,7 +96,7 @@ async def test_a_client_lists_every_tool_and_calls_upstreams_of_both_eras(
 
 
 @pytest.mark.parametrize("name", REAL_SERVERS)
-async def test_the_tool_of_a_real_server_does_its_work_through_the_hub(hubs: Hubs, name: str) -> None:
+async def test_a_tool_of_each_real_server_works_through_the_hub(hubs: Hubs, name: str) -> None:
     answer = await hubs.serve("python_mcp2_auto", "http", [name])
     assert REAL_SERVERS[name].expected in text_of(answer["result"])
 

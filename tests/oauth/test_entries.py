@@ -53,7 +53,7 @@ def test_every_form_of_auth_setting_is_read(tmp_path: Path, auth: Any, meant: OA
 
 
 @pytest.mark.parametrize("auth", [None, False, "none", "a-token"])
-def test_an_auth_setting_without_oauth_makes_no_sign_in(tmp_path: Path, auth: Any) -> None:
+def test_an_auth_setting_other_than_oauth_starts_no_sign_in(tmp_path: Path, auth: Any) -> None:
     assert only(tmp_path, written(auth), "servers.json").oauth is None
 
 
@@ -90,7 +90,7 @@ def test_tokens_are_sent_only_over_tls_or_to_loopback(tmp_path: Path, url: str) 
     assert only(tmp_path, written("oauth", url=url), "servers.json").oauth == OAuthSettings()
 
 
-def test_an_unset_variable_switches_the_entry_off_and_is_no_error(tmp_path: Path) -> None:
+def test_an_unset_variable_in_auth_disables_the_entry_without_an_error(tmp_path: Path) -> None:
     auth = {"client_id": "c", "client_secret": "${UNSET}", "redirect_port": "${UNSET}"}
     server = only(tmp_path, written(auth), "servers.json")
     assert "UNSET is not set" in (server.disabled_reason or "")

@@ -57,7 +57,9 @@ def test_a_locked_keyring_is_reported(tmp_path: Path, kept: FileKeyring) -> None
     assert "the keyring is locked; unlock it" in reason(tmp_path, MANY)
 
 
-def test_a_machine_without_a_keyring_says_what_to_install(tmp_path: Path, kept: FileKeyring) -> None:
+def test_without_a_keyring_the_error_names_the_variable_that_selects_a_backend(
+    tmp_path: Path, kept: FileKeyring
+) -> None:
     keyring.set_keyring(NoKeyring())
     assert "PYTHON_KEYRING_BACKEND" in reason(tmp_path, MANY)
 

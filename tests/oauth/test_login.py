@@ -73,7 +73,7 @@ async def test_a_running_hub_uses_a_sign_in_to_an_entry_with_a_url_alone(tmp_pat
 @pytest.mark.parametrize(
     "fields", [{"headers": {"Authorization": "Bearer of-the-file"}}, {"url": "http://mcp.example/mcp"}]
 )
-async def test_an_entry_that_cannot_be_signed_in_to_says_why(tmp_path: Path, fields: dict[str, Any]) -> None:
+async def test_login_reports_why_an_entry_cannot_be_signed_in_to(tmp_path: Path, fields: dict[str, Any]) -> None:
     config = configured(tmp_path, {"a": {"url": "https://mcp.example/mcp", **fields}})
     said = await login(config)
     assert said.code == 2
@@ -195,7 +195,7 @@ async def test_login_waits_for_the_user_until_its_timeout(tmp_path: Path) -> Non
         assert kept_files(tmp_path) == []
 
 
-async def test_the_address_reaches_the_browser_as_one_argument_of_no_shell(tmp_path: Path) -> None:
+async def test_the_sign_in_url_is_passed_to_the_browser_as_one_argument_without_a_shell(tmp_path: Path) -> None:
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\nprintf "%s\\n" "$#" "$1" > {tmp_path}/seen\n')
     browser.chmod(0o700)
@@ -212,13 +212,13 @@ async def test_the_address_reaches_the_browser_as_one_argument_of_no_shell(tmp_p
     ("servers", "id"),
     [({"a": {"command": "x"}}, "a"), ({}, "a\x1b[31m")],
 )
-async def test_login_to_a_server_without_a_sign_in_is_bad_input(tmp_path: Path, servers: Any, id: str) -> None:
+async def test_login_to_a_server_without_oauth_exits_2(tmp_path: Path, servers: Any, id: str) -> None:
     said = await login(configured(tmp_path, servers), id)
     assert said.code == 2
     assert "\x1b" not in said.all
 
 
-async def test_the_hub_signs_in_as_itself_without_a_user(tmp_path: Path) -> None:
+async def test_the_hub_signs_in_with_client_credentials_without_a_user(tmp_path: Path) -> None:
     async with authority() as server:
         given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
         config = configured(tmp_path, {"a": {**entry(server, **given, scopes="read admin"), "keep_catalog": False}})

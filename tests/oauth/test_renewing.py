@@ -69,7 +69,7 @@ async def test_an_expired_token_is_renewed_once_for_all_calls_that_wait(tmp_path
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_a_token_that_is_refused_in_the_middle_is_renewed_once_and_calls_are_sent_again(
+async def test_a_token_refused_during_calls_is_renewed_once_and_the_calls_are_retried(
     tmp_path: Path, transport: str
 ) -> None:
     async with authority(transport) as server:
@@ -196,7 +196,7 @@ async def test_a_scope_that_is_missing_is_named_and_the_next_login_asks_for_it(t
             assert await client.text("a__whoami") == "admin read"
 
 
-async def test_the_hub_as_itself_gets_a_new_token_for_all_calls_that_wait(tmp_path: Path) -> None:
+async def test_an_expired_client_credentials_token_is_renewed_once_for_all_waiting_calls(tmp_path: Path) -> None:
     async with authority() as server:
         given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
         config = configured(tmp_path, {"a": entry(server, **given)})
@@ -272,7 +272,7 @@ async def test_a_remembered_refusal_does_not_override_a_simultaneous_login(tmp_p
             assert await client.text("a__effect", {"word": "after"}) == "after done"
 
 
-async def test_a_slow_token_does_not_make_the_hub_try_the_other_era(
+async def test_a_slow_token_request_does_not_make_the_hub_try_the_other_era(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two handshakes at once would leave a session behind that belongs to neither."""

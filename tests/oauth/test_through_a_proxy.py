@@ -40,7 +40,7 @@ async def ask(egress: Egress, url: str, allow: tuple[str, ...] = ()) -> httpx2.R
         return await http.post(url, data={"grant_type": "refresh_token"})
 
 
-async def test_tokens_are_asked_for_through_the_proxy_by_name(tmp_path: Path) -> None:
+async def test_tokens_are_requested_through_the_proxy_which_resolves_the_host_name(tmp_path: Path) -> None:
     authority = PrivateAuthority(tmp_path)
     async with (
         scripted(tokens, authority.server(NAME)) as server,
@@ -66,13 +66,13 @@ async def test_private_addresses_and_names_are_refused_before_the_proxy_is_asked
         assert proxy.asked == []
 
 
-async def test_the_refusal_of_the_proxy_is_told() -> None:
+async def test_a_refusal_by_the_proxy_is_reported() -> None:
     async with forwarding(user="me", password="word") as proxy:
         with pytest.raises(TokenUnavailable, match="wants a user and a password"):
             await ask(by(proxy), f"https://{NAME}/token")
 
 
-async def test_the_certificate_of_the_hub_is_shown_to_its_own_server_alone(tmp_path: Path) -> None:
+async def test_the_client_certificate_of_an_entry_is_sent_only_to_its_own_server(tmp_path: Path) -> None:
     authority, clients = PrivateAuthority(tmp_path), PrivateAuthority(tmp_path, "clients")
     cert, key = clients.issue("hub")
     shown: list[str] = []

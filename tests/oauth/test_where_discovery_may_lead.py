@@ -69,7 +69,7 @@ async def test_metadata_is_fetched_only_from_addresses_near_the_server(server: s
     assert await reached(server, named) is may
 
 
-async def test_a_private_address_can_be_allowed() -> None:
+async def test_a_private_authorization_server_address_can_be_allowed() -> None:
     assert not await reached(PUBLIC, "https://127.0.0.1:1/token")
     assert await reached(PUBLIC, "https://127.0.0.1:1/token", ("127.0.0.1:1",))
     assert not await reached(PUBLIC, "https://127.0.0.1:2/token", ("127.0.0.1:1",))
@@ -170,7 +170,7 @@ async def test_an_endless_metadata_response_is_cut_off(tmp_path: Path) -> None:
     ],
     ids=lambda odd: str(odd)[:40],
 )
-async def test_a_token_that_cannot_be_used_is_an_error_of_one_line(tmp_path: Path, odd: Any) -> None:
+async def test_an_unusable_token_response_is_a_short_error_without_traceback(tmp_path: Path, odd: Any) -> None:
     async with leading() as server:
         server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
         server.says["/.well-known/oauth-authorization-server"] = server.metadata()

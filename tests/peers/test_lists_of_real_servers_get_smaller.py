@@ -44,7 +44,7 @@ async def _listed(tmp: Path, **defaults: Any) -> list[Json]:
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-async def test_the_estimate_of_all_tools_is_within_a_tenth(tools: list[Json], vocabulary: str) -> None:
+async def test_the_token_estimate_of_all_real_tools_is_within_a_tenth(tools: list[Json], vocabulary: str) -> None:
     sent = [encode({key: tool[key] for key in SENT if key in tool}).decode() for tool in tools]
     counted = sum(count_tokens(vocabulary, text) for text in sent)
     assert sum(map(estimate_tool_tokens, tools)) == pytest.approx(counted, rel=0.1)

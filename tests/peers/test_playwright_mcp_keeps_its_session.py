@@ -80,7 +80,7 @@ async def evaluated(client: StdioClient, function: str) -> str:
     return await client.text("browser_evaluate", {"function": function})
 
 
-async def test_the_second_call_sees_what_the_first_has_done(tmp_path: Path, page: str) -> None:
+async def test_the_second_call_sees_the_page_of_the_first(tmp_path: Path, page: str) -> None:
     """Check 12."""
     async with hub(tmp_path, playwright(tmp_path)) as client:
         await navigate(client, page)
@@ -137,7 +137,7 @@ async def on_a_port(directory: Path) -> AsyncIterator[str]:
         process._transport.close()  # type: ignore[attr-defined]
 
 
-async def test_over_http_its_pings_are_answered_and_the_page_stays(tmp_path: Path, page: str) -> None:
+async def test_over_http_playwright_mcps_pings_are_answered_and_its_page_stays_open(tmp_path: Path, page: str) -> None:
     async with on_a_port(tmp_path) as url:
         servers = {"playwright": {"url": url, "transport": "http", "namespace": "", "timeout": 60}}
         async with hub(tmp_path, servers) as client:

@@ -156,7 +156,7 @@ async def exchange(port: int, text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", PROXIES)
-async def test_the_listener_sees_no_request_that_a_proxy_has_not_sent(name: str, tmp_path: Path) -> None:
+async def test_no_request_is_smuggled_past_a_proxy_to_the_listener(name: str, tmp_path: Path) -> None:
     texts = [text for corpus in corpora.HIDING for _, text in corpora.hiding(corpus)]
     texts += [
         case.text

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 ACTIVATE = "systemd-socket-activate"
 
 
-async def test_a_client_that_comes_first_is_served_on_both_sockets(tmp_path: Path) -> None:
+async def test_the_first_client_starts_the_hub_by_socket_activation_on_both_sockets(tmp_path: Path) -> None:
     assert shutil.which(ACTIVATE), "run scripts/peers"
     config = write_config(tmp_path, {"up": fake()}, listen={"host": "192.0.2.1", "port": 1})
     port, path = free_port(), tmp_path / "hub.sock"

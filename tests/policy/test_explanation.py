@@ -35,7 +35,7 @@ def by_policy(hub: Engine, record: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {step["policy"]: step for step in hub.rules.steps(record, hub.times)}
 
 
-async def test_the_record_of_a_call_says_what_every_policy_did_and_times_are_there_only_while_somebody_watches(
+async def test_a_call_record_has_the_effect_of_every_policy_and_durations_only_while_watched(
     tmp_path: Path,
 ) -> None:
     records: list[dict[str, Any]] = []
@@ -64,7 +64,7 @@ async def test_the_record_of_a_call_says_what_every_policy_did_and_times_are_the
         assert by_policy(hub, records[-1])["upstream"]["ms"] is None
 
 
-async def test_times_outlive_a_reload_and_are_bounded(tmp_path: Path) -> None:
+async def test_durations_survive_a_reload_and_are_bounded(tmp_path: Path) -> None:
     records: list[dict[str, Any]] = []
     path = write_config(tmp_path, {"a": fake()})
     async with Engine(load_config(path), record=records.append) as hub, asyncio.timeout(PATIENCE):
@@ -79,7 +79,7 @@ async def test_times_outlive_a_reload_and_are_bounded(tmp_path: Path) -> None:
         assert not hub.times.of(records[-1]["id"])
 
 
-async def test_a_name_that_is_hidden_is_explained_from_its_record(tmp_path: Path) -> None:
+async def test_a_hidden_name_is_explained_from_its_record(tmp_path: Path) -> None:
     records: list[dict[str, Any]] = []
     config = load_config(write_config(tmp_path, {"a": fake(disable_tools=["echo"])}))
     async with Engine(config, record=records.append) as hub, asyncio.timeout(PATIENCE):

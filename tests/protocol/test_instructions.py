@@ -12,7 +12,7 @@ from tests.fakes.client import fake, hub
 pytestmark = pytest.mark.anyio
 
 
-async def test_instructions_of_shown_servers_are_passed_on_from_the_kept_catalog(tmp_path: Path) -> None:
+async def test_instructions_of_visible_servers_are_passed_on_from_the_cached_catalog(tmp_path: Path) -> None:
     servers = {"a": fake(), "b": fake("--era", "dual"), "hidden": fake(enable_tools=[])}
     rules = {"blacklist": ["hidden/*"]}
     async with hub(tmp_path, servers, **rules) as client:

@@ -38,7 +38,7 @@ def refusal(rules: QuestionRules, method: str, params: dict[str, Any], able: Any
     return None
 
 
-def test_the_person_reads_which_server_asks_and_the_rest_stays_as_it_is() -> None:
+def test_an_elicitation_names_its_server_and_is_otherwise_unchanged() -> None:
     rules = QuestionRules("git\x1b[2Jhub")
     params, _ = rules.admit("elicitation/create", {**FORM, "future": 1, "_meta": {"x": 1}}, ABLE, CallQuestions())
     assert params["message"] == "git\\x1b[2Jhub asks: Name?"
@@ -60,16 +60,16 @@ def test_the_person_reads_which_server_asks_and_the_rest_stays_as_it_is() -> Non
         ({"mode": "url", "message": "x", "url": None}, -32600),
     ],
 )
-def test_only_urls_of_the_web_are_passed_on(params: dict[str, Any], code: int | None) -> None:
+def test_only_web_urls_of_elicitations_are_forwarded(params: dict[str, Any], code: int | None) -> None:
     assert refusal(QuestionRules("a"), "elicitation/create", params) == code
 
 
 @pytest.mark.parametrize("able", [{}, {"elicitation": None}, {"elicitation": {"url": {}}}, {"sampling": {}}])
-def test_who_has_not_declared_a_form_is_not_asked_to_fill_one_in(able: dict[str, Any]) -> None:
+def test_a_client_without_form_elicitation_gets_no_form(able: dict[str, Any]) -> None:
     assert refusal(QuestionRules("a"), "elicitation/create", FORM, able) == -32601
 
 
-def test_a_record_names_so_many_questions_and_the_count_goes_on() -> None:
+def test_a_call_record_lists_a_bounded_number_of_server_requests_and_counts_the_rest() -> None:
     rules, questions = QuestionRules("a", most=MAX_ENTRIES + 5), CallQuestions()
     for _ in range(MAX_ENTRIES + 5):
         rules.admit("roots/list", {}, ABLE, questions)
@@ -78,20 +78,20 @@ def test_a_record_names_so_many_questions_and_the_count_goes_on() -> None:
     assert (questions.asked, len(questions.entries)) == (MAX_ENTRIES + 5, MAX_ENTRIES)
 
 
-def test_what_is_not_allowed_is_told_to_nobody() -> None:
+def test_forbidden_capabilities_are_not_declared_to_a_server() -> None:
     rules = QuestionRules("a", allow=("roots",))
     assert rules.everything() == {"roots": {}}
     assert rules.narrowed({**ABLE, "extensions": {"x": {}}}) == {"roots": {}, "extensions": {"x": {}}}
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_the_bound_of_a_question_is_exact(extra: int) -> None:
+def test_the_size_limit_of_a_server_request_is_exact(extra: int) -> None:
     params = {"message": ""}
     params["message"] = "x" * (MAX_QUESTION - len(encode(params)) + extra)
     assert is_too_large(params) is bool(extra)
 
 
-def test_many_small_values_count_by_their_bytes() -> None:
+def test_many_small_values_of_a_server_request_count_by_their_bytes() -> None:
     assert not is_too_large({"values": [1] * 30_000})
     assert is_too_large({"values": [1] * 40_000})
 
@@ -102,7 +102,7 @@ def test_many_small_values_count_by_their_bytes() -> None:
     place=st.sampled_from(["", "0a1b2c"]),
     more=st.dictionaries(st.text(max_size=5), JSON),
 )
-def test_a_servers_state_comes_back_to_it_as_it_was(
+def test_a_servers_request_state_returns_to_it_unchanged(
     state: str | None, asked: int, place: str, more: dict[str, Any]
 ) -> None:
     more.pop("requestState", None)
@@ -112,7 +112,7 @@ def test_a_servers_state_comes_back_to_it_as_it_was(
 
 
 @given(state=st.text())
-def test_a_state_of_somebody_else_stays_as_it_is(state: str) -> None:
+def test_a_request_state_not_made_by_the_hub_is_passed_unchanged(state: str) -> None:
     params = {"requestState": state}
     expected = (params, 0) if not state.startswith("mcp-hub-asked:") else without_count(params)
     assert without_count(params) == expected

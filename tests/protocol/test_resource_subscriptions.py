@@ -105,7 +105,7 @@ async def test_several_clients_share_one_subscription(tmp_path: Path) -> None:
         assert logged(log, "resources/unsubscribe") == ["resources/unsubscribe x:one"]
 
 
-async def test_who_subscribes_while_the_one_before_is_leaving_stays_subscribed(tmp_path: Path) -> None:
+async def test_a_client_that_subscribes_during_anothers_unsubscription_stays_subscribed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     servers = {"a": asking("--hold", "--log", str(log))}
     async with network_hub(tmp_path / "hub", servers) as (_, base), raw(base) as leaving, raw(base) as staying:
@@ -137,7 +137,7 @@ async def test_a_subscription_is_restored_after_the_server_was_lost(tmp_path: Pa
         assert [update["uri"] for update in updates(client)] == ["x:one"]
 
 
-async def test_missing_and_refused_resources_cannot_be_subscribed_to(tmp_path: Path) -> None:
+async def test_subscribing_to_a_missing_or_refused_resource_is_refused(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": asking(disable_resources=["x:two"])}) as client:
         for uri in ("x:none", "x:two"):
             with pytest.raises(RpcError) as refused:

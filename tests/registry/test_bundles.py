@@ -55,7 +55,7 @@ ASKED = {
 }
 
 
-async def test_a_bundle_is_unpacked_and_its_manifest_is_its_command_line(loopback: Loopback, tmp_path: Path) -> None:
+async def test_a_bundle_is_unpacked_and_its_manifest_gives_the_command_line(loopback: Loopback, tmp_path: Path) -> None:
     content = packed(("server.py", "pass"), ("lib/a.py", ""), server=SERVER, user_config=ASKED)
     package = published(loopback, content)
     store = BundleStore(tmp_path / "bundles")
@@ -78,14 +78,14 @@ async def test_a_bundle_is_unpacked_and_its_manifest_is_its_command_line(loopbac
     assert loopback.asked == ["/small.mcpb"]
 
 
-async def test_another_bundle_than_the_listed_one_is_not_unpacked(loopback: Loopback, tmp_path: Path) -> None:
+async def test_a_bundle_with_a_wrong_digest_is_not_unpacked(loopback: Loopback, tmp_path: Path) -> None:
     package = published(loopback, packed(server=SERVER, user_config=ASKED), "0" * 64)
     with pytest.raises(RegistryError, match="SHA-256"):
         await BundleStore(tmp_path / "bundles").get(package, tmp_path)
     assert not [*tmp_path.rglob("*")]
 
 
-async def test_a_download_may_be_redirected_as_the_digest_decides(loopback: Loopback, tmp_path: Path) -> None:
+async def test_a_bundle_download_may_be_redirected_to_another_host(loopback: Loopback, tmp_path: Path) -> None:
     with serving() as other:
         content = packed(server=SERVER, user_config=ASKED)
         other.paths["/elsewhere"] = content
@@ -119,7 +119,7 @@ def _link() -> zipfile.ZipInfo:
     ids=["up", "absolute", "inner", "backslash", "drive", "link", "control", "twice"],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-async def test_a_file_that_leads_out_of_its_bundle_is_refused(
+async def test_a_bundle_with_a_path_outside_of_it_is_refused(
     loopback: Loopback, tmp_path: Path, members: list[Any]
 ) -> None:
     package = published(loopback, packed(*members, server=SERVER, user_config=ASKED))
@@ -150,7 +150,7 @@ async def test_a_bundle_that_does_not_say_how_to_start_it_is_refused(
         await BundleStore(tmp_path / "bundles").get(published(loopback, content), tmp_path)
 
 
-async def test_a_bundle_that_grows_without_end_is_not_unpacked(
+async def test_a_bundle_that_unpacks_above_the_limit_is_refused(
     loopback: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mcp_hub.registry.bundles.MAX_UNPACKED", 1 << 20)

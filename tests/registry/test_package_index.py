@@ -32,13 +32,13 @@ def simple(*names: str | dict[str, Any]) -> bytes:
     return json.dumps({"meta": {"api-version": "1.1"}, "files": files}).encode()
 
 
-async def test_npms_latest_is_its_tag_and_not_its_highest(loopback: Loopback, tmp_path: Path) -> None:
+async def test_the_latest_npm_version_is_that_of_the_latest_tag(loopback: Loopback, tmp_path: Path) -> None:
     loopback.paths["/@scope%2Fname"] = packument("@scope/name", "1.0.0", "2.0.0", "3.0.0-beta.1", latest="2.0.0")
     index = PackageIndex({"NPM_CONFIG_REGISTRY": loopback.base}, tmp_path)
     assert await index.newest("npm", "@scope/name") == "2.0.0"
 
 
-async def test_npms_registry_is_read_from_its_file(loopback: Loopback, tmp_path: Path) -> None:
+async def test_the_npm_registry_is_read_from_npmrc(loopback: Loopback, tmp_path: Path) -> None:
     loopback.paths["/all/name"] = packument("name", "1.0.0")
     loopback.paths["/scoped/@mine%2Fname"] = packument("@mine/name", "2.0.0")
     (tmp_path / ".npmrc").write_text(
@@ -49,7 +49,7 @@ async def test_npms_registry_is_read_from_its_file(loopback: Loopback, tmp_path:
     assert await index.newest("npm", "@mine/name") == "2.0.0"
 
 
-async def test_pypis_newest_is_final_and_not_yanked(loopback: Loopback, tmp_path: Path) -> None:
+async def test_the_newest_pypi_version_is_final_and_not_yanked(loopback: Loopback, tmp_path: Path) -> None:
     loopback.paths["/simple/my-server/"] = simple(
         "my_server-1.9.0-py3-none-any.whl",
         "my_server-1.10.0.tar.gz",
@@ -62,7 +62,7 @@ async def test_pypis_newest_is_final_and_not_yanked(loopback: Loopback, tmp_path
     assert await index.newest("pypi", "My_Server[extra]") == "1.10.0.post1"
 
 
-async def test_uvs_index_is_read_from_its_file(loopback: Loopback, tmp_path: Path) -> None:
+async def test_the_package_index_is_read_from_uv_toml(loopback: Loopback, tmp_path: Path) -> None:
     loopback.paths["/mine/name/"] = simple("name-1.0.tar.gz")
     (tmp_path / "uv").mkdir()
     (tmp_path / "uv/uv.toml").write_text(f'[[index]]\nurl = "{loopback.base}/mine"\ndefault = true\n')
@@ -83,7 +83,7 @@ async def test_uvs_index_is_read_from_its_file(loopback: Loopback, tmp_path: Pat
         ("pypi", b'{"files": [1, {"filename": 2}]}'),
     ],
 )
-async def test_an_index_that_answers_nonsense_is_refused(
+async def test_an_invalid_response_of_a_package_index_is_refused(
     loopback: Loopback, tmp_path: Path, kind: str, body: bytes
 ) -> None:
     loopback.paths["/name"] = loopback.paths["/name/"] = body
@@ -92,7 +92,7 @@ async def test_an_index_that_answers_nonsense_is_refused(
         await index.newest(kind, "name")
 
 
-async def test_a_package_that_is_not_there_is_named(loopback: Loopback, tmp_path: Path) -> None:
+async def test_a_missing_package_is_reported_by_name(loopback: Loopback, tmp_path: Path) -> None:
     index = PackageIndex({"npm_config_registry": loopback.base, "UV_INDEX_URL": loopback.base}, tmp_path)
     for kind in ("npm", "pypi"):
         with pytest.raises(RegistryError, match="has no package 'name'"):

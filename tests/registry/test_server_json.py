@@ -76,7 +76,7 @@ def test_variables_of_a_value_are_filled_in() -> None:
     ]
 
 
-def test_a_secret_of_a_container_is_not_in_its_command_line() -> None:
+def test_a_secret_of_a_container_is_passed_outside_its_command_line() -> None:
     variables = [{"name": "API_KEY", "isRequired": True, "isSecret": True}, {"name": "UNUSED"}]
     made = entry(package("oci", "o/s", environmentVariables=variables), API_KEY="k")
     assert made == {
@@ -86,7 +86,7 @@ def test_a_secret_of_a_container_is_not_in_its_command_line() -> None:
     }
 
 
-def test_a_package_comes_before_an_address_and_its_inputs_are_known() -> None:
+def test_a_package_is_preferred_to_a_remote_url_and_its_inputs_are_known() -> None:
     remote = {
         "type": "streamable-http",
         "url": "https://{tenant}.example.com/mcp",
@@ -115,7 +115,7 @@ def test_a_token_within_a_header_is_a_missing_input_and_a_secret() -> None:
     }
 
 
-def test_a_program_named_otherwise_than_its_package_is_started_by_from() -> None:
+def test_a_program_with_another_name_than_its_package_is_started_with_from() -> None:
     raw = package(
         "pypi",
         "weather-tools",
@@ -128,7 +128,7 @@ def test_a_program_named_otherwise_than_its_package_is_started_by_from() -> None
         entry(raw)
 
 
-def test_a_listing_may_add_the_sdk_that_its_server_was_written_for() -> None:
+def test_a_listing_may_add_the_sdk_package_of_its_server() -> None:
     added = [{"type": "named", "name": "--with", "value": "mcp==1.30.0"}]
     assert entry(package("pypi", "old", runtimeArguments=added))["args"] == ["--with", "mcp==1.30.0", "old@1.2.3"]
 
@@ -163,7 +163,7 @@ def test_a_version_that_does_not_name_one_release_is_refused(version: str | None
     assert refusal(package("oci", "o/s", version))
 
 
-def test_another_index_than_the_launchers_is_refused() -> None:
+def test_a_package_index_other_than_the_launchers_is_refused() -> None:
     assert "downloads from" in refusal(npm(registryBaseUrl="https://evil.example"))
     assert entry(npm(registryBaseUrl="https://registry.npmjs.org"))["command"] == "npx"
 
@@ -213,7 +213,7 @@ def test_a_listing_cannot_change_how_programs_start(name: str) -> None:
         ("nuget", ["--source", "https://evil.example"]),
     ],
 )
-def test_a_listing_gives_its_launcher_no_option_that_does_harm(kind: str, words: list[str]) -> None:
+def test_a_listing_cannot_pass_harmful_launcher_options(kind: str, words: list[str]) -> None:
     positional = [{"type": "positional", "value": word} for word in words]
     assert "may not decide" in refusal(package(kind, "o/s" if kind == "oci" else "name", runtimeArguments=positional))
     if len(words) == 2:
@@ -244,7 +244,7 @@ def test_a_listing_gives_its_launcher_no_option_that_does_harm(kind: str, words:
         {"remotes": [{"type": "sse", "url": "https://x.example", "headers": [{"name": "A: b\r\nC", "value": "d"}]}]},
     ],
 )
-def test_what_cannot_be_used_is_left_out_with_its_reason(fields: dict[str, Any]) -> None:
+def test_unusable_packages_are_left_out_with_their_reason(fields: dict[str, Any]) -> None:
     found = read(**fields)
     assert found.offers == ()
     assert len(found.refused) == 1
@@ -270,25 +270,25 @@ def test_one_bad_package_leaves_the_others() -> None:
         {"name": "io.github.o/s", "version": "1.0", "packages": "npm"},
     ],
 )
-def test_a_listing_that_is_none_is_refused(server: Any) -> None:
+def test_an_invalid_listing_is_refused(server: Any) -> None:
     with pytest.raises(RegistryError) as caught:
         read_answer({"server": server}, "a registry")
     assert str(caught.value).isprintable()
 
 
-def test_texts_for_people_are_shown_with_escapes() -> None:
+def test_descriptions_of_a_listing_are_escaped() -> None:
     found = read_answer(
         {"name": "io.github.o/s", "version": "1.0", "description": "a\x1b]0;title\x07b", "title": "Fine"}, "a registry"
     )
     assert found.description == "a\\x1b]0;title\\x07b"
 
 
-def test_a_status_inside_of_the_listing_itself_counts_for_nothing() -> None:
+def test_a_status_inside_the_listing_is_ignored() -> None:
     raw = listing("io.github.o/s", _meta={"io.modelcontextprotocol.registry/official": {"status": "active"}})
     assert read_answer(answer(raw, "deleted"), "a registry").status == "deleted"
 
 
-def test_values_of_the_user_are_checked_against_what_is_asked() -> None:
+def test_user_values_are_validated_against_the_input_definition() -> None:
     arguments = [{"type": "named", "name": "--mode", "choices": ["a", "b"], "isRequired": True}]
     offer = read(packages=[npm(packageArguments=arguments)]).offers[0]
     check_values(offer, {"mode": "a"})

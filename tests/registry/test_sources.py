@@ -42,7 +42,7 @@ async def test_a_server_is_found_by_its_name_and_by_its_version(loopback: Loopba
     assert loopback.asked[0] == "/v0.1/servers/io.github.o%2Fs/versions/latest"
 
 
-async def test_a_base_with_a_path_is_kept(loopback: Loopback) -> None:
+async def test_a_registry_base_url_keeps_its_path(loopback: Loopback) -> None:
     loopback.paths["/mirror/v0.1/servers/io.github.o%2Fs/versions/latest"] = json.dumps(
         answer(listing("io.github.o/s"), "deprecated")
     ).encode()
@@ -61,7 +61,7 @@ async def test_only_the_latest_version_of_a_server_is_found(loopback: Loopback) 
     assert [one.version for one in found.listings] == ["1.10.0"]
 
 
-async def test_a_page_that_comes_again_ends_the_search(loopback: Loopback) -> None:
+async def test_a_repeated_page_ends_the_search(loopback: Loopback) -> None:
     page = {"servers": [answer(listing("io.github.o/s"))], "metadata": {"nextCursor": "same"}}
     loopback.paths["/v0.1/servers"] = json.dumps(page).encode()
     found = await HttpRegistry(loopback.base).search("s")
@@ -70,7 +70,7 @@ async def test_a_page_that_comes_again_ends_the_search(loopback: Loopback) -> No
     assert len(loopback.asked) == 2
 
 
-async def test_pages_without_end_are_bounded(loopback: Loopback) -> None:
+async def test_endless_pages_of_a_search_are_bounded(loopback: Loopback) -> None:
     def endless(request: Handler) -> None:
         page = {"servers": [], "metadata": {"nextCursor": str(len(loopback.asked))}}
         request.reply(200, json.dumps(page).encode())
@@ -95,7 +95,7 @@ async def test_a_redirect_to_another_origin_is_not_followed(loopback: Loopback) 
     [b"<html>no</html>", b"[1]", b'{"servers": {}}', b"", b"\xff\xfe", b'{"servers": [', b"[" * 100_000, b"null"],
     ids=["html", "list", "object", "empty", "bytes", "cut", "deep", "null"],
 )
-async def test_an_answer_that_is_no_registrys_is_refused(loopback: Loopback, body: bytes) -> None:
+async def test_a_response_that_is_not_of_a_registry_is_refused(loopback: Loopback, body: bytes) -> None:
     loopback.paths["/v0.1/servers"] = body
     with pytest.raises(RegistryError):
         await HttpRegistry(loopback.base).search("s")
@@ -117,7 +117,7 @@ async def test_a_large_answer_is_not_read_to_its_end(loopback: Loopback) -> None
         await HttpRegistry(loopback.base).search("s")
 
 
-async def test_a_slow_answer_ends_at_its_deadline(loopback: Loopback) -> None:
+async def test_a_slow_registry_response_times_out(loopback: Loopback) -> None:
     def slow(request: Handler) -> None:
         loopback.stopping.wait(60)
         request.close_connection = True
@@ -129,7 +129,7 @@ async def test_a_slow_answer_ends_at_its_deadline(loopback: Loopback) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 204])
-async def test_another_status_is_an_error_with_its_number(loopback: Loopback, status: int) -> None:
+async def test_an_http_error_status_of_a_registry_is_reported(loopback: Loopback, status: int) -> None:
     loopback.paths["/v0.1/servers"] = lambda request: request.reply(status, b"")
     with pytest.raises(RegistryError, match=f"HTTP {status}"):
         await HttpRegistry(loopback.base).search("s")
@@ -152,7 +152,7 @@ async def test_an_answer_of_another_version_is_refused(loopback: Loopback) -> No
 
 
 @pytest.mark.parametrize("base", ["http://registry.example", "ftp://127.0.0.1", "https://", "http://10.0.0.1/x"])
-def test_a_registry_has_https_or_is_on_this_machine(base: str, tmp_path: Path) -> None:
+def test_a_registry_url_must_be_https_or_loopback(base: str, tmp_path: Path) -> None:
     with pytest.raises(RegistryError):
         registry_of({"MCP_HUB_REGISTRY": base}, tmp_path)
 
@@ -164,7 +164,7 @@ def test_a_password_in_the_address_is_not_shown(tmp_path: Path) -> None:
     assert "pa55word" not in HttpRegistry("https://me:pa55word@registry.example").label
 
 
-async def test_a_directory_is_a_registry(tmp_path: Path) -> None:
+async def test_a_directory_of_listings_serves_as_a_registry(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(json.dumps(listing("io.github.o/one", packages=[npm()])))
     several = {"servers": [answer(listing("io.github.o/two", version)) for version in ("1.2.0", "1.10.0", "1.9.0")]}
     (tmp_path / "two.json").write_text(json.dumps(several))
@@ -184,7 +184,7 @@ async def test_a_directory_is_a_registry(tmp_path: Path) -> None:
     assert await registry.find("io.github.o/three") is None
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_registry_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(RegistryError, match="neither a directory"):
         registry_of({"MCP_HUB_REGISTRY": str(tmp_path / "none")}, tmp_path)
 

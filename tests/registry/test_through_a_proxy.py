@@ -42,7 +42,7 @@ async def test_a_registry_is_searched_through_the_proxy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["root", "variable"])
-async def test_a_search_goes_by_the_proxy_of_the_root_and_of_the_environment(
+async def test_a_search_uses_the_root_proxy_or_the_environments_proxy(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MCP_HUB_REGISTRY", f"https://{NAME}")

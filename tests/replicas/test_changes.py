@@ -61,7 +61,7 @@ class Visitor:
 
 @pytest.mark.parametrize("scope", ["session", "hub"])
 @pytest.mark.parametrize("era", ERAS)
-async def test_groups_that_are_switched_at_one_replica_are_switched_at_all(
+async def test_a_group_switched_at_one_replica_is_switched_at_all_replicas(
     tmp_path: Path, era: str, scope: str
 ) -> None:
     root: dict[str, Any] = {"groups": GROUPS, "group_scope": scope}
@@ -75,7 +75,7 @@ async def test_groups_that_are_switched_at_one_replica_are_switched_at_all(
                 assert code_of(await one.call("up__add", ADD, url)) == (None if switched else "group_inactive")
 
 
-async def test_what_one_session_switches_is_no_other_ones(tmp_path: Path) -> None:
+async def test_a_group_switch_of_one_session_does_not_affect_other_sessions(tmp_path: Path) -> None:
     async with (
         cluster(tmp_path, {"up": fake()}, balanced=False, groups=GROUPS) as served,
         raw(served.url) as first,
@@ -89,7 +89,7 @@ async def test_what_one_session_switches_is_no_other_ones(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_replica_that_comes_later_knows_what_was_switched(tmp_path: Path, era: str) -> None:
+async def test_a_replica_that_joins_later_gets_the_switched_groups(tmp_path: Path, era: str) -> None:
     root: dict[str, Any] = {"groups": GROUPS}
     async with cluster(tmp_path, {"up": fake()}, 1, balanced=False, **root) as served, raw(served.url) as client:
         one = Visitor(client, era)
@@ -100,7 +100,7 @@ async def test_a_replica_that_comes_later_knows_what_was_switched(tmp_path: Path
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_labels_that_are_used_at_several_replicas_count_together(tmp_path: Path, era: str) -> None:
+async def test_labels_used_at_several_replicas_are_counted_together(tmp_path: Path, era: str) -> None:
     async with cluster(tmp_path, LABELS, balanced=False, flows="refuse") as served, raw(served.url) as client:
         one, echo = Visitor(client, era), {"text": "a"}
         await one.begin(served.urls[0])
@@ -109,7 +109,7 @@ async def test_labels_that_are_used_at_several_replicas_count_together(tmp_path:
         assert code_of(await one.call("mail__echo", echo, served.urls[2])) == "permission_denied"
 
 
-async def test_a_label_that_others_cannot_learn_of_is_not_used(tmp_path: Path) -> None:
+async def test_a_labelled_call_is_refused_if_its_label_cannot_be_shared(tmp_path: Path) -> None:
     async with cluster(tmp_path, LABELS, 2, balanced=False, flows="refuse") as served, raw(served.url) as client:
         one, echo = Visitor(client, "modern"), {"text": "a"}
         assert code_of(await one.call("notes__echo", echo, served.urls[0])) is None
@@ -131,7 +131,7 @@ async def test_a_reload_at_one_replica_reaches_the_others(tmp_path: Path) -> Non
             await process.until(lambda said=process: b"again: started new" in said.stderr)
 
 
-async def test_a_session_sees_one_configuration_while_replicas_go_over_to_another(tmp_path: Path) -> None:
+async def test_a_session_sees_one_configuration_while_replicas_reload(tmp_path: Path) -> None:
     async with (
         cluster(tmp_path, {"up": fake()}, balanced=False, watch=False) as served,
         raw(served.url) as first,
@@ -163,7 +163,7 @@ async def replica(directory: Path, store: RedisServer) -> AsyncIterator[Engine]:
             await replicas.close()
 
 
-async def test_what_is_pinned_or_switched_at_one_replica_is_so_at_the_others(tmp_path: Path) -> None:
+async def test_pins_and_switched_servers_of_one_replica_apply_at_the_others(tmp_path: Path) -> None:
     async with (
         redis_server() as store,
         replica(tmp_path / "one", store) as one,

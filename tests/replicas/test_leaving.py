@@ -18,7 +18,7 @@ from tests.replicas.test_sessions import again, of_one_client
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_replica_that_stops_is_unready_but_lives_and_serves_until_it_stops(tmp_path: Path) -> None:
+async def test_a_stopping_replica_is_unready_but_live_and_serves_until_it_stops(tmp_path: Path) -> None:
     listen = {"shutdown_delay": 3}
     async with (
         cluster(tmp_path, {"up": fake()}, 2, balanced=False, listen=listen) as served,
@@ -37,7 +37,7 @@ async def test_a_replica_that_stops_is_unready_but_lives_and_serves_until_it_sto
         assert text_of(await client.call("up__echo", {"text": "a"}, served.urls[1])) == "a"
 
 
-async def test_a_replica_that_stops_ends_its_calls_and_hands_over_what_it_owns_at_once(tmp_path: Path) -> None:
+async def test_a_stopping_replica_finishes_its_calls_and_hands_over_its_ownership_at_once(tmp_path: Path) -> None:
     record = tmp_path / "record"
     servers = {"own": of_one_client(tmp_path), "up": fake("--record", str(record))}
     async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:

@@ -31,13 +31,13 @@ async def answered(client: Any, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_rate_of_a_server_holds_for_all_replicas_together(tmp_path: Path, era: str) -> None:
+async def test_the_rate_limit_of_a_server_applies_to_all_replicas_together(tmp_path: Path, era: str) -> None:
     limited = {**fake(), "limits": {"rate": SLOW}}
     async with cluster(tmp_path, {"up": limited}) as served, sdk(f"{served.url}/mcp", era) as client:
         assert len(await answered(client, 6)) == 5
 
 
-async def test_each_session_has_its_own_part_of_a_rate_per_caller(tmp_path: Path) -> None:
+async def test_each_session_has_its_own_share_of_a_per_caller_rate(tmp_path: Path) -> None:
     async with cluster(tmp_path, {"up": {**fake(), "limits": {"rate_per_caller": SLOW}}}) as served:
         for _ in range(2):
             async with sdk(f"{served.url}/mcp", "handshake") as client:
@@ -45,7 +45,7 @@ async def test_each_session_has_its_own_part_of_a_rate_per_caller(tmp_path: Path
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_rate_of_a_principal_holds_for_all_replicas_together(tmp_path: Path, era: str) -> None:
+async def test_the_rate_limit_of_a_principal_applies_to_all_replicas_together(tmp_path: Path, era: str) -> None:
     listen = {"limits": {"rate": SLOW, "burst": 4}}
     async with cluster(tmp_path, {"up": fake()}, listen=listen) as served, sdk(f"{served.url}/mcp", era) as client:
         results = [await outcome(client) for _ in range(7)]
@@ -58,7 +58,7 @@ async def outcome(client: Any) -> str:
     return str(result.meta["mcp-hub/error"]["code"]) if result.is_error else "answered"
 
 
-async def test_without_the_store_each_replica_takes_its_part_and_says_so(tmp_path: Path) -> None:
+async def test_without_the_store_each_replica_applies_its_share_of_the_rate_and_logs_it(tmp_path: Path) -> None:
     limited = {**fake(), "limits": {"rate": SLOW}}
     async with cluster(tmp_path, {"up": limited}) as served, sdk(f"{served.url}/mcp", "modern") as client:
         served.store.pause()

@@ -80,7 +80,7 @@ async def two(server: RedisServer) -> AsyncIterator[tuple[Owner, Owner]]:
             await each.end()
 
 
-async def test_nothing_is_carried_out_before_it_is_known_what_was_lost() -> None:
+async def test_no_request_is_executed_before_the_loss_of_an_owner_is_known() -> None:
     async with redis_server() as server, two(server) as (one, other):
         one.replica.cut_off()
         await until(lambda: other.member.count == 1)
@@ -94,7 +94,7 @@ async def test_nothing_is_carried_out_before_it_is_known_what_was_lost() -> None
         assert other.what.restarted
 
 
-async def test_an_owner_whose_key_alone_was_lost_is_asked_and_gives_up_before_the_next_one_acts() -> None:
+async def test_an_owner_whose_key_was_lost_releases_ownership_before_the_next_owner_acts() -> None:
     async with redis_server() as server, two(server) as (one, other):
         assert await other.elsewhere() == one.member.me
         await other.replica.store.execute("DEL", other.replica.store.key(f"owner:{NAME}"))
@@ -105,7 +105,7 @@ async def test_an_owner_whose_key_alone_was_lost_is_asked_and_gives_up_before_th
         assert await one.elsewhere() == other.member.me
 
 
-async def test_a_loss_that_was_not_said_yet_is_said_by_the_owner_after_that() -> None:
+async def test_an_unreported_loss_is_reported_by_the_next_owner() -> None:
     async with redis_server() as server, two(server) as (one, other):
         one.replica.cut_off()
         await until(lambda: other.member.count == 1)
@@ -119,7 +119,7 @@ async def test_a_loss_that_was_not_said_yet_is_said_by_the_owner_after_that() ->
         await third.end()
 
 
-async def test_what_the_store_has_forgotten_stays_with_its_owner_who_tells_it_again() -> None:
+async def test_after_a_store_loss_an_owner_keeps_its_state_and_writes_it_again() -> None:
     async with redis_server() as server, two(server) as (one, other):
         before, forgotten, one.failing = one.member.me.owner, one.forgotten, 2
         await server.kill()
@@ -136,7 +136,7 @@ async def test_what_the_store_has_forgotten_stays_with_its_owner_who_tells_it_ag
         assert other.what.restarted  # the owner has noted again that something was open
 
 
-async def test_an_owner_that_has_lost_it_meanwhile_drops_what_was_open_and_says_so() -> None:
+async def test_an_owner_that_lost_ownership_drops_open_state_and_reports_it() -> None:
     async with redis_server() as server, two(server) as (one, _):
         store = one.replica.store
         await store.execute("SET", store.key(f"owner:{NAME}"), "gone:1")

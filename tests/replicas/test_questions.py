@@ -27,7 +27,7 @@ def asking(**entry: Any) -> dict[str, Any]:
     return {"ask": {"command": sys.executable, "args": [str(ASKING)], **entry}}
 
 
-async def test_a_question_is_answered_at_another_replica(tmp_path: Path) -> None:
+async def test_a_server_request_can_be_answered_at_another_replica(tmp_path: Path) -> None:
     async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
         await client.begin(elicitation={})
         call = {"name": "ask__ask", "arguments": QUESTION}
@@ -43,7 +43,7 @@ async def test_a_question_is_answered_at_another_replica(tmp_path: Path) -> None
     raise AssertionError
 
 
-async def test_a_parked_call_goes_on_wherever_its_client_comes_back(tmp_path: Path) -> None:
+async def test_a_parked_call_resumes_at_any_replica(tmp_path: Path) -> None:
     async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
         call = {"name": "ask__ask", "arguments": QUESTION}
         asked = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
@@ -57,7 +57,7 @@ async def test_a_parked_call_goes_on_wherever_its_client_comes_back(tmp_path: Pa
         assert json.loads(text_of(answer))["result"] == ANSWER
 
 
-async def test_an_answer_to_a_modern_server_over_stdio_reaches_the_process_that_has_asked(tmp_path: Path) -> None:
+async def test_an_answer_to_a_modern_stdio_server_reaches_the_process_that_asked(tmp_path: Path) -> None:
     servers = asking()
     servers["ask"]["args"] += ["--era", "modern"]
     async with cluster(tmp_path, servers, balanced=False) as served, raw(served.url) as client:
@@ -72,7 +72,7 @@ async def test_an_answer_to_a_modern_server_over_stdio_reaches_the_process_that_
         assert text_of(await client.modern("tools/call", back, served.urls[1], roots={})) == "another"
 
 
-async def test_a_parked_call_of_a_replica_that_is_gone_is_cancelled_and_not_sent_again(tmp_path: Path) -> None:
+async def test_a_parked_call_of_a_dead_replica_is_cancelled(tmp_path: Path) -> None:
     async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
         call = {"name": "ask__ask", "arguments": QUESTION}
         asked = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
@@ -81,7 +81,7 @@ async def test_a_parked_call_of_a_replica_that_is_gone_is_cancelled_and_not_sent
         assert code_of(await client.modern("tools/call", back, served.urls[1], elicitation={})) == "cancelled"
 
 
-async def test_a_task_is_found_from_every_replica(tmp_path: Path) -> None:
+async def test_a_task_can_be_read_at_every_replica(tmp_path: Path) -> None:
     extension: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
     servers = {"a": server("a")}
     async with cluster(tmp_path, servers, 2, balanced=False, list_wait=20) as served, raw(served.url) as client:
@@ -109,7 +109,7 @@ async def test_a_call_is_cancelled_from_another_replica(tmp_path: Path) -> None:
         await calling
 
 
-async def test_a_log_level_holds_at_every_replica(tmp_path: Path) -> None:
+async def test_a_log_level_applies_at_every_replica(tmp_path: Path) -> None:
     async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
         await client.begin()
         assert "result" in await client.request("logging/setLevel", {"level": "error"}, served.urls[1])

@@ -36,7 +36,7 @@ async def test_a_session_is_served_by_every_replica(tmp_path: Path) -> None:
             assert (await client.list_tools()).tools
 
 
-async def test_what_a_server_keeps_for_one_client_is_kept_at_one_replica(tmp_path: Path) -> None:
+async def test_per_client_server_state_is_kept_at_one_replica(tmp_path: Path) -> None:
     async with (
         cluster(tmp_path, {"own": of_one_client(tmp_path)}) as served,
         sdk(f"{served.url}/mcp", "handshake") as one,
@@ -47,14 +47,14 @@ async def test_what_a_server_keeps_for_one_client_is_kept_at_one_replica(tmp_pat
     assert pids[0] != pids[1]
 
 
-async def test_what_a_server_keeps_for_a_principal_of_the_modern_era_is_kept_at_one_replica(tmp_path: Path) -> None:
+async def test_per_principal_server_state_of_modern_clients_is_kept_at_one_replica(tmp_path: Path) -> None:
     async with cluster(tmp_path, {"own": of_one_client(tmp_path)}, balanced=False) as served, raw(served.url) as client:
         call = {"name": "own__pid", "arguments": {}}
         pids = {text_of(await client.modern("tools/call", call, url)) for url in served.urls * 2}
     assert len(pids) == 1
 
 
-async def test_sessions_outlive_the_replica_that_they_began_at(tmp_path: Path) -> None:
+async def test_sessions_survive_the_death_of_the_replica_that_opened_them(tmp_path: Path) -> None:
     async with cluster(tmp_path, {"up": fake()}) as served, raw(served.url) as one, raw(served.url) as other:
         for client in (one, other):
             await client.begin()
@@ -65,7 +65,7 @@ async def test_sessions_outlive_the_replica_that_they_began_at(tmp_path: Path) -
                     assert text_of(await again(client, "up__echo", {"text": "a"})) == "a"
 
 
-async def test_the_loss_of_an_owner_is_said_once_and_never_hidden(tmp_path: Path) -> None:
+async def test_the_loss_of_an_owner_is_reported_exactly_once(tmp_path: Path) -> None:
     async with cluster(tmp_path, {"own": of_one_client(tmp_path)}) as served, raw(served.url) as client:
         await client.begin()
         pid = text_of(await client.call("own__pid"))
@@ -76,7 +76,7 @@ async def test_the_loss_of_an_owner_is_said_once_and_never_hidden(tmp_path: Path
     assert pid not in pids
 
 
-async def test_a_session_that_its_client_has_ended_is_known_to_no_replica(tmp_path: Path) -> None:
+async def test_a_session_ended_by_its_client_is_unknown_at_every_replica(tmp_path: Path) -> None:
     async with cluster(tmp_path, {"up": fake()}, balanced=False) as served, raw(served.url) as client:
         await client.begin()
         assert text_of(await client.call("up__echo", {"text": "a"}, served.urls[1])) == "a"
@@ -86,7 +86,7 @@ async def test_a_session_that_its_client_has_ended_is_known_to_no_replica(tmp_pa
                 text_of(await client.call("up__echo", {"text": "a"}, url))
 
 
-async def test_a_session_that_is_ended_on_the_page_is_known_to_no_replica(tmp_path: Path) -> None:
+async def test_a_session_ended_on_the_page_is_unknown_at_every_replica(tmp_path: Path) -> None:
     listen = {"ui": True, "principals": {"boss": {"token": ADMIN, "admin": True}, "other": {"token": OTHER}}}
     async with (
         cluster(tmp_path, {"up": fake()}, balanced=False, listen=listen) as served,
@@ -120,7 +120,7 @@ async def test_a_session_belongs_to_its_principal_at_every_replica(tmp_path: Pat
             assert (await bob.call("up__echo", {"text": "a"}, url))["error"]["message"] == "Session not found"
 
 
-async def test_a_replica_that_was_paused_drops_what_another_has_taken_over(tmp_path: Path) -> None:
+async def test_a_paused_replica_drops_what_another_replica_took_over(tmp_path: Path) -> None:
     async with (
         cluster(tmp_path, {"own": of_one_client(tmp_path)}, 2, balanced=False) as served,
         raw(served.urls[0]) as client,
@@ -138,7 +138,7 @@ async def test_a_replica_that_was_paused_drops_what_another_has_taken_over(tmp_p
     assert second != pid
 
 
-async def test_a_store_that_was_away_for_longer_than_a_lease_costs_nothing_that_is_open(tmp_path: Path) -> None:
+async def test_a_store_outage_longer_than_a_lease_loses_no_open_session(tmp_path: Path) -> None:
     servers = {"own": of_one_client(tmp_path), "up": fake()}
     async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:
         await client.begin()

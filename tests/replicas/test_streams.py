@@ -52,7 +52,7 @@ async def test_a_stream_is_resumed_at_another_replica(tmp_path: Path) -> None:
     assert text_of(seen[-1]) == "counted"
 
 
-async def test_the_answer_of_a_replica_that_is_gone_is_in_the_store(tmp_path: Path) -> None:
+async def test_the_response_of_a_dead_replica_is_read_from_the_store(tmp_path: Path) -> None:
     async with cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served, raw(served.url) as client:
         await client.begin()
         last, seen = await begun(client, counting(5, 0.01), served.urls[0], 2)
@@ -68,7 +68,7 @@ async def test_the_answer_of_a_replica_that_is_gone_is_in_the_store(tmp_path: Pa
     assert text_of(found[-1]) == "counted"
 
 
-async def test_a_call_whose_replica_is_gone_is_answered_with_an_error_and_never_sent_again(tmp_path: Path) -> None:
+async def test_a_call_of_a_dead_replica_fails_with_an_error_and_is_never_retried(tmp_path: Path) -> None:
     record = tmp_path / "record"
     servers = {"up": fake("--record", str(record))}
     async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:
@@ -84,7 +84,7 @@ async def test_a_call_whose_replica_is_gone_is_answered_with_an_error_and_never_
     assert record.read_text().count('"count"') == 1
 
 
-async def test_a_standing_stream_and_its_subscriptions_outlive_their_replica(tmp_path: Path) -> None:
+async def test_a_standing_stream_and_its_subscriptions_survive_their_replica(tmp_path: Path) -> None:
     servers: dict[str, Any] = {"ask": {"command": sys.executable, "args": [str(ASKING)]}}
     async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.urls[1]) as client:
         await client.begin(served.urls[0])

@@ -18,7 +18,7 @@ from tests.replicas.test_leaving import state
 pytestmark = pytest.mark.anyio
 
 
-async def test_status_metrics_and_health_say_how_replicas_and_store_are(tmp_path: Path) -> None:
+async def test_status_metrics_and_health_report_the_state_of_replicas_and_store(tmp_path: Path) -> None:
     async with (
         cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served,
         raw(served.url) as client,
@@ -46,7 +46,7 @@ async def test_status_metrics_and_health_say_how_replicas_and_store_are(tmp_path
                 await asyncio.sleep(0.05)
 
 
-async def test_modern_requests_for_shared_servers_ask_the_store_nothing(tmp_path: Path) -> None:
+async def test_modern_requests_for_shared_servers_send_no_command_to_the_store(tmp_path: Path) -> None:
     requests: list[tuple[str, dict[str, Any]]] = [
         ("tools/call", {"name": "up__echo", "arguments": {"text": "a"}}),
         ("tools/list", {}),
@@ -66,7 +66,7 @@ async def test_modern_requests_for_shared_servers_ask_the_store_nothing(tmp_path
     assert commands == []
 
 
-async def test_calls_of_a_session_for_shared_servers_ask_the_store_nothing_once_it_is_known(tmp_path: Path) -> None:
+async def test_calls_of_a_known_session_for_shared_servers_send_no_command_to_the_store(tmp_path: Path) -> None:
     async with cluster(tmp_path, {"up": fake()}, 2, balanced=False) as served, raw(served.url) as client:
         await client.begin()
         for url in served.urls:
@@ -78,7 +78,7 @@ async def test_calls_of_a_session_for_shared_servers_ask_the_store_nothing_once_
 
 
 @pytest.mark.parametrize(("host", "why"), [("0.0.0.0", "all addresses"), ("unix:hub.sock", "a Unix socket")])
-async def test_a_replica_that_nobody_could_reach_is_refused(tmp_path: Path, host: str, why: str) -> None:
+async def test_a_replica_with_an_unreachable_address_is_refused_at_startup(tmp_path: Path, host: str, why: str) -> None:
     listen = {"host": host.replace("unix:", f"unix:{tmp_path}/"), "token": "t" * 40}
     config = write_config(tmp_path, {}, store="redis://store.invalid:6379", listen=listen)
     async with spawned([*HUB, "serve", "--http", "--port", "0", "--config", str(config)]) as process:

@@ -77,7 +77,7 @@ async def pids(url: str, count: int) -> set[str]:
     return set(await asyncio.gather(*(one() for _ in range(count))))
 
 
-async def test_workers_are_one_hub_on_one_port_and_are_started_again(tmp_path: Path) -> None:
+async def test_workers_serve_one_port_as_one_hub_and_are_restarted(tmp_path: Path) -> None:
     async with workers(tmp_path, 2, {"up": fake()}) as (process, url), raw(url) as client:
         await client.begin()
         served: set[str] = set()
@@ -92,7 +92,7 @@ async def test_workers_are_one_hub_on_one_port_and_are_started_again(tmp_path: P
         assert b"is started again" in process.stderr
 
 
-async def test_what_belongs_to_one_worker_is_found_through_the_others(tmp_path: Path) -> None:
+async def test_state_of_one_worker_is_reachable_through_the_others(tmp_path: Path) -> None:
     async with workers(tmp_path, 2, {"own": {**fake(), "session": "client"}}) as (_, url), raw(url) as client:
         await client.begin()
         found = set()
@@ -103,7 +103,7 @@ async def test_what_belongs_to_one_worker_is_found_through_the_others(tmp_path: 
     assert len(found) == 1
 
 
-async def test_workers_end_with_their_parent_and_leave_nothing(tmp_path: Path) -> None:
+async def test_workers_stop_with_their_parent_and_leave_no_process(tmp_path: Path) -> None:
     async with workers(tmp_path, 2, {"up": fake()}) as (process, _):
         left = below(process.process.pid)
         directory = next(Path(word).parent for one in left for word in one.cmdline() if word.endswith("/store"))
@@ -135,7 +135,7 @@ async def test_a_reload_reaches_every_worker(tmp_path: Path) -> None:
         await process.until(lambda: process.stderr.count(b"again: started new") == 2)
 
 
-async def test_workers_can_meet_in_a_store_that_is_given(tmp_path: Path) -> None:
+async def test_workers_can_use_a_configured_store(tmp_path: Path) -> None:
     async with redis_server() as store, workers(tmp_path, 2, {"up": fake()}, store=store.url) as (process, url):
         assert not any("redis-server" in " ".join(child.cmdline()) for child in children(process))
         assert await pids(url, 1)
@@ -149,14 +149,14 @@ async def test_workers_can_meet_in_a_store_that_is_given(tmp_path: Path) -> None
         (["--http", "--workers", "2", "--host", "0.0.0.0"], "token"),
     ],
 )
-async def test_what_workers_cannot_do_is_said(tmp_path: Path, words: list[str], said: str) -> None:
+async def test_options_that_workers_do_not_support_are_refused(tmp_path: Path, words: list[str], said: str) -> None:
     config = write_config(tmp_path, {})
     async with spawned([*HUB, "serve", *words, "--config", str(config)]) as process:
         assert await process.exited() == 2
         assert said in process.stderr.decode()
 
 
-async def test_without_a_store_and_its_program_it_is_said_what_to_install(tmp_path: Path) -> None:
+async def test_workers_without_a_store_or_redis_program_say_what_to_install(tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
     line = [*HUB, "serve", "--http", "--workers", "2", "--config", str(config)]
     async with spawned(line, env={**os.environ, "PATH": str(tmp_path)}) as process:

@@ -16,7 +16,7 @@ _CODE = "servers/builtins/test_code_and_shell.py"
 _EXAMPLES = "doors/test_the_examples.py"
 _EXECUTOR = "library/test_executor.py"
 _DEFAULTS = "config/discovery/test_defaults_reach_everything.py"
-_LANGCHAIN = "doors/test_langchain.py::test_tools_are_those_of_langchain_in_both_directions"
+_LANGCHAIN = "doors/test_langchain.py::test_tools_convert_to_and_from_langchain_tools"
 _TOOL_CLASSES = "servers/local/test_tool_classes.py"
 _TOOL_SETS = "library/test_tool_sets.py"
 _TOOL_SYSTEM = "library/test_tool_system.py"
@@ -44,25 +44,25 @@ _ONE_PROGRAM = "doors/test_agentscope_in_one_program.py"
 _PROCESSORS = "library/test_postprocessors_see_everything.py"
 _URLS = "policy/guard/test_url_rules.py"
 
-_REQUIREMENTS = f"{_EXAMPLES}::test_the_tool_system_has_what_its_requirements_ask_for"
-_ON_BOTH = f"{_EXAMPLES}::test_a_program_prints_the_same_on_the_original_and_on_the_hub"
+_REQUIREMENTS = f"{_EXAMPLES}::test_the_tool_system_example_meets_its_requirements"
+_ON_BOTH = f"{_EXAMPLES}::test_an_example_prints_the_same_on_the_original_library_and_on_the_hub"
 _AGENT = f"{_EXAMPLES}::test_agentscopes_own_agent_does_the_same_with_the_hubs_toolkit"
-_SIGNATURES = f"{_ONE_PROGRAM}::test_every_parameter_of_the_original_has_its_name_place_and_default"
-_SPANS_OF_PROGRAM = f"{_ONE_PROGRAM}::test_spans_go_to_the_provider_of_the_program_with_the_ids_of_its_blocks"
-_PROCEDURE = f"{_EXAMPLES}::test_the_toolkit_does_what_its_operating_procedure_says"
+_SIGNATURES = f"{_ONE_PROGRAM}::test_every_parameter_of_agentscopes_toolkit_has_the_same_name_position_and_default"
+_SPANS_OF_PROGRAM = f"{_ONE_PROGRAM}::test_spans_go_to_the_programs_tracer_provider_with_the_ids_of_its_blocks"
+_PROCEDURE = f"{_EXAMPLES}::test_the_toolkit_example_prints_what_its_operating_procedure_describes"
 
 SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     # -- 000 -------------------------------------------------------------------------------------------------
     "A000-1": (
-        f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
+        f"{_BY_NAME}::test_check_32_tags_match_whole_words_and_tools_are_listed_once",
         f"{_SERVERS_BY_NAME}::test_tools_of_a_script_have_their_own_names_and_values_as_results",
     ),
     "A000-2": (
-        f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
+        f"{_BY_NAME}::test_check_32_tags_match_whole_words_and_tools_are_listed_once",
         _ON_BOTH,
     ),
     "A000-3": (
-        f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
+        f"{_BY_NAME}::test_check_32_tags_match_whole_words_and_tools_are_listed_once",
         f"{_ACCESS}::test_tags_of_functions_filter_tools",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
         f"{_SERVED}::test_the_tools_command_lists_what_would_be_served",
@@ -76,26 +76,26 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A000-6": (
         f"{_BY_NAME}::test_check_31_annotated_arguments_and_defaults_are_described",
         f"{_SCHEMAS}::test_annotated_texts_and_the_default_are_joined_into_one_text",
-        f"{_SCHEMAS}::test_a_field_describes_a_parameter_above_the_docstring",
+        f"{_SCHEMAS}::test_the_description_of_a_field_overrides_the_docstring_of_a_parameter",
     ),
     "A000-7": (
         f"{_BY_NAME}::test_check_31_annotated_arguments_and_defaults_are_described",
-        f"{_SCHEMAS}::test_only_what_always_is_an_object_has_an_output_schema",
+        f"{_SCHEMAS}::test_only_return_types_that_are_always_objects_have_an_output_schema",
         _ON_BOTH,
     ),
     "A000-8": (
-        f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
-        f"{_BY_NAME}::test_configured_tools_are_in_the_lists",
+        f"{_BY_NAME}::test_check_32_tags_match_whole_words_and_tools_are_listed_once",
+        f"{_BY_NAME}::test_configured_tools_are_listed",
         _ON_BOTH,
     ),
-    "A000-9": (f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",),
+    "A000-9": (f"{_BY_NAME}::test_check_32_tags_match_whole_words_and_tools_are_listed_once",),
     "A000-10": (
         f"{_BY_NAME}::test_get_tool_func_returns_the_function_itself_or_a_sync_or_async_wrapper",
-        f"{_BY_NAME}::test_configured_tools_are_in_the_lists",
-        f"{_BY_NAME}::test_a_hundred_nested_calls_end",
+        f"{_BY_NAME}::test_configured_tools_are_listed",
+        f"{_BY_NAME}::test_a_hundred_nested_calls_do_not_deadlock",
     ),
     "A000-11": (
-        f"{_BY_NAME}::test_check_30_unknown_and_failing_tools_are_texts",
+        f"{_BY_NAME}::test_check_30_unknown_and_failing_tools_return_error_texts",
         f"{_BY_NAME}::test_python_objects_reach_a_function_and_come_back_untouched",
         f"{_BY_NAME}::test_the_check_of_arguments_can_be_switched_off",
         _ON_BOTH,
@@ -118,7 +118,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_SERVERS_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
     ),
     "A000-16": (
-        f"{_SERVERS_BY_NAME}::test_blocks_that_are_no_text_have_all_keys_of_a_dumped_model",
+        f"{_SERVERS_BY_NAME}::test_non_text_blocks_have_all_keys_of_a_dumped_model",
         f"{_SERVERS_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
         f"{_SERVERS_BY_NAME}::test_tools_of_a_script_have_their_own_names_and_values_as_results",
         _ON_BOTH,
@@ -128,23 +128,23 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_BY_SERVER}::test_a_server_may_have_a_process_for_each_call",
         "hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",
     ),
-    "A000-19": (f"{_BY_NAME}::test_check_34_without_fastmcp_and_markitdown_servers_work_and_nobody_is_asked",),
+    "A000-19": (f"{_BY_NAME}::test_check_34_servers_work_without_fastmcp_and_markitdown_and_stdin_is_never_read",),
     # -- 001 -------------------------------------------------------------------------------------------------
     "A001-1": (
         f"{_STREAMS}::test_the_fields_of_a_response_have_agentscopes_defaults",
-        f"{_STREAMS}::test_a_response_is_a_result_and_a_result_a_response",
-        f"{_ONE_PROGRAM}::test_responses_blocks_and_state_modules_of_agentscope_1_are_taken",
+        f"{_STREAMS}::test_responses_and_results_convert_to_each_other",
+        f"{_ONE_PROGRAM}::test_the_hub_accepts_responses_blocks_and_state_modules_of_agentscope_1",
         _SIGNATURES,
     ),
     "A001-2": (
-        f"{_KINDS}::test_every_kind_of_function_is_a_stream_whose_last_chunk_is_the_result",
-        f"{_STREAMS}::test_every_kind_of_function_is_the_same_stream",
+        f"{_KINDS}::test_every_kind_of_function_streams_chunks_and_the_last_chunk_is_the_result",
+        f"{_STREAMS}::test_every_kind_of_function_gives_the_same_stream",
         f"{_CALLING}::test_every_kind_of_tool_gives_chunks_that_end_in_is_last",
         _AGENT,
     ),
     "A001-3": (
         f"{_KINDS}::test_a_blocking_sync_tool_does_not_delay_another_call",
-        f"{_STREAMS}::test_a_sync_function_has_a_thread_and_the_context_of_its_caller",
+        f"{_STREAMS}::test_a_sync_function_runs_in_a_thread_with_its_callers_context",
         f"{_CALLING}::test_a_blocking_sync_tool_does_not_delay_another_call",
     ),
     "A001-4": (
@@ -155,79 +155,79 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A001-5": (
         f"{_SCHEMAS}::test_the_long_description_and_variable_parameters_are_optional",
-        f"{_REGISTERING}::test_a_function_gets_arguments_as_the_model_sent_them",
-        f"{_REGISTERING}::test_a_function_of_any_keywords_takes_what_its_schema_allows",
+        f"{_REGISTERING}::test_a_function_receives_arguments_unconverted",
+        f"{_REGISTERING}::test_a_function_with_var_keywords_accepts_what_its_schema_allows",
     ),
     "A001-6": (
         f"{_SCHEMAS}::test_titles_are_removed_but_never_a_property_of_that_name",
-        f"{_SCHEMAS}::test_titles_go_at_every_depth_of_a_schema_and_values_stay",
+        f"{_SCHEMAS}::test_titles_are_removed_at_every_depth_and_values_are_kept",
     ),
     "A001-7": (
-        f"{_KINDS}::test_a_schema_by_hand_is_used_and_a_property_named_title_stays",
+        f"{_KINDS}::test_a_handwritten_schema_is_used_and_a_property_named_title_is_kept",
         f"{_SCHEMAS}::test_an_invalid_handwritten_schema_is_a_type_error",
-        f"{_REGISTERING}::test_a_schema_by_hand_is_used_and_titles_go_but_not_properties_of_that_name",
+        f"{_REGISTERING}::test_a_handwritten_schema_is_used_and_loses_titles_but_not_title_properties",
     ),
-    "A001-8": (f"{_ACCESS}::test_a_tool_has_the_name_title_and_description_of_the_configuration",),
+    "A001-8": (f"{_ACCESS}::test_the_configuration_overrides_name_title_and_description_of_a_tool",),
     "A001-9": (
         f"{_ACCESS}::test_a_preset_argument_is_not_listed_and_always_sent",
         f"{_ACCESS}::test_a_preset_may_come_from_the_environment",
         "schema/test_arguments_are_checked_first.py::test_the_value_of_a_preset_is_checked_and_never_quoted",
         f"{_KINDS}::test_presets_are_hidden_and_override_sent_arguments",
         f"{_REGISTERING}::test_presets_and_partial_arguments_are_hidden_and_override",
-        f"{_REGISTERING}::test_what_a_caller_sends_for_a_preset_of_a_function_is_dropped_over_mcp_too",
+        f"{_REGISTERING}::test_a_value_sent_over_mcp_for_a_preset_argument_is_dropped",
     ),
     "A001-10": (
         f"{_KINDS}::test_arguments_bound_by_a_partial_are_preset",
         f"{_REGISTERING}::test_presets_and_partial_arguments_are_hidden_and_override",
     ),
     "A001-11": (
-        f"{_SHAPED}::test_a_function_of_the_user_changes_results_in_a_process_of_its_own",
-        f"{_SHAPED}::test_a_step_that_fails_withholds_the_result_unless_it_is_to_be_kept",
-        f"{_SHAPED}::test_the_hubs_own_post_processing_steps",
-        f"{_KINDS}::test_a_post_processor_changes_every_chunk_keeps_it_or_withholds_it",
-        f"{_CALLING}::test_a_post_processor_gets_the_call_as_it_was_and_every_chunk",
+        f"{_SHAPED}::test_a_user_function_changes_results_in_its_own_process",
+        f"{_SHAPED}::test_a_failing_step_withholds_the_result_unless_configured_to_keep_it",
+        f"{_SHAPED}::test_the_built_in_post_processing_steps_change_results_as_documented",
+        f"{_KINDS}::test_a_post_processor_can_change_keep_or_withhold_every_chunk",
+        f"{_CALLING}::test_a_post_processor_receives_the_original_call_and_every_chunk",
         f"{_CLIENTS_OF_TOOLKIT}::test_an_async_post_processor_of_a_client_keeps_or_replaces_what_its_tools_answer",
         f"{_PROCESSORS}::test_chunks_and_a_later_error_go_through_the_post_processor",
-        f"{_PROCESSORS}::test_a_failing_post_processor_withholds_the_content",
+        f"{_PROCESSORS}::test_an_exception_in_a_post_processor_withholds_the_content",
     ),
     "A001-12": (
-        f"{_GROUPS_IN_PROGRAMS}::test_a_group_is_made_filled_switched_and_removed_with_its_tools",
+        f"{_GROUPS_IN_PROGRAMS}::test_a_group_can_be_created_filled_switched_and_removed_with_its_tools",
         _PROCEDURE,
         f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
     ),
     "A001-13": (
         f"{_GROUPS}::test_the_command_line_switches_groups_on_and_shows_them",
         _PROCEDURE,
-        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_unlisted_and_name_the_switch",
     ),
     "A001-14": (
         f"{_GROUPS}::test_notes_of_active_groups_are_in_the_instructions",
         _PROCEDURE,
-        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_unlisted_and_name_the_switch",
     ),
     "A001-15": (
         f"{_KINDS}::test_fields_of_an_extended_model_and_of_extend_schema_are_arguments",
-        f"{_SCHEMAS}::test_an_extended_model_must_be_one_and_must_not_have_a_field_of_the_tools_own",
-        f"{_CLIENTS_OF_TOOLKIT}::test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata",
+        f"{_SCHEMAS}::test_an_extended_model_must_be_a_model_without_a_parameter_of_the_tool",
+        f"{_CLIENTS_OF_TOOLKIT}::test_an_extended_model_adds_validated_arguments_and_metadata_has_the_error",
         f"{_REGISTERING}::test_the_keyword_names_of_both_documents_are_accepted",
     ),
     "A001-16": (
         _PROCEDURE,
-        f"{_CLIENTS_OF_TOOLKIT}::test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata",
+        f"{_CLIENTS_OF_TOOLKIT}::test_an_extended_model_adds_validated_arguments_and_metadata_has_the_error",
         _AGENT,
     ),
     "A001-17": (
         _PROCEDURE,
-        f"{_CALLING}::test_an_exception_of_a_tool_is_a_text_or_raised",
-        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
-        f"{_ONE_PROGRAM}::test_chunks_and_calls_of_agentscope_2_are_taken",
+        f"{_CALLING}::test_an_exception_of_a_tool_is_returned_as_text_or_raised",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_unlisted_and_name_the_switch",
+        f"{_ONE_PROGRAM}::test_the_hub_accepts_chunks_and_calls_of_agentscope_2",
     ),
     "A001-18": (
         f"{_CLIENTS}::test_a_tool_function_has_its_schema_and_returns_the_raw_result_on_request",
         _ON_BOTH,
         _PROCEDURE,
         f"{_CLIENTS_OF_TOOLKIT}::test_the_tools_of_a_client_are_registered_filtered_and_preset",
-        f"{_CLIENTS_OF_TOOLKIT}::test_a_client_returns_raw_results_and_single_functions",
+        f"{_CLIENTS_OF_TOOLKIT}::test_a_client_can_return_raw_results_and_a_single_function",
         _SIGNATURES,
     ),
     "A001-19": (
@@ -236,28 +236,28 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_CLIENTS_OF_TOOLKIT}::test_the_tools_of_a_client_are_registered_filtered_and_preset",
     ),
     "A001-20": (
-        f"{_GROUPS_IN_PROGRAMS}::test_state_dicts_are_those_of_a_toolkit",
-        f"{_GROUPS}::test_with_hub_scope_the_state_outlives_the_hub_where_there_is_a_file",
+        f"{_GROUPS_IN_PROGRAMS}::test_group_state_dicts_have_the_format_of_a_toolkit",
+        f"{_GROUPS}::test_with_hub_scope_the_group_state_survives_a_restart_if_a_state_file_is_set",
         f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
         _AGENT,
-        f"{_ONE_PROGRAM}::test_responses_blocks_and_state_modules_of_agentscope_1_are_taken",
+        f"{_ONE_PROGRAM}::test_the_hub_accepts_responses_blocks_and_state_modules_of_agentscope_1",
     ),
     "A001-21": (
-        "observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_its_outcome",
+        "observability/spans/test_spans_of_calls.py::test_every_call_creates_a_span_with_its_outcome",
         _SPANS_OF_PROGRAM,
     ),
     "A001-22": (
         f"{_CLIENTS}::test_a_stdio_client_keeps_one_session_and_refuses_calls_before_connect",
         f"{_CLIENTS}::test_http_clients_list_and_call",
-        f"{_CLIENTS}::test_a_stateless_client_has_a_session_for_each_call_and_a_stateful_one_keeps_its_own",
+        f"{_CLIENTS}::test_a_stateless_client_opens_a_session_per_call_and_a_stateful_one_keeps_one",
     ),
     "A001-23": (
         f"{_RAW_FILES}::test_deny_blocks_warn_logs_and_allow_is_silent",
         f"{_RAW_FILES}::test_the_stricter_of_configured_and_environment_policy_applies",
-        f"{_OFF}::test_without_an_entry_no_tools_of_this_machine_exist",
-        f"{_MACHINE}::test_no_toolkit_has_tools_of_the_machine_unless_they_are_registered",
-        f"{_MACHINE}::test_text_file_tools_follow_the_variable_at_the_call_and_are_marked",
-        f"{_MACHINE}::test_the_built_in_text_files_follow_the_variable_of_the_program_at_the_call",
+        f"{_OFF}::test_no_machine_access_tools_exist_without_an_entry",
+        f"{_MACHINE}::test_a_toolkit_has_no_machine_tools_unless_they_are_registered",
+        f"{_MACHINE}::test_text_file_tools_read_the_policy_variable_at_each_call_and_are_annotated",
+        f"{_MACHINE}::test_the_built_in_text_file_server_reads_the_programs_policy_variable_at_each_call",
     ),
     "A001-24": (
         f"{_RAW_FILES}::test_lines_are_numbered_and_ranges_are_inclusive",
@@ -269,7 +269,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A001-25": (
         f"{_FILES}::test_files_are_read_written_edited_listed_and_deleted",
         f"{_FILES}::test_each_root_mode_allows_only_its_operations",
-        f"{_FILES}::test_no_path_leads_out_of_the_roots",
+        f"{_FILES}::test_no_path_escapes_the_roots",
         f"{_FILES}::test_swapping_a_directory_during_path_resolution_does_not_escape_the_root",
     ),
     "A001-28": (
@@ -278,8 +278,8 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     # -- 002 -------------------------------------------------------------------------------------------------
     "A002-1": (
-        f"{_TOOL_SYSTEM}::test_the_three_kinds_of_tools_have_their_class_schema_and_settings",
-        f"{_EXECUTOR}::test_tools_of_every_kind_are_one_type",
+        f"{_TOOL_SYSTEM}::test_builtin_native_and_mcp_tools_have_their_class_schema_and_settings",
+        f"{_EXECUTOR}::test_tools_of_every_kind_have_one_type",
         f"{_FOLDERS}::test_tools_declare_their_source_and_a_tool_set_of_the_folder_selects_them",
         _LANGCHAIN,
     ),
@@ -296,42 +296,42 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A002-5": (
         f"{_FOLDERS}::test_added_changed_and_removed_files_take_effect_while_the_hub_runs",
         f"{_FOLDERS}::test_check_names_every_broken_file_and_the_others_are_loaded",
-        f"{_TOOL_CLASSES}::test_a_class_that_implements_base_tool_is_a_tool",
-        f"{_TOOL_CLASSES}::test_check_says_what_a_class_lacks",
+        f"{_TOOL_CLASSES}::test_a_class_that_implements_base_tool_is_served_as_a_tool",
+        f"{_TOOL_CLASSES}::test_check_names_the_missing_members_of_a_tool_class",
     ),
     "A002-6": (
-        f"{_FOLDERS}::test_names_found_twice_are_listed_with_what_is_kept",
+        f"{_FOLDERS}::test_duplicate_names_are_reported_with_the_one_that_is_kept",
         _REQUIREMENTS,
     ),
     "A002-7": (
-        f"{_FOLDERS}::test_tool_sets_of_the_file_come_first_and_profiles_may_use_those_of_the_folder",
-        f"{_TOOL_SETS}::test_a_tool_set_keeps_its_order_and_says_what_is_missing",
+        f"{_FOLDERS}::test_tool_sets_of_the_file_override_the_folders_and_profiles_may_use_both",
+        f"{_TOOL_SETS}::test_a_tool_set_keeps_its_order_and_reports_missing_tools",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
         f"{_SERVED}::test_a_member_that_no_server_lists_fails_check_and_is_a_warning_in_serve",
-        f"{_EXAMPLES}::test_the_files_of_the_tool_system_are_those_of_its_document",
+        f"{_EXAMPLES}::test_the_tool_system_example_has_the_documented_contents",
     ),
     "A002-8": (
-        f"{_TOOL_SETS}::test_a_profile_is_its_tool_sets_and_then_its_tools_each_once",
+        f"{_TOOL_SETS}::test_a_profile_has_the_tools_of_its_sets_then_its_own_without_duplicates",
         f"{_TOOL_SETS}::test_a_profile_includes_tools_by_their_tags",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
-        "downstream/network/test_profiles_of_principals.py::test_a_principals_lists_are_those_of_a_hub_that_serves_only_its_profile",
+        "downstream/network/test_profiles_of_principals.py::test_a_principal_gets_the_lists_of_a_hub_that_serves_only_its_profile",
     ),
     "A002-9": (
         "library/formats/test_formats.py::test_the_strategy_depends_on_the_model_and_the_configuration",
-        f"{_TOOL_SYSTEM}::test_an_async_client_of_a_model_is_asked_in_coroutines_and_in_sync_code",
+        f"{_TOOL_SYSTEM}::test_an_async_model_client_is_queried_from_coroutines_and_sync_code",
         f"{_TOOL_SYSTEM}::test_the_formatter_of_a_manager_follows_the_configuration",
     ),
     "A002-10": (
-        "library/formats/test_formats.py::test_a_call_is_read_as_it_was_written",
-        "library/formats/test_formats.py::test_the_prompt_has_the_schemas_and_the_words_of_the_template",
-        "library/formats/test_formats.py::test_the_command_writes_each_format",
+        "library/formats/test_formats.py::test_a_call_survives_formatting_and_parsing",
+        "library/formats/test_formats.py::test_the_prompt_contains_the_schemas_and_the_template_text",
+        "library/formats/test_formats.py::test_the_tools_command_prints_each_format",
     ),
     "A002-11": (
-        f"{_EXECUTOR}::test_outcomes_are_messages_and_errors_begin_with_their_code",
+        f"{_EXECUTOR}::test_results_are_messages_and_errors_begin_with_their_code",
         _REQUIREMENTS,
-        f"{_TOOL_SYSTEM}::test_a_value_has_the_same_type_wherever_the_function_is",
+        f"{_TOOL_SYSTEM}::test_a_functions_value_has_the_same_type_in_process_and_in_a_server",
         f"{_TOOL_SYSTEM}::test_a_value_of_fastmcp_is_not_wrapped",
-        f"{_TOOL_SYSTEM}::test_a_rest_answer_that_is_no_object_is_a_value_too",
+        f"{_TOOL_SYSTEM}::test_a_rest_response_that_is_not_an_object_is_returned_as_a_value",
     ),
     "A002-12": (f"{_EXECUTOR}::test_check_48_parallel_calls_take_as_long_as_one_and_keep_their_order",),
     "A002-13": (
@@ -339,10 +339,10 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-14": (
         f"{_DEFAULTS}::test_every_kind_of_tool_ends_at_the_default_deadline_with_the_code_timeout",
-        f"{_DEFAULTS}::test_what_a_server_says_itself_comes_before_the_defaults",
-        "policy/tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
-        "policy/tries/test_deadlines.py::test_a_tool_may_have_a_deadline_of_its_own",
-        "config/test_entries.py::test_timeout_is_the_deadline_of_a_call",
+        f"{_DEFAULTS}::test_a_servers_own_settings_override_the_defaults",
+        "policy/tries/test_deadlines.py::test_a_call_times_out_and_its_session_continues",
+        "policy/tries/test_deadlines.py::test_a_tool_can_have_its_own_deadline",
+        "config/test_entries.py::test_the_key_timeout_sets_the_call_deadline",
     ),
     "A002-15": (
         "policy/tries/test_keys_of_servers.py::test_an_api_key_is_sent_when_listing_and_when_calling_and_stands_in_no_log",
@@ -350,9 +350,9 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-16": (
         f"{_TOOL_SYSTEM}::test_an_unavailable_server_is_named_with_its_code_and_no_other_tool_is_suggested",
-        f"{_TOOL_SYSTEM}::test_a_tool_whose_server_died_after_it_was_found_says_so",
-        "faults/test_every_fault.py::test_a_fault_costs_only_the_calls_of_its_own_server",
-        "chaos/test_chaos.py::test_every_promise_is_kept_while_servers_die_hang_and_lie",
+        f"{_TOOL_SYSTEM}::test_a_call_to_a_tool_whose_server_died_reports_the_server_unavailable",
+        "faults/test_every_fault.py::test_a_fault_fails_only_calls_to_its_own_server",
+        "chaos/test_chaos.py::test_every_guarantee_holds_while_servers_die_hang_and_send_invalid_messages",
         "observability/records/test_trace.py::test_an_unexpected_exception_fails_one_call_and_logs_one_traceback",
     ),
     "A002-17": (
@@ -363,19 +363,19 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-18": (
         "observability/spans/test_metrics.py::test_call_outcomes_are_counted_and_shown_to_authorized_callers",
-        "observability/spans/test_metrics.py::test_a_hub_in_a_program_tells_its_collectors_and_its_tracer",
+        "observability/spans/test_metrics.py::test_a_hub_in_a_program_reports_to_its_collectors_and_its_tracer",
     ),
     "A002-19": (
-        f"{_EXECUTOR}::test_a_tool_set_has_its_tools_and_an_unknown_one_is_an_error",
+        f"{_EXECUTOR}::test_an_executor_of_a_tool_set_has_its_tools_and_an_unknown_set_is_an_error",
         _REQUIREMENTS,
     ),
     "A002-20": (
-        f"{_TOOL_SETS}::test_every_interface_of_a_neighbouring_module_is_used",
-        "library/formats/test_formats.py::test_a_model_client_that_raises_counts_as_without_function_calling",
+        f"{_TOOL_SETS}::test_user_objects_for_config_logging_model_and_metrics_are_used",
+        "library/formats/test_formats.py::test_a_model_client_without_the_method_is_treated_as_without_function_calling",
     ),
     "A002-21": (
         f"{_TOOL_SYSTEM}::test_an_unavailable_server_is_named_with_its_code_and_no_other_tool_is_suggested",
-        f"{_TOOL_SYSTEM}::test_a_key_that_is_refused_later_is_permission_denied",
+        f"{_TOOL_SYSTEM}::test_a_key_refused_during_a_call_is_reported_as_permission_denied",
         "policy/tries/test_keys_of_servers.py::test_an_api_key_is_sent_when_listing_and_when_calling_and_stands_in_no_log",
     ),
     # -- 003 -------------------------------------------------------------------------------------------------
@@ -385,19 +385,19 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_BY_SERVER}::test_check_10_arguments_by_position_and_by_keyword_are_the_same",
     ),
     "A003-3": (
-        f"{_BY_SERVER}::test_a_url_is_a_server_and_the_blacklist_holds_there_too",
+        f"{_BY_SERVER}::test_a_url_defines_a_server_and_the_blacklist_applies_to_it",
         f"{_BY_SERVER}::test_duplicate_names_and_invalid_arguments_are_refused",
         f"{_EXAMPLES}::test_the_orchestrator_of_miroflow_runs_unchanged",
     ),
     "A003-4": (f"{_BY_SERVER}::test_a_tool_manager_satisfies_the_protocol_of_orchestrators",),
-    "A003-5": (f"{_BY_SERVER}::test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call",),
+    "A003-5": (f"{_BY_SERVER}::test_check_28_a_task_log_is_written_at_once_and_never_breaks_a_call",),
     "A003-6": (
-        f"{_BY_SERVER}::test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call",
-        f"{_MANAGER_FALLBACK}::test_the_fallback_is_told_step_by_step",
+        f"{_BY_SERVER}::test_check_28_a_task_log_is_written_at_once_and_never_breaks_a_call",
+        f"{_MANAGER_FALLBACK}::test_the_task_log_contains_each_step_of_the_fallback",
         f"{_EXAMPLES}::test_the_orchestrator_of_miroflow_runs_unchanged",
     ),
     "A003-7": (
-        f"{_URLS}::test_a_guarded_url_is_refused_however_it_is_written",
+        f"{_URLS}::test_a_guarded_url_is_refused_in_every_spelling",
         f"{_URLS}::test_lookalikes_of_guarded_urls_are_let_through",
     ),
     "A003-8": (
@@ -407,38 +407,38 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A003-9": (f"{_BY_SERVER}::test_a_tool_manager_satisfies_the_protocol_of_orchestrators",),
     "A003-10": (
-        f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",
+        f"{_BY_SERVER}::test_check_9_a_dead_server_is_listed_with_an_error_and_the_others_in_order",
         f"{_SERVED}::test_the_tools_command_lists_by_server",
     ),
     "A003-11": (
-        f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",
-        "upstream/supervision/test_status.py::test_each_server_is_shown_with_its_state_its_last_error_and_its_stderr",
+        f"{_BY_SERVER}::test_check_9_a_dead_server_is_listed_with_an_error_and_the_others_in_order",
+        "upstream/supervision/test_status.py::test_status_shows_each_server_with_its_state_last_error_and_stderr",
     ),
     "A003-12": (
         f"{_BY_SERVER}::test_duplicate_names_and_invalid_arguments_are_refused",
         "config/test_entries.py::test_an_invalid_value_is_reported_with_its_key",
     ),
     "A003-13": (
-        f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
+        f"{_BY_SERVER}::test_error_texts_begin_with_the_prefix_that_orchestrators_expect",
         f"{_BY_SERVER}::test_a_tool_manager_satisfies_the_protocol_of_orchestrators",
     ),
     "A003-14": (
-        f"{_BY_SERVER}::test_check_8_an_unknown_server_is_exactly_one_error",
-        f"{_BY_SERVER}::test_a_wrong_name_is_answered_with_a_hint_of_what_the_caller_may_use",
+        f"{_BY_SERVER}::test_check_8_an_unknown_server_gives_exactly_one_error",
+        f"{_BY_SERVER}::test_an_unknown_tool_name_is_answered_with_names_the_caller_may_use",
     ),
     "A003-15": (
-        f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
-        f"{_MANAGER_FALLBACK}::test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up",
+        f"{_BY_SERVER}::test_error_texts_begin_with_the_prefix_that_orchestrators_expect",
+        f"{_MANAGER_FALLBACK}::test_fallback_guard_and_call_record_apply_to_a_server_that_never_started",
     ),
     "A003-16": (
-        "peers/test_playwright_mcp_keeps_its_session.py::test_the_second_call_sees_what_the_first_has_done",
-        "config/test_entries.py::test_a_browser_has_a_session_for_each_client",
-        f"{_PLAYWRIGHT_SESSION}::test_playwright_is_one_session_that_is_made_when_it_is_first_used",
-        f"{_BY_SERVER}::test_a_url_is_a_server_and_the_blacklist_holds_there_too",
+        "peers/test_playwright_mcp_keeps_its_session.py::test_the_second_call_sees_the_page_of_the_first",
+        "config/test_entries.py::test_a_browser_entry_defaults_to_one_session_per_client",
+        f"{_PLAYWRIGHT_SESSION}::test_playwright_has_one_session_that_starts_on_first_use",
+        f"{_BY_SERVER}::test_a_url_defines_a_server_and_the_blacklist_applies_to_it",
     ),
     "A003-17": (
-        f"{_PLAYWRIGHT_SESSION}::test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice",
-        f"{_PLAYWRIGHT_SESSION}::test_a_closed_session_is_begun_anew_by_the_next_call",
+        f"{_PLAYWRIGHT_SESSION}::test_a_standalone_playwright_session_connects_on_use_and_can_be_closed_twice",
+        f"{_PLAYWRIGHT_SESSION}::test_a_call_after_closing_starts_a_new_playwright_session",
     ),
     "A003-18": (
         f"{_PLAYWRIGHT_SESSION}::test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_loop",
@@ -451,19 +451,19 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_BY_SERVER}::test_asyncio_run_twice_keeps_the_session",
         f"{_BY_SERVER}::test_a_server_may_have_a_process_for_each_call",
         "hub/test_one_bad_upstream_is_one_bad_upstream.py"
-        "::test_a_call_ends_at_its_deadline_and_the_same_session_answers_the_next",
+        "::test_a_call_times_out_and_the_next_call_uses_the_same_session",
         "hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",
     ),
     "A003-20": (
         f"{_MANAGER_FALLBACK}::test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback",
-        f"{_BY_SERVER}::test_the_timeout_of_a_program_counts_for_the_servers_of_a_file_too",
+        f"{_BY_SERVER}::test_the_managers_timeout_applies_to_servers_of_a_file",
         f"{_BY_SERVER}::test_check_17_a_timeout_is_raised_and_the_next_call_is_answered",
-        f"{_BY_SERVER}::test_a_timeout_is_returned_where_that_is_wanted",
-        "policy/tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
+        f"{_BY_SERVER}::test_a_timeout_is_returned_as_an_error_text_if_configured",
+        "policy/tries/test_deadlines.py::test_a_call_times_out_and_its_session_continues",
     ),
     "A003-21": (
         f"{_BY_SERVER}::test_check_14_all_texts_are_in_the_result_and_nothing_raises",
-        f"{_BY_SERVER}::test_check_15_empty_content_is_an_empty_text",
+        f"{_BY_SERVER}::test_check_15_empty_content_gives_an_empty_text",
     ),
     "A003-22": (
         f"{_ACCESS}::test_a_blacklist_applies_to_lists_and_calls_on_every_transport",
@@ -473,22 +473,22 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A003-23": (
         f"{_ACCESS}::test_a_blacklist_applies_to_lists_and_calls_on_every_transport",
-        "config/test_diagnostics.py::test_a_blacklist_by_server_takes_one_tool_as_it_takes_a_list",
+        "config/test_diagnostics.py::test_a_blacklist_by_server_accepts_one_tool_or_a_list",
     ),
     "A003-24": (
         f"{_GUARD}::test_scraping_a_dataset_is_refused_with_the_message_and_reaches_no_server",
-        f"{_FALLBACK}::test_a_redirect_inside_the_fallback_is_guarded",
+        f"{_FALLBACK}::test_the_guard_applies_to_redirects_of_the_fallback",
     ),
     "A003-25": (
-        f"{_URLS}::test_a_guarded_url_is_refused_however_it_is_written",
+        f"{_URLS}::test_a_guarded_url_is_refused_in_every_spelling",
         f"{_URLS}::test_no_disguise_gets_a_guarded_url_through",
-        f"{_URLS}::test_more_urls_can_be_denied_and_some_allowed",
+        f"{_URLS}::test_deny_and_allow_patterns_can_be_configured",
         "policy/guard/test_readings_of_clients.py::test_urls_that_clients_read_as_guarded_are_refused",
     ),
     "A003-26": (
         f"{_GUARD}::test_scraping_a_dataset_is_refused_with_the_message_and_reaches_no_server",
         f"{_BY_SERVER}::test_a_guarded_url_is_answered_with_the_sentence_as_the_result",
-        f"{_MANAGER_FALLBACK}::test_a_page_that_leads_to_a_guarded_url_is_told_as_blocked",
+        f"{_MANAGER_FALLBACK}::test_a_page_that_redirects_to_a_guarded_url_is_reported_as_blocked",
     ),
     "A003-27": (
         f"{_GUARD}::test_guarded_tools_describe_the_rule_and_guarded_resources_are_hidden",
@@ -496,59 +496,59 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_GUARD}::test_guarded_links_are_dropped_from_search_results",
     ),
     "A003-28": (
-        f"{_MANAGER_FALLBACK}::test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up",
+        f"{_MANAGER_FALLBACK}::test_fallback_guard_and_call_record_apply_to_a_server_that_never_started",
         f"{_MANAGER_FALLBACK}::test_the_fallback_runs_for_a_url_that_refuses_connections",
         f"{_FALLBACK}::test_other_tools_and_calls_without_a_url_have_no_fallback",
-        f"{_FALLBACK}::test_the_hub_fetches_a_page_whose_server_dies_and_says_so",
-        f"{_FALLBACK}::test_where_the_page_cannot_be_fetched_either_the_first_error_is_reported",
+        f"{_FALLBACK}::test_the_hub_fetches_the_page_itself_if_the_server_dies_and_notes_it",
+        f"{_FALLBACK}::test_the_first_error_is_reported_if_the_fallback_fails_too",
         f"{_FALLBACK}::test_the_failures_that_trigger_the_fallback_are_configurable",
     ),
     "A003-29": (
-        "servers/scrape/test_converter.py::test_without_an_endpoint_markitdown_is_made_without_the_service",
-        "servers/scrape/test_converter.py::test_an_endpoint_is_passed_through",
+        "servers/scrape/test_converter.py::test_without_an_endpoint_markitdown_is_created_without_document_intelligence",
+        "servers/scrape/test_converter.py::test_a_configured_endpoint_is_passed_to_markitdown",
     ),
     "A003-30": (
         f"{_FALLBACK}::test_private_addresses_are_not_fetched_unless_allowed",
         "servers/scrape/test_where_it_may_go.py::test_no_private_address_is_reached_by_any_spelling",
         "servers/scrape/test_where_it_may_go.py::test_an_invalid_page_url_is_refused_as_an_argument",
-        "servers/scrape/test_bounds.py::test_a_conversion_without_an_end_is_killed_while_others_go_on",
+        "servers/scrape/test_bounds.py::test_an_endless_conversion_is_killed_while_others_continue",
     ),
     "A003-31": (
         f"{_ONCE}::test_a_call_succeeds_after_two_503_responses",
         f"{_ONCE}::test_the_configuration_decides_which_calls_may_be_retried",
         "policy/tries/test_breaker.py::test_transport_failures_open_the_breaker_and_it_recovers_after_the_cool_down",
-        "policy/tries/test_breaker.py::test_errors_a_server_answers_with_never_open_the_breaker",
+        "policy/tries/test_breaker.py::test_error_responses_of_a_server_never_open_the_breaker",
     ),
     "A003-32": (
         f"{_PLAYWRIGHT_SESSION}::test_check_29_closing_leaves_no_child_and_may_be_repeated",
-        "hub/test_nothing_outlives_the_hub.py::test_nothing_is_left_after_the_end_of_a_hub_over_stdio",
-        "hub/test_nothing_outlives_the_hub.py::test_nothing_is_left_after_the_end_of_a_hub_on_a_network",
+        "hub/test_nothing_outlives_the_hub.py::test_a_stdio_hub_leaves_no_process_when_it_ends",
+        "hub/test_nothing_outlives_the_hub.py::test_a_network_hub_leaves_no_process_when_it_ends",
     ),
     "A003-33": (
-        "cli/test_commands.py::test_check_is_a_table_with_the_cause_of_every_failure",
+        "cli/test_commands.py::test_check_prints_a_table_with_the_cause_of_every_failure",
         "cli/test_commands.py::test_check_fails_where_a_required_server_does_and_names_it",
         "hub/test_one_bad_upstream_is_one_bad_upstream.py"
-        "::test_a_hub_whose_required_server_is_missing_answers_at_once_then_says_so_and_ends",
+        "::test_a_hub_with_a_missing_required_server_reports_it_and_exits_1",
     ),
     "A003-34": (
         "observability/records/test_no_secret_is_written.py::test_no_fault_leaks_a_secret_to_stderr_an_error_or_a_disk",
         "observability/records/test_redaction.py::test_the_value_of_a_secret_key_is_hidden",
-        "observability/records/test_redaction.py::test_a_known_secret_never_comes_out_wherever_it_is_and_in_whatever_form",
+        "observability/records/test_redaction.py::test_a_known_secret_is_redacted_at_any_place_and_in_any_form",
     ),
     "A003-35": (
-        "observability/records/test_explain.py::test_the_explanation_comes_before_the_result",
-        "observability/records/test_explain.py::test_a_hidden_name_is_explained_by_the_rule_that_hides_it",
+        "observability/records/test_explain.py::test_explain_prints_the_explanation_before_the_result",
+        "observability/records/test_explain.py::test_explain_of_a_hidden_name_gives_the_hiding_rule",
     ),
     "A003-37": (
-        f"{_BY_SERVER}::test_a_wrong_name_is_answered_with_a_hint_of_what_the_caller_may_use",
-        f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
-        "cli/test_what_is_printed.py::test_the_error_for_an_unknown_tool_has_similar_names_and_missing_servers",
+        f"{_BY_SERVER}::test_an_unknown_tool_name_is_answered_with_names_the_caller_may_use",
+        f"{_BY_SERVER}::test_error_texts_begin_with_the_prefix_that_orchestrators_expect",
+        "cli/test_what_is_printed.py::test_the_error_for_an_unknown_tool_names_similar_tools_and_unavailable_servers",
     ),
     # -- 004 -------------------------------------------------------------------------------------------------
     "A004-1": (
-        f"{_SCHEMAS}::test_namesakes_are_refused_replaced_left_out_or_renamed_always_the_same",
+        f"{_SCHEMAS}::test_equal_names_are_refused_replaced_skipped_or_renamed_deterministically",
         "catalog/test_catalog.py::test_equal_names_are_decided_as_configured",
-        f"{_REGISTERING}::test_namesakes_are_refused_left_out_replaced_or_renamed",
+        f"{_REGISTERING}::test_equal_function_names_are_refused_skipped_replaced_or_renamed",
     ),
     "A004-2": (
         _ON_BOTH,
@@ -556,40 +556,40 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A004-3": (
         _ON_BOTH,
-        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_unlisted_and_name_the_switch",
     ),
     "A004-4": (
         _ON_BOTH,
-        f"{_CALLING}::test_an_exception_of_a_tool_is_a_text_or_raised",
+        f"{_CALLING}::test_an_exception_of_a_tool_is_returned_as_text_or_raised",
     ),
     "A004-5": (
         f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",
         _ON_BOTH,
-        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_unlisted_and_name_the_switch",
     ),
     "A004-6": (
         f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",
         f"{_REGISTERING}::test_the_description_of_the_meta_tool_says_that_it_sets_the_final_state",
-        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_unlisted_and_name_the_switch",
     ),
     "A004-7": (
         f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",
         f"{_GROUPS}::test_an_invalid_switch_changes_nothing",
         _AGENT,
-        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_unlisted_and_name_the_switch",
     ),
     "A004-8": (
         f"{_GROUPS}::test_an_invalid_switch_changes_nothing",
-        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_unlisted_and_name_the_switch",
     ),
     "A004-9": (
         "hub/groups/test_many_clients.py::test_a_switch_by_one_client_affects_and_notifies_only_that_client",
-        "hub/groups/test_search_and_call.py::test_a_call_through_the_hubs_tool_is_answered_as_a_direct_one",
-        "hub/groups/test_search_and_call.py::test_a_search_finds_by_name_and_description_and_says_what_is_inactive",
+        "hub/groups/test_search_and_call.py::test_hub_call_returns_the_same_result_as_a_direct_call",
+        "hub/groups/test_search_and_call.py::test_search_matches_names_and_descriptions_and_marks_inactive_tools",
     ),
     "A004-10": (
         f"{_ACCESS}::test_filters_apply_to_lists_and_calls",
-        f"{_ACCESS}::test_a_tool_that_appears_after_an_allow_list_was_written_stays_hidden",
+        f"{_ACCESS}::test_a_tool_added_after_an_allow_list_stays_hidden",
         "config/test_entries.py::test_an_invalid_value_is_reported_with_its_key",
         f"{_CLIENTS_OF_TOOLKIT}::test_invalid_registrations_of_a_client_are_errors",
     ),
@@ -604,7 +604,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A004-13": (
         f"{_CLIENTS}::test_http_clients_list_and_call",
         f"{_CLIENTS}::test_invalid_client_arguments_are_refused_at_construction",
-        f"{_CLIENTS}::test_parameters_of_a_stdio_client_reach_its_server",
+        f"{_CLIENTS}::test_command_arguments_and_environment_of_a_stdio_client_reach_its_server",
         f"{_CLIENTS}::test_timeouts_of_an_http_client_are_deadlines_of_its_server",
         _SIGNATURES,
     ),
@@ -612,8 +612,8 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A004-15": (_ON_BOTH,),
     "A004-16": (
         "hub/test_nothing_is_lost_on_the_way.py::test_unknown_fields_arrive_untouched",
-        "matrix/features.py::test_tools_are_listed_with_everything_they_say_of_themselves",
-        f"{_CLIENTS}::test_the_whole_schema_of_a_tool_is_kept",
+        "matrix/features.py::test_tools_are_listed_with_all_their_fields",
+        f"{_CLIENTS}::test_a_tools_schema_is_kept_unchanged",
     ),
     "A004-17": (
         "catalog/test_names.py::test_every_exposed_name_is_legal_and_the_same_every_time",
@@ -628,7 +628,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A004-19": (
         _ON_BOTH,
-        f"{_CALLING}::test_an_exception_of_a_tool_is_a_text_or_raised",
+        f"{_CALLING}::test_an_exception_of_a_tool_is_returned_as_text_or_raised",
     ),
     "A004-20": (
         f"{_CODE}::test_the_result_of_a_program_has_the_documented_format",
@@ -637,16 +637,16 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A004-21": (
         f"{_CODE}::test_long_output_is_cut_with_a_note_and_does_not_time_out",
-        f"{_CODE}::test_at_the_time_limit_grandchildren_end_in_any_group_or_session",
+        f"{_CODE}::test_at_the_time_limit_grandchildren_of_any_group_or_session_are_ended",
         f"{_CODE}::test_programs_get_a_small_environment_and_the_entrys_variables",
-        f"{_OFF}::test_servers_of_this_machine_are_refused_over_a_network_before_anything_starts",
-        f"{_MACHINE}::test_programs_end_with_their_call_and_have_no_secrets_of_the_program",
+        f"{_OFF}::test_servers_with_machine_access_are_refused_over_a_network_before_any_start",
+        f"{_MACHINE}::test_child_programs_end_with_their_call_and_inherit_no_secrets",
         f"{_MACHINE}::test_a_toolkit_of_a_configuration_lists_and_calls_its_servers",
     ),
     "A004-22": (
-        "observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_its_outcome",
+        "observability/spans/test_spans_of_calls.py::test_every_call_creates_a_span_with_its_outcome",
         "observability/spans/test_spans_of_calls.py::test_the_trace_context_of_the_client_reaches_the_server",
-        "observability/spans/test_spans_of_calls.py::test_without_opentelemetry_check_says_what_to_install_and_calls_work",
+        "observability/spans/test_spans_of_calls.py::test_without_opentelemetry_check_names_the_package_and_calls_work",
         _SPANS_OF_PROGRAM,
     ),
     "A004-23": (
@@ -654,7 +654,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_CLIENTS_OF_TOOLKIT}::test_skills_are_read_from_their_directories",
     ),
     "A004-24": (
-        f"{_GROUPS_IN_PROGRAMS}::test_state_dicts_are_those_of_a_toolkit",
+        f"{_GROUPS_IN_PROGRAMS}::test_group_state_dicts_have_the_format_of_a_toolkit",
         f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
     ),
     "A004-25": (
@@ -665,7 +665,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_GROUPS}::test_a_refused_tool_stays_unknown_in_an_inactive_group",
         f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",
         f"{_ACCESS}::test_a_preset_argument_is_not_listed_and_always_sent",
-        f"{_REGISTERING}::test_what_a_caller_sends_for_a_preset_of_a_function_is_dropped_over_mcp_too",
+        f"{_REGISTERING}::test_a_value_sent_over_mcp_for_a_preset_argument_is_dropped",
     ),
 }
 """Row -> the tests that show it, as `path below tests/::name`."""

@@ -49,7 +49,7 @@ def claimed() -> dict[int, list[str]]:
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_every_row_has_its_tests_or_its_reason(row: str) -> None:
+def test_every_requirement_has_its_tests_or_a_reason_for_none(row: str) -> None:
     assert (row in SHOWN) is not (row in OUT), f"{row}, {ROWS[row]}: tests, or a reason why there are none"
     if row in SHOWN:
         assert SHOWN[row], f"{row} names no test"

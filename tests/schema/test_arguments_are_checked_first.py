@@ -108,7 +108,7 @@ async def test_the_value_of_a_preset_is_checked_and_never_quoted(tmp_path: Path)
     assert "secret" not in json.dumps(result)
 
 
-async def test_a_schema_never_makes_the_hub_read_anything(tmp_path: Path) -> None:
+async def test_a_schema_reference_never_makes_the_hub_open_a_file_or_url(tmp_path: Path) -> None:
     connections = 0
     counted = asyncio.Event()
 

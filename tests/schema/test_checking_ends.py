@@ -81,7 +81,7 @@ async def test_a_validation_that_would_take_too_long_is_skipped(case: str, mode:
         ({"properties": {"b": {"type": "integer"}}, "required": ["b"]}, {"a": "x" * 1_000_000}, "b is missing"),
     ],
 )
-async def test_large_arguments_are_refused_and_explained_as_far_as_that_is_quick(
+async def test_large_invalid_arguments_are_refused_with_a_time_limited_explanation(
     schema: Any, arguments: Any, said: str, mode: str
 ) -> None:
     start = time.monotonic()
@@ -120,7 +120,7 @@ async def test_a_schema_too_large_or_with_too_many_expressions_is_not_used() -> 
     assert "a is missing" in str((await Tool(many).call({})).refused)
 
 
-async def test_an_ordinary_schema_that_refers_to_itself_below_is_checked() -> None:
+async def test_a_recursive_schema_is_checked() -> None:
     tree = {
         "$defs": {"node": {
             "type": "object",
@@ -148,7 +148,7 @@ async def test_the_cache_of_schemas_is_bounded() -> None:
     assert await schemas.compiled(Route("s", TOOLS, "0"), given[0], "strict") is not kept[0]
 
 
-async def test_a_changed_schema_is_compiled_anew_and_the_same_one_is_not() -> None:
+async def test_only_a_changed_schema_is_compiled_again() -> None:
     schemas = SchemaCache()
     one, other = {"type": "object"}, {"type": "object", "required": ["a"]}
     first = await schemas.compiled(ROUTE, one, "strict")
@@ -158,7 +158,7 @@ async def test_a_changed_schema_is_compiled_anew_and_the_same_one_is_not() -> No
     assert not second.accepts({})
 
 
-async def test_the_log_has_one_short_line_for_a_schema_that_cannot_be_used(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unusable_schema_is_logged_in_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
     tool = Tool({"properties": {"a": {"type": "\x1b[31mnonsense\n" + "x" * 5000}}}, "strict")
     with caplog.at_level(logging.WARNING, "mcp_hub.policy"):
         for _ in range(3):

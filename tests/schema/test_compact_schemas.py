@@ -52,7 +52,7 @@ DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
         ),
     ],
 )
-def test_what_costs_and_does_not_help_is_left_out(schema: Json, compact: Json) -> None:
+def test_a_compact_schema_omits_keywords_that_do_not_help_a_model(schema: Json, compact: Json) -> None:
     before = json.dumps(schema)
     assert compact_schema(schema) == compact
     assert json.dumps(schema) == before
@@ -70,7 +70,7 @@ def test_what_costs_and_does_not_help_is_left_out(schema: Json, compact: Json) -
         {"additionalProperties": True, "allOf": [{}], "unevaluatedProperties": False},
     ],
 )
-def test_a_schema_that_could_come_to_mean_something_else_stays_as_it_is(schema: Json) -> None:
+def test_a_schema_whose_meaning_could_change_is_not_compacted(schema: Json) -> None:
     assert compact_schema(schema) is schema
 
 
@@ -122,7 +122,7 @@ def test_a_compact_schema_accepts_exactly_what_the_whole_one_does(schema: Any) -
         assert len(json.dumps(compact)) <= len(before) == len(json.dumps(one))
 
 
-def test_a_schema_nested_without_an_end_stays_as_it_is() -> None:
+def test_a_schema_nested_too_deeply_is_not_compacted() -> None:
     schema: Json = {"type": "integer", "title": "T"}
     for _ in range(MAX_DEPTH + 1):
         schema = {"properties": {"a": schema}}
@@ -132,7 +132,7 @@ def test_a_schema_nested_without_an_end_stays_as_it_is() -> None:
     assert compact_schema(long) is long
 
 
-def test_the_compiled_schemas_of_the_hub_decide_alike_for_both() -> None:
+def test_compiled_validators_agree_on_whole_and_compact_schemas() -> None:
     schema = {**OBJECT, "title": "T", "$schema": DRAFT_7, "$defs": {"B": {}}, "additionalProperties": False}
     for mode in ("strict", "lenient"):
         whole, compact = CompiledSchema(schema, mode), CompiledSchema(compact_schema(schema), mode)

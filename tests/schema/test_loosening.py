@@ -145,14 +145,14 @@ def test_a_lenient_schema_accepts_all_that_the_strict_one_does(schema: Any) -> N
 
 @given(schema=VALUES | SCHEMAS)
 @settings(max_examples=300, deadline=None, derandomize=True)
-def test_any_json_can_be_made_lenient_without_being_changed(schema: Any) -> None:
+def test_making_any_json_lenient_does_not_modify_it(schema: Any) -> None:
     before = repr(schema)
     make_lenient(schema)
     make_exact(schema)
     assert repr(schema) == before
 
 
-def test_a_schema_nested_without_an_end_accepts_anything_from_some_depth_on() -> None:
+def test_a_lenient_schema_accepts_anything_below_its_depth_limit() -> None:
     schema: Any = {"type": "integer"}
     for _ in range(100_000):
         schema = {"properties": {"a": schema}, "required": ["a"]}

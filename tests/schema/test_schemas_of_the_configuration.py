@@ -63,7 +63,7 @@ async def test_configured_schema_edits_strip_titles_and_add_properties(tmp_path:
         assert json.loads(await client.text("more", arguments)) == arguments
 
 
-async def test_descriptions_and_schemas_get_smaller_where_the_configuration_says_so(tmp_path: Path) -> None:
+async def test_configured_entries_get_short_descriptions_and_compact_schemas(tmp_path: Path) -> None:
     """Arguments are still checked against the schema of the server, and what the user wrote stays as long as it is."""
     words = {"type": "string", "title": "Path", "description": "A path. It is relative to the root."}
     schema = {"type": "object", "title": "A", "properties": {"path": words}, "required": ["path"]}

@@ -19,7 +19,7 @@ def model(directory: Path) -> StaticModel:
     return StaticModel(*files_in(directory / "model"))
 
 
-def test_the_model_that_is_shipped_knows_what_is_alike() -> None:
+def test_the_shipped_model_ranks_similar_texts_higher() -> None:
     shipped = StaticModel(*default_files())
     query, alike, other = shipped.embed(["will it rain tomorrow", "weather forecast", "merge pull request"])
     assert query @ alike > 2 * abs(query @ other)
@@ -32,7 +32,7 @@ def test_a_vector_is_the_mean_of_its_tokens_and_has_length_one(tmp_path: Path) -
     assert not unknown.any()
 
 
-def test_weights_and_a_mapping_of_tokens_are_heeded(tmp_path: Path) -> None:
+def test_token_weights_and_a_token_mapping_are_applied(tmp_path: Path) -> None:
     tables = {"weights": np.array([0, 3, 1, 1], np.float32), "mapping": np.array([0, 1, 1, 3], np.int64)}
     write_model(tmp_path / "model", WORDS, **tables)
     made = StaticModel(*files_in(tmp_path / "model"))
@@ -57,7 +57,7 @@ def test_a_model_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, 
         StaticModel(*files_in(place))
 
 
-def test_what_was_computed_is_kept_without_its_texts_and_read_again(tmp_path: Path) -> None:
+def test_vectors_are_cached_without_their_texts_and_read_again(tmp_path: Path) -> None:
     made, directory = model(tmp_path), tmp_path / "cache"
     store = VectorStore(made, directory, SECRET)
     found = store.vectors(["cat", "dog car", "private"], [True, True, False])
@@ -71,7 +71,7 @@ def test_what_was_computed_is_kept_without_its_texts_and_read_again(tmp_path: Pa
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "strange", "not finite", "open to others"])
-def test_a_damaged_file_is_ignored_and_replaced(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_vector_file_is_ignored_and_replaced(tmp_path: Path, damage: str) -> None:
     made, directory = model(tmp_path), tmp_path / "cache"
     store = VectorStore(made, directory, SECRET)
     found = store.vectors(["cat"], [True])
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_ignored_and_replaced(tmp_path: Path, damage: str) -> 
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_store_without_a_place_keeps_nothing(tmp_path: Path) -> None:
+def test_a_vector_store_without_a_directory_keeps_nothing(tmp_path: Path) -> None:
     made, file = model(tmp_path), tmp_path / "file"
     file.write_text("in the way")
     for place in (None, file, file / "below"):

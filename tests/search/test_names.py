@@ -55,11 +55,11 @@ def found(query: str) -> list[str]:
         (LONG.names[0], LONG_NAME),
     ],
 )
-def test_a_name_is_found_first_however_it_is_written(query: str, first: str) -> None:
+def test_a_name_is_ranked_first_in_every_notation(query: str, first: str) -> None:
     assert found(query)[0] == first
 
 
-def test_a_misspelled_word_among_others_counts_as_the_word_of_a_name() -> None:
+def test_a_misspelled_query_word_matches_the_similar_word_of_a_name() -> None:
     made = index()
     assert finished(made.correcting("find some Repozitories for me")) == "find some repositories for me"
     assert found("which repozitories are there")[0] == "search_repositories"
@@ -75,7 +75,7 @@ def test_a_misspelled_word_among_others_counts_as_the_word_of_a_name() -> None:
         ("write what get_document_text does", "get_document_text"),
     ],
 )
-def test_a_tool_that_only_reads_comes_later_where_a_query_asks_for_a_change(query: str, first: str) -> None:
+def test_read_only_tools_rank_lower_for_a_query_about_changes(query: str, first: str) -> None:
     texts = {"get_document_text": "The text of a document.", "append_paragraph": "A paragraph of text in a document."}
     tools = [SearchedTool((f"word__{name}", name), "word", text, "", ()) for name, text in texts.items()]
     made = finished(SearchIndex.building(tools))
@@ -84,7 +84,7 @@ def test_a_tool_that_only_reads_comes_later_where_a_query_asks_for_a_change(quer
     assert made.tools[ranked[0]].names[-1] == first
 
 
-def test_words_that_tools_have_are_not_corrected() -> None:
+def test_query_words_that_occur_in_tools_are_not_corrected() -> None:
     made = index()
     assert finished(made.correcting("something issues")) == "something issues"
 
@@ -106,6 +106,6 @@ def _distance(one: str, other: str) -> int:
 
 @given(st.text("abc", max_size=7), st.text("abc", max_size=7), st.integers(0, 2))
 @settings(max_examples=400, deadline=None, derandomize=True)
-def test_near_words_are_those_with_few_wrong_letters(one: str, other: str, errors: int) -> None:
+def test_words_are_near_if_they_share_the_first_letter_and_few_others_differ(one: str, other: str, errors: int) -> None:
     same_start = one[:1] == other[:1]
     assert is_near(one, other, errors) == (same_start and _distance(one, other) <= errors)

@@ -78,7 +78,7 @@ POINT = {"type": "object", "properties": {"x": {"type": "number"}, "y": {"type":
         (None, None, "(): ..."),
     ],
 )  # fmt: skip
-def test_a_stub_reads_as_a_function_of_python(schema: Any, output: Any, shown: str) -> None:
+def test_a_stub_is_a_python_function_definition(schema: Any, output: Any, shown: str) -> None:
     assert stub("my-server__t", schema, output) == f"async def my_server__t{shown}"
 
 
@@ -105,17 +105,17 @@ def test_a_stub_reads_as_a_function_of_python(schema: Any, output: Any, shown: s
         (None, ""),
     ],
 )
-def test_a_signature_reads_as_a_declaration(schema: Any, shown: str) -> None:
+def test_a_signature_has_the_form_of_a_declaration(schema: Any, shown: str) -> None:
     assert signature("t", schema) == f"t({shown})"
 
 
-def test_a_schema_that_leads_to_itself_has_a_short_signature() -> None:
+def test_a_recursive_schema_has_a_short_signature() -> None:
     node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}}, "required": ["next"]}
     shown = signature("t", {"properties": {"n": {"$ref": "#/$defs/N"}}, "$defs": {"N": node}})
     assert shown == "t(n?: {next: {next: {next: object}}})"
 
 
-def test_optional_parameters_beyond_the_room_are_counted() -> None:
+def test_optional_parameters_beyond_the_limit_are_counted() -> None:
     many = {f"option_number_{number}": {"type": "string"} for number in range(100)}
     shown = signature("t", {"properties": {**many, "key": {"type": "string"}}, "required": ["key"]})
     assert shown.startswith("t(key: string, option_number_0?: string")
@@ -136,13 +136,13 @@ def test_optional_parameters_beyond_the_room_are_counted() -> None:
     st.integers(0, 50),
 )
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_an_answer_keeps_within_its_tokens(tools: list[dict[str, Any]], signatures: int) -> None:
+def test_a_search_result_stays_within_its_token_limit(tools: list[dict[str, Any]], signatures: int) -> None:
     text = answer("Tools found:", [FoundTool(tool) for tool in tools], signatures, 1200)
     assert estimate_tokens(text) <= 1200
     assert "\u202e" not in text
 
 
-def test_a_signature_without_room_becomes_a_line_and_never_a_part_of_it() -> None:
+def test_a_signature_that_does_not_fit_is_replaced_by_a_plain_line() -> None:
     large = {f"parameter_{number}": {"type": "string"} for number in range(400)}
     schema = {"type": "object", "properties": large, "required": list(large)}
     text = answer("Found:", [FoundTool({"name": "large", "description": "Much.", "inputSchema": schema})], 3, 1200)

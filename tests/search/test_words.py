@@ -52,7 +52,7 @@ def test_stems_are_those_of_the_published_rules(word: str, stemmed: str) -> None
     assert stem(word) == stemmed
 
 
-def test_stop_words_are_no_terms() -> None:
+def test_stop_words_are_not_terms() -> None:
     assert terms_of("Please find me the weather of the day") == ["find", "weather", "dai"]
 
 

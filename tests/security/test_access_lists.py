@@ -21,7 +21,7 @@ DRIVE = (
 PUBLISHED = "D:(A;;FA;;;BA)(A;;FR;;;WD)"
 
 
-def test_a_file_of_the_users_own_folder_is_theirs() -> None:
+def test_a_file_in_the_users_own_folder_is_private() -> None:
     assert others_with(PROFILE, READ | WRITE | REPLACE) == ()
 
 
@@ -33,7 +33,7 @@ def test_the_top_of_a_drive_itself_cannot_be_replaced() -> None:
     assert others_with(DRIVE, REPLACE) == ()
 
 
-def test_to_read_is_not_to_write() -> None:
+def test_read_access_does_not_count_as_write_access() -> None:
     assert others_with(PUBLISHED, WRITE) == ()
     assert others_with(PUBLISHED, READ) == ("Everyone",)
 
@@ -54,7 +54,7 @@ def test_to_read_is_not_to_write() -> None:
         ("", ()),
     ],
 )
-def test_each_kind_of_entry_is_read(granted: str, who: tuple[str, ...]) -> None:
+def test_each_type_of_access_control_entry_is_evaluated(granted: str, who: tuple[str, ...]) -> None:
     assert others_with(granted, WRITE) == who
 
 
@@ -72,11 +72,11 @@ def test_a_file_in_a_directory_that_others_can_replace_is_refused() -> None:
         refuse_granted(path, lists.get)
 
 
-def test_a_file_of_this_user_alone_passes() -> None:
+def test_a_private_file_is_accepted() -> None:
     path = Path("/drive/users/me/servers.yaml")
     lists = {str(path): PROFILE, "/drive/users/me": PROFILE, "/drive/users": DRIVE, "/drive": DRIVE}
     refuse_granted(path, lists.get)
 
 
-def test_there_are_no_such_lists_on_other_systems(tmp_path: Path) -> None:
+def test_access_lists_are_not_read_on_other_systems(tmp_path: Path) -> None:
     assert access_list(str(tmp_path)) is None

@@ -32,7 +32,7 @@ def way(environ: dict[str, str], scheme: str = "https", host: str = FAR, port: i
         ({"http_proxy": "http://a:1", "REQUEST_METHOD": "GET"}, "http://a:1 http_proxy", None),
     ],
 )
-def test_variables_are_read_as_curl_reads_them(environ: dict[str, str], http: str | None, https: str | None) -> None:
+def test_proxy_variables_are_read_as_by_curl(environ: dict[str, str], http: str | None, https: str | None) -> None:
     assert way(environ, "http", port=80) == http
     assert way(environ) == https
 
@@ -48,11 +48,11 @@ def test_variables_are_read_as_curl_reads_them(environ: dict[str, str], http: st
         ("http://me:p%40ss@proxy.example:3128", "http://proxy.example:3128"),
     ],
 )
-def test_addresses_of_proxies_are_read_and_shown_without_credentials(written: str, meant: str) -> None:
+def test_proxy_urls_are_parsed_and_shown_without_credentials(written: str, meant: str) -> None:
     assert str(ForwardProxy.parse(written, "proxy")) == meant
 
 
-def test_credentials_are_percent_decoded() -> None:
+def test_proxy_credentials_are_percent_decoded() -> None:
     proxy = ForwardProxy.parse("http://m%65:p%40ss%3A@proxy.example", "proxy")
     assert proxy is not None
     assert (proxy.user, proxy.password) == ("me", "p@ss:")
@@ -64,7 +64,7 @@ def test_credentials_are_percent_decoded() -> None:
     ["", "http://", "ftp://a", "socks4://a", "http://a:99999", "http://a:0", "http://a/path", "http://a b", "http://[::1",
      "http://s3cret@", "x" * 300 + "@:"],
 )  # fmt: skip
-def test_what_is_no_address_is_refused_without_quoting_it(written: str) -> None:
+def test_an_invalid_proxy_url_is_refused_without_quoting_it(written: str) -> None:
     with pytest.raises(ProxySettingError) as caught:
         ForwardProxy.parse(written, "HTTPS_PROXY")
     assert "HTTPS_PROXY" in str(caught.value)
@@ -73,7 +73,7 @@ def test_what_is_no_address_is_refused_without_quoting_it(written: str) -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_proxy_or_is_refused(written: str) -> None:
+def test_any_text_is_parsed_as_a_proxy_url_or_refused(written: str) -> None:
     try:
         proxy = ForwardProxy.parse(written, "proxy")
     except ProxySettingError:
@@ -113,26 +113,26 @@ def test_any_text_is_a_proxy_or_is_refused(written: str) -> None:
         (".", FAR, 443, False),
     ],
 )
-def test_no_proxy_names_suffixes_networks_and_ports(exempt: str, host: str, port: int, is_one: bool) -> None:
+def test_no_proxy_matches_suffixes_networks_and_ports(exempt: str, host: str, port: int, is_one: bool) -> None:
     assert is_exempt(exempt, host, port) is is_one
 
 
 @given(st.text(max_size=60), st.text(max_size=30), st.integers(0, 65535))
-def test_any_text_can_stand_in_no_proxy(exempt: str, host: str, port: int) -> None:
+def test_any_text_in_no_proxy_is_accepted(exempt: str, host: str, port: int) -> None:
     assert is_exempt(exempt, host, port) in (True, False)
 
 
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST.", "a.localhost", "127.0.0.1", "127.9.9.9", "::1", "[::1]", "::ffff:127.0.0.1"]
 )
-def test_this_machine_is_asked_of_no_proxy_but_one_that_the_entry_names(host: str) -> None:
+def test_requests_to_loopback_use_only_a_proxy_of_their_entry(host: str) -> None:
     assert is_this_machine(host)
     assert way({"ALL_PROXY": "http://a:1"}, host=host) is None
     assert ProxyRules.of({}, "http://a:1").proxy_for("https", host, 443) is None
     assert ProxyRules.of({}, "http://a:1", own=True).proxy_for("https", host, 443) is not None
 
 
-def test_a_configured_proxy_takes_the_place_of_variables_and_no_proxy_counts_for_that_of_the_root() -> None:
+def test_a_configured_proxy_overrides_the_variables_and_no_proxy_applies_to_the_root_proxy() -> None:
     environ = {"HTTPS_PROXY": "http://a:1", "NO_PROXY": "other.test"}
     root, entry = ProxyRules.of(environ, "http://b:2"), ProxyRules.of(environ, "http://b:2", own=True)
     assert str(root.proxy_for("https", FAR, 443)) == "http://b:2"

@@ -92,7 +92,7 @@ def test_a_lease_that_was_ended_does_not_hold() -> None:
 pytestmark = pytest.mark.anyio
 
 
-async def test_replicas_know_each_other_and_forget_who_has_left() -> None:
+async def test_replicas_know_each_other_and_forget_those_that_left() -> None:
     async with redis_server() as server, replicas(server, 3) as (a, b, c):
         await until(lambda: all(one.member.count == 3 for one in (a, b, c)))
         assert b.member.find(a.member.me.owner) == a.member.me
@@ -100,7 +100,7 @@ async def test_replicas_know_each_other_and_forget_who_has_left() -> None:
         await until(lambda: a.member.count == b.member.count == 2)
 
 
-async def test_what_one_replica_owns_no_other_gets_while_it_lives() -> None:
+async def test_what_a_live_replica_owns_cannot_be_claimed_by_another() -> None:
     async with redis_server() as server, replicas(server, 2) as (a, b):
         mine = await a.member.claim("session")
         assert mine == (a.member.me.owner, "", False)
@@ -128,7 +128,7 @@ async def claimed(one: Replica) -> Claim:
             await asyncio.sleep(0.01)
 
 
-async def test_what_a_dead_replica_owned_is_taken_over_once_with_what_it_has_noted() -> None:
+async def test_ownership_of_a_dead_replica_is_taken_over_once_with_its_notes() -> None:
     async with redis_server() as server, replicas(server, 3) as (a, b, c):
         assert not (await a.member.claim("session", own=True)).own
         a.cut_off()
@@ -139,7 +139,7 @@ async def test_what_a_dead_replica_owned_is_taken_over_once_with_what_it_has_not
         assert taken.own
 
 
-async def test_nothing_is_owned_by_a_replica_whose_lease_has_ended() -> None:
+async def test_a_replica_whose_lease_ended_owns_nothing() -> None:
     async with redis_server() as server, replicas(server, 2) as (a, b):
         before = a.member.me.owner
         a.skipped += LEASE
@@ -148,7 +148,7 @@ async def test_nothing_is_owned_by_a_replica_whose_lease_has_ended() -> None:
         assert (await b.member.claim("session")).owner != before
 
 
-async def test_a_replica_that_leaves_is_followed_at_once() -> None:
+async def test_what_a_leaving_replica_owned_can_be_claimed_at_once() -> None:
     async with redis_server() as server, replicas(server, 2) as (a, b):
         await a.member.claim("session")
         await a.member.leave()
@@ -156,7 +156,7 @@ async def test_a_replica_that_leaves_is_followed_at_once() -> None:
         assert (claim.owner, claim.taken_over) == (b.member.me.owner, True)
 
 
-async def test_what_is_handed_over_is_taken_from_a_replica_that_lives_and_can_still_be_reached() -> None:
+async def test_ownership_can_be_handed_over_by_a_live_replica_that_stays_reachable() -> None:
     async with redis_server() as server, replicas(server, 2) as (a, b):
         await a.member.claim("session")
         await a.member.hand_over()
@@ -168,7 +168,7 @@ async def test_what_is_handed_over_is_taken_from_a_replica_that_lives_and_can_st
         assert b.member.find(a.member.me.owner) == a.member.me
 
 
-async def test_a_replica_that_was_paused_does_not_trust_what_it_remembers() -> None:
+async def test_a_paused_replica_does_not_trust_its_remembered_ownership() -> None:
     async with redis_server() as server, replicas(server, 2) as (a, b):
         await a.member.claim("session")
         before = a.member.me.owner
@@ -183,7 +183,7 @@ async def test_a_replica_that_was_paused_does_not_trust_what_it_remembers() -> N
         assert b.lost == 0
 
 
-async def test_a_replica_that_was_paused_knows_what_nobody_has_taken_over_meanwhile() -> None:
+async def test_a_paused_replica_keeps_what_no_other_replica_took_over() -> None:
     async with redis_server() as server, replicas(server, 1) as (a,):
         await a.member.claim("session")
         before = a.member.me.owner
@@ -194,7 +194,7 @@ async def test_a_replica_that_was_paused_knows_what_nobody_has_taken_over_meanwh
         assert (claim.owner, claim.before, claim.taken_over) == (a.member.me.owner, before, False)
 
 
-async def test_a_replica_that_is_cut_off_gives_up_before_another_takes_over() -> None:
+async def test_a_replica_cut_off_from_the_store_gives_up_its_ownership() -> None:
     async with redis_server() as server, replicas(server, 1) as (a,):
         await a.member.claim("session")
         server.pause()
@@ -207,7 +207,7 @@ async def test_a_replica_that_is_cut_off_gives_up_before_another_takes_over() ->
         assert a.lost == 1
 
 
-async def test_a_member_that_no_replica_has_signed_is_not_known() -> None:
+async def test_a_member_record_signed_with_another_secret_is_ignored() -> None:
     async with redis_server() as server, replicas(server, 1) as (a,):
         stranger = Replica(server, ReplicaKeys([b"s" * 32]))
         await stranger.member.join()
@@ -217,13 +217,13 @@ async def test_a_member_that_no_replica_has_signed_is_not_known() -> None:
         await stranger.store.close()
 
 
-async def test_what_is_announced_reaches_every_replica() -> None:
+async def test_an_announcement_reaches_every_replica() -> None:
     async with redis_server() as server, replicas(server, 3) as made:
         await made[0].member.announce("pins")
         await until(lambda: all(one.heard[-1].get("pins") == 1 for one in made))
 
 
-async def test_a_store_that_lost_everything_gives_each_thing_one_owner_again() -> None:
+async def test_after_a_store_loss_each_item_has_one_owner_again() -> None:
     async with redis_server() as server, replicas(server, 2) as (a, b):
         await a.member.claim("session")
         await server.kill()

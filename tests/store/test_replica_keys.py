@@ -19,7 +19,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_one_replica_seals_another_opens(value: object) -> None:
+def test_another_replica_can_open_a_sealed_value(value: object) -> None:
     sealed = ReplicaKeys([ONE]).seal("session", value)
     assert ReplicaKeys([OTHER, ONE]).open("session", sealed) == value
     assert sealed.isascii()
@@ -27,7 +27,7 @@ def test_what_one_replica_seals_another_opens(value: object) -> None:
 
 
 @given(VALUES, st.data())
-def test_what_was_changed_opens_as_nothing(value: object, data: st.DataObject) -> None:
+def test_a_modified_sealed_value_cannot_be_opened(value: object, data: st.DataObject) -> None:
     keys = ReplicaKeys([ONE])
     sealed = keys.seal("session", value)
     at = data.draw(st.integers(0, len(sealed) - 1))
@@ -37,13 +37,13 @@ def test_what_was_changed_opens_as_nothing(value: object, data: st.DataObject) -
     assert keys.open("session", sealed + other) is None
 
 
-def test_what_is_sealed_as_one_kind_opens_as_no_other() -> None:
+def test_a_value_sealed_as_one_kind_cannot_be_opened_as_another() -> None:
     keys = ReplicaKeys([ONE])
     assert keys.open("state", keys.seal("session", 1)) is None
     assert not keys.is_signed("state", b"x", keys.sign("session", b"x"))
 
 
-def test_a_stranger_opens_and_signs_nothing() -> None:
+def test_another_secret_can_neither_open_nor_sign() -> None:
     ours, strange = ReplicaKeys([ONE, OTHER]), ReplicaKeys([STRANGE])
     assert ours.open("session", strange.seal("session", 1)) is None
     assert not ours.is_signed("member", b"x", strange.sign("member", b"x"))
@@ -51,7 +51,7 @@ def test_a_stranger_opens_and_signs_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.b", "ä.ö", "x" * 7000, "e30.", ".e30", "e30.AA\n"])
-def test_texts_that_nobody_sealed_open_as_nothing(text: str) -> None:
+def test_an_unsealed_text_cannot_be_opened(text: str) -> None:
     assert ReplicaKeys([ONE]).open("session", text) is None
 
 
@@ -66,7 +66,7 @@ async def test_replicas_find_the_same_keys_in_the_store() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_old_key_is_followed_by_another_and_still_opens() -> None:
+async def test_a_replaced_key_can_still_open_values() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         before = await ReplicaKeys.shared(store)
@@ -80,7 +80,7 @@ async def test_an_old_key_is_followed_by_another_and_still_opens() -> None:
 
 
 @pytest.mark.anyio
-async def test_keys_that_the_store_has_lost_are_put_back_and_still_open() -> None:
+async def test_keys_lost_by_the_store_are_written_back_and_still_open_values() -> None:
     async with redis_server() as server:
         stores = [Store(server.settings()) for _ in range(3)]
         known = await ReplicaKeys.shared(stores[0])
@@ -99,7 +99,7 @@ async def test_keys_that_the_store_has_lost_are_put_back_and_still_open() -> Non
 
 
 @pytest.mark.anyio
-async def test_a_new_key_seals_when_all_replicas_know_it() -> None:
+async def test_a_new_key_is_used_for_sealing_once_all_replicas_have_it() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         now = int((await store.execute("TIME"))[0])

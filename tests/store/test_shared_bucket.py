@@ -27,7 +27,7 @@ async def buckets(count: int) -> AsyncIterator[list[SharedBucket]]:
             await store.close()
 
 
-async def test_replicas_take_from_one_bucket() -> None:
+async def test_replicas_share_one_token_bucket() -> None:
     async with buckets(3) as three:
         waits = [await three[i % 3].take("server", 6, "alice") for i in range(12)]
         assert waits[:6] == [0] * 6
@@ -35,7 +35,7 @@ async def test_replicas_take_from_one_bucket() -> None:
         assert all(wait <= 1 / 6 for wait in waits)
 
 
-async def test_a_principal_that_floods_leaves_the_others_their_part() -> None:
+async def test_a_flooding_principal_leaves_other_principals_their_share() -> None:
     async with buckets(2) as (one, other):
         await other.take("server", 20, "bob")
         taken = 0
@@ -45,25 +45,25 @@ async def test_a_principal_that_floods_leaves_the_others_their_part() -> None:
         assert [await other.take("server", 20, "bob") for _ in range(5)] == [0] * 5
 
 
-async def test_who_is_alone_has_the_whole_rate() -> None:
+async def test_a_single_principal_gets_the_whole_rate() -> None:
     async with buckets(1) as (alone,):
         assert [await alone.take("server", 10, "alice") for _ in range(10)] == [0] * 10
 
 
-async def test_names_do_not_share_a_bucket() -> None:
+async def test_different_names_have_different_buckets() -> None:
     async with buckets(1) as (one,):
         assert await one.take("a", SLOW, "alice") == 0
         assert await one.take("a", SLOW, "alice") > 0
         assert await one.take("b", SLOW, "alice") == 0
 
 
-async def test_as_many_as_there_is_room_for_may_be_taken_at_once() -> None:
+async def test_a_burst_up_to_the_bucket_size_is_allowed() -> None:
     async with buckets(1) as (one,):
         assert [await one.take("server", SLOW, "alice", room=3) for _ in range(3)] == [0] * 3
         assert await one.take("server", SLOW, "alice", room=3) > 0
 
 
-async def test_the_store_is_told_no_name() -> None:
+async def test_the_store_receives_no_principal_name() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         await SharedBucket(store, lambda: 1).take("mail", 5, "alice@example.org" * 1000)
@@ -73,7 +73,7 @@ async def test_the_store_is_told_no_name() -> None:
         await store.close()
 
 
-async def test_tokens_come_back_with_time() -> None:
+async def test_tokens_are_refilled_over_time() -> None:
     async with buckets(1) as (one,):
         while await one.take("server", 50, "alice") == 0:
             pass
@@ -82,7 +82,7 @@ async def test_tokens_come_back_with_time() -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_a_clock_of_the_store_that_went_back_refuses_nobody_for_long() -> None:
+async def test_a_store_clock_set_back_blocks_nobody_for_long() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         one = SharedBucket(store, lambda: 1)
@@ -94,7 +94,7 @@ async def test_a_clock_of_the_store_that_went_back_refuses_nobody_for_long() -> 
         await store.close()
 
 
-async def test_without_the_store_each_replica_takes_its_part() -> None:
+async def test_without_the_store_each_replica_applies_its_share_of_the_rate() -> None:
     now = 0.0
     async with redis_server() as server:
         store = Store(server.settings())

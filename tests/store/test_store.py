@@ -57,7 +57,7 @@ async def test_a_store_that_evicts_any_key_is_refused(policy: str) -> None:
         await store.close()
 
 
-async def test_a_store_that_hangs_fails_every_use_and_is_found_again() -> None:
+async def test_a_hanging_store_fails_every_command_and_is_reconnected_later() -> None:
     async with redis_server() as server:
         told: list[bool] = []
         store = Store(server.settings())
@@ -80,7 +80,7 @@ async def test_a_store_that_hangs_fails_every_use_and_is_found_again() -> None:
         await store.close()
 
 
-async def test_a_store_that_was_started_anew_knows_its_scripts_again() -> None:
+async def test_scripts_are_loaded_again_into_a_restarted_store() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         assert await COUNT.run(store, ["n"]) == 1
@@ -93,14 +93,14 @@ async def test_a_store_that_was_started_anew_knows_its_scripts_again() -> None:
         await store.close()
 
 
-async def test_a_store_that_is_away_at_the_start_does_not_stop_the_hub() -> None:
+async def test_an_unreachable_store_does_not_stop_the_hub_from_starting() -> None:
     store = Store(StoreSettings.model_validate({"url": "unix:///nowhere/redis.sock"}))
     await store.open()
     assert store.away
     await store.close()
 
 
-async def test_a_wrong_password_counts_as_away_and_the_log_says_where_and_why(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_store_password_counts_as_unreachable_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with redis_server("--requirepass", "right-one") as server:
         for url, away in ((f"{server.url}?password=wrong-one", True), (f"{server.url}?password=right-one", False)):
             store = Store(StoreSettings.model_validate({"url": url}))
@@ -111,7 +111,7 @@ async def test_a_wrong_password_counts_as_away_and_the_log_says_where_and_why(ca
     assert "wrong-one" not in caplog.text
 
 
-async def test_the_user_of_the_documents_may_do_what_replicas_do_and_touch_no_other_key() -> None:
+async def test_the_documented_redis_user_can_run_replicas_and_access_no_other_key() -> None:
     line = re.search(r"ACL SETUSER (hub .*)", (ROOT / "docs" / "scale.md").read_text())
     assert line is not None
     words = line[1].replace("PASSWORD", "right-one").replace("'", "").split()
@@ -141,7 +141,7 @@ async def test_the_user_of_the_documents_may_do_what_replicas_do_and_touch_no_ot
         await store.close()
 
 
-async def test_an_answer_that_is_an_error_is_said_and_the_store_stays() -> None:
+async def test_an_error_reply_is_raised_and_the_store_stays_connected() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         with pytest.raises(StoreUnavailable, match="wrong"):
@@ -166,13 +166,13 @@ def test_settings_that_cannot_work_are_refused_with_an_example(given: dict[str, 
         StoreSettings.model_validate(given)
 
 
-def test_a_password_is_not_shown() -> None:
+def test_the_password_of_a_store_url_is_not_shown() -> None:
     settings = StoreSettings.model_validate({"url": "redis://hub:hunter2hunter2@host", "keys": ["k" * 32]})
     assert "hunter2" not in repr(settings)
     assert "kkk" not in repr(settings)
 
 
-async def test_a_use_that_is_cancelled_at_any_moment_ends() -> None:
+async def test_a_store_command_can_be_cancelled_at_any_moment() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         await store.execute("PING")

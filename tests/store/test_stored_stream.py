@@ -13,7 +13,7 @@ from tests.fakes.redis_server import redis_server
 pytestmark = pytest.mark.anyio
 
 
-async def test_another_replica_reads_what_came_after_an_event() -> None:
+async def test_another_replica_reads_the_events_after_an_event_id() -> None:
     async with redis_server() as server:
         mine, theirs = Store(server.settings()), Store(server.settings())
         stream = StoredStream(mine, "s-1")
@@ -46,7 +46,7 @@ async def test_another_replica_follows_a_stream_to_its_end() -> None:
         await theirs.close()
 
 
-async def test_events_that_are_not_kept_any_more_are_not_left_out_silently() -> None:
+async def test_reading_discarded_events_is_an_error() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         stream = StoredStream(store, "s-1")
@@ -61,7 +61,7 @@ async def test_events_that_are_not_kept_any_more_are_not_left_out_silently() -> 
         await store.close()
 
 
-async def test_a_dropped_stream_is_gone_and_a_kept_one_has_a_time_to_live() -> None:
+async def test_a_dropped_stream_is_deleted_and_a_kept_one_expires() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         stream = StoredStream(store, "s-1")

@@ -13,7 +13,7 @@ from mcp_hub.transport.byte_buffer import ByteBuffer
 
 @settings(derandomize=True, max_examples=200)
 @given(st.lists(st.binary(max_size=300), max_size=40), st.sampled_from([(20, 60), (20, 10_000), (10_000, 20_000)]))
-def test_any_pieces_come_out_as_they_went_in(pieces: list[bytes], bounds: tuple[int, int]) -> None:
+def test_any_pieces_are_read_back_unchanged(pieces: list[bytes], bounds: tuple[int, int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(byte_buffer, "LARGE", bounds[0])
         patch.setattr(byte_buffer, "HUGE", bounds[1])
@@ -26,7 +26,7 @@ def test_any_pieces_come_out_as_they_went_in(pieces: list[bytes], bounds: tuple[
             assert buffer.size == 0
 
 
-def test_a_huge_message_is_in_memory_that_is_mapped_once() -> None:
+def test_a_huge_message_is_buffered_in_one_memory_mapping() -> None:
     piece = b'"' + b"x" * 65_534 + b'"'
     buffer = ByteBuffer(64 * 1024 * 1024)
     buffer.add(b"[" + piece)
@@ -39,7 +39,7 @@ def test_a_huge_message_is_in_memory_that_is_mapped_once() -> None:
     assert set(map(len, decode(buffer.take()))) == {65_534}
 
 
-def test_without_memory_to_map_the_message_is_gathered_all_the_same() -> None:
+def test_a_message_is_buffered_even_if_mapping_memory_fails() -> None:
     buffer = ByteBuffer(1 << 62)  # more than any system maps
     for _ in range(10):
         buffer.add(b"x" * 1024 * 1024)

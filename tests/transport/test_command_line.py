@@ -82,14 +82,14 @@ def arguments(line: str) -> list[str]:
 @example(["a\\", '\\"', "\\\\"])
 @example([""])
 @example(["!PATH!", "^", "(x)", "a&b|c<d>e"])
-def test_a_batch_file_gets_its_arguments_as_they_are(args: list[str]) -> None:
+def test_a_batch_file_gets_its_arguments_unchanged(args: list[str]) -> None:
     read = expanded(batch(*args))
     assert arguments(read) == [NPX, *args]
     assert not set(bare(read)) & set("&|<>^()")
 
 
 @given(WORDS)
-def test_a_program_gets_its_arguments_as_they_are(args: list[str]) -> None:
+def test_a_program_gets_its_arguments_unchanged(args: list[str]) -> None:
     program = r"C:\Program Files\nodejs\node.exe"
     started, line = command_line([program, *args], {})
     assert started == program
@@ -97,16 +97,16 @@ def test_a_program_gets_its_arguments_as_they_are(args: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["npx.cmd", "NPX.CMD", "run.bat", "run.bat. ", "run.Bat..."])
-def test_batch_files_are_known_by_all_of_their_names(name: str) -> None:
+def test_batch_files_are_recognised_by_every_form_of_their_name(name: str) -> None:
     assert is_batch_file(rf"C:\tools\{name}")
 
 
 @pytest.mark.parametrize("name", ["node.exe", "cmd.exe", "npx", "a.cmd.exe", "batch"])
-def test_programs_are_not_taken_for_batch_files(name: str) -> None:
+def test_programs_are_not_recognised_as_batch_files(name: str) -> None:
     assert not is_batch_file(rf"C:\tools\{name}")
 
 
 @pytest.mark.parametrize("argv", [[NPX, "a\nb"], [NPX, "a\rb"], [NPX, "a\0b"], ['C:\\a".cmd', "b"]])
-def test_what_no_batch_file_can_be_given_is_refused(argv: Sequence[str]) -> None:
+def test_arguments_that_a_batch_file_cannot_receive_are_refused(argv: Sequence[str]) -> None:
     with pytest.raises(OSError, match="line break"):
         command_line(argv, {})

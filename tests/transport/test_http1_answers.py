@@ -36,7 +36,7 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
     ],
 )
 @pytest.mark.parametrize("in_pieces", [False, True])
-async def test_a_whole_answer_is_read_and_its_connection_used_again(answer, in_pieces):
+async def test_a_complete_response_is_read_and_its_connection_reused(answer, in_pieces):
     async def script(request: Request, reply: Reply) -> None:
         if not in_pieces:
             await reply.raw(answer)
@@ -53,7 +53,7 @@ async def test_a_whole_answer_is_read_and_its_connection_used_again(answer, in_p
 
 
 @pytest.mark.parametrize("status", [204, 304])
-async def test_an_answer_that_has_no_body_by_its_status_has_none(status):
+async def test_a_response_status_without_a_body_has_none(status):
     async with pooled(saying(b"HTTP/1.1 %d X\r\nContent-Length: 7\r\n\r\n" % status)) as (server, pool):
         for _ in range(2):
             assert await body_of(await ask(pool)) == b""
@@ -69,7 +69,7 @@ async def test_an_answer_that_has_no_body_by_its_status_has_none(status):
         OK + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}",
     ],
 )
-async def test_a_connection_that_ends_behind_its_answer_is_not_used_again(answer):
+async def test_a_connection_closed_after_its_response_is_not_reused(answer):
     async with pooled(saying(answer, end=True)) as (server, pool):
         for _ in range(2):
             assert await body_of(await ask(pool)) == b"{}"
@@ -97,7 +97,7 @@ async def test_a_body_cut_short_is_an_error_and_never_an_end(answer):
             await body_of(await ask(pool))
 
 
-async def test_what_came_before_a_body_broke_off_can_be_read():
+async def test_data_received_before_a_body_broke_off_can_be_read():
     async with pooled(saying(CHUNKED + b"4\r\ndata\r\n", end=True)) as (_, pool):
         response = await ask(pool)
         await until(lambda: not pool.sockets)
@@ -159,7 +159,7 @@ async def test_ambiguous_and_invalid_responses_are_refused(answer):
         b"HTTP/1.1 200 " + b"x" * (4 * http1.MAX_HEAD),
     ],
 )
-async def test_a_head_without_end_is_refused(answer):
+async def test_an_endless_head_is_refused(answer):
     async with pooled(saying(answer)) as (_, pool):
         with pytest.raises(NotHttp):
             await ask(pool)
@@ -169,7 +169,7 @@ async def test_a_head_without_end_is_refused(answer):
 @pytest.mark.parametrize(
     "rest", [b"0\r\n" + b"X: x\r\n" * http1.MAX_HEAD, b"0\r\nX: " + b"x" * 999_999, b"1;" + b"x" * 999_999]
 )
-async def test_trailers_and_extensions_without_end_are_refused(rest):
+async def test_endless_trailers_and_chunk_extensions_are_refused(rest):
     async def script(request: Request, reply: Reply) -> None:
         await reply.raw(CHUNKED + b"2\r\n{}\r\n" + rest)
         await reply.gone()
@@ -180,7 +180,7 @@ async def test_trailers_and_extensions_without_end_are_refused(rest):
         await until(lambda: not pool.sockets)
 
 
-async def test_an_answer_that_changes_the_protocol_has_no_body_and_no_successor():
+async def test_a_101_response_has_no_body_and_ends_the_use_of_its_connection():
     switching = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nother words"
     async with pooled(saying(switching)) as (server, pool):
         for _ in range(2):
@@ -209,7 +209,7 @@ async def test_a_second_response_without_a_request_closes_the_connection(extra):
         assert server.connections == 2
 
 
-async def test_an_answer_on_an_idle_connection_ends_it():
+async def test_data_on_an_idle_connection_closes_it():
     async def script(request: Request, reply: Reply) -> None:
         await reply.raw(TWO)
         replies.append(reply)
@@ -247,7 +247,7 @@ def raw_deflate(data: bytes) -> bytes:
     ],
 )
 @pytest.mark.parametrize("in_pieces", [False, True])
-async def test_a_body_in_a_coding_that_was_asked_for_is_read(coding, data, in_pieces):
+async def test_a_body_in_an_accepted_content_coding_is_decoded(coding, data, in_pieces):
     async def script(request: Request, reply: Reply) -> None:
         await reply.head(200, Content_Encoding=coding, Transfer_Encoding="chunked")
         for at in range(0, len(data), 7 if in_pieces else len(data)):
@@ -275,14 +275,14 @@ def encoded(coding: bytes, data: bytes) -> bytes:
         (b"deflate", raw_deflate(TEXT)[:-4]),
     ],
 )
-async def test_compressed_data_that_is_broken_or_cut_is_an_error(coding, data):
+async def test_corrupt_or_truncated_compressed_data_is_an_error(coding, data):
     async with pooled(saying(encoded(coding, data))) as (_, pool):
         with pytest.raises(BrokenOff):
             await body_of(await ask(pool))
 
 
 @pytest.mark.parametrize("coding", [b"br", b"zstd", b"gzip, gzip"])
-async def test_a_coding_that_was_not_asked_for_is_refused_where_there_is_a_body(coding):
+async def test_an_unaccepted_content_coding_is_refused_if_there_is_a_body(coding):
     async with pooled(saying(encoded(coding, b""), encoded(coding, TEXT))) as (_, pool):
         assert await body_of(await ask(pool)) == b""
         with pytest.raises(NotHttp):

@@ -40,7 +40,7 @@ def refusing() -> int:
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-async def test_a_request_a_kept_connection_did_not_answer_is_repeated_only_if_it_may_be(method):
+async def test_a_request_unanswered_on_a_reused_connection_is_retried_unless_it_is_a_post(method):
     async def script(request: Request, reply: Reply) -> None:
         if request.method == method and request.connection == 1:
             await reply.cut()
@@ -59,14 +59,14 @@ async def test_a_request_a_kept_connection_did_not_answer_is_repeated_only_if_it
             assert [request.connection for request in server.asked(method)] == [1, 2]
 
 
-async def test_a_request_that_a_new_connection_did_not_answer_is_not_repeated():
+async def test_a_request_unanswered_on_a_new_connection_is_not_retried():
     async with pooled(saying(b"", end=True)) as (server, kept):
         with pytest.raises(Unanswered):
             await ask(kept, "GET", None)
         assert len(server.requests) == 1
 
 
-async def test_a_kept_connection_that_the_server_has_closed_is_not_used(monkeypatch):
+async def test_a_pooled_connection_closed_by_the_server_is_not_used(monkeypatch):
     monkeypatch.setattr(pool, "LOOK_AFTER", 0.0)
 
     async def script(request: Request, reply: Reply) -> None:
@@ -87,7 +87,7 @@ async def test_a_kept_connection_that_the_server_has_closed_is_not_used(monkeypa
         assert len(server.requests) == 2
 
 
-async def test_idle_connections_end_when_their_time_is_over():
+async def test_idle_connections_are_closed_after_the_idle_timeout():
     async with pooled(saying(TWO), keep=0.02) as (server, kept):
         assert await body_of(await ask(kept)) == b"{}"
         await until(lambda: not kept.sockets)
@@ -113,7 +113,7 @@ async def test_closing_an_unread_response_keeps_the_connection_only_if_it_is_com
 # --- in turn -------------------------------------------------------------------------------------------------
 
 
-async def test_requests_above_the_limit_wait_for_a_connection_in_turn():
+async def test_requests_above_the_connection_limit_wait_for_a_free_connection():
     async with pooled(saying(TWO), limit=2) as (server, kept):
         answers = await asyncio.gather(*(ask(kept) for _ in range(2)))
         late = [asyncio.create_task(ask(kept)) for _ in range(3)]
@@ -187,7 +187,7 @@ async def test_a_body_of_any_size_arrives(size):
         assert server.connections == 1
 
 
-async def test_a_response_before_the_end_of_the_request_stops_the_sending():
+async def test_a_response_before_the_end_of_the_request_body_stops_sending():
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
@@ -204,7 +204,7 @@ async def test_a_response_before_the_end_of_the_request_stops_the_sending():
         await asyncio.sleep(0)
 
 
-async def test_a_request_that_is_given_up_closes_its_connection():
+async def test_a_cancelled_request_closes_its_connection():
     here, gone = asyncio.Event(), asyncio.Event()
 
     async def script(request: Request, reply: Reply) -> None:
@@ -317,7 +317,7 @@ async def test_address_families_alternate():
     assert [row[3] for row in dialler._in_turn(rows)] == ["a", "c", "b", "d"]
 
 
-async def test_a_literal_of_ipv6_is_dialled_as_it_is():
+async def test_an_ipv6_literal_is_dialled_without_resolution():
     if not socket.has_ipv6:
         return
     listening = socket.socket(socket.AF_INET6)
@@ -335,7 +335,7 @@ async def test_a_literal_of_ipv6_is_dialled_as_it_is():
 # --- TLS -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_certificate_that_is_trusted_is_enough_and_another_is_refused(tmp_path):
+async def test_a_trusted_self_signed_certificate_is_accepted_and_another_is_refused(tmp_path):
     made = certificate(tmp_path)
     offered = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     offered.load_cert_chain(made["cert"], made["key"])

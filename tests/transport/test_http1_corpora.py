@@ -68,7 +68,7 @@ def difference(case: Case, ours: Reading) -> str:
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
-async def test_each_case_is_read_as_its_corpus_says_or_differs_as_decided(corpus: str) -> None:
+async def test_each_corpus_case_is_parsed_as_expected_or_as_a_documented_difference(corpus: str) -> None:
     wrong = []
     for case in corpora.cases(corpus):
         name, ours = f"{corpus}: {case.name}", await reading_of(case)
@@ -92,7 +92,7 @@ def test_every_difference_names_a_case_once_and_its_reason_is_documented() -> No
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
-def test_each_case_is_the_same_byte_by_byte(corpus: str) -> None:
+def test_each_corpus_case_is_parsed_the_same_byte_by_byte(corpus: str) -> None:
     for case in corpora.cases(corpus):
         whole, cut = [Server(), Server()] if case.side == "request" else [Client(), Client()]
         for side, pieces in ((whole, [case.text]), (cut, [bytes([byte]) for byte in case.text])):
@@ -119,7 +119,7 @@ ORDINARY = {
 
 
 @pytest.mark.parametrize("corpus", corpora.HIDING)
-async def test_a_line_that_hides_where_a_body_ends_ends_the_connection(corpus: str) -> None:
+async def test_a_line_that_obscures_the_end_of_a_body_closes_the_connection(corpus: str) -> None:
     for line, text in corpora.hiding(corpus):
         ours = await readers.listener([text])
         assert b"/hidden" not in [start[1] for start in (message.start for message in ours.messages)], line  # type: ignore[index]
@@ -131,7 +131,7 @@ async def test_a_line_that_hides_where_a_body_ends_ends_the_connection(corpus: s
             assert (ours.end, ours.messages) == ("refused", []), line
 
 
-def test_the_corpora_have_their_licences_and_origins() -> None:
+def test_every_corpus_has_its_licence_and_origin() -> None:
     for corpus in (*CORPORA, *corpora.HIDING):
         origin = corpora.read(corpus)["origin"]
         assert origin["repository"].startswith("https://github.com/")

@@ -25,7 +25,7 @@ def lines(head: bytes) -> list[str]:
         ("http://bücher.example/mcp", "xn--bcher-kva.example"),
     ],
 )
-def test_the_host_header_is_that_of_the_url(url, host):
+def test_the_host_header_matches_the_url(url, host):
     assert f"Host: {host}" in lines(RequestHeadEncoder(URL(url), {}).head("GET", "/", {}, None))
 
 
@@ -74,7 +74,7 @@ def test_a_target_cannot_inject_headers(target):
         RequestHeadEncoder(URL("http://up/"), {}).head("GET", target, {}, None)
 
 
-def test_heads_are_kept_up_to_a_bound_and_never_mixed():
+def test_request_heads_are_cached_up_to_a_bound_and_never_mixed():
     heads = RequestHeadEncoder(URL("http://up/"), {})
     for n in [*range(3 * KEPT), *range(3 * KEPT)]:
         said = lines(heads.head("POST", "/mcp", {"Mcp-Name": str(n)}, n))

@@ -59,7 +59,7 @@ async def test_a_json_answer_arrives_and_the_request_carries_the_right_headers()
     assert first.connection == second.connection
 
 
-async def test_an_answer_as_a_stream_brings_notifications_and_requests_before_it():
+async def test_a_stream_response_delivers_notifications_and_requests_before_the_result():
     note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}}
 
     async def script(request: Request, reply: Reply) -> None:
@@ -168,7 +168,7 @@ async def test_a_notification_that_is_not_read_ends_at_the_write_deadline():
 # --- sessions ------------------------------------------------------------------------------------------------
 
 
-async def test_the_session_of_initialize_is_carried_until_it_is_ended():
+async def test_the_session_id_of_initialize_is_sent_until_the_session_ends():
     async def script(request: Request, reply: Reply) -> None:
         if request.method == "DELETE":
             await reply.full(200)
@@ -239,7 +239,7 @@ async def test_a_header_that_would_break_the_request_is_refused_by_name_only(hea
 
 
 @pytest.mark.parametrize("url", ["ftp://host/mcp", "/mcp", "http://", "http://[", "http://host:99999/"])
-async def test_a_url_that_cannot_be_used_is_refused(url):
+async def test_an_invalid_url_is_refused(url):
     link = HttpLink(configured(url))
     with pytest.raises(LinkError) as caught:
         await link.open(Inbox())
@@ -261,7 +261,7 @@ async def test_credentials_in_the_url_become_a_header_unless_one_is_configured(h
     assert server.requests[0].headers["authorization"] == (TOKEN if headers else basic)
 
 
-async def test_this_machine_is_not_asked_of_a_proxy_of_the_environment(monkeypatch):
+async def test_requests_to_loopback_do_not_use_the_environments_proxy(monkeypatch):
     async def script(request: Request, reply: Reply) -> None:
         await reply.result(request)
 
@@ -272,7 +272,7 @@ async def test_this_machine_is_not_asked_of_a_proxy_of_the_environment(monkeypat
         assert await inbox.next() == answer(1)
 
 
-async def test_connections_are_probed_by_tcp():
+async def test_tcp_keep_alive_is_enabled_on_connections():
     async def script(request: Request, reply: Reply) -> None:
         await reply.result(request)
 
@@ -350,7 +350,7 @@ async def test_closing_does_not_wait_for_a_peer_that_does_not_read():
     await asyncio.sleep(0)
 
 
-async def test_closing_before_opening_is_fine():
+async def test_a_link_can_be_closed_before_it_is_opened():
     link = HttpLink(configured("http://127.0.0.1:1/mcp"))
     async with asyncio.timeout(PATIENCE):
         await link.close()

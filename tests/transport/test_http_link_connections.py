@@ -29,13 +29,13 @@ from tests.transport.scripted_http import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_plain_http_to_a_port_of_tls_says_to_write_https():
+async def test_plain_http_to_a_tls_port_suggests_https():
     page = b"<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>"
     error = await one_failure(always(400, page, Content_Type="text/html"))
     assert "the port speaks TLS: begin the url with https://" in str(error)
 
 
-async def test_a_request_whose_connection_ends_unanswered_is_not_sent_again():
+async def test_a_request_whose_connection_closes_unanswered_is_not_retried():
     async def script(request: Request, reply: Reply) -> None:
         await reply.cut()
 
@@ -45,7 +45,7 @@ async def test_a_request_whose_connection_ends_unanswered_is_not_sent_again():
 
 
 @pytest.mark.parametrize("kind", ["json", "chunked", "stream", "clean stream", "head", "nonsense"])
-async def test_an_answer_that_breaks_off_fails_its_own_request_only(kind):
+async def test_a_truncated_response_fails_only_its_own_request(kind):
     async def script(request: Request, reply: Reply) -> None:
         if request.message["id"] == 2:
             await reply.result(request)
@@ -91,7 +91,7 @@ async def test_a_refused_connection_was_not_executed_and_the_link_is_lost():
         assert caught.value.executed is False
 
 
-async def test_a_refused_connection_leaves_what_is_in_flight_to_end_by_itself():
+async def test_a_refused_connection_does_not_cancel_requests_in_flight():
     go = asyncio.Event()
 
     async def script(request: Request, reply: Reply) -> None:
@@ -146,7 +146,7 @@ async def test_an_unknown_host_is_reported_without_the_query(monkeypatch):
         assert str(error) == "cannot find the host of http://nowhere.example/mcp"
 
 
-async def test_tls_towards_a_plain_server_was_not_executed():
+async def test_a_request_that_fails_in_the_tls_handshake_was_not_executed():
     async with (
         scripted(always(200)) as server,
         linked(server.url.replace("http:", "https:"), deadlines=Deadlines(connect=0.3)) as (link, inbox),
@@ -209,19 +209,19 @@ async def test_a_redirect_that_would_turn_a_post_into_a_get_is_not_followed(stat
 
 
 @pytest.mark.parametrize("location", [None, "http://[", "http://host:99999/", "ftp://127.0.0.1/"])
-async def test_a_redirect_to_nowhere_is_a_failure(location):
+async def test_a_redirect_without_a_valid_location_is_a_failure(location):
     error = await one_failure(always(307, **({} if location is None else {"Location": location})))
     assert (error.status, error.executed) == (307, False)
 
 
-async def test_a_circle_of_redirects_ends():
+async def test_a_redirect_loop_is_ended():
     async with scripted(always(307, Location="/mcp")) as server, linked(server.url) as (link, inbox):
         await ask(link)
         assert (await inbox.failure(1)).executed is False
         assert len(server.requests) == 4
 
 
-async def test_https_to_a_port_without_tls_says_to_try_http():
+async def test_https_to_a_port_without_tls_suggests_http():
     async def answer_any_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")

@@ -32,7 +32,7 @@ CHALLENGE = 'Bearer realm="x", error="invalid_token", resource_metadata="https:/
 
 
 @pytest.mark.parametrize(("status", "headers"), [(403, {}), (401, {"Authorization": "Bearer of-the-file"})])
-async def test_401_and_403_are_unauthorized_with_the_challenge_in_short(status, headers):
+async def test_401_and_403_raise_unauthorized_with_a_short_challenge(status, headers):
     error = await one_failure(always(status, b"secret body", WWW_Authenticate=CHALLENGE), headers=headers)
     assert isinstance(error, Unauthorized)
     assert not isinstance(error, SignInNeeded)
@@ -53,14 +53,14 @@ async def test_a_401_without_configured_authorization_names_the_command_that_sig
     assert ("servers.up.headers" in str(error)) is (challenge is None)
 
 
-async def test_a_401_that_wants_another_scheme_than_a_token_promises_no_sign_in():
+async def test_a_401_for_another_scheme_than_bearer_suggests_no_sign_in():
     error = await one_failure(always(401, b"", WWW_Authenticate='Basic realm="x"'))
     assert not isinstance(error, SignInNeeded)
     assert str(error) == "HTTP 401 Unauthorized: Basic"
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-async def test_an_address_without_mcp_says_to_check_the_path_and_quotes_no_page(status):
+async def test_a_url_without_mcp_suggests_checking_the_path_and_quotes_no_page(status):
     page = b"<!DOCTYPE html><html><head><title>Not\n here</title></head><body><p>long prose</p></body></html>"
     error = await one_failure(always(status, page, Content_Type="text/html"))
     assert "(a web page: Not here); no MCP server answers at this address: check the path" in str(error)
@@ -82,7 +82,7 @@ async def test_retry_after_may_be_a_date():
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "1e9", ""])
-async def test_a_retry_after_that_is_neither_is_ignored(value):
+async def test_an_invalid_retry_after_is_ignored(value):
     assert (await one_failure(always(429, Retry_After=value))).retry_after is None
 
 
@@ -108,7 +108,7 @@ async def test_a_json_rpc_error_in_an_http_error_is_the_answer(status, id):
         b"{",
     ],
 )
-async def test_an_http_error_with_anything_else_is_a_failure_with_its_status(body):
+async def test_an_http_error_without_json_rpc_is_a_failure_with_its_status(body):
     error = await one_failure(always(400, body))
     assert type(error) is LinkError
     assert (error.status, error.executed) == (400, False)
@@ -146,7 +146,7 @@ async def test_an_answer_of_another_content_type_is_a_failure(kind, said):
     assert said in str(error)
 
 
-async def test_202_to_a_request_is_a_failure():
+async def test_a_202_response_to_a_request_is_a_failure():
     assert (await one_failure(always(202))).status == 202
 
 
@@ -155,7 +155,7 @@ async def test_an_answer_that_is_not_json_is_a_failure(body):
     assert "JSON" in str(await one_failure(always(200, body, Content_Type="application/json")))
 
 
-async def test_an_answer_to_another_request_is_passed_on_and_the_request_fails():
+async def test_a_response_with_another_id_is_passed_on_and_the_request_fails():
     async def script(request: Request, reply: Reply) -> None:
         await reply.json([answer("1"), answer(2)])
 

@@ -51,7 +51,7 @@ async def test_abandoning_a_request_closes_its_stream_without_a_cancellation():
         assert inbox.told == [NOTE, answer(2)]
 
 
-async def test_events_are_delivered_as_they_come_even_with_a_content_length():
+async def test_events_are_delivered_as_they_arrive_even_with_a_content_length():
     async def script(request: Request, reply: Reply) -> None:
         events = [b"data: " + json.dumps(value).encode() + b"\n\n" for value in (NOTE, answer(1))]
         await reply.head(200, Content_Type="text/event-stream", Content_Length=str(sum(map(len, events))))
@@ -67,7 +67,7 @@ async def test_events_are_delivered_as_they_come_even_with_a_content_length():
         assert await inbox.next() == answer(1)
 
 
-async def test_a_request_that_is_abandoned_as_its_stream_begins_keeps_no_connection():
+async def test_a_request_abandoned_as_its_stream_begins_leaves_no_open_connection():
     async def script(request: Request, reply: Reply) -> None:
         if request.message["id"] == 1:
             await reply.result(request)
@@ -91,7 +91,7 @@ async def test_a_request_that_is_abandoned_as_its_stream_begins_keeps_no_connect
 
 
 @pytest.mark.parametrize("clean", [True, False])
-async def test_a_stream_with_event_ids_is_resumed_where_it_broke_off(clean):
+async def test_a_broken_stream_with_event_ids_is_resumed_after_the_last_event(clean):
     async def script(request: Request, reply: Reply) -> None:
         if request.method == "DELETE":
             await reply.full(200)
@@ -200,7 +200,7 @@ async def test_a_ping_on_the_standing_stream_arrives_and_can_be_answered():
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 501])
-async def test_a_standing_stream_that_is_not_offered_is_no_failure(status, monkeypatch):
+async def test_a_server_without_a_standing_stream_is_not_a_failure(status, monkeypatch):
     monkeypatch.setattr(http_stream, "MAX_DELAY", 0.01)
     refused = asyncio.Event()
 
@@ -227,7 +227,7 @@ async def test_a_standing_stream_that_is_not_offered_is_no_failure(status, monke
 
 
 @pytest.mark.parametrize("clean", [True, False])
-async def test_the_standing_stream_is_opened_again_with_the_last_id(clean):
+async def test_the_standing_stream_is_reopened_with_the_last_event_id(clean):
     async def script(request: Request, reply: Reply) -> None:
         await reply.stream()
         await reply.chunk(b"retry: 1\n\n")
@@ -240,7 +240,7 @@ async def test_the_standing_stream_is_opened_again_with_the_last_id(clean):
         assert [request.headers.get("last-event-id") for request in server.requests[:4]] == [None, "1", "2", "3"]
 
 
-async def test_a_large_message_on_the_standing_stream_costs_only_itself():
+async def test_a_message_above_the_limit_on_the_standing_stream_is_dropped_alone():
     async def script(request: Request, reply: Reply) -> None:
         await reply.stream()
         await reply.chunk(b"data: {" + b"x" * 5000 + b"\n\ndata: {broken\n\n")
@@ -253,7 +253,7 @@ async def test_a_large_message_on_the_standing_stream_costs_only_itself():
         assert len(server.requests) == 1
 
 
-async def test_opening_the_standing_stream_again_replaces_it():
+async def test_reopening_the_standing_stream_replaces_it():
     closed = asyncio.Event()
 
     async def script(request: Request, reply: Reply) -> None:
@@ -272,7 +272,7 @@ async def test_opening_the_standing_stream_again_replaces_it():
         assert len(server.requests) == 2
 
 
-async def test_a_host_that_is_gone_when_the_standing_stream_opens_again_loses_the_link():
+async def test_an_unreachable_host_on_reopening_the_standing_stream_loses_the_link():
     async def script(request: Request, reply: Reply) -> None:
         await reply.stream()
         await reply.chunk(b"retry: 1\n\n")
@@ -288,7 +288,7 @@ async def test_a_host_that_is_gone_when_the_standing_stream_opens_again_loses_th
         assert "cannot connect" in str(lost)
 
 
-async def test_a_session_that_is_unknown_when_the_standing_stream_opens_again_loses_the_link():
+async def test_an_unknown_session_on_reopening_the_standing_stream_loses_the_link():
     async def script(request: Request, reply: Reply) -> None:
         if request.method == "POST":
             await reply.result(request, Mcp_Session_Id="s")

@@ -59,7 +59,7 @@ class Recorded:
         self._handles.remove(handle)
 
 
-def test_a_child_is_in_its_job_before_it_runs() -> None:
+def test_a_child_is_assigned_to_its_job_before_it_runs() -> None:
     windows = Recorded()
     job = JobObject(PID, windows)
     assert windows.asked == ["open", "create", "assign", "resume"]
@@ -70,7 +70,7 @@ def test_a_child_is_in_its_job_before_it_runs() -> None:
 
 
 @pytest.mark.parametrize("refused", ["create", "assign"])
-def test_a_child_that_gets_no_job_runs_all_the_same(refused: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_child_without_a_job_object_still_runs(refused: str, caplog: pytest.LogCaptureFixture) -> None:
     windows = Recorded(refused)
     with caplog.at_level(logging.WARNING, "mcp_hub.transport"):
         job = JobObject(PID, windows)
@@ -81,14 +81,14 @@ def test_a_child_that_gets_no_job_runs_all_the_same(refused: str, caplog: pytest
 
 
 @pytest.mark.parametrize("refused", ["open", "resume"])
-def test_a_child_that_cannot_be_let_run_is_an_error_and_leaves_no_handle(refused: str) -> None:
+def test_a_child_that_cannot_be_resumed_is_an_error_and_leaks_no_handle(refused: str) -> None:
     windows = Recorded(refused)
     with pytest.raises(OSError, match=refused):
         JobObject(PID, windows)
     assert windows.is_closed
 
 
-def test_a_job_that_cannot_be_ended_says_so() -> None:
+def test_a_job_that_cannot_be_terminated_is_reported() -> None:
     assert not JobObject(PID, Recorded("terminate")).terminate()
 
 

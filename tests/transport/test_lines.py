@@ -22,7 +22,7 @@ def fed(data: bytes, cuts: list[int], limit: int) -> list[bytes | Oversized]:
 
 @settings(derandomize=True, max_examples=300)
 @given(st.lists(st.binary(max_size=40)), st.lists(st.integers(0, 10_000)))
-def test_any_cut_of_the_same_bytes_gives_the_same_lines(parts: list[bytes], cuts: list[int]) -> None:
+def test_any_segmentation_of_the_same_bytes_gives_the_same_lines(parts: list[bytes], cuts: list[int]) -> None:
     data = b"\n".join(parts)
     whole = data.split(b"\n")
     if whole[-1] == b"":
@@ -45,7 +45,7 @@ def test_a_line_above_the_limit_is_reported_with_its_size_and_its_neighbours_sta
         assert middle == long[:size]
 
 
-def test_an_oversized_line_keeps_only_its_ends() -> None:
+def test_an_oversized_line_keeps_only_its_beginning_and_end() -> None:
     reader = LineReader(10_000)
     for _ in range(1000):
         assert reader.feed(b"x" * 10_000) == []
@@ -58,7 +58,7 @@ def test_an_oversized_line_keeps_only_its_ends() -> None:
 
 
 @pytest.mark.anyio
-async def test_many_lines_of_one_chunk_come_in_their_order_while_others_have_their_turns() -> None:
+async def test_many_lines_of_one_chunk_are_delivered_in_order_between_other_tasks() -> None:
     taken: list[bytes | Oversized] = []
     held: list[bool] = []
     turns = FairLineReader(1000, taken.append, held.append)
@@ -78,7 +78,7 @@ async def test_many_lines_of_one_chunk_come_in_their_order_while_others_have_the
 
 
 @pytest.mark.anyio
-async def test_lines_that_wait_for_their_turn_are_taken_at_the_end() -> None:
+async def test_lines_still_queued_at_the_end_are_delivered() -> None:
     taken: list[bytes | Oversized] = []
     turns = FairLineReader(1000, taken.append)
     whole = [b"%d" % number for number in range(20_000)]
@@ -89,7 +89,7 @@ async def test_lines_that_wait_for_their_turn_are_taken_at_the_end() -> None:
     assert taken == whole
 
 
-def test_a_long_line_grows_as_its_parts_come() -> None:
+def test_a_long_line_is_buffered_as_its_parts_arrive() -> None:
     part = b"0123456789abcdef" * 4096
     reader = LineReader(64 * len(part))
     whole = 0

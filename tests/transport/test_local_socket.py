@@ -48,7 +48,7 @@ async def test_a_command_of_the_same_user_is_answered(unix: bool, tmp_path: Path
 
 
 @pytest.mark.parametrize("unix", [True, False])
-async def test_no_command_finds_a_hub_that_does_not_listen_yet(
+async def test_a_hub_that_does_not_listen_yet_is_not_found(
     unix: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would take the hub for one that has ended, and remove its socket."""
@@ -66,7 +66,7 @@ async def test_no_command_finds_a_hub_that_does_not_listen_yet(
         assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
-async def test_the_port_is_of_this_machine_only_and_the_key_is_never_sent(tmp_path: Path) -> None:
+async def test_the_port_is_loopback_only_and_the_key_is_never_sent(tmp_path: Path) -> None:
     path = tmp_path / "1.sock"
     async with listening(path, unix=False) as server:
         assert [one.getsockname()[0] for one in server.sockets] == ["127.0.0.1"]
@@ -78,7 +78,7 @@ async def test_the_port_is_of_this_machine_only_and_the_key_is_never_sent(tmp_pa
 
 
 @pytest.mark.parametrize("said", [b"", b"x" * 31, b"x" * 64, b'{"ask": "status"}\n' * 10])
-async def test_whoever_does_not_know_the_key_gets_no_answer(said: bytes, tmp_path: Path) -> None:
+async def test_a_client_without_the_key_gets_no_response(said: bytes, tmp_path: Path) -> None:
     path = tmp_path / "1.sock"
     async with listening(path, unix=False):
         port = json.loads(path.read_bytes())["port"]
@@ -98,7 +98,7 @@ async def test_whoever_does_not_know_the_key_gets_no_answer(said: bytes, tmp_pat
         assert b"hello" not in await asyncio.to_thread(tried)
 
 
-async def test_a_program_that_got_the_port_afterwards_is_not_believed(tmp_path: Path) -> None:
+async def test_another_program_on_the_same_port_later_is_not_trusted(tmp_path: Path) -> None:
     path = tmp_path / "1.sock"
     async with listening(path, unix=False):
         pass
@@ -114,7 +114,7 @@ async def test_a_program_that_got_the_port_afterwards_is_not_believed(tmp_path: 
             await asyncio.to_thread(asked, path)
 
 
-async def test_the_file_of_a_hub_that_has_ended_leads_nowhere(tmp_path: Path) -> None:
+async def test_the_socket_file_of_an_ended_hub_finds_no_hub(tmp_path: Path) -> None:
     path = tmp_path / "1.sock"
     async with listening(path, unix=False):
         pass
@@ -123,7 +123,7 @@ async def test_the_file_of_a_hub_that_has_ended_leads_nowhere(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"port": "x", "key": ""}', b'{"port": 0, "key": "00"}'])
-def test_a_damaged_file_is_taken_for_one_of_a_hub_that_has_ended(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_socket_file_is_treated_as_that_of_an_ended_hub(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "1.sock"
     path.write_bytes(content)
     path.chmod(0o600)

@@ -219,7 +219,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Row]]:
     return {"requests": requests, "responses": responses}
 
 
-def test_the_scripts_take_every_row_of_both_tables(rows: dict[str, dict[str, Row]]) -> None:
+def test_the_scripts_cover_every_row_of_both_state_tables(rows: dict[str, dict[str, Row]]) -> None:
     for script in OF_THE_SERVER.values():
         run(Server(), script)
     for script in OF_THE_CLIENT.values():
@@ -233,7 +233,7 @@ def test_the_scripts_take_every_row_of_both_tables(rows: dict[str, dict[str, Row
     assert never == set()
 
 
-def test_every_state_can_be_reached_and_a_shut_half_stays_shut() -> None:
+def test_every_state_is_reachable_and_a_closed_half_stays_closed() -> None:
     for table in (REQUESTS, RESPONSES):
         reached = {IDLE}
         for _ in table:
@@ -269,7 +269,7 @@ ANSWERS = st.sampled_from(
 
 
 @given(TEXTS, CUTS)
-def test_requests_are_the_same_in_whatever_pieces_they_come(texts: list[bytes], cuts: list[int]) -> None:
+def test_requests_are_parsed_the_same_in_any_segmentation(texts: list[bytes], cuts: list[int]) -> None:
     data = b"".join(texts)
     whole, cut = Server(), Server()
     for side, parts in ((whole, [data] if data else []), (cut, pieces(data, cuts))):
@@ -281,7 +281,7 @@ def test_requests_are_the_same_in_whatever_pieces_they_come(texts: list[bytes], 
 
 
 @given(ANSWERS, CUTS)
-def test_a_response_is_the_same_in_whatever_pieces_it_comes(data: bytes, cuts: list[int]) -> None:
+def test_a_response_is_parsed_the_same_in_any_segmentation(data: bytes, cuts: list[int]) -> None:
     whole, cut = Client(), Client()
     for side, parts in ((whole, [data]), (cut, pieces(data, cuts))):
         side("ask")
@@ -296,7 +296,7 @@ STEPS = st.one_of(st.sampled_from([GET, POST, CLOSE, OK, LAST, JUNK, GET[:5], OK
 
 @pytest.mark.parametrize("side", [Server, Client])
 @given(steps=st.lists(STEPS, max_size=6))
-def test_whatever_bytes_come_a_half_that_is_shut_stays_as_it_is(side: Any, steps: list[bytes]) -> None:
+def test_a_closed_half_keeps_its_state_for_any_bytes(side: Any, steps: list[bytes]) -> None:
     one = side()
     machine: MessageMachine = one.machine
     if side is Client:

@@ -87,7 +87,7 @@ async def encrypted(authority: PrivateAuthority, name: str = NAME) -> AsyncItera
 
 
 @pytest.mark.parametrize("kind", ["http", "https", "socks5h"])
-async def test_an_encrypted_server_is_reached_through_a_tunnel_by_a_name_that_the_proxy_resolves(
+async def test_an_https_server_is_reached_through_a_tunnel_and_the_proxy_resolves_its_name(
     kind: str, authority: PrivateAuthority
 ) -> None:
     tls = authority.server("127.0.0.1") if kind == "https" else None
@@ -103,7 +103,7 @@ async def test_an_encrypted_server_is_reached_through_a_tunnel_by_a_name_that_th
 
 
 @pytest.mark.parametrize("kind", ["http", "https"])
-async def test_requests_of_an_unencrypted_server_are_sent_to_the_proxy_as_whole_urls(
+async def test_requests_to_a_plain_http_server_are_sent_to_the_proxy_as_absolute_urls(
     kind: str, authority: PrivateAuthority
 ) -> None:
     tls = authority.server("127.0.0.1") if kind == "https" else None
@@ -131,14 +131,16 @@ async def test_a_server_is_reached_by_an_ipv6_address_that_only_the_proxy_can_re
         assert proxy.asked == [asked]
 
 
-async def test_an_unencrypted_server_is_reached_through_socks_by_a_tunnel() -> None:
+async def test_a_plain_http_server_is_reached_through_a_socks_tunnel() -> None:
     async with scripted(answering) as server, forwarding(hosts={NAME: server.port}, socks=True) as proxy:
         assert await result_of(f"http://{NAME}/mcp", through("socks5", proxy)) == {"path": "/mcp"}
         assert proxy.asked == [f"SOCKS {NAME}:80"]
 
 
 @pytest.mark.parametrize("socks", [False, True])
-async def test_credentials_open_the_tunnel_and_are_not_sent_into_it(socks: bool, authority: PrivateAuthority) -> None:
+async def test_proxy_credentials_open_the_tunnel_and_are_not_sent_into_it(
+    socks: bool, authority: PrivateAuthority
+) -> None:
     async with (
         encrypted(authority) as server,
         forwarding(hosts={NAME: server.port}, user="me", password="secret", socks=socks) as proxy,
@@ -148,7 +150,7 @@ async def test_credentials_open_the_tunnel_and_are_not_sent_into_it(socks: bool,
         assert "proxy-authorization" not in server.requests[0].headers
 
 
-async def test_variables_lead_through_the_proxy_and_no_proxy_leads_past_it() -> None:
+async def test_proxy_variables_select_the_proxy_and_no_proxy_bypasses_it() -> None:
     async with scripted(answering) as server, forwarding(hosts={NAME: server.port}) as proxy:
         environ = {"HTTP_PROXY": through("http", proxy), "NO_PROXY": "other.example"}
         assert await result_of(f"http://{NAME}/mcp", None, environ) == {"path": "/mcp"}
@@ -159,7 +161,7 @@ async def test_variables_lead_through_the_proxy_and_no_proxy_leads_past_it() -> 
         assert len(proxy.asked) == count
 
 
-async def test_a_proxy_of_the_entry_itself_counts_for_this_machine_too() -> None:
+async def test_a_proxy_of_the_entry_is_also_used_for_loopback() -> None:
     async with scripted(answering) as server, forwarding() as proxy:
         assert await result_of(server.url, through("http", proxy)) == {"path": "/mcp"}
         assert proxy.asked[0] == f"POST {server.url}"
@@ -168,7 +170,7 @@ async def test_a_proxy_of_the_entry_itself_counts_for_this_machine_too() -> None
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_proxy_that_wants_credentials_is_named(scheme: str) -> None:
+async def test_an_http_proxy_that_requires_credentials_is_named(scheme: str) -> None:
     async with forwarding(hosts={NAME: 1}, user="me", password="secret") as proxy:
         for user, words in (("", "wants a user and a password"), ("me:wr0ng-w0rd", "does not accept")):
             error = await failure_of(f"{scheme}://{NAME}/mcp", through("http", proxy, user))
@@ -179,13 +181,13 @@ async def test_a_proxy_that_wants_credentials_is_named(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("user", ["", "me:wr0ng-w0rd"])
-async def test_a_socks_proxy_that_wants_credentials_is_named(user: str) -> None:
+async def test_a_socks_proxy_that_requires_credentials_is_named(user: str) -> None:
     async with forwarding(hosts={NAME: 1}, user="me", password="secret", socks=True) as proxy:
         error = await failure_of(f"https://{NAME}/mcp", through("socks5h", proxy, user))
         assert error.hub_code == codes.PROXY_CREDENTIALS
 
 
-async def test_credentials_in_a_scheme_that_the_hub_does_not_speak_are_named() -> None:
+async def test_an_unsupported_proxy_authentication_scheme_is_named() -> None:
     answer = b"HTTP/1.1 407 No\r\nProxy-Authenticate: Negotiate\r\nProxy-Authenticate: NTLM\r\n\r\n"
     async with forwarding(answer=answer) as proxy:
         error = await failure_of(f"https://{NAME}/mcp", through("http", proxy))
@@ -194,14 +196,14 @@ async def test_credentials_in_a_scheme_that_the_hub_does_not_speak_are_named() -
 
 
 @pytest.mark.parametrize("kind", ["http", "socks5h"])
-async def test_a_host_that_the_proxy_does_not_find_is_the_proxys_word(kind: str) -> None:
+async def test_an_unknown_host_is_reported_as_the_proxys_error(kind: str) -> None:
     async with forwarding(socks=kind == "socks5h") as proxy:
         error = await failure_of(f"https://{NAME}/mcp", through(kind, proxy))
         assert error.hub_code == codes.PROXY_REFUSED
         assert f"{NAME}:443" in str(error)
 
 
-async def test_a_host_that_squid_does_not_find_is_not_an_error_of_the_server() -> None:
+async def test_an_unknown_host_at_squid_is_not_reported_as_a_server_error() -> None:
     async with forwarding() as proxy:
         assert (await failure_of(f"http://{NAME}/mcp", through("http", proxy))).hub_code == codes.PROXY_REFUSED
 
@@ -217,7 +219,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_proxy_that_lies_or_dies_is_a_clear_failure(lie: str) -> None:
+async def test_an_invalid_or_interrupted_proxy_response_is_a_clear_failure(lie: str) -> None:
     async with forwarding(answer=LIES[lie]) as proxy:
         late = lie == "half a head"
         error = await failure_of(f"https://{NAME}/mcp", through("http", proxy), connect=2.0 if late else PATIENCE)
@@ -235,14 +237,14 @@ async def test_a_proxy_that_does_not_speak_socks_is_a_clear_failure(lie: bytes) 
         assert error.hub_code == codes.PROXY_UNREACHABLE
 
 
-async def test_a_proxy_that_never_answers_ends_at_the_deadline_and_is_named() -> None:
+async def test_a_silent_proxy_times_out_and_is_named() -> None:
     async with forwarding(silent=True) as proxy:
         error = await failure_of(f"https://{NAME}/mcp", through("http", proxy), connect=2.0)
         assert error.hub_code == codes.PROXY_REFUSED
         assert "in time" in str(error)
 
 
-async def test_a_proxy_that_is_not_there_is_named_with_the_place_of_its_setting() -> None:
+async def test_an_unreachable_proxy_is_named_with_the_place_of_its_setting() -> None:
     async with forwarding() as proxy:
         pass
     error = await failure_of(f"https://{NAME}/mcp", through("http", proxy))
@@ -284,7 +286,7 @@ async def test_tunnels_that_the_proxy_closes_while_idle_are_replaced(authority: 
         assert proxy.asked == [f"CONNECT {NAME}:443"] * 3
 
 
-async def test_a_proxy_that_dies_under_a_request_may_have_delivered_it(authority: PrivateAuthority) -> None:
+async def test_a_request_whose_proxy_dies_may_have_been_executed(authority: PrivateAuthority) -> None:
     arrived = asyncio.Event()
 
     async def silent(request: Request, reply: Reply) -> None:
@@ -303,7 +305,7 @@ async def test_a_proxy_that_dies_under_a_request_may_have_delivered_it(authority
         assert (await inbox.failure(1)).executed is True
 
 
-async def test_a_proxy_that_cannot_be_read_is_told_before_anything_is_sent() -> None:
+async def test_an_invalid_proxy_url_is_reported_before_anything_is_sent() -> None:
     for value, words in (("ftp://proxy", "ftp://"), ("http://me:s3cret@:1", "not the address"), ("http://p:x", "not")):
         with pytest.raises(LinkError, match=words) as caught:
             await result_of(f"https://{NAME}/mcp", None, {"ALL_PROXY": value})
@@ -311,7 +313,7 @@ async def test_a_proxy_that_cannot_be_read_is_told_before_anything_is_sent() -> 
         assert "s3cret" not in str(caught.value)
 
 
-async def test_a_private_authority_is_trusted_by_its_file_alone(authority: PrivateAuthority) -> None:
+async def test_a_private_authority_is_trusted_only_by_its_configured_file(authority: PrivateAuthority) -> None:
     async with scripted(answering, authority.server("localhost")) as server:
         url = f"https://localhost:{server.port}/mcp"
         assert await result_of(url, None, ca=str(authority.ca)) == {"path": "/mcp"}
@@ -319,7 +321,7 @@ async def test_a_private_authority_is_trusted_by_its_file_alone(authority: Priva
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_server_that_wants_a_certificate_gets_that_of_its_entry(
+async def test_a_server_that_requires_a_client_certificate_gets_that_of_its_entry(
     newest: ssl.TLSVersion, authority: PrivateAuthority, tmp_path: Path
 ) -> None:
     clients = PrivateAuthority(tmp_path, "clients")
@@ -342,7 +344,7 @@ async def test_a_server_that_wants_a_certificate_gets_that_of_its_entry(
         assert await result_of(f"https://localhost:{server.port}/mcp", None, **shown) == {"path": "/mcp"}
 
 
-async def test_files_that_cannot_be_used_are_named(authority: PrivateAuthority, tmp_path: Path) -> None:
+async def test_unusable_certificate_files_are_named(authority: PrivateAuthority, tmp_path: Path) -> None:
     cert, key = authority.issue("hub")
     _, locked = authority.issue("locked", b"password")
     empty = tmp_path / "empty.pem"
@@ -363,7 +365,7 @@ async def test_files_that_cannot_be_used_are_named(authority: PrivateAuthority, 
     assert key.is_file()
 
 
-async def test_cookies_are_sent_back_within_their_session_where_the_entry_says_so() -> None:
+async def test_cookies_are_returned_within_their_session_if_the_entry_enables_them() -> None:
     async def balanced(request: Request, reply: Reply) -> None:
         if request.method == "POST" and "id" in request.message:
             told = {"Set_Cookie": "route=n1; Path=/; HttpOnly"} if request.message["method"] == "initialize" else {}

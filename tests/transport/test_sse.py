@@ -61,7 +61,7 @@ def test_every_kind_of_line_end_byte_order_mark_and_comment_is_understood():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7])
-def test_the_size_of_the_pieces_does_not_matter(size):
+def test_events_are_parsed_the_same_in_any_segmentation(size):
     assert parse(*(STREAM[at : at + size] for at in range(0, len(STREAM), size))) == EVENTS
 
 
@@ -71,7 +71,7 @@ PIECE = st.sampled_from(
 
 
 @given(st.lists(PIECE, max_size=40).map(b"".join), st.booleans(), st.data())
-def test_any_split_of_any_bytes_gives_the_events_of_the_specification(text, with_mark, draw):
+def test_any_bytes_in_any_segmentation_give_the_events_of_the_specification(text, with_mark, draw):
     if with_mark:
         text = b"\xef\xbb\xbf" + text
     cuts = sorted(draw.draw(st.lists(st.integers(0, len(text)), max_size=8)))
@@ -81,7 +81,7 @@ def test_any_split_of_any_bytes_gives_the_events_of_the_specification(text, with
 
 
 @given(st.binary(max_size=200), st.integers(1, 30))
-def test_any_data_comes_back_from_its_encoding_with_line_ends_as_lf(raw, size):
+def test_encoded_data_decodes_to_itself_with_lf_line_ends(raw, size):
     encoded = encode_event(raw, event="note", id="e 1")
     chunks = [encoded[at : at + size] for at in range(0, len(encoded), size)]
     assert parse(*chunks) == [SseEvent("note", re.sub(rb"\r\n|\r", b"\n", raw), "e 1", None)]
@@ -103,7 +103,7 @@ def test_a_keep_alive_comment_is_no_event():
     assert parse(COMMENT, b"data: a\n", COMMENT) == [SseEvent("message", b"a", None, None)]
 
 
-def test_an_event_without_data_is_not_delivered_but_its_id_counts():
+def test_an_event_without_data_is_not_delivered_but_sets_the_last_id():
     parser = SseParser(100)
     assert parser.feed(b"id: 4\nevent: ping\n\n") == []
     assert parser.last_event_id == "4"
@@ -113,7 +113,7 @@ def test_a_priming_event_with_empty_data_is_delivered():
     assert parse(b"id: 4\ndata:\n\n") == [SseEvent("message", b"", "4", None)]
 
 
-def test_an_id_with_nul_is_ignored_and_an_empty_one_forgets():
+def test_an_event_id_with_nul_is_ignored_and_an_empty_one_clears_the_last_id():
     parser = SseParser(100)
     parser.feed(b"id: 4\n\nid: 5\0\n\n")
     assert parser.last_event_id == "4"
@@ -121,13 +121,13 @@ def test_an_id_with_nul_is_ignored_and_an_empty_one_forgets():
     assert parser.last_event_id is None
 
 
-def test_an_id_counts_only_once_its_event_is_complete():
+def test_an_event_id_has_no_effect_before_its_event_is_complete():
     parser = SseParser(100)
     parser.feed(b"id: 4\ndata: a\n")
     assert parser.last_event_id is None
 
 
-def test_a_retry_that_is_no_number_is_ignored():
+def test_a_non_numeric_retry_field_is_ignored():
     parser = SseParser(100)
     parser.feed(b"retry: 20\n\nretry: soon\n\nretry: -1\n\nretry: 1.5\n\n")
     assert parser.retry == 20

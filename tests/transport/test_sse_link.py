@@ -80,7 +80,7 @@ async def ask(link: SseLink) -> None:
         await link.send(CALL)
 
 
-async def test_messages_go_to_the_named_endpoint_and_come_on_the_stream():
+async def test_messages_are_posted_to_the_endpoint_and_received_on_the_stream():
     async with linked(Board(), headers={"Authorization": TOKEN}) as (server, link, inbox, stream):
         await ask(link)
         await stream.event(PING)
@@ -112,7 +112,7 @@ async def test_the_endpoint_may_be_relative(endpoint, path):
         assert server.requests[1].path == path
 
 
-async def test_an_endpoint_of_another_origin_is_refused_and_never_asked():
+async def test_an_endpoint_of_another_origin_is_refused_and_gets_no_request():
     async with scripted(Board()) as other:
         endpoint = f"http://127.0.0.1:{other.port}/messages?key=sesame"
         error = await refused_to_open(Board(endpoint.encode()), headers={"Authorization": TOKEN})
@@ -127,7 +127,7 @@ async def test_an_invalid_endpoint_url_is_refused(endpoint):
     assert (await refused_to_open(Board(endpoint))).executed is False
 
 
-async def test_a_second_endpoint_changes_nothing():
+async def test_a_second_endpoint_event_is_ignored():
     async with linked(Board()) as (server, link, inbox, stream):
         await stream.chunk(b"event: endpoint\ndata: /other\n\n")
         await stream.event(PING)
@@ -211,7 +211,7 @@ async def test_a_refused_post_was_not_executed():
         assert inbox.told == []
 
 
-async def test_a_post_to_a_session_that_is_gone_says_so_and_not_its_id():
+async def test_a_post_to_an_ended_session_is_reported_without_the_session_id():
     board = Board()
 
     async def post(request: Request, reply: Reply) -> None:
@@ -225,7 +225,7 @@ async def test_a_post_to_a_session_that_is_gone_says_so_and_not_its_id():
         assert "0123456789" not in str(caught.value)
 
 
-async def test_a_post_whose_answer_is_cut_may_have_been_executed():
+async def test_a_post_with_a_truncated_response_may_have_been_executed():
     board = Board()
 
     async def post(request: Request, reply: Reply) -> None:
@@ -313,7 +313,7 @@ async def test_closing_ends_the_stream_and_reports_no_loss():
         assert inbox.told == []
 
 
-async def test_closing_before_opening_is_fine():
+async def test_a_link_can_be_closed_before_it_is_opened():
     link = new("http://127.0.0.1:1/sse")
     async with asyncio.timeout(PATIENCE):
         await link.close()

@@ -83,7 +83,7 @@ async def test_requests_are_answered_each_with_its_own_result() -> None:
     assert [answer["content"][0]["text"] for answer in answers] == [str(n) for n in range(200)]  # type: ignore[index]
 
 
-async def test_an_error_answer_is_raised_whole() -> None:
+async def test_an_error_response_is_raised_with_all_its_fields() -> None:
     async with talking(*fake()) as talk:
         with pytest.raises(UpstreamAnswered) as caught:
             await talk.call("fail")
@@ -113,7 +113,7 @@ async def test_noise_on_stdout_is_ignored() -> None:
         assert (await talk.call("echo", text="x"))["content"][0]["text"] == "x"  # type: ignore[index]
 
 
-async def test_a_crash_fails_what_is_in_flight_and_says_how_it_ended() -> None:
+async def test_a_crash_fails_requests_in_flight_and_reports_the_exit_status() -> None:
     async with talking(*fake()) as talk:
         sleeping = asyncio.ensure_future(talk.call("sleep"))
         with pytest.raises(LinkLost):
@@ -125,7 +125,7 @@ async def test_a_crash_fails_what_is_in_flight_and_says_how_it_ended() -> None:
         assert not any("\x1b" in line for line in talk.link.last_words)
 
 
-async def test_nothing_can_be_sent_to_a_process_that_is_gone() -> None:
+async def test_sending_to_an_ended_process_fails() -> None:
     async with talking(*fake("--die", "no key")) as talk:
         async with asyncio.timeout(PATIENCE):
             await talk.lost.wait()
@@ -134,7 +134,7 @@ async def test_nothing_can_be_sent_to_a_process_that_is_gone() -> None:
         assert talk.link.last_words == ("no key",)
 
 
-async def test_a_command_that_cannot_be_started_says_so() -> None:
+async def test_a_command_that_cannot_be_started_is_reported() -> None:
     talk = Talk("/nonexistent/server")
     with pytest.raises(LinkError) as caught:
         await talk.link.open(talk.peer)
@@ -158,7 +158,7 @@ async def test_a_start_that_is_cancelled_leaves_no_process_behind(turns: int) ->
     assert {child.pid for child in psutil.Process().children()} <= before
 
 
-async def test_a_process_that_stops_reading_is_given_up_at_the_write_deadline() -> None:
+async def test_a_process_that_stops_reading_fails_at_the_write_deadline() -> None:
     async with talking(*python("import time; time.sleep(600)"), write_deadline=0.2) as talk:
         with pytest.raises(LinkLost):
             await asyncio.gather(*(talk.call("echo", text="x" * 100_000) for _ in range(20)))
@@ -222,7 +222,7 @@ async def test_close_ends_a_stubborn_process_its_group_and_processes_that_left_t
     assert not alive(grandchild)
 
 
-async def test_an_event_loop_that_ends_first_leaves_no_process_behind() -> None:
+async def test_closing_the_event_loop_first_leaves_no_process_behind() -> None:
     left = []
 
     async def open_and_begin_to_close() -> None:
@@ -239,7 +239,7 @@ async def test_an_event_loop_that_ends_first_leaves_no_process_behind() -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_forty_stubborn_processes_close_as_fast_as_one() -> None:
+async def test_forty_stubborn_processes_close_concurrently() -> None:
     talks = [Talk(*fake("--stubborn")) for _ in range(40)]
     for talk in talks:
         await talk.link.open(talk.peer)

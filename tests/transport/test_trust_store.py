@@ -14,7 +14,7 @@ from tests.fakes.private_authority import PrivateAuthority
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])
-def test_macos_and_windows_judge_certificates_themselves(system: str, tmp_path: Path) -> None:
+def test_certificates_on_macos_and_windows_are_verified_by_the_system(system: str, tmp_path: Path) -> None:
     context = tls_context(environ={}, system=system)
     assert type(context) is truststore.SSLContext
     assert context.verify_mode == ssl.CERT_REQUIRED
@@ -25,7 +25,7 @@ def test_macos_and_windows_judge_certificates_themselves(system: str, tmp_path: 
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32", "linux"])
-def test_a_file_that_the_environment_names_takes_the_place_of_the_system(system: str, tmp_path: Path) -> None:
+def test_a_ca_file_named_by_the_environment_replaces_the_systems_trust_store(system: str, tmp_path: Path) -> None:
     authority = PrivateAuthority(tmp_path)
     context = tls_context(environ={"SSL_CERT_FILE": str(authority.ca)}, system=system)
     assert type(context) is ssl.SSLContext
@@ -34,7 +34,7 @@ def test_a_file_that_the_environment_names_takes_the_place_of_the_system(system:
 
 
 @pytest.mark.parametrize("system", ["darwin", "linux"])
-def test_a_file_that_the_environment_names_and_that_is_missing_is_told(system: str, tmp_path: Path) -> None:
+def test_a_missing_ca_file_named_by_the_environment_is_reported(system: str, tmp_path: Path) -> None:
     for text in (None, "nothing"):
         file = tmp_path / "named.pem"
         if text is not None:

@@ -45,7 +45,7 @@ def test_remembered_uris_are_bounded_and_the_largest_caller_loses_its_oldest() -
     assert uris.find("other", "y:0".ljust(size // 2, "-")) is not None
 
 
-def test_a_uri_that_is_too_long_to_remember_stays_as_it_is() -> None:
+def test_a_uri_too_long_to_remember_is_not_rewritten() -> None:
     uris = IssuedUris()
     uri = "x:" + "-" * MAX_ISSUED_URI
     assert uris.give("me", "a", uri, uri) == uri

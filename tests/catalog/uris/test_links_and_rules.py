@@ -61,7 +61,7 @@ async def test_a_link_to_a_refused_resource_answers_like_an_unknown_one(client: 
         )
 
 
-async def test_a_link_does_not_lead_around_a_rule_that_names_a_template(tmp_path: Path) -> None:
+async def test_a_link_does_not_bypass_a_rule_about_a_template(tmp_path: Path) -> None:
     template, one_of_it = "test://template/{id}/data", "test://template/7/data"
     servers = {"free": server("free"), "ruled": server("ruled", disable_resources=[template])}
     async with hub(tmp_path, servers, list_wait=20) as client:

@@ -126,7 +126,7 @@ FILES = {"fastmcp": "file:///{path*}", "sdk": "file:///{+path}"}
 
 
 @pytest.mark.parametrize("order", [("first", "second", "exact"), ("exact", "second", "first")])
-async def test_the_server_with_the_most_exact_template_reads_and_among_equal_ones_the_first(
+async def test_the_server_with_the_most_specific_template_reads_a_uri_and_the_first_among_equals(
     order: tuple[str, ...], tmp_path: Path
 ) -> None:
     templates = {"first": "file:///{+path}", "second": "file:///{path*}", "exact": "file:///docs/{path*}"}

@@ -40,7 +40,7 @@ def by_name(config: Config) -> dict[str, Server]:
     return {server.id: server for server in config.servers}
 
 
-def test_defaults_hold_for_the_servers_of_every_folder_and_of_a_program(tmp_path: Path) -> None:
+def test_defaults_apply_to_servers_of_every_folder_and_of_a_program(tmp_path: Path) -> None:
     write(tmp_path, "tools/native/search.yaml", f"api_url: {API}\n")
     function(tmp_path, "tools/builtin/one.py", "one")
     write(tmp_path, "tools/mcp/bare.yaml", fake())
@@ -56,7 +56,7 @@ def test_defaults_hold_for_the_servers_of_every_folder_and_of_a_program(tmp_path
     manager.close()
 
 
-def test_what_a_server_says_itself_comes_before_the_defaults(tmp_path: Path) -> None:
+def test_a_servers_own_settings_override_the_defaults(tmp_path: Path) -> None:
     write(tmp_path, "tools/native/search.yaml", f"api_url: {API}\ntimeout: 3\n")
     write(tmp_path, "tools/mcp/own.yaml", {**fake(), "timeout": 2, "retry": "off", "postprocess": []})
     write(tmp_path, "tools/mcp/installed.yaml", "command: npx\nargs: [some-server@1.0.0]\n")
@@ -73,12 +73,12 @@ def test_what_a_server_says_itself_comes_before_the_defaults(tmp_path: Path) -> 
     manager.close()
 
 
-def test_a_native_tool_has_a_minute_where_nothing_is_said(tmp_path: Path) -> None:
+def test_a_native_tool_has_a_default_deadline_of_one_minute(tmp_path: Path) -> None:
     write(tmp_path, "tools/native/search.yaml", f"api_url: {API}\n")
     assert by_name(load_config(write_config(tmp_path, {})))["native"].deadlines.call == 60
 
 
-def test_wrong_defaults_are_an_error_of_the_configuration_also_without_entries(tmp_path: Path) -> None:
+def test_invalid_defaults_are_a_configuration_error_even_without_entries(tmp_path: Path) -> None:
     function(tmp_path, "tools/builtin/one.py", "one")
     with pytest.raises(ConfigError, match=r"defaults\.timeout"):
         load_config(write_config(tmp_path, {}, defaults={"timeout": "soon"}))

@@ -59,7 +59,7 @@ def test_check_names_every_broken_file_and_the_others_are_loaded(tmp_path: Path)
     assert "wrong.py:1" in local["incomplete"][0]
 
 
-def test_names_found_twice_are_listed_with_what_is_kept(tmp_path: Path) -> None:
+def test_duplicate_names_are_reported_with_the_one_that_is_kept(tmp_path: Path) -> None:
     """Check 44: the first is kept, the user is warned, and `--duplicates` has all of them."""
     folders(tmp_path)
     config = str(write_config(tmp_path, {"first": fake()}))
@@ -101,7 +101,7 @@ def test_a_member_without_a_tool_is_a_warning_in_serve_and_an_error_in_check(tmp
     assert "tool_sets.s" in done.stdout
 
 
-def test_tool_sets_of_the_file_come_first_and_profiles_may_use_those_of_the_folder(tmp_path: Path) -> None:
+def test_tool_sets_of_the_file_override_the_folders_and_profiles_may_use_both(tmp_path: Path) -> None:
     write(tmp_path, "configs/tool_sets/inline.yaml", "tools: [other]\n")
     write(tmp_path, "configs/tool_sets/more.yaml", "{name: more, tools: [x]}\n")
     found = loaded(tmp_path, tool_sets={"inline": ["mine"]}, profiles={"p": {"tool_sets": ["more", "inline"]}})
@@ -111,7 +111,7 @@ def test_tool_sets_of_the_file_come_first_and_profiles_may_use_those_of_the_fold
         loaded(tmp_path, profiles={"p": {"tool_sets": ["nowhere"]}})
 
 
-def test_python_files_beside_the_folders_run_only_if_tools_dir_names_them(tmp_path: Path) -> None:
+def test_python_files_next_to_the_folders_are_loaded_only_if_tools_dir_is_set(tmp_path: Path) -> None:
     """A directory `tools` of a project is likely to hold scripts; nobody asked for them to be imported."""
     function(tmp_path, "tools/plain.py", "plain")
     assert [server.id for server in loaded(tmp_path).config.servers] == ["first"]

@@ -142,7 +142,7 @@ async def test_an_unreachable_endpoint_affects_only_its_own_tool(tmp_path: Path)
         assert "secret-in-the-query" not in json.dumps(result) + client.stderr.decode()
 
 
-async def test_an_endpoint_is_reached_through_the_proxy_of_the_root_by_a_name_that_the_proxy_resolves(
+async def test_a_native_tool_uses_the_root_proxy_which_resolves_the_host_name(
     tmp_path: Path,
 ) -> None:
     with serving() as api:

@@ -75,7 +75,7 @@ def test_defaults_are_used_and_null_counts_as_missing() -> None:
     assert request.body is None
 
 
-def test_a_body_is_json_or_a_form() -> None:
+def test_a_request_body_is_sent_as_json_or_as_a_form() -> None:
     arguments = {"id": 7, "note": "ä&b"}
     assert tool().request(arguments).body == '{"note": "ä&b"}'.encode()
     form = tool(form=True).request(arguments)
@@ -86,7 +86,7 @@ def test_a_native_tool_survives_serialization() -> None:
     assert NativeToolDefinition.from_json(tool().to_json()) == tool()
 
 
-def test_a_pointer_leads_through_objects_and_lists() -> None:
+def test_a_json_pointer_selects_through_objects_and_lists() -> None:
     value = {"a/b": [{"~": 1}]}
     assert resolve_pointer(value, "/a~1b/0/~0") == 1
     assert resolve_pointer(value, "") is value

@@ -111,7 +111,7 @@ async def browser() -> AsyncIterator[Browser]:
         yield started
 
 
-def test_every_document_is_a_page_and_stands_in_the_navigation_once(site: Path) -> None:
+def test_every_document_is_a_page_and_appears_in_the_navigation_once(site: Path) -> None:
     tasks = navigation((ROOT / INDEX).read_text())
     listed = [path for pages in tasks.values() for path in pages.values()]
     assert len(listed) == len(set(listed))
@@ -121,19 +121,19 @@ def test_every_document_is_a_page_and_stands_in_the_navigation_once(site: Path) 
         assert (site / path).with_suffix("").joinpath("index.html").exists() or path.endswith("README.md")
 
 
-def test_no_link_of_a_page_leads_nowhere(site: Path) -> None:
+def test_no_link_of_a_page_is_broken(site: Path) -> None:
     assert not dead_ends(site)
 
 
-def test_no_page_names_anything_of_another_host_to_be_loaded(site: Path) -> None:
+def test_no_page_loads_a_resource_of_another_host(site: Path) -> None:
     assert not loaded_from_elsewhere(site)
 
 
-def test_every_block_of_code_is_one_on_the_site(site: Path) -> None:
+def test_no_page_of_the_site_shows_an_unrendered_code_fence(site: Path) -> None:
     assert not [page for page in pages_of(site) if "```" in page.read_text()]
 
 
-def test_what_leads_nowhere_fails_the_build_with_its_page(tmp_path: Path) -> None:
+def test_a_broken_link_fails_the_build_and_names_its_page(tmp_path: Path) -> None:
     write_sources(tmp_path)
     with (tmp_path / "pages" / "docs" / "install.md").open("a") as page:
         page.write("\n[page](nowhere.md) [heading](commands.md#no-such-heading) [reference][never-defined]\n")
@@ -142,7 +142,7 @@ def test_what_leads_nowhere_fails_the_build_with_its_page(tmp_path: Path) -> Non
     assert said.count("docs/install.md") == 3, said
 
 
-def test_a_picture_of_another_host_and_a_link_to_no_file_are_found_in_a_site(tmp_path: Path) -> None:
+def test_the_site_check_finds_an_external_picture_and_a_broken_link(tmp_path: Path) -> None:
     elsewhere = "https://elsewhere.example/picture.png"
     links = '<a href="nowhere/">no page</a> <a href="#nowhere">no anchor</a> <a href="#here" id="here">an anchor</a>'
     (tmp_path / "index.html").write_text(f'<img src="{elsewhere}"> {links}')
@@ -163,7 +163,7 @@ async def asked_of(page: Page, own: str) -> list[str]:
 
 
 @pytest.mark.anyio
-async def test_pages_fit_a_telephone_and_ask_no_other_host(site: Path, address: str, browser: Browser) -> None:
+async def test_pages_fit_a_phone_screen_and_request_no_other_host(site: Path, address: str, browser: Browser) -> None:
     page = await browser.new_page(viewport={"width": 360, "height": 740})
     page.set_default_timeout(WAIT)
     others, wide = await asked_of(page, address), []
@@ -177,7 +177,7 @@ async def test_pages_fit_a_telephone_and_ask_no_other_host(site: Path, address: 
 
 
 @pytest.mark.anyio
-async def test_the_search_finds_headings_and_codes_and_asks_no_other_host(address: str, browser: Browser) -> None:
+async def test_the_search_finds_headings_and_codes_and_requests_no_other_host(address: str, browser: Browser) -> None:
     page = await browser.new_page()
     page.set_default_timeout(WAIT)
     others = await asked_of(page, address)
@@ -193,7 +193,7 @@ async def test_the_search_finds_headings_and_codes_and_asks_no_other_host(addres
 
 
 @pytest.mark.anyio
-async def test_a_request_to_another_host_would_be_noticed(address: str, browser: Browser) -> None:
+async def test_the_browser_test_detects_a_request_to_another_host(address: str, browser: Browser) -> None:
     page = await browser.new_page()
     others = await asked_of(page, address)
     await page.goto(f"{address}/docs/install/")
@@ -204,9 +204,7 @@ async def test_a_request_to_another_host_would_be_noticed(address: str, browser:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("scheme", "shown"), [("light", "default"), ("dark", "slate")])
-async def test_pages_are_light_or_dark_as_the_reader_has_it(
-    address: str, browser: Browser, scheme: Any, shown: str
-) -> None:
+async def test_pages_follow_the_readers_colour_scheme(address: str, browser: Browser, scheme: Any, shown: str) -> None:
     page = await browser.new_page(color_scheme=scheme)
     await page.goto(address)
     await expect(page.locator("body")).to_have_attribute("data-md-color-scheme", shown, timeout=WAIT)
@@ -215,7 +213,7 @@ async def test_pages_are_light_or_dark_as_the_reader_has_it(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_pictures_are_light_or_dark_as_the_reader_has_it(address: str, browser: Browser, scheme: Any) -> None:
+async def test_pictures_follow_the_readers_colour_scheme(address: str, browser: Browser, scheme: Any) -> None:
     page = await browser.new_page(color_scheme=scheme)
     await page.goto(f"{address}/docs/page/")
     pictures = page.locator("article img")

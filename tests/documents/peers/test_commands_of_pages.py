@@ -65,7 +65,7 @@ def printed_by(command: str, home: Path, stage: Stage, shown_for: Mapping[str, s
 
 
 @pytest.mark.parametrize("page", STAGES)
-def test_commands_print_what_their_page_says(page: str) -> None:
+def test_commands_print_the_output_shown_on_their_page(page: str) -> None:
     stage, is_served = STAGES[page], False
     with home_for(stage) as home, ExitStack() as running:
         for command in stage.before:
@@ -86,11 +86,11 @@ def test_commands_print_what_their_page_says(page: str) -> None:
             assert re.fullmatch(pattern(shown), said), f"$ {command}\n{said}"
 
 
-def test_every_page_with_a_console_is_run() -> None:
+def test_every_page_with_a_console_block_is_tested() -> None:
     assert {path.name for path in DOCS.glob("*.md") if CONSOLE.search(path.read_text())} == STAGES.keys()
 
 
-def test_an_output_that_differs_is_noticed() -> None:
+def test_the_console_test_detects_a_different_output() -> None:
     shown = "server  tools\ntime    2\n...\n1 of 1 server works\n"
     assert re.fullmatch(pattern(shown), "server tools\ntime 12\nmore\n1 of 4 server works\n")
     assert not re.fullmatch(pattern(shown), "server tools\nclock 2\n1 of 1 server works\n")

@@ -37,7 +37,7 @@ def test_a_picture_of_a_terminal_shows_what_the_command_prints(scene: Scene) -> 
     assert not re.search(rf"{ROOT}|/tmp/", shown)
 
 
-def test_a_picture_that_shows_something_else_is_noticed() -> None:
+def test_the_picture_test_detects_a_different_output() -> None:
     assert compared("ok    time  2 tools, connected in 3.2 s\n") == compared("ok  time  12 tools, connected in 10 s")
     assert compared("ok    time  2 tools") != compared("FAIL  time  2 tools")
     assert compared("ok    npx   not installed\nok    time") == compared("ok  time")

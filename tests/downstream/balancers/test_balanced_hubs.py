@@ -23,7 +23,7 @@ SESSIONS = 1000
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_event_passes_while_its_call_runs_and_a_stream_can_be_resumed(tmp_path: Path, kind: Kind) -> None:
+async def test_a_balancer_passes_events_during_a_call_and_resumes_a_stream(tmp_path: Path, kind: Kind) -> None:
     servers = {"up": fake(), "asks": {"command": sys.executable, "args": [ASKING]}}
     records = tmp_path / "records.jsonl"
     async with (
@@ -114,7 +114,7 @@ async def test_a_thousand_sessions_have_their_streams_open_at_once(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_hub_that_stops_loses_no_call(tmp_path: Path, kind: Kind) -> None:
+async def test_a_stopping_hub_behind_a_balancer_loses_no_call(tmp_path: Path, kind: Kind) -> None:
     async with (
         asyncio.timeout(PATIENCE * 2),
         balanced_hub(tmp_path / "one", {"up": fake()}) as (one, first),

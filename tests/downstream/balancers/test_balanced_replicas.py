@@ -32,7 +32,7 @@ async def session(at: Any, lines: list[tuple[str, str]]) -> AsyncIterator[Guest]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_session_is_served_by_replicas_in_turn_and_outlives_one(
+async def test_a_session_alternates_between_replicas_and_survives_a_killed_one(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(FILES, kind, REPLICAS[kind])
@@ -65,7 +65,7 @@ async def pid(balancer: Any, lines: list[tuple[str, str]]) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_nothing_is_forwarded_to_a_replica_from_outside(
+async def test_a_balancer_forwards_no_internal_path_of_replicas(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(FILES, kind, REPLICAS[kind])
@@ -79,7 +79,7 @@ async def test_nothing_is_forwarded_to_a_replica_from_outside(
         assert (await one.connection.response()).status == 404
 
 
-def test_the_file_of_a_replica_is_one_that_the_hub_takes() -> None:
+def test_the_documented_replica_configuration_loads() -> None:
     environ = {
         "STORE_URL": "redis://:secret@10.0.0.5:6379/0",
         "MY_ADDRESS": "http://10.0.0.7:8808",
@@ -90,7 +90,7 @@ def test_the_file_of_a_replica_is_one_that_the_hub_takes() -> None:
     assert config.store.address == "http://10.0.0.7:8808"
 
 
-def test_the_replicas_of_compose_have_a_command_and_a_file_that_the_hub_takes(tmp_path: Path) -> None:
+def test_the_compose_file_of_replicas_has_a_valid_command_and_configuration(tmp_path: Path) -> None:
     compose = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())
     hub = compose["services"]["hub"]
     with pytest.raises(SystemExit) as ended:

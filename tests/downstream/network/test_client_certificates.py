@@ -107,7 +107,7 @@ async def test_a_client_without_a_certificate_needs_a_token(authority: Authority
         assert principal_of(served) == ["alice"]
 
 
-async def test_a_token_beside_a_certificate_is_of_the_same_principal(authority: Authority) -> None:
+async def test_a_token_and_a_certificate_must_name_the_same_principal(authority: Authority) -> None:
     certificate = authority.client(authority.signed(common="alice"))
     async with serving(listening(authority)) as served:
         assert (await ask(served, certificate, bearer("alice"))).status == 200
@@ -117,7 +117,7 @@ async def test_a_token_beside_a_certificate_is_of_the_same_principal(authority: 
 
 
 @pytest.mark.parametrize("case", ["another authority", "ended", "of a server", "revoked"])
-async def test_a_certificate_that_is_not_good_ends_the_handshake(
+async def test_an_invalid_client_certificate_ends_the_tls_handshake(
     tmp_path: Path, authority: Authority, case: str
 ) -> None:
     import datetime
@@ -136,7 +136,7 @@ async def test_a_certificate_that_is_not_good_ends_the_handshake(
         assert served.app.refusals.facts() == {"tls": 1}
 
 
-async def test_the_certificate_of_a_trusted_proxy_is_nobody_s(authority: Authority) -> None:
+async def test_the_certificate_of_a_trusted_proxy_makes_no_principal(authority: Authority) -> None:
     proxy = authority.client(authority.signed(common="alice"))
     listen = listening(authority, trusted_proxies=["127.0.0.1"])
     through = [("X-Forwarded-For", "203.0.113.9")]
@@ -147,7 +147,7 @@ async def test_the_certificate_of_a_trusted_proxy_is_nobody_s(authority: Authori
         assert principal_of(served) == ["carol"]
 
 
-def test_a_connection_outlives_its_certificate_and_its_requests_do_not(authority: Authority) -> None:
+def test_a_certified_peer_is_no_principal_after_its_certificate_expires(authority: Authority) -> None:
     now = 1000.0
     principals = PeerPrincipals(listening(authority), now=lambda: now)
     peer = CertifiedPeer(("alice",), until=1001.0)
@@ -156,7 +156,7 @@ def test_a_connection_outlives_its_certificate_and_its_requests_do_not(authority
     assert principals.of(peer, []) == "certificate_ended"
 
 
-async def test_sessions_of_a_principal_that_is_gone_end(authority: Authority) -> None:
+async def test_requests_of_a_removed_certificate_principal_are_refused(authority: Authority) -> None:
     certificate = authority.client(authority.signed([x509.DNSName("bob.example")]))
     listen = listening(authority)
     async with serving(listen) as served, connected(served, certificate) as connection:
@@ -184,11 +184,11 @@ CASES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("listen", "words"), CASES)
-def test_settings_that_let_nobody_or_two_in_are_refused(listen: dict[str, Any], words: str) -> None:
+def test_certificate_settings_that_match_no_principal_or_two_are_refused(listen: dict[str, Any], words: str) -> None:
     assert words in str(check_listener(Listen.model_validate(listen)))
 
 
-async def test_a_file_without_authorities_is_told_of(authority: Authority, tmp_path: Path) -> None:
+async def test_a_client_ca_file_without_certificates_is_reported(authority: Authority, tmp_path: Path) -> None:
     from mcp_hub.errors import HubError
 
     listen = listening(authority)

@@ -21,7 +21,7 @@ EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_every_example_is_a_configuration_that_may_start(tmp_path: Path, number: int) -> None:
+def test_every_documented_network_configuration_may_start(tmp_path: Path, number: int) -> None:
     tree: dict[str, Any] = yaml.safe_load(EXAMPLES[number])
     tree |= {"servers": {}, "profiles": tree.get("profiles", {"some": ["x/*"]})}
     path = tmp_path / "servers.yaml"
@@ -34,7 +34,7 @@ def test_every_example_is_a_configuration_that_may_start(tmp_path: Path, number:
     assert len(EXAMPLES) == 3
 
 
-def test_the_documented_numbers_are_those_of_the_code() -> None:
+def test_the_documented_limits_match_the_code() -> None:
     limits = CallerLimits()
     for words in (
         f"at least {MIN_TOKEN} bytes",

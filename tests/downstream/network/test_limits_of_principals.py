@@ -65,7 +65,7 @@ def test_the_call_rate_is_counted_for_each_principal() -> None:
     assert [waits(counted, ALICE) is None for _ in range(4)] == [True, True, True, False]
 
 
-def test_a_principal_may_have_limits_of_its_own() -> None:
+def test_a_principal_may_override_the_limits() -> None:
     counted, _ = quotas({"rate": 100, "calls": 1}, rate=1, calls=9)
     assert [waits(counted, ALICE) for _ in range(3)] == [None] * 3
     assert [waits(counted, BOB) is None for _ in range(2)] == [True, False]
@@ -87,7 +87,7 @@ def test_streams_use_no_slot_but_count_against_the_rate() -> None:
     assert waits(counted, BOB) is None
 
 
-def test_all_principals_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_calls_and_rate_buckets_of_all_principals_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas_module, "MAX_CALLS", 3)
     monkeypatch.setattr(quotas_module, "MAX_PRINCIPALS", 3)
     counted, _ = quotas(calls=2, rate=1000)
@@ -183,7 +183,7 @@ class Desk:
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
 
 
-async def test_a_principal_with_many_calls_waiting_does_not_make_another_wait_for_all_of_them() -> None:
+async def test_queued_calls_of_two_principals_are_served_in_turn() -> None:
     desk = Desk(at_once=2)
     await desk.come("a1", "a2", "a3", "a4", "a5", "b1", "b2")
     assert desk.through == ["a1", "a2"]
@@ -199,7 +199,7 @@ async def test_a_principal_with_many_calls_waiting_does_not_make_another_wait_fo
     await desk.close()
 
 
-async def test_in_a_full_queue_the_largest_principal_loses_its_last_call_to_a_small_one() -> None:
+async def test_a_full_queue_drops_the_newest_call_of_the_principal_with_most_calls() -> None:
     desk = Desk(at_once=1, waiting=3)
     await desk.come("a1", "a2", "a3", "a4", "b1")
     with pytest.raises(Overloaded) as given_up:
@@ -261,7 +261,9 @@ def listening(**limits: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_too_many_calls_at_once_are_overloaded_in_the_form_of_their_method(tmp_path: Path, era: str) -> None:
+async def test_concurrent_calls_above_the_limit_get_an_overloaded_error_in_their_methods_form(
+    tmp_path: Path, era: str
+) -> None:
     record = tmp_path / "record"
     async with (
         network_hub(tmp_path / "hub", {"up": fake("--record", str(record))}, listening(calls=1)) as (process, base),
@@ -287,7 +289,9 @@ async def test_too_many_calls_at_once_are_overloaded_in_the_form_of_their_method
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_calls_faster_than_the_rate_are_overloaded_and_never_reach_the_server(tmp_path: Path, era: str) -> None:
+async def test_calls_above_the_rate_get_an_overloaded_error_and_never_reach_the_server(
+    tmp_path: Path, era: str
+) -> None:
     record = tmp_path / "record"
     limits = listening(rate=0.001, burst=2)
     async with (
@@ -331,7 +335,7 @@ async def test_sessions_and_streams_of_a_principal_are_bounded_together_and_free
         assert (await http.post("/mcp", json=message, headers=wanted)).status_code == 429
 
 
-async def test_an_initialize_that_fails_keeps_no_session(tmp_path: Path) -> None:
+async def test_a_failed_initialize_leaves_no_session(tmp_path: Path) -> None:
     async with (
         network_hub(tmp_path, {}, listening(sessions=1)) as (_, base),
         httpx2.AsyncClient(base_url=base, timeout=PATIENCE, headers=bearer(TOKENS["alice"])) as http,
@@ -344,7 +348,7 @@ async def test_an_initialize_that_fails_keeps_no_session(tmp_path: Path) -> None
         await Visitor(http, "handshake").begin()
 
 
-async def test_a_body_over_the_limit_is_refused_whoever_sends_it(tmp_path: Path) -> None:
+async def test_a_principals_body_above_the_limit_is_answered_413(tmp_path: Path) -> None:
     listen = {**listening(), "max_body": 1000}
     async with network_hub(tmp_path, {}, listen) as (_, base), visiting(base, "modern", TOKENS["alice"]) as alice:
         answer = await alice.post({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "y" * 1000}})

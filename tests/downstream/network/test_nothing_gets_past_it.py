@@ -218,7 +218,7 @@ def test_requests_are_served_only_for_known_hosts(host: bytes, origin: bytes | N
 
 
 @pytest.mark.parametrize("key", ["tls", "plain"])
-def test_own_pages_have_the_listener_s_scheme(key: str) -> None:
+def test_only_origins_with_the_listeners_scheme_are_accepted(key: str) -> None:
     given_tls: dict[str, Any] = {"tls": {"cert": "c", "key": "k"}} if key == "tls" else {}
     gate = Gate(Listen.model_validate(given_tls))
     own, other = (b"https", b"http") if key == "tls" else (b"http", b"https")

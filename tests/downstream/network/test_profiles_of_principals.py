@@ -71,7 +71,7 @@ METHODS = ("tools/call", "prompts/get", "resources/read", "completion/complete",
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("name", "profile"), [("alice", "analyst"), ("bob", "second"), ("dora", "nothing")])
-async def test_a_principals_lists_are_those_of_a_hub_that_serves_only_its_profile(
+async def test_a_principal_gets_the_lists_of_a_hub_that_serves_only_its_profile(
     tmp_path: Path, era: str, name: str, profile: str
 ) -> None:
     root = {"profiles": PROFILES, "on_conflict": "rename"}
@@ -88,7 +88,7 @@ async def test_a_principals_lists_are_those_of_a_hub_that_serves_only_its_profil
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_equal_names_lead_each_principal_to_a_server_of_its_profile(tmp_path: Path, era: str) -> None:
+async def test_equal_names_resolve_to_a_server_of_each_principals_profile(tmp_path: Path, era: str) -> None:
     async with (
         everybodys_hub(tmp_path) as base,
         visiting(base, era, TOKENS["alice"]) as alice,

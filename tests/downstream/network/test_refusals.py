@@ -74,7 +74,9 @@ CASES: list[tuple[bytes, str, int, str | None]] = [
 ]
 
 
-async def test_every_refusal_is_one_line_and_one_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_refusal_writes_one_log_line_and_increments_one_counter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MCP_HUB_RUNTIME_DIR", str(tmp_path / "run"))
     async with network_hub(tmp_path / "hub", {}, {"token": TOKENS["alice"]}) as (hub, base):
         await raw(base, *(data for data, *_ in CASES))
@@ -215,7 +217,7 @@ def test_a_trusted_proxy_determines_the_client_address(lines: list[tuple[str, st
 
 
 @pytest.mark.parametrize("value", ["nginx", ["10.0.0.0/40"], [7], ""])
-async def test_a_proxy_is_named_by_its_address(tmp_path: Path, value: Any) -> None:
+async def test_a_trusted_proxy_must_be_configured_by_ip_address(tmp_path: Path, value: Any) -> None:
     config = write_config(tmp_path, {}, listen={"trusted_proxies": value})
     done = await asyncio.to_thread(
         subprocess.run, [*HUB, "check", "--config", str(config)], capture_output=True, timeout=PATIENCE, check=False

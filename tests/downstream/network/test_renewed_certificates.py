@@ -98,7 +98,7 @@ def in_a_new_directory(directory: Path, cert: Path, key: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [written_one_after_the_other, replaced, in_a_new_directory])
-async def test_new_connections_get_the_new_certificate_and_open_ones_stay(
+async def test_new_connections_get_the_renewed_certificate_and_open_ones_continue(
     tmp_path: Path, write: Callable[[Path, Path, Path], None]
 ) -> None:
     renewal, mounted = Renewal(tmp_path), tmp_path / "mounted"
@@ -115,7 +115,7 @@ async def test_new_connections_get_the_new_certificate_and_open_ones_stay(
         assert await healthy(before)
 
 
-async def test_files_that_do_not_fit_are_told_of_once_and_the_old_ones_stay(
+async def test_mismatched_renewed_files_are_reported_once_and_the_old_certificate_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     renewal = Renewal(tmp_path)
@@ -145,7 +145,7 @@ async def test_files_that_do_not_fit_are_told_of_once_and_the_old_ones_stay(
     assert "cannot be read" in second
 
 
-async def test_an_authority_that_is_taken_out_lets_nobody_new_in(tmp_path: Path) -> None:
+async def test_certificates_of_a_removed_authority_are_refused_on_new_connections(tmp_path: Path) -> None:
     renewal, other = Renewal(tmp_path), Authority(tmp_path, "other")
     listed = tmp_path / "clients.pem"
     listed.write_bytes(other.file.read_bytes())
@@ -162,7 +162,7 @@ async def test_an_authority_that_is_taken_out_lets_nobody_new_in(tmp_path: Path)
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_hub_keeps_its_sessions_over_a_new_certificate(tmp_path: Path, era: str) -> None:
+async def test_a_hub_keeps_its_sessions_when_its_certificate_is_renewed(tmp_path: Path, era: str) -> None:
     renewal = Renewal(tmp_path)
     old, new = renewal.next(), renewal.next()
     written_one_after_the_other(tmp_path, *old)

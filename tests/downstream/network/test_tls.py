@@ -68,7 +68,7 @@ async def test_clients_that_trust_the_certificate_are_served(tmp_path: Path, era
             assert foreign.status_code == 403
 
 
-async def test_neither_plain_http_nor_an_old_tls_is_answered(tmp_path: Path) -> None:
+async def test_a_tls_listener_answers_neither_plain_http_nor_old_tls_versions(tmp_path: Path) -> None:
     tls = certificate(tmp_path)
     async with network_hub(tmp_path / "hub", {}, {"tls": tls}) as (_, base):
         async with httpx2.AsyncClient(timeout=PATIENCE) as http:
@@ -150,7 +150,7 @@ async def test_an_invalid_tls_setting_is_reported(tmp_path: Path, tls: Any, line
 
 
 @pytest.mark.parametrize("over_tls", [True, False], ids=["TLS", "plain"])
-async def test_hundreds_of_silent_connections_do_not_take_the_descriptors(tmp_path: Path, over_tls: bool) -> None:
+async def test_hundreds_of_silent_connections_do_not_exhaust_the_descriptors(tmp_path: Path, over_tls: bool) -> None:
     tls = certificate(tmp_path)
     listen = {"token": TOKENS["alice"], **({"tls": tls} if over_tls else {})}
     narrow = ("sh", "-c", 'ulimit -n 512 && exec "$@"', "sh")

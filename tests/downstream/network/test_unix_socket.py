@@ -96,7 +96,7 @@ async def test_another_user_needs_a_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"public_host": ["hub.example"]}, {"trusted_proxies": ["unix"]}])
-async def test_whoever_comes_through_a_proxy_needs_a_token(tmp_path: Path, more: dict[str, Any]) -> None:
+async def test_a_request_forwarded_by_a_proxy_needs_a_token(tmp_path: Path, more: dict[str, Any]) -> None:
     path = tmp_path / "hub.sock"
     through = [("X-Forwarded-For", "203.0.113.9")]
     async with serving(listening(path, token=TOKEN, **more)) as served:
@@ -109,7 +109,7 @@ async def test_whoever_comes_through_a_proxy_needs_a_token(tmp_path: Path, more:
         assert ("203.0.113.9" in peers) is ("trusted_proxies" in more)
 
 
-async def test_a_socket_that_was_left_over_is_replaced_and_one_in_use_is_not(tmp_path: Path) -> None:
+async def test_a_stale_socket_is_replaced_and_one_in_use_is_not(tmp_path: Path) -> None:
     path = tmp_path / "hub.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as killed:
         killed.bind(str(path))
@@ -123,7 +123,7 @@ async def test_a_socket_that_was_left_over_is_replaced_and_one_in_use_is_not(tmp
     assert not path.exists()
 
 
-async def test_the_socket_of_another_hub_stays_when_a_hub_ends(tmp_path: Path) -> None:
+async def test_a_stopping_hub_does_not_remove_the_socket_of_another_hub(tmp_path: Path) -> None:
     path = tmp_path / "hub.sock"
     async with serving(listening(path)) as first:
         path.unlink()
@@ -142,7 +142,7 @@ async def test_the_socket_of_another_hub_stays_when_a_hub_ends(tmp_path: Path) -
         ("a locked directory", "perhaps a hub that starts"),
     ],
 )
-async def test_a_path_that_cannot_be_used_is_told_of(tmp_path: Path, case: str, words: str) -> None:
+async def test_an_unusable_socket_path_is_reported(tmp_path: Path, case: str, words: str) -> None:
     path = tmp_path / "in" / "hub.sock"
     if case != "no directory":
         path.parent.mkdir()
@@ -164,13 +164,13 @@ async def test_a_path_that_cannot_be_used_is_told_of(tmp_path: Path, case: str, 
 
 
 @pytest.mark.parametrize("host", ["unix:hub.sock", "unix:", "unix:/tmp/", "unix:/" + "d" * 120])
-def test_a_socket_is_named_by_a_whole_path_that_is_short(host: str) -> None:
+def test_a_socket_path_must_be_absolute_and_short(host: str) -> None:
     with pytest.raises(ValueError, match="host"):
         Listen.model_validate({"host": host})
 
 
 @pytest.mark.parametrize("host", ["/run/hub.sock", "./hub.sock", "unix//run/hub.sock"])
-def test_a_path_without_its_scheme_is_no_address(host: str) -> None:
+def test_a_socket_path_without_the_unix_scheme_is_refused(host: str) -> None:
     with pytest.raises(ValueError, match=r"write unix:/PATH for a Unix socket"):
         Listen.model_validate({"host": host})
 

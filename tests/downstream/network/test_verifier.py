@@ -126,7 +126,7 @@ async def test_a_valid_token_makes_its_subject_the_principal(kind: str, algorith
             assert one.profile is None
 
 
-async def test_a_header_nobody_knows_is_ignored_unless_it_is_critical() -> None:
+async def test_an_unknown_noncritical_token_header_is_ignored() -> None:
     async with issuing() as issuer, verifying({"jwt": by_keys(issuer)}) as verifier:
         assert isinstance(await verifier.verify(issuer.odd_token({"x": 1}).encode()), Principal)
 
@@ -161,7 +161,7 @@ async def test_a_configured_key_needs_no_request_to_the_issuer() -> None:
         ({"scope": "USE ADMIN"}, "scope"),
     ],
 )
-async def test_every_required_scope_has_to_be_there(claims: dict[str, Any], expected: str) -> None:
+async def test_a_token_must_have_every_required_scope(claims: dict[str, Any], expected: str) -> None:
     async with issuing() as issuer, verifying({"jwt": by_keys(issuer, required_scopes="use admin")}) as verifier:
         found = await verifier.verify(issuer.token(**claims).encode())
         assert (found.reason if isinstance(found, RejectedToken) else "let in") == expected
@@ -266,7 +266,9 @@ def broken_size(issuer: Issuer) -> None:
 
 @pytest.mark.parametrize("kind", ["jwt", "introspection"])
 @pytest.mark.parametrize("broken", [broken_status, broken_credentials, broken_size])
-async def test_while_the_issuer_answers_wrongly_tokens_are_refused(kind: str, broken: Callable[[Issuer], None]) -> None:
+async def test_tokens_are_refused_while_the_issuer_sends_invalid_responses(
+    kind: str, broken: Callable[[Issuer], None]
+) -> None:
     async with issuing() as issuer:
         token = issuer.token()
         issuer.known[token] = {"active": True, "sub": "ann"}
@@ -293,7 +295,7 @@ async def test_keys_are_not_fetched_through_a_redirect() -> None:
         assert issuer.asked == ["/elsewhere"]
 
 
-async def test_a_silent_issuer_makes_tokens_refused_after_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_a_silent_issuer_tokens_are_refused_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifiers, "VERIFY_DEADLINE", 0.05)
     async with issuing() as issuer:
         issuer.hold = asyncio.Event()
@@ -371,7 +373,7 @@ async def test_rotated_signing_keys_are_fetched_and_old_ones_dropped() -> None:
         assert isinstance(await verifier.verify(old.encode()), Principal), "it was verified while its key was good"
 
 
-async def test_keys_and_introspection_are_asked_for_through_the_proxy_of_the_root() -> None:
+async def test_keys_and_introspection_are_requested_through_the_root_proxy() -> None:
     async with issuing() as issuer, forwarding() as proxy:
         # The proxy of an entry also counts for this machine, where the issuer of this test is.
         egress = Egress(ProxyRules.of({}, f"http://127.0.0.1:{proxy.port}", own=True))

@@ -57,7 +57,7 @@ async def test_verified_and_configured_tokens_each_select_their_own_profile(
 
 
 @pytest.mark.parametrize("kind", ["jwt", "introspection"])
-async def test_the_authorization_server_is_asked_through_the_proxy_of_the_root(tmp_path: Path, kind: str) -> None:
+async def test_the_authorization_server_is_reached_through_the_root_proxy(tmp_path: Path, kind: str) -> None:
     issuer = Issuer("https://login.example").with_key("one")
     async with forwarding() as proxy:
         address = f"http://127.0.0.1:{proxy.port}"
@@ -132,7 +132,7 @@ async def test_while_the_issuer_is_unreachable_only_configured_principals_are_se
         ({"host": "0.0.0.0"}, AUDIENCE),
     ],
 )
-async def test_what_the_metadata_names_comes_from_the_configuration_alone(
+async def test_the_protected_resource_metadata_comes_only_from_the_configuration(
     tmp_path: Path, settings: dict[str, Any], resource: str
 ) -> None:
     async with issuing() as issuer:
@@ -152,7 +152,7 @@ async def test_what_the_metadata_names_comes_from_the_configuration_alone(
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-async def test_the_session_of_another_principal_looks_exactly_like_none(tmp_path: Path, method: str) -> None:
+async def test_the_session_of_another_principal_answers_like_an_unknown_session(tmp_path: Path, method: str) -> None:
     async with (
         issuing() as issuer,
         network_hub(tmp_path, {"a": fake()}, listen(issuer), profiles=PROFILES) as (_, base),
@@ -179,7 +179,7 @@ async def test_the_session_of_another_principal_looks_exactly_like_none(tmp_path
         assert "result" in await alice.ask("tools/list")
 
 
-async def test_a_stranger_cannot_post_to_the_stream_of_another_principal(tmp_path: Path) -> None:
+async def test_another_principal_cannot_post_to_the_sse_stream_of_a_principal(tmp_path: Path) -> None:
     principals = {"principals": {name: TOKENS[name] for name in ("alice", "bob")}}
     async with (
         network_hub(tmp_path, {"a": fake()}, principals) as (_, base),

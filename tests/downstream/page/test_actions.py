@@ -57,7 +57,7 @@ async def recorded(page: OpenPage, name: str) -> dict[str, Any]:
     return next(one for one in calls if one["event"] == "action" and one["name"] == name)
 
 
-async def test_a_server_is_restarted_switched_off_and_on_and_each_is_recorded(tmp_path: Path) -> None:
+async def test_restarting_disabling_and_enabling_a_server_are_each_recorded(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake(), "b": fake()}) as served, served.looking() as page:
         pid, other = await text(page, "a__pid"), await text(page, "b__pid")
         assert "a is being started again" in (await act(page, "restart", server="a"))["text"]
@@ -75,7 +75,7 @@ async def test_a_server_is_restarted_switched_off_and_on_and_each_is_recorded(tm
             assert (action["server"], action["client"], action["verdict"]) == ("a", "mcp-hub page", verdict)
 
 
-async def test_what_was_switched_holds_until_the_configuration_is_read_again(tmp_path: Path) -> None:
+async def test_a_switched_server_stays_switched_until_the_configuration_is_reloaded(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
         await act(page, "disable", server="a")
         before = (tmp_path / "servers.json").read_bytes()
@@ -84,7 +84,7 @@ async def test_what_was_switched_holds_until_the_configuration_is_read_again(tmp
         assert (tmp_path / "servers.json").read_bytes() == before
 
 
-async def test_nobody_but_an_admin_can_act_and_an_attempt_is_recorded(tmp_path: Path) -> None:
+async def test_only_an_admin_can_act_and_refused_attempts_are_recorded(tmp_path: Path) -> None:
     groups = [{"name": "g", "tools": ["a/echo"]}]
     root = {"profiles": PROFILES, "groups": {one["name"]: {"tools": one["tools"]} for one in groups}}
     async with (
@@ -107,7 +107,7 @@ async def test_nobody_but_an_admin_can_act_and_an_attempt_is_recorded(tmp_path: 
             assert await refusal(boss, "no_such_action") == (404, "not_found")
 
 
-async def test_no_get_changes_anything_nor_does_a_post_from_elsewhere_or_without_the_token(tmp_path: Path) -> None:
+async def test_no_get_and_no_post_of_another_origin_or_without_the_token_changes_anything(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
         state = served.hub.upstreams["a"]
         for name, arguments in EVERY_ACTION:
@@ -130,7 +130,7 @@ async def test_no_get_changes_anything_nor_does_a_post_from_elsewhere_or_without
         assert served.hub.upstreams["a"] is state
 
 
-async def test_an_action_without_a_known_target_says_so(tmp_path: Path) -> None:
+async def test_an_action_with_an_unknown_target_is_refused_with_a_reason(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
         for name in ("restart", "disable", "enable", "sign_in", "pin"):
             for server in ("z", "", None, 5, ["a"], {"a": 1}):
@@ -144,7 +144,7 @@ async def test_an_action_without_a_known_target_says_so(tmp_path: Path) -> None:
         assert answer.status_code == 413
 
 
-async def test_groups_are_switched_for_everybody_without_a_choice_of_their_own(tmp_path: Path) -> None:
+async def test_switching_a_group_changes_the_list_of_a_client_without_its_own_choice(tmp_path: Path) -> None:
     groups = {"maths": {"tools": ["a/add"]}, "words": {"tools": ["a/echo"], "active": True}}
     async with served_hub(tmp_path, {"a": fake()}, groups=groups) as served, served.looking() as page:
         async with served.calling() as client:
@@ -156,7 +156,7 @@ async def test_groups_are_switched_for_everybody_without_a_choice_of_their_own(t
         assert (await recorded(page, "groups"))["verdict"] == "ok"
 
 
-async def test_a_session_is_ended_and_its_client_is_told_that_it_is_gone(tmp_path: Path) -> None:
+async def test_an_ended_session_answers_404_to_its_client(tmp_path: Path) -> None:
     async with (
         served_hub(tmp_path, {"a": fake()}) as served,
         served.looking() as page,
@@ -180,7 +180,7 @@ async def test_a_session_is_ended_and_its_client_is_told_that_it_is_gone(tmp_pat
         assert await refusal(page, "end_session", client=ended) == (404, "not_found")
 
 
-async def test_a_session_over_sse_is_ended_and_its_stream_with_it(tmp_path: Path) -> None:
+async def test_ending_an_sse_session_closes_its_stream(tmp_path: Path) -> None:
     async with (
         served_hub(tmp_path, {"a": fake()}, sse=True) as served,
         served.looking() as page,
@@ -203,7 +203,7 @@ async def test_a_session_over_sse_is_ended_and_its_stream_with_it(tmp_path: Path
         assert await refusal(page, "end_session", client=client["id"]) == (404, "not_found")
 
 
-async def test_a_server_is_pinned_as_it_is_now_and_what_changes_later_is_seen(tmp_path: Path) -> None:
+async def test_pinning_a_server_records_its_definitions_and_serves_its_tools(tmp_path: Path) -> None:
     more = tmp_path / "more"
     servers = {"a": fake("--more-if", str(more)), "b": fake()}
     async with served_hub(tmp_path, servers, pins="enforce") as served, served.looking() as page:
@@ -221,7 +221,7 @@ async def test_a_server_is_pinned_as_it_is_now_and_what_changes_later_is_seen(tm
         assert list(json.loads((tmp_path / "servers.pins.json").read_text())["servers"]) == ["a", "b"]
 
 
-async def test_a_server_that_differs_from_its_pins_says_so_until_it_is_pinned_again(tmp_path: Path) -> None:
+async def test_a_server_that_differs_from_its_pins_is_reported_until_it_is_pinned_again(tmp_path: Path) -> None:
     more = tmp_path / "more"
     async with (
         served_hub(tmp_path, {"a": fake("--more-if", str(more), pins="warn")}) as served,
@@ -238,12 +238,12 @@ async def test_a_server_that_differs_from_its_pins_says_so_until_it_is_pinned_ag
             await asyncio.sleep(0)
 
 
-async def test_a_server_that_is_away_is_not_pinned(tmp_path: Path) -> None:
+async def test_an_unavailable_server_cannot_be_pinned(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake("--die", "no luck")}) as served, served.looking() as page:
         assert await refusal(page, "pin", server="a") == (409, "not_there")
 
 
-async def test_a_person_signs_in_to_a_server_and_the_browser_comes_back_to_the_hub(tmp_path: Path) -> None:
+async def test_a_sign_in_redirects_the_browser_back_to_the_hub_and_connects_the_server(tmp_path: Path) -> None:
     async with authority() as server:
         entry = {"url": server.url, "auth": "oauth"}
         root: dict[str, Any] = {"token_dir": str(tmp_path / "tokens")}
@@ -266,7 +266,7 @@ async def test_a_person_signs_in_to_a_server_and_the_browser_comes_back_to_the_h
             assert "state=" not in shown
 
 
-async def test_a_sign_in_that_nobody_can_finish_here_says_what_to_do(tmp_path: Path) -> None:
+async def test_a_sign_in_that_cannot_finish_here_is_refused_with_advice(tmp_path: Path) -> None:
     entries = {
         "own": {"url": "https://mcp.example/mcp", "auth": {"type": "oauth", "client_id": "registered"}},
         "away": {"url": "http://127.0.0.1:9/mcp", "auth": "oauth"},
@@ -276,7 +276,7 @@ async def test_a_sign_in_that_nobody_can_finish_here_says_what_to_do(tmp_path: P
         assert await refusal(page, "sign_in", server="away") == (502, "sign_in")
 
 
-async def test_two_pages_that_act_on_one_server_at_once_leave_one_process(tmp_path: Path) -> None:
+async def test_concurrent_actions_of_two_pages_on_one_server_leave_one_process(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     async with (
         served_hub(tmp_path, {"a": fake("--journal", str(journal))}) as served,
@@ -289,7 +289,7 @@ async def test_two_pages_that_act_on_one_server_at_once_leave_one_process(tmp_pa
         assert await text(other, "a__pid") == pid
 
 
-async def test_an_action_whose_page_is_gone_is_carried_out_to_its_end(tmp_path: Path) -> None:
+async def test_an_action_completes_after_its_page_disconnects(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake("--stubborn")}) as served, served.looking() as page:
         before = served.hub.upstreams["a"]
         async with httpx2.AsyncClient(base_url=page.base, timeout=PATIENCE) as http:
@@ -303,7 +303,7 @@ async def test_an_action_whose_page_is_gone_is_carried_out_to_its_end(tmp_path: 
         assert await text(page, "a__echo", {"text": "x"}) == "x"
 
 
-async def test_the_action_of_an_admin_who_is_none_any_more_is_refused(tmp_path: Path) -> None:
+async def test_an_action_of_a_former_admin_is_refused(tmp_path: Path) -> None:
     async with (
         served_hub(tmp_path, {"a": fake()}, NETWORK, profiles=PROFILES) as served,
         served.looking(token=ADMIN) as boss,
@@ -316,7 +316,7 @@ async def test_the_action_of_an_admin_who_is_none_any_more_is_refused(tmp_path: 
         assert await refusal(boss, "restart", server="a") == (403, "not_admin")
 
 
-async def test_what_a_server_is_called_and_says_cannot_steer_the_answer_of_an_action(tmp_path: Path) -> None:
+async def test_hostile_server_names_and_errors_are_escaped_in_the_response_of_an_action(tmp_path: Path) -> None:
     name = "<img src=x onerror=alert(1)>\u202e"
     servers = {name: fake("--die", "<script>\x1b[31m\u202e")}
     async with served_hub(tmp_path, servers) as served, served.looking() as page:

@@ -51,7 +51,7 @@ async def opened(client: StdioClient) -> AsyncIterator[OpenPage]:
         yield page
 
 
-async def test_thousands_of_tools_and_megabytes_of_arguments_keep_the_loop_of_no_hub(tmp_path: Path) -> None:
+async def test_thousands_of_tools_and_megabytes_of_arguments_do_not_block_the_event_loop(tmp_path: Path) -> None:
     servers = {"a": fake("--tools", "5000", disable_tools=["t1*"])}
     async with spawned([*HUB, "serve", "--config", str(write_config(tmp_path, servers))]) as client:
         await greeted(client)
@@ -66,7 +66,7 @@ async def test_thousands_of_tools_and_megabytes_of_arguments_keep_the_loop_of_no
             assert await client.text("a__echo", {"text": "x"}) == "x"
 
 
-async def test_a_question_of_a_run_comes_to_the_page_and_a_late_one_to_nobody(tmp_path: Path) -> None:
+async def test_a_server_request_goes_to_whoever_made_the_call_page_or_stdio_client(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": asking(), "b": fake()})
     async with spawned([*HUB, "serve", "--config", str(config)]) as client:
         await greeted(client)

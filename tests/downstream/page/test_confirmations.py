@@ -69,7 +69,7 @@ async def answer(page: OpenPage, row: dict[str, Any], word: str) -> int:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("word", "done"), [("once", ["effect"]), ("no", [])])
-async def test_the_person_at_the_page_answers_for_a_client_whose_own_person_does_not(
+async def test_the_page_can_answer_a_confirmation_that_the_client_leaves_unanswered(
     tmp_path: Path, era: str, word: str, done: list[str]
 ) -> None:
     slow = Slow()
@@ -105,7 +105,7 @@ async def test_the_person_at_the_page_answers_for_a_client_whose_own_person_does
         assert (action["server"], action["reason"]) == ("files", f"files__effect: {word}")
 
 
-async def test_a_client_that_cannot_be_asked_waits_for_the_page_and_for_none_is_refused(tmp_path: Path) -> None:
+async def test_a_client_without_elicitation_waits_for_an_open_page_and_else_is_refused(tmp_path: Path) -> None:
     async with asked(tmp_path) as (served, page, events), sdk(f"{served.base}/mcp", "handshake") as client:
         async with asyncio.timeout(PATIENCE):
             calling = asyncio.create_task(client.call_tool("files__effect"))
@@ -126,7 +126,7 @@ async def test_a_client_that_cannot_be_asked_waits_for_the_page_and_for_none_is_
     assert did(tmp_path) == ["effect", "effect"]
 
 
-async def test_the_first_answer_counts_wherever_it_is_given(tmp_path: Path) -> None:
+async def test_a_confirmation_answered_by_the_client_cannot_be_answered_on_the_page(tmp_path: Path) -> None:
     slow = Slow()
     async with (
         asked(tmp_path) as (served, page, events),
@@ -142,7 +142,7 @@ async def test_the_first_answer_counts_wherever_it_is_given(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("body", [{}, {"id": 1}, {"answer": "once"}, {"answer": ["once"]}, {"answer": "always"}])
-async def test_what_is_no_answer_is_refused_and_the_call_waits_on(tmp_path: Path, body: dict[str, Any]) -> None:
+async def test_an_invalid_answer_is_refused_and_the_call_keeps_waiting(tmp_path: Path, body: dict[str, Any]) -> None:
     async with asked(tmp_path) as (served, page, events), sdk(f"{served.base}/mcp", "handshake") as client:
         async with asyncio.timeout(PATIENCE):
             calling = asyncio.create_task(client.call_tool("files__effect"))
@@ -157,7 +157,7 @@ async def test_what_is_no_answer_is_refused_and_the_call_waits_on(tmp_path: Path
             assert not (await calling).is_error
 
 
-async def test_a_principal_answers_for_itself_and_an_admin_for_everybody(tmp_path: Path) -> None:
+async def test_a_principal_answers_its_own_confirmations_and_an_admin_all_of_them(tmp_path: Path) -> None:
     servers = {"files": counting(tmp_path)}
     settings = {"confirm": ["files/effect"], "profiles": {"small": {"tools": ["files/effect"]}}}
     async with (
@@ -197,7 +197,7 @@ async def test_a_call_of_another_principal_does_not_wait_for_a_page_that_may_not
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_program_waits_for_the_page_and_its_calls_name_their_run(tmp_path: Path, era: str) -> None:
+async def test_a_code_mode_program_waits_for_the_page_and_its_calls_name_their_run(tmp_path: Path, era: str) -> None:
     async with (
         asked(tmp_path, code_mode=True) as (served, page, events),
         sdk(f"{served.base}/mcp", era) as client,
@@ -221,7 +221,7 @@ async def test_a_program_waits_for_the_page_and_its_calls_name_their_run(tmp_pat
         assert (await page.found(f"calls/{inner[0]['id']}"))["route"]["run"] == run["id"]
 
 
-async def test_what_is_run_from_the_page_is_confirmed_there_alone(tmp_path: Path) -> None:
+async def test_a_call_run_from_the_page_is_confirmed_only_on_the_page(tmp_path: Path) -> None:
     async with asked(tmp_path) as (_, page, _), running(page, "files__effect") as run:
         question = await run.until("question")
         assert (await page.found("state"))["confirmations"] == []
@@ -230,7 +230,7 @@ async def test_what_is_run_from_the_page_is_confirmed_there_alone(tmp_path: Path
         assert (await run.end())[0] == "result"
 
 
-async def test_nothing_waits_any_more_when_its_client_goes(tmp_path: Path) -> None:
+async def test_a_waiting_confirmation_ends_when_its_client_disconnects(tmp_path: Path) -> None:
     async with asked(tmp_path) as (served, page, events):
         async with served.calling() as client:
             calling = asyncio.create_task(client.call("files__effect"))

@@ -47,7 +47,7 @@ def test_a_link_works_once() -> None:
     assert [links.redeem(secret), links.redeem(secret)] == [True, False]
 
 
-def test_a_link_works_for_a_minute() -> None:
+def test_a_link_expires_after_a_minute() -> None:
     clock = Clock()
     links = OneTimeLinks(clock)
     early, late = links.issue(), links.issue()
@@ -58,13 +58,13 @@ def test_a_link_works_for_a_minute() -> None:
     assert not links.waiting
 
 
-def test_links_that_wait_are_bounded() -> None:
+def test_the_number_of_unused_links_is_bounded() -> None:
     links = OneTimeLinks()
     secrets = [links.issue() for _ in range(MAX_LINKS + 1)]
     assert [links.redeem(secret) for secret in secrets] == [False] + [True] * MAX_LINKS
 
 
-def test_an_idle_session_ends_and_one_with_a_stream_does_not() -> None:
+def test_an_idle_page_session_expires_and_one_with_an_open_stream_does_not() -> None:
     clock = Clock()
     sessions = PageSessions(clock)
     idle, open_one = sessions.begin(AT_THE_MACHINE), sessions.begin(AT_THE_MACHINE)
@@ -91,7 +91,7 @@ async def attempt(served: ServedHub, body: Any, **headers: str) -> httpx2.Respon
         return await http.post("/ui/api/session", content=json.dumps(body), headers=sent)
 
 
-def test_many_sessions_of_callers_never_end_that_of_the_person_at_the_machine() -> None:
+def test_many_sessions_of_callers_do_not_evict_the_local_users_session() -> None:
     sessions = PageSessions()
     machine = sessions.begin(AT_THE_MACHINE)
     for name in range(MAX_SESSIONS):
@@ -102,7 +102,7 @@ def test_many_sessions_of_callers_never_end_that_of_the_person_at_the_machine() 
     assert not machine.ended
 
 
-async def test_sessions_end_when_the_configuration_takes_the_page_away(tmp_path: Path) -> None:
+async def test_page_sessions_end_when_a_reload_disables_the_page(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page, page.events() as events:
         served.app.take(Listen(port=served.port, ui=False))
         assert await events.next("bye") == {"reason": "the session has ended"}
@@ -134,7 +134,7 @@ async def test_a_link_opens_the_page_once(tmp_path: Path) -> None:
         {"origin": "http://localhost"},
     ],
 )
-async def test_a_link_is_not_used_up_by_a_page_of_another_origin(tmp_path: Path, headers: dict[str, str]) -> None:
+async def test_a_request_of_another_origin_does_not_consume_a_link(tmp_path: Path, headers: dict[str, str]) -> None:
     async with served_hub(tmp_path, {}) as served:
         secret = await served.secret()
         assert (await attempt(served, {"secret": secret}, **headers)).status_code == 403
@@ -171,7 +171,7 @@ async def test_a_request_for_a_session_without_an_origin_is_refused(tmp_path: Pa
         {"secret": "\ud800"},
     ],
 )
-async def test_nothing_but_a_secret_or_a_token_opens_a_session(tmp_path: Path, body: Any) -> None:
+async def test_only_a_link_secret_or_a_token_opens_a_page_session(tmp_path: Path, body: Any) -> None:
     async with served_hub(tmp_path, {}) as served:
         answer = await attempt(served, body)
         assert answer.status_code in (400, 401)
@@ -192,7 +192,7 @@ async def test_ten_megabytes_instead_of_a_secret_are_refused(tmp_path: Path) -> 
         assert (await attempt(served, {"secret": "x" * 10_000_000})).status_code == 413
 
 
-async def test_cookie_and_token_are_both_needed(tmp_path: Path) -> None:
+async def test_a_page_request_needs_both_cookie_and_token(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page, served.looking() as other:
         both, more = page.headers, other.headers
         wrong: list[dict[str, str]] = [
@@ -243,7 +243,7 @@ async def test_another_host_name_is_refused(tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/static/app.js", "/ui/api/state", "/ui/api/none", "/ui/none"])
-async def test_every_answer_of_the_page_is_confined_and_cannot_be_framed(tmp_path: Path, path: str) -> None:
+async def test_every_page_response_has_a_strict_csp_and_forbids_framing(tmp_path: Path, path: str) -> None:
     async with served_hub(tmp_path, {}) as served, httpx2.AsyncClient(base_url=served.base) as http:
         headers = (await http.get(path)).headers
         policy = headers["content-security-policy"].split("; ")
@@ -266,7 +266,7 @@ async def test_only_files_of_the_page_are_served(tmp_path: Path, path: str) -> N
         assert answer.status_code == 404
 
 
-async def test_a_file_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
+async def test_an_unchanged_static_file_is_answered_304(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, httpx2.AsyncClient(base_url=served.base) as http:
         first = await http.get("/ui")
         again = await http.get("/ui", headers={"if-none-match": first.headers["etag"]})
@@ -284,7 +284,7 @@ async def test_no_get_changes_anything(tmp_path: Path) -> None:
         assert len(page_of_hub.sessions) == 1
 
 
-async def test_the_root_leads_a_browser_to_the_page(tmp_path: Path) -> None:
+async def test_the_root_url_shows_a_browser_a_link_to_the_page(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, httpx2.AsyncClient(base_url=served.base) as http:
         html = await http.get("/", headers={"accept": "text/html,application/xhtml+xml"})
         assert html.headers["content-type"] == "text/html; charset=utf-8"
@@ -293,7 +293,7 @@ async def test_the_root_leads_a_browser_to_the_page(tmp_path: Path) -> None:
         assert "mcp-hub open" in (await http.get("/", headers={"accept": "*/*"})).text
 
 
-async def test_a_browser_that_comes_back_from_a_sign_in_is_not_taken_for_an_attack(tmp_path: Path) -> None:
+async def test_a_cross_site_navigation_is_accepted_only_at_the_sign_in_return_path(tmp_path: Path) -> None:
     """The site of the sign-in leads it here, by a navigation."""
     led = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     embedded = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
@@ -310,7 +310,7 @@ async def test_a_browser_that_comes_back_from_a_sign_in_is_not_taken_for_an_atta
         assert (await http.get("/ui/return", headers=led)).status_code == 403
 
 
-def test_the_page_is_shown_where_only_this_machine_can_reach_it() -> None:
+def test_the_page_is_served_by_default_only_on_loopback() -> None:
     token = "t" * 40
     assert Listen().serves_page
     assert Listen(token=token).serves_page
@@ -321,7 +321,7 @@ def test_the_page_is_shown_where_only_this_machine_can_reach_it() -> None:
 
 
 @pytest.mark.parametrize("listen", [{"ui": False}, {"public_host": ["hub.example"], "token": "t" * 40}])
-async def test_where_it_is_off_there_is_no_page_at_all(tmp_path: Path, listen: dict[str, Any]) -> None:
+async def test_a_disabled_page_answers_404_on_every_path(tmp_path: Path, listen: dict[str, Any]) -> None:
     async with served_hub(tmp_path, {}, listen) as served, httpx2.AsyncClient(base_url=served.base) as http:
         for path in ("/ui", "/ui/", "/ui/static/page.css", "/ui/api/state"):
             assert (await http.get(path)).status_code == 404
@@ -348,7 +348,7 @@ async def test_a_session_ends_with_its_token(tmp_path: Path) -> None:
         assert (await bob.get("state")).status_code == 200
 
 
-async def test_an_admin_is_named_by_the_configuration(tmp_path: Path) -> None:
+async def test_a_principal_configured_as_admin_sees_all_servers(tmp_path: Path) -> None:
     listen = {"principals": {"ann": {"token": TOKENS["alice"], "profile": "adding", "admin": True}}}
     async with (
         served_hub(tmp_path, {"a": fake(), "b": fake()}, listen, profiles=PROFILES) as served,
@@ -358,7 +358,7 @@ async def test_an_admin_is_named_by_the_configuration(tmp_path: Path) -> None:
         assert [row["server"] for row in (await ann.found("state"))["servers"]] == ["a", "b"]
 
 
-async def test_a_principal_of_the_same_name_by_another_token_is_no_admin() -> None:
+async def test_only_the_principal_configured_as_admin_is_admin() -> None:
     from mcp_hub.downstream.admission import Gate
 
     gate = Gate(Listen(principals={"ann": {"token": "t" * 40, "admin": True}}))  # type: ignore[dict-item]

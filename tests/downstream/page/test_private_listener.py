@@ -65,7 +65,7 @@ async def test_the_listener_lives_as_long_as_its_page(tmp_path: Path, impatient:
         assert not await refuses(again)
 
 
-async def test_a_link_that_nobody_uses_ends_with_the_listener(tmp_path: Path, impatient: Callable[[], None]) -> None:
+async def test_a_private_listener_closes_once_no_link_is_waiting(tmp_path: Path, impatient: Callable[[], None]) -> None:
     async with served_hub(tmp_path, {}) as served:
         base, secret = await private_link(served)
         impatient()
@@ -74,14 +74,14 @@ async def test_a_link_that_nobody_uses_ends_with_the_listener(tmp_path: Path, im
         await until(lambda: refuses(base))
 
 
-async def test_two_links_lead_to_one_listener(tmp_path: Path) -> None:
+async def test_two_links_share_one_listener(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served:
         first, second = await private_link(served), await private_link(served)
         assert first[0] == second[0]
         assert first[1] != second[1]
 
 
-async def test_a_hub_that_was_started_anew_on_the_same_port_knows_no_page_of_before(tmp_path: Path) -> None:
+async def test_a_restarted_hub_on_the_same_port_rejects_earlier_page_sessions(tmp_path: Path) -> None:
     async with served_hub(tmp_path / "one", {}) as served, served.looking() as page:
         headers, port = page.headers, served.port
         last = (await page.found("state"))["last_event_id"]
@@ -109,7 +109,7 @@ async def test_the_stream_of_a_hub_that_is_killed_ends(tmp_path: Path, monkeypat
                     await events.rest()
 
 
-async def test_a_page_with_five_thousand_tools_does_not_keep_the_loop(
+async def test_a_page_with_five_thousand_tools_does_not_block_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process fails its test if a callback keeps its loop."""

@@ -59,7 +59,7 @@ async def newest(page: Any, **query: str) -> dict[str, Any]:
     return found
 
 
-async def test_a_run_has_progress_and_a_result_and_is_recorded_as_a_call_with_what_every_rule_did(
+async def test_a_run_streams_progress_and_its_result_and_is_recorded_with_each_rules_effect(
     tmp_path: Path,
 ) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
@@ -75,7 +75,7 @@ async def test_a_run_has_progress_and_a_result_and_is_recorded_as_a_call_with_wh
         assert steps["upstream"]["ms"] > 0
 
 
-async def test_an_error_of_a_server_and_a_tool_that_fails_are_told_with_their_codes(tmp_path: Path) -> None:
+async def test_a_server_error_and_a_failing_tool_are_reported_with_their_codes(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake(validate_arguments="off")}) as served, served.looking() as page:
         async with running(page, "a__fail") as run:
             name, data = await run.end()
@@ -86,7 +86,7 @@ async def test_an_error_of_a_server_and_a_tool_that_fails_are_told_with_their_co
         assert crashed["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
 
 
-async def test_what_is_not_a_run_is_refused_with_a_sentence(tmp_path: Path) -> None:
+async def test_an_invalid_run_request_is_refused_with_an_explanation(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
         echo = {"tool": "a__echo"}
         wrong: list[Any] = [{}, {"tool": 5}, {**echo, "arguments": []}, {**echo, "as": 5}, []]
@@ -144,7 +144,7 @@ for line in sys.stdin:
 """
 
 
-async def test_a_run_ends_with_the_request_that_it_answers(tmp_path: Path) -> None:
+async def test_a_run_is_cancelled_when_its_request_is_closed(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with served_hub(tmp_path, {"a": fake("--record", str(record))}) as served, served.looking() as page:
         async with running(page, "a__sleep", {"seconds": 600}):
@@ -155,7 +155,7 @@ async def test_a_run_ends_with_the_request_that_it_answers(tmp_path: Path) -> No
         assert "notifications/cancelled" in record.read_text()
 
 
-async def test_a_run_ends_with_the_session_of_its_page(tmp_path: Path) -> None:
+async def test_a_run_is_cancelled_when_its_page_session_ends(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page, served.looking() as second:
         async with running(page, "a__sleep", {"seconds": 600}) as run:
             await until_busy(served, "a")
@@ -166,7 +166,7 @@ async def test_a_run_ends_with_the_session_of_its_page(tmp_path: Path) -> None:
         assert (await newest(second, server="a"))["verdict"] == "cancelled"
 
 
-async def test_a_question_is_answered_in_the_page_by_the_first_who_answers_it(tmp_path: Path) -> None:
+async def test_the_first_of_two_answers_to_an_elicitation_on_the_page_counts(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": asking()}) as served, served.looking() as page, served.looking() as other:
         async with running(page, "a__ask", ASKED) as run:
             question = await run.until("question")
@@ -190,7 +190,7 @@ async def test_a_question_is_answered_in_the_page_by_the_first_who_answers_it(tm
         assert (await post(page, "answer", body)).status_code == 404
 
 
-async def test_a_question_is_declined_and_one_for_a_url_names_it(tmp_path: Path) -> None:
+async def test_an_elicitation_can_be_declined_and_a_url_elicitation_shows_its_url(tmp_path: Path) -> None:
     visit = {
         "method": "elicitation/create",
         "params": {"mode": "url", "message": "Pay", "url": "https://pay.example/1", "elicitationId": "1"},
@@ -209,7 +209,7 @@ async def test_a_question_is_declined_and_one_for_a_url_names_it(tmp_path: Path)
         assert "error" in json.loads(data["content"][0]["text"])
 
 
-async def test_a_person_answers_in_place_of_a_model_or_declines(tmp_path: Path) -> None:
+async def test_a_sampling_request_is_answered_or_declined_by_the_person_at_the_page(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": {"type": "text", "text": "What is 2 and 2?"}}]
     sample = {"method": "sampling/createMessage", "params": {"messages": messages, "maxTokens": 5}}
     async with served_hub(tmp_path, {"a": asking()}) as served, served.looking() as page:
@@ -239,7 +239,7 @@ async def test_a_tool_that_has_to_be_confirmed_is_confirmed_in_the_page(tmp_path
             assert data.get("isError", False) is failed, data
 
 
-async def test_a_page_that_goes_while_it_is_asked_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_page_that_closes_during_an_elicitation_leaves_no_state(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": asking()}) as served, served.looking() as page:
         async with running(page, "a__ask", ASKED) as run:
             question = await run.until("question")
@@ -248,7 +248,7 @@ async def test_a_page_that_goes_while_it_is_asked_leaves_nothing(tmp_path: Path)
         assert (await post(page, "answer", body)).status_code == 404
 
 
-async def test_a_tool_that_is_refused_is_unknown_by_every_name_and_to_every_principal_that_it_is_hidden_from(
+async def test_a_refused_tool_is_unknown_by_every_name_to_every_principal_it_is_hidden_from(
     tmp_path: Path,
 ) -> None:
     servers = {"a": fake(disable_tools=["add"])}
@@ -287,7 +287,7 @@ async def test_the_quota_of_a_principal_counts_for_its_runs(tmp_path: Path) -> N
         assert True in found
 
 
-async def test_a_hub_that_reloads_while_a_tool_runs_lets_it_end(tmp_path: Path) -> None:
+async def test_a_reload_lets_a_running_tool_finish(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     async with (
         served_hub(tmp_path, {"a": fake("--hang-if", str(gate)), "b": fake()}) as served,
@@ -302,7 +302,7 @@ async def test_a_hub_that_reloads_while_a_tool_runs_lets_it_end(tmp_path: Path) 
         assert await text(page, "c__echo", {"text": "x"}) == "x"
 
 
-async def test_a_run_is_told_that_the_hub_ends(tmp_path: Path) -> None:
+async def test_a_run_gets_an_error_when_the_hub_stops(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with served_hub(tmp_path, {"a": fake("--record", str(record))}) as served, served.looking() as page:
         async with running(page, "a__sleep", {"seconds": 600}) as run:

@@ -59,7 +59,7 @@ async def test_the_state_has_every_server_with_its_cost_and_its_problem(tmp_path
         assert state["config"] == str(served.config)
 
 
-async def test_a_call_that_a_rule_refuses_is_no_error_of_its_server(tmp_path: Path) -> None:
+async def test_a_call_refused_by_a_rule_does_not_count_as_a_server_error(tmp_path: Path) -> None:
     listen = {"ui": True, "principals": {"ann": {"token": "a" * 40}, "boss": {"token": "b" * 40, "admin": True}}}
     servers = {"up": fake(disable_tools=["crash"], confirm="pid")}
     async with (
@@ -85,7 +85,7 @@ async def test_a_call_that_a_rule_refuses_is_no_error_of_its_server(tmp_path: Pa
             }
 
 
-async def test_clients_are_shown_with_what_they_declared(tmp_path: Path) -> None:
+async def test_clients_are_listed_with_their_declared_capabilities(tmp_path: Path) -> None:
     async with (
         served_hub(tmp_path, {"up": fake()}) as served,
         served.looking() as page,
@@ -104,7 +104,7 @@ async def test_clients_are_shown_with_what_they_declared(tmp_path: Path) -> None
         assert [(one["name"], one["calls"]) for one in clients if one["era"] == "modern"] == [("raw", 1)]
 
 
-async def test_clients_are_shown_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+async def test_clients_are_listed_in_order_of_connection(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page, served.calling() as client:
         names = [f"client {number}" for number in range(20)]
         for name in names:
@@ -140,7 +140,7 @@ async def test_calls_are_listed_newest_first_and_page_by_page(tmp_path: Path) ->
         ("limit=x&before=unknown", []),
     ],
 )
-async def test_calls_are_filtered(tmp_path: Path, query: str, names: list[str]) -> None:
+async def test_calls_can_be_filtered_by_query_parameters(tmp_path: Path, query: str, names: list[str]) -> None:
     async with served_hub(tmp_path, {"up": fake()}) as served, served.looking() as page, served.calling() as client:
         await client.text("up__echo", {"text": "x"})
         await client.call("up__nothing")
@@ -148,7 +148,7 @@ async def test_calls_are_filtered(tmp_path: Path, query: str, names: list[str]) 
         assert [one["name"] for one in (await page.found(f"calls?{query}"))["calls"]] == names
 
 
-async def test_one_call_shows_its_route_and_what_every_rule_did_without_secrets(tmp_path: Path) -> None:
+async def test_one_call_shows_its_route_and_the_effect_of_every_rule_without_secrets(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"up": fake()}) as served, served.looking() as page, served.calling() as client:
         await client.text("up__echo", {"text": "x", "api_key": SECRET})
         (call,) = await settled(page, 1)
@@ -160,7 +160,7 @@ async def test_one_call_shows_its_route_and_what_every_rule_did_without_secrets(
         assert (await page.get("calls/unknown")).status_code == 404
 
 
-async def test_what_was_called_before_anybody_watched_is_not_kept_and_that_is_said(tmp_path: Path) -> None:
+async def test_calls_before_the_first_viewer_are_not_kept_and_the_page_says_so(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"up": fake()}) as served, served.calling() as client:
         tap = served.hub.tap
         assert tap.told is None
@@ -174,7 +174,7 @@ async def test_what_was_called_before_anybody_watched_is_not_kept_and_that_is_sa
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_caller_sees_what_its_profile_sees_and_its_own_calls(tmp_path: Path, era: str) -> None:
+async def test_a_caller_sees_only_its_profile_and_its_own_calls(tmp_path: Path, era: str) -> None:
     servers = {"a": fake(), "b": fake(), "c": fake()}
     root: dict[str, Any] = {"profiles": PROFILES, "groups": {"g": {"tools": ["c/*"], "active": True}}}
     async with (
@@ -210,7 +210,7 @@ async def test_a_caller_sees_what_its_profile_sees_and_its_own_calls(tmp_path: P
         assert {one["server"] for one in (await carol.found("state"))["servers"]} == {"a", "b", "c"}
 
 
-async def test_a_caller_is_not_told_that_a_rule_hides_what_it_has_called(tmp_path: Path) -> None:
+async def test_a_caller_cannot_see_that_a_rule_hides_a_name_it_called(tmp_path: Path) -> None:
     async with (
         served_hub(
             tmp_path, {"a": fake(), "b": fake()}, {"principals": PRINCIPALS}, profiles=PROFILES, blacklist=["a/echo"]
@@ -235,7 +235,7 @@ async def test_a_caller_is_not_told_that_a_rule_hides_what_it_has_called(tmp_pat
         assert {row["reason"] for row in (await carol.found("calls"))["calls"]} > {"unknown"}
 
 
-async def test_rules_groups_and_profiles_have_the_line_that_made_them(tmp_path: Path) -> None:
+async def test_rules_groups_and_profiles_have_their_configuration_line(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"up": fake()}) as served:
         lines = [
             '{"groups": {',
@@ -265,7 +265,7 @@ async def test_rules_groups_and_profiles_have_the_line_that_made_them(tmp_path: 
             assert not any(one["key"] in ("command", "args", "env", "cache_dir") for one in state["rules"])
 
 
-async def test_reloads_and_findings_are_told(tmp_path: Path) -> None:
+async def test_reloads_and_findings_are_reported(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"up": fake()}, colour="red") as served, served.looking() as page:
         (finding,) = (await page.found("state"))["configuration"]["findings"]
         assert (finding["level"], finding["code"], finding["where"]) == ("warning", "HUB-111", "servers.json:1")
@@ -342,7 +342,7 @@ def fed(records: list[dict[str, Any]], principal: Principal = ANONYMOUS) -> Feed
     return feed
 
 
-async def test_the_newest_calls_are_kept_and_the_number_of_lost_ones_is_known() -> None:
+async def test_the_newest_calls_are_kept_and_dropped_ones_are_counted() -> None:
     feed = fed([{"event": "call", "id": str(number)} for number in range(MAX_CALLS + 10)])
     dropped, kept = feed.after(0)
     assert (dropped, len(kept)) == (10, MAX_CALLS)
@@ -359,13 +359,13 @@ async def test_kept_calls_are_bounded_in_bytes() -> None:
     assert kept[-1].id == "399"
 
 
-async def test_percentiles_are_those_of_the_newest_calls() -> None:
+async def test_percentiles_are_computed_over_the_newest_calls() -> None:
     records = [{"event": "call", "id": str(n), "upstream": "up", "duration_ms": float(n)} for n in range(101)]
     assert fed(records).percentiles("up") == (50.0, 95.0)
     assert fed(records).percentiles("other") is None
 
 
-async def test_nothing_is_kept_once_nobody_watches() -> None:
+async def test_no_call_is_kept_once_the_last_viewer_leaves() -> None:
     now = [0.0]
     watched = Watched()
     feed = Feed(watched, clock=lambda: now[0])  # type: ignore[arg-type]
@@ -381,7 +381,7 @@ async def test_nothing_is_kept_once_nobody_watches() -> None:
     feed.close()
 
 
-def test_long_and_hidden_texts_are_made_safe_to_show() -> None:
+def test_long_texts_are_cut_and_hidden_characters_escaped_for_display() -> None:
     value = {"a\x1b": ["x" * 5000, "one\ntwo\u202e", 1, None, True], "deep": _nested(100)}
     found = shown(value)
     assert next(iter(found)) == "a\\x1b"

@@ -41,7 +41,7 @@ def test_the_page_has_no_inline_script_style_or_handler() -> None:
             assert attributes == {"type": "module", "src": "/ui/static/app.js"}
 
 
-def test_every_module_is_loaded_with_the_page_and_none_from_elsewhere() -> None:
+def test_every_script_module_is_preloaded_and_every_resource_is_local() -> None:
     preloaded = {of["href"] for tag, of in Index().tags if tag == "link" and of.get("rel") == "modulepreload"}
     assert preloaded == {f"/ui/static/{path.name}" for path in MODULES}
     addresses = [value for _, of in Index().tags for name in ("href", "src") if (value := of.get(name)) is not None]
@@ -49,7 +49,7 @@ def test_every_module_is_loaded_with_the_page_and_none_from_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_a_module_of_the_page_reads_no_text_as_markup_or_code(path: Path) -> None:
+def test_no_script_module_parses_text_as_markup_or_code(path: Path) -> None:
     text = path.read_text()
     forbidden = (
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|setHTML"

@@ -22,7 +22,7 @@ async def rows(page: OpenPage, seen_as: str = "") -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in found["tools"]}
 
 
-async def test_every_tool_has_a_row_with_what_it_costs_and_what_it_says_of_itself(tmp_path: Path) -> None:
+async def test_every_tool_is_listed_with_its_token_cost_and_its_description(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake()}) as served, served.looking() as page:
         found = await rows(page)
         echo = found["a__echo"]
@@ -41,7 +41,7 @@ async def test_every_tool_has_a_row_with_what_it_costs_and_what_it_says_of_itsel
         assert state["totals"]["tokens"] == sum(row["tokens"] for row in found.values())
 
 
-async def test_an_admin_sees_the_tools_of_a_principal_and_what_hides_the_others(tmp_path: Path) -> None:
+async def test_an_admin_sees_a_principals_tools_and_why_others_are_hidden(tmp_path: Path) -> None:
     groups = {"maths": {"tools": ["a/count"]}}
     servers = {"a": fake(disable_tools=["add"])}
     async with (
@@ -61,7 +61,7 @@ async def test_an_admin_sees_the_tools_of_a_principal_and_what_hides_the_others(
         assert (await boss.get("tools/a__echo?as=nobody")).status_code == 404
 
 
-async def test_a_caller_that_is_no_admin_sees_what_its_profile_shows_and_learns_of_nothing_else(
+async def test_a_caller_without_admin_rights_sees_only_the_tools_of_its_profile(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -87,7 +87,7 @@ async def test_a_caller_that_is_no_admin_sees_what_its_profile_shows_and_learns_
         assert len(texts) <= 2
 
 
-async def test_a_tool_is_shown_as_it_is_listed_as_its_server_lists_it_and_with_what_each_rule_did(
+async def test_a_tool_shows_its_listed_and_original_definition_and_the_effect_of_each_rule(
     tmp_path: Path,
 ) -> None:
     tools = {"echo": {"name": "say", "description": "Says it.", "preset": {"text": "hello"}}}
@@ -110,14 +110,14 @@ async def test_a_tool_is_shown_as_it_is_listed_as_its_server_lists_it_and_with_w
         assert next(iter(did)) == "access"
 
 
-async def test_five_thousand_tools_are_one_answer_below_a_megabyte_and_a_half(tmp_path: Path) -> None:
+async def test_five_thousand_tools_are_one_response_below_1500_kilobytes(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"a": fake("--tools", "5000")}) as served, served.looking() as page:
         answer = await page.get("tools")
         assert len(answer.json()["tools"]) > 5000
         assert len(answer.content) < 1_500_000
 
 
-async def test_a_definition_of_many_megabytes_is_cut_and_hostile_texts_are_only_text(tmp_path: Path) -> None:
+async def test_a_definition_of_many_megabytes_is_cut_and_hostile_texts_are_escaped(tmp_path: Path) -> None:
     lists = tmp_path / "lists"
     hostile = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
     tools = [
@@ -139,7 +139,7 @@ async def test_a_definition_of_many_megabytes_is_cut_and_hostile_texts_are_only_
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_what_the_tools_cost_is_told_in_each_way_of_listing_them_to_admins_alone(tmp_path: Path) -> None:
+async def test_only_admins_get_the_token_costs_of_each_exposure_mode(tmp_path: Path) -> None:
     groups = {"numbers": {"tools": ["a__add"], "active": False}}
     async with (
         served_hub(tmp_path, {"a": fake()}, NETWORK, groups=groups, profiles=PROFILES) as served,

@@ -22,7 +22,7 @@ PRINCIPALS = {"alice": {"token": TOKENS["alice"], "profile": "adding"}, "bob": T
 PROFILES = {"adding": {"tools": ["a/add"]}}
 
 
-async def test_calls_and_changed_servers_are_told_as_they_come(tmp_path: Path) -> None:
+async def test_calls_and_server_changes_are_sent_as_events_at_once(tmp_path: Path) -> None:
     async with (
         served_hub(tmp_path, {"up": fake(), "idle": fake()}) as served,
         served.looking() as page,
@@ -36,7 +36,7 @@ async def test_calls_and_changed_servers_are_told_as_they_come(tmp_path: Path) -
             pass
 
 
-async def test_many_calls_are_told_in_few_events(tmp_path: Path) -> None:
+async def test_many_calls_are_batched_into_few_events(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page, page.events() as events:
         feed = served.access.page.feed
         for number in range(1000):
@@ -50,7 +50,7 @@ async def test_many_calls_are_told_in_few_events(tmp_path: Path) -> None:
         assert len(events.seen) <= 1000 // MAX_EVENT_CALLS + 4
 
 
-async def test_a_stream_goes_on_where_it_was_lost(tmp_path: Path) -> None:
+async def test_a_lost_stream_resumes_after_the_last_event_id(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page:
         feed = served.access.page.feed
         last = (await page.found("state"))["last_event_id"]
@@ -64,7 +64,7 @@ async def test_a_stream_goes_on_where_it_was_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", ["", "x", "other-5", "-1", "9" * 400, "%00"])
-async def test_an_event_id_of_another_run_begins_with_what_comes(tmp_path: Path, last: str) -> None:
+async def test_an_event_id_of_another_hub_run_starts_a_fresh_stream(tmp_path: Path, last: str) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page:
         feed = served.access.page.feed
         feed.take({"event": "call", "id": "before"}, ANONYMOUS)
@@ -73,7 +73,7 @@ async def test_an_event_id_of_another_run_begins_with_what_comes(tmp_path: Path,
             assert [row["id"] for row in await events.next("calls")] == ["after"]
 
 
-async def test_what_came_too_fast_to_be_kept_is_counted(tmp_path: Path) -> None:
+async def test_events_dropped_under_load_are_counted(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page:
         feed = served.access.page.feed
         last = feed.event_id(0)
@@ -84,7 +84,7 @@ async def test_what_came_too_fast_to_be_kept_is_counted(tmp_path: Path) -> None:
             assert (await events.next("calls"))[0]["id"] == "7"
 
 
-async def test_a_caller_is_told_of_its_own_calls_only(tmp_path: Path) -> None:
+async def test_a_caller_receives_only_events_of_its_own_calls(tmp_path: Path) -> None:
     async with (
         served_hub(tmp_path, {}, {"principals": PRINCIPALS}, profiles=PROFILES) as served,
         served.looking(token=TOKENS["alice"]) as alice,
@@ -101,7 +101,7 @@ async def test_a_caller_is_told_of_its_own_calls_only(tmp_path: Path) -> None:
         assert told == ["own", "last"]
 
 
-async def test_a_reload_under_an_open_page_is_told(tmp_path: Path) -> None:
+async def test_a_reload_is_sent_to_an_open_page(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"up": fake()}) as served, served.looking() as page, page.events() as events:
         write_config(tmp_path, {"up": fake(), "second": fake()}, listen={"port": 0})
         assert await served.reloader.reload()
@@ -111,7 +111,7 @@ async def test_a_reload_under_an_open_page_is_told(tmp_path: Path) -> None:
         assert (await page.get("state")).status_code == 200
 
 
-async def test_a_page_is_told_that_the_hub_stops(tmp_path: Path) -> None:
+async def test_a_page_receives_an_event_when_the_hub_stops(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page, page.events() as events:
         served.stop.set()
         assert await events.next("bye") == {"reason": "the hub is stopping"}
@@ -141,7 +141,7 @@ async def test_a_stream_ends_with_the_token_of_its_caller(tmp_path: Path, monkey
         assert await events.next("bye") == {"reason": "the session has ended"}
 
 
-async def test_streams_of_one_page_are_bounded_and_closed_ones_do_not_count(tmp_path: Path) -> None:
+async def test_open_streams_of_one_page_are_limited_and_closed_ones_are_not_counted(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page:
         opened = [page.events() for _ in range(MAX_STREAMS)]
         for one in opened:
@@ -159,6 +159,6 @@ async def test_streams_of_one_page_are_bounded_and_closed_ones_do_not_count(tmp_
             assert session.streams == 1
 
 
-async def test_an_event_stream_is_for_those_who_ask_for_one(tmp_path: Path) -> None:
+async def test_the_event_stream_refuses_an_accept_header_without_event_streams(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page:
         assert (await page.get("events", accept="application/json")).status_code == 406

@@ -47,7 +47,7 @@ class Receiver:
         return keys.seal(kind, msgspec.to_builtins(Forward(**given)))
 
 
-def test_what_a_replica_has_sealed_for_this_one_is_taken_once() -> None:
+def test_a_forward_sealed_by_a_replica_is_accepted_once() -> None:
     replica = Receiver()
     sealed = replica.sealed()
     taken = replica.gate.opened(sealed, BODY)
@@ -65,7 +65,7 @@ def test_a_forward_is_refused_with_another_body_or_a_changed_seal() -> None:
         assert replica.gate.opened(forged, BODY) == 403
 
 
-def test_a_forward_is_refused_if_no_replica_has_sealed_it_as_one() -> None:
+def test_a_request_that_no_replica_sealed_as_a_forward_is_refused() -> None:
     replica = Receiver()
     assert replica.gate.opened(replica.sealed(ReplicaKeys([b"s" * 32])), BODY) == 403
     assert replica.gate.opened(replica.sealed(kind="session"), BODY) == 403
@@ -73,13 +73,13 @@ def test_a_forward_is_refused_if_no_replica_has_sealed_it_as_one() -> None:
 
 
 @pytest.mark.parametrize("away", [-31.0, 31.0, float("nan"), float("-inf")])
-def test_a_forward_of_another_time_is_refused(away: float) -> None:
+def test_a_forward_outside_its_time_window_is_refused(away: float) -> None:
     replica = Receiver()
     at = replica.now + away
     assert replica.gate.opened(replica.sealed(at=at if at == at else 0.0), BODY) == 403
 
 
-def test_a_forward_that_was_taken_is_remembered_for_as_long_as_it_is_valid() -> None:
+def test_an_accepted_forward_is_remembered_while_it_is_valid() -> None:
     replica = Receiver()
     sealed = replica.sealed(at=replica.now + 29)
     assert isinstance(replica.gate.opened(sealed, BODY), Forward)
@@ -89,14 +89,14 @@ def test_a_forward_that_was_taken_is_remembered_for_as_long_as_it_is_valid() -> 
         assert replica.gate.opened(sealed, BODY) == 403
 
 
-def test_a_forward_for_another_replica_or_for_this_one_before_its_lease_ended_is_sent_back() -> None:
+def test_a_forward_for_another_replica_or_an_earlier_lease_is_returned() -> None:
     replica = Receiver()
     for to in ("another:1", f"{replica.members.me.id}:0"):
         assert replica.gate.opened(replica.sealed(to=to), BODY) == 421
 
 
 @pytest.mark.anyio
-async def test_nobody_but_a_replica_gets_in_by_the_path_of_forwards(tmp_path: Path) -> None:
+async def test_the_forward_path_refuses_requests_that_no_replica_sealed(tmp_path: Path) -> None:
     async with (
         cluster(tmp_path, {"up": fake()}, 1, balanced=False, listen={"token": "t" * 40}) as served,
         raw(served.url, "t" * 40) as client,

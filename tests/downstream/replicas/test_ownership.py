@@ -100,7 +100,7 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_what_began_at_one_replica_is_its_own_everywhere() -> None:
+async def test_a_session_opened_at_one_replica_is_owned_by_it_at_all_replicas() -> None:
     async with replicas(2) as (_, (a, b)):
         await a.owners.begin(a.what("s", began_here=True))
         assert (await a.owns("s"), await b.owns("s")) == (True, False)
@@ -108,7 +108,7 @@ async def test_what_began_at_one_replica_is_its_own_everywhere() -> None:
         assert (a.restored, b.restored, a.let_go) == ([], [], [])
 
 
-async def test_a_loss_is_said_only_where_something_was_open() -> None:
+async def test_a_loss_is_reported_only_if_something_was_open() -> None:
     async with replicas(2) as (_, (a, b)):
         for name in ("used", "unused"):
             await a.owners.begin(a.what(name, began_here=True))
@@ -120,7 +120,7 @@ async def test_a_loss_is_said_only_where_something_was_open() -> None:
         assert sorted(b.restored) == ["unused", "used"]
 
 
-async def test_a_replica_that_comes_back_keeps_what_nobody_has_taken() -> None:
+async def test_a_returning_replica_keeps_what_no_other_replica_took() -> None:
     async with replicas(2) as (server, (a, b)):
         await a.owners.begin(a.what("s", began_here=True))
         await a.owners.note_own(a.what("s"))
@@ -134,7 +134,7 @@ async def test_a_replica_that_comes_back_keeps_what_nobody_has_taken() -> None:
         assert (a.what("s").restarted, a.let_go) == (False, [])
 
 
-async def test_a_replica_that_comes_back_ends_what_another_has_taken() -> None:
+async def test_a_returning_replica_drops_what_another_replica_took() -> None:
     async with replicas(2) as (_, (a, b)):
         await a.owners.begin(a.what("s", began_here=True))
         await a.owners.note_own(a.what("s"))
@@ -147,7 +147,7 @@ async def test_a_replica_that_comes_back_ends_what_another_has_taken() -> None:
         assert not await a.owns("s")
 
 
-async def test_a_store_that_has_forgotten_everything_leaves_each_thing_with_its_owner() -> None:
+async def test_after_the_store_loses_its_data_each_owner_keeps_what_it_owned() -> None:
     async with replicas(2) as (server, (a, b)):
         await a.owners.begin(a.what("s", began_here=True))
         await a.owners.note_own(a.what("s"))
@@ -160,7 +160,7 @@ async def test_a_store_that_has_forgotten_everything_leaves_each_thing_with_its_
         assert (a.what("s").restarted, a.let_go) == (False, [])
 
 
-async def test_a_claim_that_the_store_has_forgotten_is_taken_for_a_loss() -> None:
+async def test_a_claim_that_the_store_lost_is_treated_as_a_loss() -> None:
     async with replicas(2) as (_, (a, b)):
         await a.owners.begin(a.what("s", began_here=True))
         await b.store.execute("DEL", b.store.key("owner:s"))  # evicted
@@ -168,7 +168,7 @@ async def test_a_claim_that_the_store_has_forgotten_is_taken_for_a_loss() -> Non
         assert b.what("s").restarted
 
 
-async def test_what_has_ended_idle_at_its_owner_is_a_loss_when_it_comes_again() -> None:
+async def test_a_request_for_state_that_expired_at_its_owner_is_reported_as_a_loss() -> None:
     async with replicas(2) as (_, (a, b)):
         for name in ("used", "unused"):
             await a.owners.begin(a.what(name, began_here=True))
@@ -180,7 +180,7 @@ async def test_what_has_ended_idle_at_its_owner_is_a_loss_when_it_comes_again() 
         assert (a.what("used").restarted, a.what("unused").restarted) == (True, False)
 
 
-async def test_a_replica_that_leaves_claims_nothing_any_more() -> None:
+async def test_a_leaving_replica_claims_nothing_more() -> None:
     async with replicas(2) as (_, (a, b)):
         await a.owners.begin(a.what("s", began_here=True))
         await a.member.hand_over()
@@ -190,7 +190,7 @@ async def test_a_replica_that_leaves_claims_nothing_any_more() -> None:
         assert await b.owns("another")
 
 
-async def test_a_loss_is_said_though_the_answer_to_the_claim_was_lost() -> None:
+async def test_a_loss_is_reported_even_if_the_response_to_the_claim_was_lost() -> None:
     async with replicas(2) as (_, (a, b)):
         for name in ("used", "unused"):
             await a.owners.begin(a.what(name, began_here=True))
@@ -206,7 +206,7 @@ async def test_a_loss_is_said_though_the_answer_to_the_claim_was_lost() -> None:
         assert sorted(b.restored) == ["unused", "used"]
 
 
-async def test_what_the_store_has_forgotten_is_a_loss_though_the_answer_to_the_claim_was_lost() -> None:
+async def test_lost_store_data_is_a_loss_even_if_the_response_to_the_claim_was_lost() -> None:
     async with replicas(2) as (_, (a, b)):
         await a.owners.begin(a.what("s", began_here=True))
         await a.member.leave()
@@ -218,7 +218,7 @@ async def test_what_the_store_has_forgotten_is_a_loss_though_the_answer_to_the_c
         assert b.what("s").restarted
 
 
-async def test_a_replica_ends_what_it_had_open_before_another_though_the_answer_to_its_claim_was_lost() -> None:
+async def test_a_former_owner_drops_its_state_even_if_the_response_to_its_claim_was_lost() -> None:
     async with replicas(2) as (_, (a, b)):
         await a.owners.begin(a.what("s", began_here=True))
         await a.owners.note_own(a.what("s"))
@@ -230,7 +230,7 @@ async def test_a_replica_ends_what_it_had_open_before_another_though_the_answer_
         assert (a.what("s").restarted, a.let_go, a.restored) == (True, ["s"], ["s"])
 
 
-async def test_the_store_is_told_what_it_has_forgotten_though_the_answer_to_the_claim_was_lost() -> None:
+async def test_an_owner_restores_lost_store_data_even_if_the_response_to_the_claim_was_lost() -> None:
     async with replicas(1) as (_, (a,)):
         told: list[str] = []
 
@@ -246,7 +246,7 @@ async def test_the_store_is_told_what_it_has_forgotten_though_the_answer_to_the_
         assert told == ["s"]
 
 
-async def test_a_replica_whose_lease_ends_as_it_claims_still_says_what_was_lost() -> None:
+async def test_a_replica_whose_lease_ends_during_a_claim_still_reports_the_loss() -> None:
     async with replicas(2) as (_, (a, b)):
         told: list[str] = []
 
@@ -273,7 +273,7 @@ async def test_a_replica_whose_lease_ends_as_it_claims_still_says_what_was_lost(
         assert (b.what("s").restarted, told) == (True, ["s"])
 
 
-async def test_a_replica_that_comes_back_claims_until_it_knows_of_each_thing() -> None:
+async def test_a_returning_replica_retries_its_claims_until_each_is_answered() -> None:
     async with replicas(1) as (server, (a,)):
         await a.owners.begin(a.what("s", began_here=True))
         await a.owners.note_own(a.what("s"))

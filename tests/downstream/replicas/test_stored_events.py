@@ -41,7 +41,7 @@ async def written(store: Store, last: EventId) -> list[Any]:
     return [json.loads(found) for found in re.findall(rb"data: (\{.*\})", line.said)]
 
 
-async def test_a_request_that_was_answered_before_its_replica_died_is_not_answered_again() -> None:
+async def test_a_request_answered_before_its_replica_died_is_not_answered_again() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         stream = StoredStream(store, "session:gone:1")
@@ -54,7 +54,7 @@ async def test_a_request_that_was_answered_before_its_replica_died_is_not_answer
         await store.close()
 
 
-async def test_a_client_that_has_the_answer_already_gets_no_other_one() -> None:
+async def test_a_client_that_already_has_the_response_gets_no_second_one() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
         stream = StoredStream(store, "session:gone:1")
@@ -83,7 +83,7 @@ class SlowKeeper:
         return True
 
 
-async def test_an_event_whose_client_left_while_it_was_being_kept_is_kept_before_the_end() -> None:
+async def test_an_event_is_stored_before_the_end_of_its_stream_even_if_its_client_left() -> None:
     keeper, log = SlowKeeper(), EventLog(1)
     for message in (b"1", b"2", b"3"):
         log.put(message)
@@ -96,7 +96,7 @@ async def test_an_event_whose_client_left_while_it_was_being_kept_is_kept_before
     assert keeper.kept == [(1, b"1"), (2, b"2"), (3, b"3"), (4, None)]
 
 
-async def test_the_end_of_a_stream_is_kept_after_the_event_that_is_being_kept() -> None:
+async def test_the_end_of_a_stream_is_stored_after_the_event_still_being_stored() -> None:
     keeper, log = SlowKeeper(), EventLog(1)
     log.put(b"1")
     log.take_event()

@@ -70,7 +70,7 @@ async def replicas(count: int) -> AsyncIterator[list[Replica]]:
             await one.store.close()
 
 
-async def test_the_next_owner_subscribes_to_what_the_store_has() -> None:
+async def test_a_new_owner_restores_the_resource_subscriptions_of_the_store() -> None:
     async with replicas(2) as (one, two):
         await one.asks("subscribe", "x:a")
         await one.asks("subscribe", "x:b")
@@ -81,7 +81,7 @@ async def test_the_next_owner_subscribes_to_what_the_store_has() -> None:
         assert two.subscribed == {"x:a"}
 
 
-async def test_a_former_owner_says_what_the_store_has_forgotten() -> None:
+async def test_a_former_owner_supplies_subscriptions_that_the_store_lost() -> None:
     async with replicas(3) as (one, two, three):
         await one.asks("subscribe", "x:a")
         await one.asks("subscribe", "x:b")
@@ -96,7 +96,7 @@ async def test_a_former_owner_says_what_the_store_has_forgotten() -> None:
         assert three.subscribed == {"x:a", "x:c"}
 
 
-async def test_an_owner_of_long_ago_brings_nothing_back() -> None:
+async def test_an_outdated_owner_restores_no_subscription() -> None:
     async with replicas(3) as (one, two, three):
         await one.asks("subscribe", "x:a")
         await one.asks("subscribe", "x:b")
@@ -108,7 +108,7 @@ async def test_an_owner_of_long_ago_brings_nothing_back() -> None:
 
 
 @pytest.mark.parametrize("first", ["the older", "the later"])
-async def test_of_two_former_owners_the_later_one_counts_where_the_store_has_forgotten_all(first: str) -> None:
+async def test_after_a_store_loss_the_later_of_two_former_owners_supplies_the_subscriptions(first: str) -> None:
     async with replicas(4) as (one, two, three, four):
         await one.asks("subscribe", "x:a")
         await one.asks("subscribe", "x:b")
@@ -126,7 +126,7 @@ async def test_of_two_former_owners_the_later_one_counts_where_the_store_has_for
 
 
 @pytest.mark.parametrize("last", ["unsubscribe", "subscribe"])
-async def test_what_a_client_wants_comes_after_what_is_made_again_for_it(last: str) -> None:
+async def test_a_clients_request_is_applied_after_its_restored_subscriptions(last: str) -> None:
     async with replicas(2) as (one, two):
         await one.asks("subscribe", "x:a")
         two.goes_on.clear()

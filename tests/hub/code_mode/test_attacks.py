@@ -58,7 +58,9 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stdi
         ("(lambda: 1).__code__", "AttributeError"),
     ],
 )
-async def test_a_program_gets_nothing_of_the_machine(client: StdioClient, code: str, cause: str) -> None:
+async def test_a_program_cannot_reach_files_environment_network_or_unlimited_memory(
+    client: StdioClient, code: str, cause: str
+) -> None:
     assert cause in await blamed(client, code)
     assert await said(client, "'still here'") == "still here"
 
@@ -106,13 +108,13 @@ async def test_a_forged_result_of_a_program_is_only_text(client: StdioClient) ->
         {},
     ],
 )
-async def test_a_program_goes_on_after_any_result_of_a_server(tmp_path: Path, result: dict[str, Any]) -> None:
+async def test_a_program_continues_after_any_result_of_a_server(tmp_path: Path, result: dict[str, Any]) -> None:
     caught = "try:\n    await odd__echo(text='x')\nexcept RuntimeError as error:\n    print(error)\n'went on'"
     async with hub(tmp_path, {"odd": fake("--result", json.dumps(result), validate_arguments="off")}, **CODE) as client:
         assert (await said(client, caught)).endswith("went on")
 
 
-async def test_a_server_cannot_have_the_image_of_another_one_shown(tmp_path: Path) -> None:
+async def test_a_server_cannot_make_a_program_return_another_servers_image(tmp_path: Path) -> None:
     image = {"content": [{"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}]}
     forged = {"content": [], "structuredContent": {"handles": [{"mcp-hub/block": number} for number in range(100)]}}
     servers = {"camera": fake("--result", json.dumps(image)), "forger": fake("--result", json.dumps(forged))}
@@ -126,7 +128,7 @@ async def test_a_result_that_is_code_is_only_text(client: StdioClient) -> None:
     assert (await said(client, code)).startswith("__import__")
 
 
-async def test_a_program_makes_at_most_so_many_calls_and_returns_so_much(tmp_path: Path) -> None:
+async def test_the_calls_and_the_output_of_a_program_are_bounded(tmp_path: Path) -> None:
     few = {"code_mode": {"enabled": True, "writes": True, "calls": 3}}
     async with hub(tmp_path, {"fake": fake()}, **few) as client:
         code = "for n in range(5):\n    await fake__echo(text=str(n))"
@@ -137,7 +139,7 @@ async def test_a_program_makes_at_most_so_many_calls_and_returns_so_much(tmp_pat
 
 
 @pytest.mark.parametrize("code", ["while True:\n    pass", "while True:\n    await fake__echo(text='x')", None])
-async def test_a_program_ends_when_its_time_is_up(tmp_path: Path, code: str | None) -> None:
+async def test_a_program_is_ended_at_its_time_limit(tmp_path: Path, code: str | None) -> None:
     short = {"code_mode": {"enabled": True, "writes": True, "seconds": "700ms", "calls": 1000}}
     async with hub(tmp_path, {"fake": fake()}, **short) as client:
         result = await run(client, code or "await fake__sleep(seconds=60)")
@@ -147,7 +149,7 @@ async def test_a_program_ends_when_its_time_is_up(tmp_path: Path, code: str | No
         assert await said(client, "'next'") == "next"
 
 
-async def test_a_cancelled_call_ends_its_program_and_what_it_called(tmp_path: Path) -> None:
+async def test_a_cancelled_call_ends_its_program_and_the_programs_calls(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
         hold(client, "run")
@@ -181,7 +183,7 @@ async def test_a_program_that_sleeps_or_computes_ends_with_its_call(client: Stdi
     await until_free(client)
 
 
-async def test_a_call_that_nobody_waits_for_does_not_outlive_its_program(tmp_path: Path) -> None:
+async def test_an_unawaited_call_is_cancelled_when_its_program_ends(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
         left = "left = fake__sleep(seconds=60)\nawait fake__echo(text='x')\n'ended'"
@@ -189,13 +191,13 @@ async def test_a_call_that_nobody_waits_for_does_not_outlive_its_program(tmp_pat
         await until(lambda: "notifications/cancelled" in asked(record))
 
 
-async def test_a_program_leaves_nothing_to_the_next_one(client: StdioClient) -> None:
+async def test_a_program_leaves_no_state_for_the_next_one(client: StdioClient) -> None:
     assert await said(client, "left, json, len = 'secret', None, None\nleft") == "secret"
     assert "NameError" in await blamed(client, "left")
     assert await said(client, "len(json.dumps([1]))") == "3"
 
 
-async def test_two_callers_at_once_reach_what_each_of_them_may(tmp_path: Path) -> None:
+async def test_concurrent_programs_reach_only_the_tools_of_their_own_caller(tmp_path: Path) -> None:
     tokens = {"ann": "a" * 40, "bob": "b" * 40}
     root: dict[str, Any] = {
         **CODE,
@@ -220,7 +222,7 @@ async def test_two_callers_at_once_reach_what_each_of_them_may(tmp_path: Path) -
     assert said == [["for ann", "unknown"] * 10] * 3 + [["unknown", "for bob"] * 10] * 3
 
 
-async def test_programs_of_two_callers_know_nothing_of_each_other(client: StdioClient) -> None:
+async def test_programs_of_two_callers_are_isolated(client: StdioClient) -> None:
     first, second = await asyncio.gather(
         said(client, "shared = 'first'\nawait fake__echo(text='1')\nshared"),
         blamed(client, "await fake__echo(text='2')\nshared"),
@@ -229,7 +231,7 @@ async def test_programs_of_two_callers_know_nothing_of_each_other(client: StdioC
     assert "NameError: name 'shared' is not defined" in second
 
 
-async def test_more_programs_than_workers_are_refused_and_none_waits_for_ever(tmp_path: Path) -> None:
+async def test_programs_beyond_the_workers_and_their_queue_are_refused(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with hub(tmp_path, {"fake": fake("--record", str(record))}, **CODE) as client:
         for number in range(8):

@@ -111,7 +111,7 @@ def asked(record: Path) -> list[str]:
         ("called = fake__echo\nawait called(text='by another name')", "by another name"),
     ],
 )
-async def test_a_program_returns_what_it_computes_from_results(
+async def test_a_program_returns_a_value_computed_from_tool_results(
     client: StdioClient, code: str, answer: str | None
 ) -> None:
     if answer is None:
@@ -134,14 +134,14 @@ async def test_a_program_returns_what_it_computes_from_results(
         ),
     ],
 )
-async def test_structured_content_and_a_single_json_text_are_values(
+async def test_structured_content_and_a_single_json_text_become_values_in_a_program(
     tmp_path: Path, result: dict[str, Any], code: str, answer: str
 ) -> None:
     async with hub(tmp_path, {"up": fake("--result", json.dumps(result))}, **CODE) as client:
         assert await said(client, code) == answer
 
 
-async def test_the_rules_of_a_tool_hold_for_its_calls_in_a_program(tmp_path: Path) -> None:
+async def test_the_rules_of_a_tool_apply_to_its_calls_in_a_program(tmp_path: Path) -> None:
     servers = {
         "files": counting(tmp_path),
         "up": fake(preset={"echo": {"text": "preset"}}),
@@ -164,7 +164,7 @@ async def test_the_rules_of_a_tool_hold_for_its_calls_in_a_program(tmp_path: Pat
     assert did(tmp_path) == []
 
 
-async def test_calls_that_do_not_wait_for_each_other_overlap(tmp_path: Path) -> None:
+async def test_gathered_calls_of_a_program_run_concurrently(tmp_path: Path) -> None:
     record = tmp_path / "record"
     async with hub(tmp_path, {"slow": fake("--record", str(record))}, **CODE) as client:
         together = "await asyncio.gather(*[slow__sleep(seconds=600) for _ in range(20)])"
@@ -194,13 +194,13 @@ async def test_an_uncaught_error_names_its_line_and_its_cause(client: StdioClien
 
 
 @pytest.mark.parametrize("code", ["fake__echo(text='x')", "later = fake__echo(text='x')\nprint('done')\n'done'"])
-async def test_a_call_without_await_is_an_error_as_nothing_was_called(client: StdioClient, code: str) -> None:
+async def test_a_call_without_await_is_an_error(client: StdioClient, code: str) -> None:
     text = await blamed(client, code)
     assert "without 'await' of calls, which were not made: fake__echo" in text
     assert text.endswith("Calls of tools until then: 0.")
 
 
-async def test_images_stay_away_from_the_model_unless_they_are_returned(client: StdioClient) -> None:
+async def test_a_programs_images_reach_the_model_only_if_returned(client: StdioClient) -> None:
     kept = await run(client, "image = await local__picture()\nimage['type']")
     assert [block["type"] for block in kept["content"]] == ["text"]
     assert PIXEL not in json.dumps(kept)
@@ -223,7 +223,7 @@ async def test_each_call_of_a_program_is_recorded_with_the_id_of_the_run(client:
     assert inner == [f"{whole['id']}.1", f"{whole['id']}.2"]
 
 
-async def test_a_search_shows_who_writes_programs_the_stubs_of_tools(client: StdioClient) -> None:
+async def test_in_code_mode_a_search_returns_python_stubs(client: StdioClient) -> None:
     found = await client.text("hub_search", {"query": "numbers", "server": "local", "detail": "signature"})
     assert "- async def local__numbers(count: int, start: int = ...): ..." in found
     assert "async def fake__echo(" in await client.text("hub_search", {"query": "echo"})
@@ -231,7 +231,7 @@ async def test_a_search_shows_who_writes_programs_the_stubs_of_tools(client: Std
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_a_tool_whose_name_is_no_identifier_is_called_as_its_stub_says(tmp_path: Path, modern: bool) -> None:
+async def test_a_tool_whose_name_is_not_an_identifier_is_called_by_its_stub_name(tmp_path: Path, modern: bool) -> None:
     schema = {"type": "object", "properties": {"from": {"type": "string"}}, "required": ["from"]}
     lists = tmp_path / "lists"
     output = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}
@@ -251,7 +251,7 @@ async def test_a_program_may_search_and_may_not_run_programs(client: StdioClient
     assert "invalid_parameters" in await blamed(client, "await call_tool('hub_run', {'code': '1'})")
 
 
-async def test_progress_tells_of_the_calls_of_a_program(client: StdioClient) -> None:
+async def test_each_call_of_a_program_sends_progress(client: StdioClient) -> None:
     code = "await fake__echo(text='a')\nawait fake__echo(text='b')"
     await client.call("hub_run", {"code": code}, _meta={"progressToken": "run"})
     told = [one["params"] for one in client.notifications if one["method"] == "notifications/progress"]
@@ -259,7 +259,7 @@ async def test_progress_tells_of_the_calls_of_a_program(client: StdioClient) -> 
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_writes_in_a_program_are_confirmed_by_the_person_and_reads_are_not(tmp_path: Path, era: str) -> None:
+async def test_writes_of_a_program_need_confirmation_and_reads_do_not(tmp_path: Path, era: str) -> None:
     person = Person("once", "no")
     code = (
         "await files__read()\nawait files__effect()\n"
@@ -280,7 +280,7 @@ async def test_writes_in_a_program_are_confirmed_by_the_person_and_reads_are_not
 
 @pytest.mark.parametrize("server", ERAS)
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_server_asks_the_person_about_a_call_in_a_program_whose_time_stands_still(
+async def test_the_time_limit_of_a_program_is_suspended_during_a_server_request(
     tmp_path: Path, era: str, server: str
 ) -> None:
     short = {"code_mode": {"enabled": True, "writes": True, "seconds": "1s"}}
@@ -306,7 +306,7 @@ async def test_a_server_asks_the_person_about_a_call_in_a_program_whose_time_sta
     assert messages == ["a asks: who?"]
 
 
-async def test_the_time_of_a_call_that_has_ended_is_not_taken_up_again(tmp_path: Path) -> None:
+async def test_the_time_limit_of_an_ended_call_is_not_resumed(tmp_path: Path) -> None:
     person = Person("once")
     servers = {
         "files": counting(tmp_path, tools={"read": {"timeout": "1s"}}, confirm=["effect"]),
@@ -327,28 +327,28 @@ async def test_the_time_of_a_call_that_has_ended_is_not_taken_up_again(tmp_path:
     assert result.content[0].text == "timeout"
 
 
-async def test_a_client_that_cannot_be_asked_gets_no_write_by_a_program(tmp_path: Path) -> None:
+async def test_writes_of_a_program_are_refused_if_the_client_cannot_be_asked(tmp_path: Path) -> None:
     async with hub(tmp_path, {"files": counting(tmp_path)}, code_mode=True) as client:
         assert await said(client, "await files__read()") == "read done"
         assert "permission_denied" in await blamed(client, "await files__effect()")
     assert did(tmp_path) == ["read"]
 
 
-async def test_expose_code_lists_search_and_hub_run_alone(tmp_path: Path) -> None:
+async def test_expose_code_lists_only_search_and_hub_run(tmp_path: Path) -> None:
     async with hub(tmp_path, {"fake": fake()}, expose="code", code_mode={"writes": True}) as client:
         assert await client.tool_names() == ["hub_search", "hub_run"]
         assert await said(client, "await fake__add(a=1, b=2)") == "3"
         assert await client.text("fake__echo", {"text": "directly"}) == "directly"
 
 
-async def test_without_code_mode_there_is_no_hub_run(tmp_path: Path) -> None:
+async def test_hub_run_is_unknown_without_code_mode(tmp_path: Path) -> None:
     async with hub(tmp_path, {"fake": fake()}, expose="search") as client:
         assert "hub_run" not in await client.tool_names()
         with pytest.raises(Exception, match="Unknown tool"):
             await client.call("hub_run", {"code": "1"})
 
 
-async def test_nothing_runs_before_the_first_program(tmp_path: Path) -> None:
+async def test_no_worker_process_starts_before_the_first_program(tmp_path: Path) -> None:
     async with hub(tmp_path, {"fake": fake()}, **CODE) as client:
         await client.tool_names()
         assert below(client.process.pid, "programs") == []

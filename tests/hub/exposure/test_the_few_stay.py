@@ -34,7 +34,7 @@ async def list_anew(client: StdioClient, file: Path, listed: list[dict[str, Any]
     await client.notified(CHANGED, count + 1)
 
 
-async def test_the_few_keep_their_order_and_new_ones_come_behind_them(tmp_path: Path) -> None:
+async def test_a_short_list_keeps_its_order_and_new_tools_are_appended(tmp_path: Path) -> None:
     file = tmp_path / "lists.json"
     entry = write(file, tools(150, 100))
     async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
@@ -46,7 +46,7 @@ async def test_the_few_keep_their_order_and_new_ones_come_behind_them(tmp_path: 
         assert (await client.request("tools/list"))["tools"][2:-1] == before
 
 
-async def test_a_list_of_few_does_not_become_whole_while_the_session_lasts(tmp_path: Path) -> None:
+async def test_a_short_list_stays_short_for_the_whole_session(tmp_path: Path) -> None:
     file = tmp_path / "lists.json"
     entry = write(file, tools(150, 100))
     async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
@@ -57,7 +57,7 @@ async def test_a_list_of_few_does_not_become_whole_while_the_session_lasts(tmp_p
         assert len(await names(client)) == 31
 
 
-async def test_a_tool_that_is_gone_leaves_the_few(tmp_path: Path) -> None:
+async def test_a_removed_tool_leaves_the_short_list(tmp_path: Path) -> None:
     file = tmp_path / "lists.json"
     entry = write(file, tools(150, 100))
     async with hub(tmp_path, {"a": entry}, **ALWAYS) as client:
@@ -66,7 +66,7 @@ async def test_a_tool_that_is_gone_leaves_the_few(tmp_path: Path) -> None:
         assert await names(client) == [one for one in FIRST if one != "a__tool_000"]
 
 
-async def test_the_tools_of_a_server_that_is_away_stay_among_the_few(tmp_path: Path) -> None:
+async def test_tools_of_an_unavailable_server_stay_in_the_short_list(tmp_path: Path) -> None:
     flag = tmp_path / "may_start"
     flag.touch()
     start = f'test -e "{flag}" && exec "{sys.executable}" "{FAKE}"'
@@ -81,7 +81,7 @@ async def test_the_tools_of_a_server_that_is_away_stay_among_the_few(tmp_path: P
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_each_client_of_a_hub_has_a_list_of_its_own(tmp_path: Path, era: str) -> None:
+async def test_each_client_of_a_hub_has_its_own_short_list(tmp_path: Path, era: str) -> None:
     servers = {"a": many(tmp_path, 150, 100)}
     principals = {"alice": TOKENS["alice"], "bob": {"token": TOKENS["bob"], "expose": "all"}}
     async with network_hub(tmp_path, servers, {"principals": principals}, **ALWAYS) as (_, base):
@@ -92,7 +92,7 @@ async def test_each_client_of_a_hub_has_a_list_of_its_own(tmp_path: Path, era: s
                     assert len(await bob.names("tools/list")) == 150
 
 
-async def test_groups_that_are_on_count_and_the_switch_is_always_listed(tmp_path: Path) -> None:
+async def test_active_groups_are_listed_and_the_group_switch_always(tmp_path: Path) -> None:
     groups = {"large": {"description": "All of a.", "servers": ["a"]}}
     async with hub(tmp_path, {"a": many(tmp_path, 150, 100), "b": fake()}, groups=groups) as client:
         small = await names(client)
@@ -105,7 +105,7 @@ async def test_groups_that_are_on_count_and_the_switch_is_always_listed(tmp_path
         assert await client.text("hub_call", {"tool": "b__echo", "arguments": {"text": "x"}}) == "x"
 
 
-async def test_tools_of_the_hub_that_were_asked_for_are_listed_once(tmp_path: Path) -> None:
+async def test_meta_tools_enabled_by_the_configuration_are_listed_once(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": many(tmp_path, 150, 100)}, meta_tools=True) as client:
         assert await names(client) == META
         assert await names(client, "claude-code") == META  # the name of a handshake is that of its beginning

@@ -68,7 +68,7 @@ TASKS = [
 ]
 
 
-async def test_ten_tasks_over_527_tools_take_a_fraction_of_the_tokens_with_a_search_and_in_code() -> None:
+async def test_ten_tasks_over_527_tools_cost_fewer_tokens_with_search_and_code_mode() -> None:
     tools = list(itertools.chain.from_iterable(SERVERS.values()))
     assert len(tools) == NUMBER
     assert 0.9 * TOKENS < sum(map(estimate_tool_tokens, tools)) < 1.1 * TOKENS

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_the_tools_used_last_are_listed_from_the_next_run_on(tmp_path: Path, modern: bool) -> None:
+async def test_recently_used_tools_are_listed_after_a_restart(tmp_path: Path, modern: bool) -> None:
     servers = {"a": many(tmp_path, 150, 100), "b": fake()}
     root = {"expose_recent": 3, "expose_always": ["b/add"], "modern": modern}
     async with hub(tmp_path, servers, **root) as client:
@@ -32,7 +32,7 @@ async def test_the_tools_used_last_are_listed_from_the_next_run_on(tmp_path: Pat
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_each_principal_is_listed_what_it_used_itself(tmp_path: Path, era: str) -> None:
+async def test_each_principal_is_listed_only_its_own_recently_used_tools(tmp_path: Path, era: str) -> None:
     servers, listen = {"a": many(tmp_path, 150, 100)}, {"principals": {one: TOKENS[one] for one in ("alice", "bob")}}
     for count in (2, 3):
         async with (
@@ -46,7 +46,7 @@ async def test_each_principal_is_listed_what_it_used_itself(tmp_path: Path, era:
             assert len(await alice.names("tools/list")) == count
 
 
-async def test_a_session_is_listed_what_the_one_before_it_used(tmp_path: Path) -> None:
+async def test_a_session_is_listed_tools_used_in_an_earlier_session(tmp_path: Path) -> None:
     servers, listen = {"a": many(tmp_path, 150, 100)}, {"token": TOKENS["alice"]}
     async with (
         network_hub(tmp_path, servers, listen, expose_recent=5) as (_, base),
@@ -57,7 +57,7 @@ async def test_a_session_is_listed_what_the_one_before_it_used(tmp_path: Path) -
         assert await second.names("tools/list") == [*META, "a__tool_007"]
 
 
-async def test_a_refused_tool_is_not_listed_although_it_was_used(tmp_path: Path) -> None:
+async def test_a_refused_tool_is_not_listed_even_if_recently_used(tmp_path: Path) -> None:
     servers = {"a": many(tmp_path, 150, 100)}
     async with hub(tmp_path, servers, expose_recent=5) as client:
         await client.call("a__tool_007")

@@ -24,20 +24,20 @@ async def listed_to(directory: Path, name: str, count: int, words: int, *, moder
 
 @pytest.mark.parametrize("modern", ERAS)
 @pytest.mark.parametrize("name", ["claude-code", "codex-mcp-client", "Claude-Code (via mcp-remote 0.1.37)", "mcp-hub"])
-async def test_a_client_that_defers_tools_itself_is_listed_all(tmp_path: Path, name: str, modern: bool) -> None:
+async def test_a_client_that_defers_tools_itself_gets_the_whole_list(tmp_path: Path, name: str, modern: bool) -> None:
     assert len(await listed_to(tmp_path, name, LARGE, 100, modern=modern)) == LARGE
 
 
 @pytest.mark.parametrize("modern", ERAS)
 @pytest.mark.parametrize("name", ["claude-ai", "a client of my own", "mcp"])
-async def test_another_client_is_listed_a_few_where_all_are_above_the_budget(
+async def test_other_clients_get_a_short_list_if_all_tools_exceed_the_budget(
     tmp_path: Path, name: str, modern: bool
 ) -> None:
     assert await listed_to(tmp_path, name, LARGE, 100, modern=modern) == META
 
 
 @pytest.mark.parametrize("modern", ERAS)
-async def test_a_short_list_is_listed_whole(tmp_path: Path, modern: bool) -> None:
+async def test_all_tools_are_listed_if_they_fit_the_budget(tmp_path: Path, modern: bool) -> None:
     assert len(await listed_to(tmp_path, "mcp", 30, 100, modern=modern)) == 30
 
 
@@ -45,25 +45,25 @@ async def test_a_short_list_is_listed_whole(tmp_path: Path, modern: bool) -> Non
     ("cursor-vscode", 40, True), ("cursor-vscode", 41, False), ("windsurf-client", 100, True),
     ("windsurf-client", 101, False), ("Visual Studio Code", 128, True), ("Visual Studio Code", 129, False),
 ])  # fmt: skip
-async def test_a_client_with_a_limit_on_tools_is_listed_a_few_beyond_it(
+async def test_a_client_with_a_tool_limit_gets_a_short_list_above_it(
     tmp_path: Path, name: str, count: int, all_listed: bool
 ) -> None:
     found = await listed_to(tmp_path, name, count, 1, modern=True)
     assert len(found) == count if all_listed else found == META
 
 
-async def test_the_budget_is_a_setting(tmp_path: Path) -> None:
+async def test_the_token_budget_is_configurable(tmp_path: Path) -> None:
     assert len(await listed_to(tmp_path, "mcp", LARGE, 100, modern=True, expose_budget=100_000)) == LARGE
     assert await listed_to(tmp_path, "mcp", 5, 4, modern=True, expose_budget=50) == META
 
 
-async def test_all_and_search_hold_for_every_client(tmp_path: Path) -> None:
+async def test_expose_all_and_expose_search_apply_to_every_client(tmp_path: Path) -> None:
     for name in ("claude-code", "cursor-vscode", "mcp"):
         assert len(await listed_to(tmp_path, name, LARGE, 100, modern=True, expose="all")) == LARGE
         assert await listed_to(tmp_path, name, 5, 4, modern=True, expose="search") == META
 
 
-async def test_tools_that_are_named_always_stand_behind_the_hubs_own(tmp_path: Path) -> None:
+async def test_tools_named_in_always_follow_the_hubs_own_tools(tmp_path: Path) -> None:
     always = ["a/tool_00[12]", "b__echo", "tool_003", "nothing"]
     servers = {"a": many(tmp_path, LARGE, 100), "b": fake()}
     async with hub(tmp_path, servers, modern=True, expose_always=always) as client:
@@ -78,14 +78,14 @@ async def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         yield client
 
 
-async def test_what_is_not_listed_can_be_called_by_its_name(client: StdioClient) -> None:
+async def test_an_unlisted_tool_can_be_called_by_its_name(client: StdioClient) -> None:
     assert await names(client) == META
     assert await client.text("b__echo", {"text": "hello"}) == "hello"
     assert await client.text("hub_call", {"tool": "b__echo", "arguments": {"text": "hello"}}) == "hello"
     assert "b__echo" in (await client.text("hub_search", {"query": "echo"}))
 
 
-async def test_what_is_refused_is_unknown_however_it_is_asked_for(client: StdioClient) -> None:
+async def test_a_refused_tool_is_unknown_to_list_search_and_call(client: StdioClient) -> None:
     unknown = await client.start("tools/call", {"name": "b__crash", "arguments": {}})
     held = await client.start("tools/call", {"name": "hub_call", "arguments": {"tool": "b__crash"}})
     assert unknown["error"] == held["error"]
@@ -93,19 +93,19 @@ async def test_what_is_refused_is_unknown_however_it_is_asked_for(client: StdioC
 
 
 @pytest.mark.parametrize("info", [None, "mcp", {}, {"name": None}, {"name": ["a"]}, {"name": "x" * 100_000}])
-async def test_a_client_without_a_usable_name_is_any_client(client: StdioClient, info: object) -> None:
+async def test_a_client_without_a_valid_name_is_treated_as_an_unknown_client(client: StdioClient, info: object) -> None:
     meta = {"io.modelcontextprotocol/clientInfo": info}
     params = {"_meta": meta} if client.modern else {}
     assert [one["name"] for one in (await client.request("tools/list", params))["tools"]] == META
 
 
-async def test_where_everybody_is_listed_all_the_hub_has_no_tools_of_its_own(tmp_path: Path) -> None:
+async def test_with_expose_all_the_meta_tools_are_unknown(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": fake()}, modern=True, expose="all") as client:
         with pytest.raises(RpcError, match="Unknown tool: hub_search"):
             await client.call("hub_search", {"query": ""})
 
 
-async def test_the_list_of_a_large_catalog_is_of_one_client_alone(tmp_path: Path) -> None:
+async def test_a_list_that_depends_on_the_client_has_the_cache_scope_private(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": many(tmp_path, LARGE, 100)}, modern=True) as client:
         for name in ("claude-code", "mcp"):
             said = {"_meta": {"io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}}

@@ -31,7 +31,7 @@ def rows(*words: str, **environ: str) -> list[dict[str, Any]]:
     return list(found["listed_to"] if isinstance(found, dict) else found[0]["listed_to"])
 
 
-def test_check_says_what_clients_would_be_listed_and_why(tmp_path: Path) -> None:
+def test_check_prints_what_each_client_would_be_listed_and_why(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, {"a": many(tmp_path, 150, 100)}, expose_always=["tool_001"]))
     (line,) = [line for line in said("check", "--config", config).splitlines() if line.startswith("listed to clients")]
     assert line.startswith("listed to clients: Claude Code and Codex 150 of 150 tools (it defers tools itself); ")
@@ -43,12 +43,12 @@ def test_check_says_what_clients_would_be_listed_and_why(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("root", "why"), [({}, "they are few"), ({"expose": "all"}, "'expose' is 'all'")])
-def test_check_says_when_every_client_is_listed_all(tmp_path: Path, root: dict[str, str], why: str) -> None:
+def test_check_states_if_every_client_gets_the_whole_list(tmp_path: Path, root: dict[str, str], why: str) -> None:
     config = str(write_config(tmp_path, {"a": many(tmp_path, 5)}, **root))
     assert rows("check", "--config", config) == [{"clients": ["every client"], "listed": 5, "of": 5, "why": why}]
 
 
-def test_check_fails_for_a_pattern_of_always_that_no_tool_has(tmp_path: Path) -> None:
+def test_check_fails_for_a_pattern_in_always_that_matches_no_tool(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, {"a": many(tmp_path, 5)}, expose_always=["tool_00?", "misspelt"]))
     done = subprocess.run(
         [*HUB, "check", "--config", config], capture_output=True, text=True, timeout=PATIENCE, check=False
@@ -57,7 +57,7 @@ def test_check_fails_for_a_pattern_of_always_that_no_tool_has(tmp_path: Path) ->
     assert "expose_always: no server has misspelt" in done.stdout
 
 
-async def test_status_says_what_each_client_was_listed_and_why(tmp_path: Path) -> None:
+async def test_status_prints_what_each_client_was_listed_and_why(tmp_path: Path) -> None:
     place = {"MCP_HUB_RUNTIME_DIR": str(tmp_path / "run")}
     servers = {"a": many(tmp_path, 150, 100), "b": fake()}
     async with hub(tmp_path, servers, modern=True, env=place) as client:
@@ -73,7 +73,7 @@ async def test_status_says_what_each_client_was_listed_and_why(tmp_path: Path) -
         assert f"  cursor-vscode is listed 2 of {whole} tools: it takes at most 40\n" in said("status", **place)
 
 
-async def test_status_says_when_every_client_is_listed_all(tmp_path: Path) -> None:
+async def test_status_states_if_every_client_gets_the_whole_list(tmp_path: Path) -> None:
     place = {"MCP_HUB_RUNTIME_DIR": str(tmp_path / "run")}
     async with hub(tmp_path, {"a": many(tmp_path, 5)}, env=place) as client:
         assert len(await names(client)) == 5

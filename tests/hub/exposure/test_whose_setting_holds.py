@@ -24,7 +24,7 @@ PRINCIPALS = {
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_principal_comes_before_its_profile_and_that_before_the_root(tmp_path: Path, era: str) -> None:
+async def test_expose_of_a_principal_overrides_its_profile_which_overrides_the_root(tmp_path: Path, era: str) -> None:
     servers, listen = {"a": many(tmp_path, FEW)}, {"principals": PRINCIPALS}
     async with network_hub(tmp_path, servers, listen, profiles=PROFILES, expose="search") as (_, base):
         for principal, count in {"alice": FEW, "bob": 2, "carol": FEW, "dora": 2}.items():
@@ -33,7 +33,9 @@ async def test_a_principal_comes_before_its_profile_and_that_before_the_root(tmp
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_principals_whose_root_lists_all_have_no_other_lists(tmp_path: Path, era: str) -> None:
+async def test_with_root_expose_all_only_principals_with_another_setting_get_a_short_list(
+    tmp_path: Path, era: str
+) -> None:
     servers, listen = {"a": many(tmp_path, LARGE, 100)}, {"principals": PRINCIPALS}
     async with network_hub(tmp_path, servers, listen, profiles=PROFILES, expose="all") as (_, base):
         for principal, count in {"alice": LARGE, "bob": 2, "carol": LARGE, "dora": LARGE}.items():
@@ -46,13 +48,13 @@ async def served(config: Path, *options: str) -> list[str]:
         return await names(client)
 
 
-async def test_the_profile_that_is_served_decides_over_the_root(tmp_path: Path) -> None:
+async def test_expose_of_the_served_profile_overrides_the_root(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": many(tmp_path, FEW)}, profiles=PROFILES, expose="all")
     assert await served(config, "--profile", "work") == META
     assert len(await served(config, "--profile", "plain")) == FEW
 
 
-async def test_the_command_line_decides_over_the_file(tmp_path: Path) -> None:
+async def test_expose_on_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": many(tmp_path, FEW)}, profiles=PROFILES, expose="all")
     assert await served(config, "--expose", "search") == META
     assert len(await served(config, "--expose", "all", "--profile", "work")) == FEW
@@ -66,7 +68,7 @@ async def change(client: StdioClient, config: Path, **root: object) -> None:
     await client.notified("notifications/tools/list_changed", seen + 1)
 
 
-async def test_a_changed_file_changes_the_lists_and_clients_are_told(tmp_path: Path) -> None:
+async def test_a_changed_expose_setting_changes_the_lists_and_notifies_clients(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": many(tmp_path, FEW), "b": fake()}, expose="all") as client:
         whole = await names(client)
         assert len(whole) > FEW
@@ -94,7 +96,7 @@ async def test_a_changed_file_changes_the_lists_and_clients_are_told(tmp_path: P
         ({"listen": {"principals": {"p": {"token": TOKENS["bob"], "expose": 5}}}}, "listen.principals.p.expose"),
     ],
 )
-async def test_a_setting_that_does_not_fit_is_refused_with_its_place(
+async def test_an_invalid_expose_setting_is_refused_with_its_place(
     tmp_path: Path, root: dict[str, object], said: str
 ) -> None:
     config = write_config(tmp_path, {"a": fake()}, **root)

@@ -70,7 +70,7 @@ class Told:
         return self.now()
 
 
-async def test_a_group_is_made_filled_switched_and_removed_with_its_tools(tmp_path: Path) -> None:
+async def test_a_group_can_be_created_filled_switched_and_removed_with_its_tools(tmp_path: Path) -> None:
     async with running(tmp_path) as hub:
         told = Told(hub, None, ALICE)
         rules = hub.rules.chain.policies
@@ -105,7 +105,7 @@ async def test_a_group_is_made_filled_switched_and_removed_with_its_tools(tmp_pa
         assert "b__echo" not in names(hub)
 
 
-async def test_each_caller_has_its_own_choice_and_others_have_the_defaults(tmp_path: Path) -> None:
+async def test_a_callers_group_choice_affects_only_that_caller(tmp_path: Path) -> None:
     async with running(tmp_path, groups=GROUPS) as hub:
         told = Told(hub, None, ALICE, BOB)
         hub.groups.reset_for(ALICE, {"sums": True})
@@ -126,7 +126,7 @@ async def test_each_caller_has_its_own_choice_and_others_have_the_defaults(tmp_p
         assert names(hub, ALICE) == names(hub, BOB)
 
 
-async def test_state_dicts_are_those_of_a_toolkit(tmp_path: Path) -> None:
+async def test_group_state_dicts_have_the_format_of_a_toolkit(tmp_path: Path) -> None:
     async with running(tmp_path, groups=GROUPS) as hub:
         assert hub.groups.state_dict() == {"active_groups": ["texts"]}
         hub.groups.load_state_dict({"active_groups": ["sums", "of another toolkit"]})
@@ -139,7 +139,7 @@ async def test_state_dicts_are_those_of_a_toolkit(tmp_path: Path) -> None:
         assert hub.groups.active() == ("texts",)
 
 
-async def test_bad_input_changes_nothing(tmp_path: Path) -> None:
+async def test_invalid_group_operations_change_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, groups=GROUPS) as hub:
         before, groups = names(hub), hub.groups
         for wrong in (

@@ -65,7 +65,7 @@ async def test_a_switch_by_one_client_affects_and_notifies_only_that_client(base
         assert "b__pid" in await bob.names("tools/list")
 
 
-async def test_a_principal_of_the_modern_era_is_one_caller_and_sessions_are_each_their_own(base: str) -> None:
+async def test_a_modern_principal_is_one_caller_and_each_handshake_session_is_its_own(base: str) -> None:
     for era, shared in (("modern", True), ("handshake", False)):
         async with two(base, era) as (one, _), visiting(base, era, TOKENS["alice"]) as other:
             await one.text(RESET, {"sums": True})

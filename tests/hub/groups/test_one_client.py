@@ -199,7 +199,7 @@ async def test_a_tool_of_an_inactive_group_is_refused_without_starting_its_serve
         assert await client.text("a__add", {"a": 1, "b": 1}) == "2"
 
 
-async def test_with_hub_scope_the_state_outlives_the_hub_where_there_is_a_file(tmp_path: Path) -> None:
+async def test_with_hub_scope_the_group_state_survives_a_restart_if_a_state_file_is_set(tmp_path: Path) -> None:
     path = tmp_path / "own" / "state.json"
     root = {"groups": GROUPS, "group_scope": "hub", "state_file": str(path)}
     async with hub(tmp_path, SERVERS, **root) as client:

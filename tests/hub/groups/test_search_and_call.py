@@ -80,7 +80,7 @@ async def told(client: StdioClient, query: str, **more: Any) -> str:
         (RESET, {"nowhere": True}),
     ],
 )
-async def test_a_call_through_the_hubs_tool_is_answered_as_a_direct_one(
+async def test_hub_call_returns_the_same_result_as_a_direct_call(
     client: StdioClient, tool: str, arguments: dict[str, Any]
 ) -> None:
     direct = await client.start("tools/call", {"name": tool, "arguments": arguments})
@@ -133,7 +133,7 @@ async def test_progress_and_server_requests_of_an_inner_call_reach_the_caller(tm
         assert "decline" in result["content"][0]["text"]
 
 
-async def test_a_search_finds_by_name_and_description_and_says_what_is_inactive(client: StdioClient) -> None:
+async def test_search_matches_names_and_descriptions_and_marks_inactive_tools(client: StdioClient) -> None:
     found = await search(client, "ADD numbers")
     tools = {tool["name"]: tool for tool in found["tools"]}
     assert {"a__add", "b__add", "slow__add"} == set(tools)
@@ -146,7 +146,7 @@ async def test_a_search_finds_by_name_and_description_and_says_what_is_inactive(
     assert (await search(client, "zzzz"))["tools"] == []
 
 
-async def test_a_search_is_bounded(client: StdioClient) -> None:
+async def test_the_query_and_the_results_of_a_search_are_bounded(client: StdioClient) -> None:
     every = await search(client, "", limit=50)
     assert len(every["tools"]) + len(every["left_out"]) == 50
     assert every["found"] > 50

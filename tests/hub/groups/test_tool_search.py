@@ -70,9 +70,7 @@ def process_of(client: StdioClient) -> psutil.Process | None:
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_a_search_goes_by_words_at_once_and_by_meaning_when_its_process_is_ready(
-    tmp_path: Path, modern: bool
-) -> None:
+async def test_search_uses_keywords_until_the_embedding_process_is_ready(tmp_path: Path, modern: bool) -> None:
     async with searching(tmp_path, modern=modern) as client:
         await client.tool_names()
         assert process_of(client) is None  # nobody has searched
@@ -87,13 +85,13 @@ async def test_a_search_goes_by_words_at_once_and_by_meaning_when_its_process_is
         await found_by_meaning(client, NO_WORD, "world__get_forecast")  # by another process
 
 
-async def test_what_was_found_can_be_called_by_a_client_that_never_listed(tmp_path: Path) -> None:
+async def test_a_client_that_never_listed_can_call_a_found_tool(tmp_path: Path) -> None:
     async with searching(tmp_path) as client:
         assert "- b__add(a?: number, b?: number)" in await search(client, "add numbers")
         assert await client.text("b__add", {"a": 1, "b": 2}) == "3"
 
 
-async def test_an_answer_has_twenty_lines_the_best_three_with_signatures(tmp_path: Path) -> None:
+async def test_a_search_result_has_twenty_lines_and_signatures_for_the_best_three(tmp_path: Path) -> None:
     async with searching(tmp_path) as client:
         brief = await search(client, "thing of number")
         assert brief.startswith("20 of ")
@@ -111,20 +109,20 @@ async def test_an_answer_has_twenty_lines_the_best_three_with_signatures(tmp_pat
             assert code(await client.call("hub_search", {"query": "x", **arguments})) == "invalid_parameters"
 
 
-async def test_a_model_of_the_users_own_decides_what_is_alike(tmp_path: Path) -> None:
+async def test_search_uses_a_configured_embedding_model(tmp_path: Path) -> None:
     write_model(tmp_path / "model", {"zork": [1.0, 0.0, 0.0], "picture": [1.0, 0.0, 0.1], "mail": [0.0, 1.0, 0.0]})
     async with searching(tmp_path, search={"model": "model"}) as client:
         await found_by_meaning(client, "zork", "world__resize_image")
 
 
-async def test_without_a_usable_model_a_search_goes_by_words(tmp_path: Path) -> None:
+async def test_search_without_a_usable_model_uses_keywords(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     async with searching(tmp_path, search={"model": "empty"}) as client:
         for _ in range(3):
             assert "- world__send_mail(place: string)" in await search(client, "send a mail")
 
 
-async def test_vectors_are_kept_beside_the_catalogs_for_this_user_alone(tmp_path: Path) -> None:
+async def test_vectors_are_cached_beside_the_catalogs_in_private_files(tmp_path: Path) -> None:
     async with searching(tmp_path) as client:
         await found_by_meaning(client, NO_WORD, "world__get_forecast")
     (file,) = (tmp_path / "cache").glob("vectors-*")
@@ -136,7 +134,7 @@ async def test_vectors_are_kept_beside_the_catalogs_for_this_user_alone(tmp_path
     assert file.stat().st_mtime_ns == written  # nothing was new
 
 
-async def test_nothing_is_kept_of_a_server_whose_catalog_is_not(tmp_path: Path) -> None:
+async def test_no_vectors_are_cached_for_a_server_without_a_cached_catalog(tmp_path: Path) -> None:
     async with searching(tmp_path, keep_catalog=False) as client:
         await found_by_meaning(client, NO_WORD, "world__get_forecast")
     (file,) = (tmp_path / "cache").glob("vectors-*")
@@ -144,7 +142,7 @@ async def test_nothing_is_kept_of_a_server_whose_catalog_is_not(tmp_path: Path) 
     assert 0 < number_of_b < len(LISTED)
 
 
-async def test_the_description_of_a_listed_search_is_that_of_the_caller_and_new_when_the_catalog_is(
+async def test_the_search_tools_description_counts_visible_tools_and_follows_the_catalog(
     tmp_path: Path,
 ) -> None:
     lists = tmp_path / "lists.json"
@@ -179,7 +177,7 @@ def described(seen: Catalog) -> str:
     )
 
 
-def test_the_description_of_the_search_says_what_is_behind_it() -> None:
+def test_the_search_tools_description_names_the_servers_it_searches() -> None:
     text = described(catalog({"small": 1, "large": 3}, {"small": "Sends mail. Much more.", "other": "Secret."}))
     assert text.endswith("It searches 4 tools of 2 servers: large (3): thing; small (1): Sends mail.")
     assert "Secret" not in text
@@ -187,7 +185,7 @@ def test_the_description_of_the_search_says_what_is_behind_it() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 10, 100, 1000])
-def test_the_description_of_the_search_has_at_most_400_tokens(count: int) -> None:
+def test_the_search_tools_description_has_at_most_400_tokens(count: int) -> None:
     names = {f"a-server-with-a-long-name-{number}": 1 + number % 3 for number in range(count)}
     seen = catalog(names, dict.fromkeys(names, "Does this and that with a great many things. And more."))
     for beside in ("hub_call", "hub_run"):

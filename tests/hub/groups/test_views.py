@@ -40,7 +40,7 @@ def active_groups(*, on: bool, meta_tools: bool = False) -> tuple[ActiveGroups, 
     ), members
 
 
-def test_a_view_is_prepared_in_steps_and_then_found_ready() -> None:
+def test_a_callers_view_is_built_in_steps_and_then_cached() -> None:
     groups, members = active_groups(on=True)
     whole = catalog()
     assert sum(1 for _ in groups.preparing(whole, None, None)) > NUMBER
@@ -49,7 +49,7 @@ def test_a_view_is_prepared_in_steps_and_then_found_ready() -> None:
     assert members.asked == asked
 
 
-def test_views_that_were_seen_of_a_catalog_are_prepared_of_the_next() -> None:
+def test_views_in_use_are_prebuilt_for_the_next_catalog() -> None:
     groups, members = active_groups(on=True)
     former, whole = catalog(), catalog()
     groups.view(former, Principal("somebody"))

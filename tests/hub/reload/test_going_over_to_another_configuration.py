@@ -53,7 +53,7 @@ async def test_unchanged_servers_keep_their_process_and_others_start_or_stop(tmp
         assert b"started d; started anew b; stopped c" in client.stderr
 
 
-async def test_a_file_is_loaded_again_by_itself_when_it_has_changed(tmp_path: Path) -> None:
+async def test_a_changed_file_is_reloaded_automatically(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": fake()}) as client:
         pid = await client.text("a__pid")
         write_config(tmp_path, {"a": fake(), "b": fake()})
@@ -68,7 +68,7 @@ async def test_a_file_is_loaded_again_by_itself_when_it_has_changed(tmp_path: Pa
         assert await client.text("a__pid") == pid
 
 
-async def test_a_change_of_any_file_of_a_configuration_is_taken_up(tmp_path: Path) -> None:
+async def test_a_change_in_any_of_several_configuration_files_is_reloaded(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     first = write_config(tmp_path, {"a": fake()})
     second = write_config(tmp_path / "mine", {"b": fake()})
@@ -152,7 +152,7 @@ async def test_no_call_fails_over_twenty_reloads(tmp_path: Path) -> None:
         assert json.loads(await client.text("other__environ"))["GENERATION"] == "20"
 
 
-async def test_a_call_that_runs_ends_on_the_process_that_a_reload_has_taken_out(tmp_path: Path) -> None:
+async def test_a_running_call_finishes_on_the_process_that_a_reload_replaced(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": fake(), "b": fake()}, watch=False) as client:
         pid = int(await client.text("a__pid"))
         slow = client.start("tools/call", {"name": "a__sleep", "arguments": {"seconds": 2}})
@@ -167,7 +167,7 @@ async def test_a_call_that_runs_ends_on_the_process_that_a_reload_has_taken_out(
                 await client.text("b__pid")
 
 
-async def test_a_secret_that_changes_in_its_file_reaches_its_server_and_no_other(tmp_path: Path) -> None:
+async def test_a_changed_secret_file_restarts_only_its_own_server(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("first-secret-value")
     servers = {"a": fake(env={"TOKEN": "${file:secret}"}), "b": fake()}
@@ -181,7 +181,7 @@ async def test_a_secret_that_changes_in_its_file_reaches_its_server_and_no_other
         assert b"secret-value" not in client.stderr
 
 
-async def test_a_reload_reloads_changed_files_of_local_tools(tmp_path: Path) -> None:
+async def test_a_reload_loads_added_files_of_local_tools(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     source = "import mcp_hub\n\n@mcp_hub.tool\ndef {name}() -> str:\n    return '{name}'\n"
@@ -196,7 +196,7 @@ async def test_a_reload_reloads_changed_files_of_local_tools(tmp_path: Path) -> 
         assert await client.text("a__pid") == pid
 
 
-async def test_a_file_of_local_tools_with_a_syntax_error_keeps_the_tools_that_it_had(tmp_path: Path) -> None:
+async def test_a_syntax_error_in_a_file_of_local_tools_keeps_its_previous_tools(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     source = "import mcp_hub\n\n@mcp_hub.tool\ndef {name}() -> str:\n    return '{said}'\n"

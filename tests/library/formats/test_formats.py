@@ -96,7 +96,7 @@ class AsyncModel:
     ("supports", "expected"),
     [(True, "function_calling"), (False, "structured_output"), (RuntimeError("no"), "structured_output")],
 )
-def test_an_async_client_is_asked_from_sync_code_and_on_a_loop(supports: bool | Exception, expected: str) -> None:
+def test_an_async_model_client_works_from_sync_code_and_in_a_loop(supports: bool | Exception, expected: str) -> None:
     strict = ToolFormatter({"fallback_to_structured_output": False})
 
     async def on_a_loop() -> None:
@@ -112,11 +112,11 @@ def test_an_async_client_is_asked_from_sync_code_and_on_a_loop(supports: bool | 
     asyncio.run(on_a_loop())
 
 
-def test_a_model_client_that_raises_counts_as_without_function_calling() -> None:
+def test_a_model_client_without_the_method_is_treated_as_without_function_calling() -> None:
     assert ToolFormatter().detect_strategy(object()) == "structured_output"
 
 
-def test_the_prompt_has_the_schemas_and_the_words_of_the_template() -> None:
+def test_the_prompt_contains_the_schemas_and_the_template_text() -> None:
     text = formats.prompt([ADD, SUB])
     assert text.endswith(
         '请按以下格式调用工具：\n{\n  "name": "工具名",\n'
@@ -146,20 +146,20 @@ class Tool(BaseModel):
         Tool(parameters={"a": {"type": "integer", "required": True}, "b": "integer"}),
     ],
 )
-def test_a_tool_may_come_in_any_of_its_usual_forms(tool: Any) -> None:
+def test_a_tool_is_accepted_in_every_common_format(tool: Any) -> None:
     (function,) = (one["function"] for one in formats.openai_tools([tool]))
     assert function == {"name": "add", "description": "adds", "parameters": SCHEMA}
     assert formats.anthropic_tools([tool]) == [{"name": "add", "description": "adds", "input_schema": SCHEMA}]
 
 
 @pytest.mark.parametrize("tool", [{}, {"name": ""}, object(), Tool(parameters=5), Tool(parameters=[5])])
-def test_a_value_that_is_no_tool_is_an_error(tool: Any) -> None:
+def test_a_value_that_is_not_a_tool_is_an_error(tool: Any) -> None:
     with pytest.raises(FormatError):
         formats.openai_tools([tool])
 
 
 @given(tool_names, all_arguments, prose, prose, st.sampled_from(["openai", "anthropic", "structured"]))
-def test_a_call_is_read_as_it_was_written(name: str, arguments: Any, before: str, after: str, style: Any) -> None:
+def test_a_call_survives_formatting_and_parsing(name: str, arguments: Any, before: str, after: str, style: Any) -> None:
     made = formats.call(name, arguments, style)
     (found,) = formats.calls_in(made)
     assert (found.name, found.arguments) == (name, arguments)
@@ -202,20 +202,20 @@ def test_the_legacy_function_call_of_a_message_is_read_as_a_call() -> None:
     assert formats.calls_in(message) == [ToolCall("add", {})]
 
 
-def test_only_calls_of_known_tools_count_where_tools_are_named() -> None:
+def test_with_a_list_of_tools_only_calls_to_those_are_recognised() -> None:
     text = '{"name": "Ada", "parameters": {}} {"name": "add", "parameters": {"a": 1}}'
     assert ToolFormatter().parse(text, [ADD]) == [ToolCall("add", {"a": 1})]
 
 
 @pytest.mark.parametrize("arguments", ['{"a": ', "[1]", "5", "{'a': 1}"])
-def test_arguments_that_cannot_be_read_are_an_error_and_no_call(arguments: str) -> None:
+def test_unparsable_arguments_are_an_error_and_not_a_call(arguments: str) -> None:
     message = {"tool_calls": [{"function": {"name": "add", "arguments": arguments}}]}
     with pytest.raises(FormatError):
         formats.calls_in(message)
 
 
 @given(st.text() | st.text(alphabet='{}[]":,\\ab1'))
-def test_any_text_can_be_searched_for_calls(text: str) -> None:
+def test_parsing_any_text_for_calls_never_raises(text: str) -> None:
     for one in formats.calls_in(text):
         assert one.name
 
@@ -231,7 +231,7 @@ def test_arguments_that_are_not_valid_json_are_refused() -> None:
             formats.call("add", bad, "openai")
 
 
-def test_the_command_writes_each_format(tmp_path: Path) -> None:
+def test_the_tools_command_prints_each_format(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake()})
 
     def tools(format: str) -> str:

@@ -152,7 +152,7 @@ async def test_an_unread_stderr_does_not_delay_answers(tmp_path: Path) -> None:
     assert client.process.returncode == 0
 
 
-async def test_the_file_gets_every_record_although_stderr_is_unread(tmp_path: Path) -> None:
+async def test_the_file_gets_every_record_while_stderr_is_unread(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     config = write_config(tmp_path, {"up": fake()}, call_log={"file": str(path)})
     async with deaf_client([*HUB, "serve", "-vv", "--config", str(config)]) as client:
@@ -176,7 +176,7 @@ async def test_repeated_log_lines_are_counted(tmp_path: Path) -> None:
     assert any(b"other: something else" in line for line in client.stderr.splitlines())
 
 
-async def test_two_thousand_lines_of_noise_are_ten_lines_of_the_log(tmp_path: Path) -> None:
+async def test_two_thousand_lines_of_noise_become_ten_log_lines(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake("--noise", "2000")}) as client:
         assert await client.text("up__echo", {"text": "x"}) == "x"
         await recorded(client, 1)

@@ -28,7 +28,7 @@ def facts_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
-def test_the_explanation_comes_before_the_result(tmp_path: Path) -> None:
+def test_explain_prints_the_explanation_before_the_result(tmp_path: Path) -> None:
     done = called(tmp_path, "up__add", "--args", '{"a": 1, "b": 2}', "--explain")
     assert done.returncode == 0, done.stderr
     explanation, _, result = done.stdout.partition("\n\n")
@@ -55,13 +55,13 @@ def test_explain_as_json_is_one_object_with_the_result(tmp_path: Path) -> None:
     assert {"policy": "access", "did": ["passed"]} in facts["policies"]
 
 
-def test_server_and_tool_explain_the_same_route_as_the_exposed_name(tmp_path: Path) -> None:
+def test_a_call_by_server_and_tool_prints_the_same_as_by_exposed_name(tmp_path: Path) -> None:
     by_name = called(tmp_path, "new__say", "--args", '{"text": "hi"}')
     by_place = called(tmp_path, "new", "echo", "--args", '{"text": "hi"}')
     assert (by_place.returncode, by_place.stdout) == (by_name.returncode, by_name.stdout) == (0, "hi\n")
 
 
-def test_a_call_that_took_too_long_is_explained_by_its_deadline(tmp_path: Path) -> None:
+def test_explain_of_a_timed_out_call_names_its_deadline(tmp_path: Path) -> None:
     done = called(tmp_path, "up", "sleep", "--explain", "--json")
     facts = facts_of(done)
     assert done.returncode == 1
@@ -87,7 +87,7 @@ def test_an_error_of_the_upstream_is_shown_after_the_explanation(tmp_path: Path)
         (["new__meta"], "blacklist"),
     ],
 )
-def test_a_hidden_name_is_explained_by_the_rule_that_hides_it(tmp_path: Path, words: list[str], rule: str) -> None:
+def test_explain_of_a_hidden_name_gives_the_hiding_rule(tmp_path: Path, words: list[str], rule: str) -> None:
     done = called(tmp_path, *words, "--explain")
     assert (done.returncode, done.stdout) == (2, "")
     assert rule in done.stderr
@@ -98,18 +98,18 @@ def test_a_hidden_name_is_explained_by_the_rule_that_hides_it(tmp_path: Path, wo
 
 
 @pytest.mark.parametrize("words", [["up__nothing"], ["up", "nothing"]])
-def test_a_name_of_no_tool_is_unknown(tmp_path: Path, words: list[str]) -> None:
+def test_explain_reports_an_unknown_name(tmp_path: Path, words: list[str]) -> None:
     done = called(tmp_path, *words, "--explain")
     assert done.returncode == 2
     assert "there is no tool" in done.stderr
 
 
-def test_a_tool_of_a_server_that_is_switched_off_has_that_reason(tmp_path: Path) -> None:
+def test_explain_of_a_disabled_servers_tool_gives_that_reason(tmp_path: Path) -> None:
     done = called(tmp_path, "off", "echo", "--explain")
     assert (done.returncode, done.stderr) == (1, "off is not available: it is switched off in the configuration\n")
 
 
-def test_a_server_that_is_not_configured_is_named_with_those_that_are(tmp_path: Path) -> None:
+def test_a_call_to_an_unknown_server_lists_the_configured_ones(tmp_path: Path) -> None:
     done = called(tmp_path, "nowhere", "echo")
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no server 'nowhere'; there are: up, new, off" in done.stderr

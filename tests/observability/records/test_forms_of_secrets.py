@@ -115,7 +115,7 @@ def plain_letters(text: str) -> str:
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("secret", SECRETS)
-def test_a_secret_in_each_form_that_is_promised_is_masked(name: str, secret: str) -> None:
+def test_a_secret_is_masked_in_every_documented_encoding(name: str, secret: str) -> None:
     form = FORMS[name](secret)
     shown = Redactor([secret, "another-one"]).text(f"before | {form} | after")
     assert shown.startswith("before | ")
@@ -126,7 +126,7 @@ def test_a_secret_in_each_form_that_is_promised_is_masked(name: str, secret: str
 
 @given(SECRET, st.sampled_from(sorted(FORMS)), AROUND, AROUND)
 @example("000000&a", "HTML, named", "", "")
-def test_no_form_of_any_secret_is_left_in_any_text(secret: str, name: str, before: str, after: str) -> None:
+def test_no_encoding_of_any_secret_survives_redaction(secret: str, name: str, before: str, after: str) -> None:
     form = FORMS[name](secret)
     # A bar keeps what is around it from making another encoding or another escape of it.
     text = f"{before} | {form} | {after}"
@@ -148,7 +148,7 @@ def test_no_form_of_any_secret_is_left_in_any_text(secret: str, name: str, befor
         "hunter of horses, 2 hunters",
     ],
 )
-def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
+def test_a_text_without_a_secret_is_unchanged(text: str) -> None:
     redaction = Redactor([*SECRETS, "let me in now", "Bead-of-a-deaf-Dad-0"])
     assert redaction.text(text) == text
     assert redaction.known(text) is text
@@ -160,14 +160,14 @@ def test_any_text_that_does_not_hold_the_secret_is_returned_as_the_same_object(b
     assert Redactor(["fj39-DKw0-qpX7-zzT1"]).known(text) is text
 
 
-def test_a_secret_of_words_is_not_found_where_only_its_blanks_are_missing_elsewhere() -> None:
+def test_a_secret_split_by_blanks_is_not_masked_but_one_split_by_a_line_break_is() -> None:
     # Only what a line end breaks is put together.
     redaction = Redactor(["letmein"])
     assert redaction.text("let me in, said\nthe wolf") == "let me in, said\nthe wolf"
     assert redaction.text("let\nmein") == MASK
 
 
-def test_only_the_secret_is_masked_and_what_is_around_it_stays() -> None:
+def test_only_the_secret_is_masked_and_the_surrounding_text_stays() -> None:
     redaction = Redactor(["hunter2-Horse"])
     assert redaction.text("a %68unter2-Horse&b") == f"a {MASK}&b"
     assert redaction.text("a hunter2\n  -Horse\n b") == f"a {MASK}\n b"
@@ -183,7 +183,7 @@ def test_a_long_secret_is_masked_as_a_whole() -> None:
         assert len(shown) < len(form) // 100
 
 
-def test_a_secret_of_several_lines_is_masked_when_its_lines_are_broken_anew() -> None:
+def test_a_multiline_secret_is_masked_when_its_lines_are_rewrapped() -> None:
     key = "\n".join(f"{'abcdefghij'[at]}{at * 7919}{'k' * at}QrStUv" for at in range(10))
     assert Redactor([key]).text("x " + "".join(key.split()) + " y") == f"x {MASK} y"
 
@@ -211,7 +211,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_a_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
+def test_redacting_a_hostile_text_takes_linear_time(piece: str) -> None:
     program = (
         "import json, sys, time\n"
         "from mcp_hub.security.redaction import Redactor\n"

@@ -41,7 +41,7 @@ def written(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_a_record_is_one_line_whatever_is_in_it_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_any_record_is_one_json_line_without_data_loss(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     with stderr_as_pipe() as pipe, RecordWriter(path, stderr=True) as records:
         records.write({"event": "call", "name": HOSTILE, HOSTILE: [HOSTILE]})
@@ -62,7 +62,7 @@ def test_readable_text_stays_readable(tmp_path: Path) -> None:
     assert path.read_text() == '{"name":"grüße 😀"}\n'
 
 
-def test_the_file_and_its_directory_are_for_its_user_alone(tmp_path: Path) -> None:
+def test_the_log_file_and_its_directory_are_private(tmp_path: Path) -> None:
     path = tmp_path / "new" / "logs" / "calls.jsonl"
     before = os.umask(0)
     try:
@@ -74,7 +74,7 @@ def test_the_file_and_its_directory_are_for_its_user_alone(tmp_path: Path) -> No
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_file_that_others_could_read_is_closed_to_them_and_appended_to(tmp_path: Path) -> None:
+def test_a_log_file_readable_by_others_is_made_private_and_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     path.write_text('{"n":0}\n')
     path.chmod(0o644)
@@ -84,7 +84,7 @@ def test_a_file_that_others_could_read_is_closed_to_them_and_appended_to(tmp_pat
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_the_file_is_rotated_by_its_size_and_three_older_ones_are_kept(tmp_path: Path) -> None:
+def test_the_log_file_is_rotated_by_size_and_three_older_files_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     with RecordWriter(path, stderr=False, max_file=1000) as records:
         for n in range(100):
@@ -98,7 +98,7 @@ def test_the_file_is_rotated_by_its_size_and_three_older_ones_are_kept(tmp_path:
     assert len(numbers) > 30
 
 
-def test_several_hubs_may_write_to_one_file_while_it_is_rotated(tmp_path: Path) -> None:
+def test_several_writers_can_write_to_one_log_file_during_rotation(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
 
     def write(who: int) -> None:
@@ -116,7 +116,7 @@ def test_several_hubs_may_write_to_one_file_while_it_is_rotated(tmp_path: Path) 
     assert sorted(found) == [(who, n) for who in range(4) for n in range(200)]
 
 
-def test_a_file_that_was_moved_away_or_deleted_is_made_again(tmp_path: Path) -> None:
+def test_a_moved_log_file_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     with RecordWriter(path, stderr=False) as records:
         for n in range(3):
@@ -129,7 +129,7 @@ def test_a_file_that_was_moved_away_or_deleted_is_made_again(tmp_path: Path) -> 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}"
 
 
-def test_a_file_that_cannot_be_written_is_one_warning_and_what_is_missing_is_counted(tmp_path: Path) -> None:
+def test_an_unwritable_log_file_causes_one_warning_and_missing_records_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     path.mkdir()
     with stderr_as_pipe() as pipe, RecordWriter(path, stderr=False) as records:
@@ -175,7 +175,7 @@ def test_an_unread_stderr_blocks_neither_the_caller_nor_the_file(tmp_path: Path,
     assert gaps > 0
 
 
-def test_a_line_of_the_log_is_not_lost_among_records_that_nobody_reads(tmp_path: Path) -> None:
+def test_a_log_line_is_not_dropped_with_records_while_stderr_is_unread(tmp_path: Path) -> None:
     with stderr_as_pipe() as pipe, RecordWriter(None, stderr=True, max_waiting=100_000) as records:
         for n in range(5000):
             records.write({"n": n, "x": "." * 100})
@@ -203,7 +203,7 @@ print("done", flush=True)
 """
 
 
-def test_a_process_with_an_unread_stderr_ends(tmp_path: Path) -> None:
+def test_a_process_with_an_unread_stderr_can_exit(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     read, write = os.pipe()
     try:
@@ -218,7 +218,7 @@ def test_a_process_with_an_unread_stderr_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", "2>/dev/null"])
-def test_a_process_without_a_stderr_that_takes_anything_records_all_the_same(tmp_path: Path, redirection: str) -> None:
+def test_a_process_with_an_unusable_stderr_still_writes_records_to_the_file(tmp_path: Path, redirection: str) -> None:
     path = tmp_path / "calls.jsonl"
     argv = ["/bin/sh", "-c", f'exec "$0" -c "$1" "$2" {redirection}', sys.executable, PROGRAM, str(path)]
     done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=PATIENCE)
@@ -226,7 +226,7 @@ def test_a_process_without_a_stderr_that_takes_anything_records_all_the_same(tmp
     assert len(written(path)) == 5000
 
 
-def test_a_record_that_is_no_json_is_a_line_that_says_so(tmp_path: Path) -> None:
+def test_a_record_that_json_cannot_express_is_still_recorded(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     with RecordWriter(path, stderr=False) as records:
         records.write({"event": "call", "odd": object()})
@@ -234,7 +234,7 @@ def test_a_record_that_is_no_json_is_a_line_that_says_so(tmp_path: Path) -> None
     assert [record.get("event") for record in written(path)] == ["call", None]
 
 
-def test_on_a_terminal_a_record_is_one_readable_line() -> None:
+def test_a_record_at_a_terminal_is_one_readable_line() -> None:
     ours, theirs = pty.openpty()
     program = (
         "from mcp_hub.observability.records import RecordWriter\n"

@@ -66,7 +66,7 @@ def test_ordinary_keys_are_shown(key: str) -> None:
         ("run --api-key abc --verbose", "run --api-key *** --verbose"),
     ],
 )  # fmt: skip
-def test_likely_secrets_in_a_text_are_hidden_by_their_place(text: str, shown: str) -> None:
+def test_likely_secrets_in_a_text_are_hidden_by_their_context(text: str, shown: str) -> None:
     assert REDACTION.text(text) == shown
 
 
@@ -84,7 +84,7 @@ def test_likely_secrets_in_a_text_are_hidden_by_their_place(text: str, shown: st
         "",
     ],
 )
-def test_prose_stays_as_it_is(text: str) -> None:
+def test_prose_is_not_redacted(text: str) -> None:
     assert REDACTION.text(text) == text
 
 
@@ -136,7 +136,7 @@ def test_a_secret_with_escapes_in_it_is_found_in_its_escaped_form() -> None:
 
 
 @given(st.data())
-def test_a_known_secret_never_comes_out_wherever_it_is_and_in_whatever_form(data: st.DataObject) -> None:
+def test_a_known_secret_is_redacted_at_any_place_and_in_any_form(data: st.DataObject) -> None:
     secret = data.draw(SECRET)
     form = data.draw(st.sampled_from(forms(secret)))
     before, after = data.draw(PLAIN), data.draw(PLAIN)
@@ -171,13 +171,13 @@ def test_long_values_are_shortened_with_a_note_of_their_size() -> None:
     assert many["…"] == "968 more"
 
 
-def test_a_secret_at_the_place_where_a_string_is_shortened_is_not_shown_in_part() -> None:
+def test_a_secret_at_the_cut_of_a_shortened_string_is_not_partly_shown() -> None:
     for offset in range(150, 210):
         shown = REDACTION.value({"t": "." * offset + SECRETS[0] + "." * 5000})["t"]
         assert "canary" not in shown, offset
 
 
-def test_a_secret_that_was_cut_in_a_line_of_a_log_is_hidden_as_far_as_it_goes() -> None:
+def test_a_truncated_secret_in_a_log_line_is_hidden() -> None:
     assert REDACTION.text("said: canary-sec…") == "said: ***…"
 
 
@@ -187,7 +187,7 @@ def test_an_error_never_shows_the_beginning_of_a_secret() -> None:
     assert REDACTION.known({"message": "canary-secret-value!"}) == {"message": "***!"}
 
 
-def test_a_line_of_a_secret_of_several_lines_is_a_secret() -> None:
+def test_each_line_of_a_multiline_secret_is_redacted() -> None:
     assert REDACTION.text("stderr: line two of a key") == "stderr: ***"
 
 
@@ -195,7 +195,7 @@ def test_short_values_are_not_treated_as_secrets() -> None:
     assert Redactor(["yes", "true", ""]).text("yes, it is true") == "yes, it is true"
 
 
-def test_a_value_that_is_deep_is_cut_and_one_that_is_no_json_is_named() -> None:
+def test_a_deep_value_is_cut_and_a_value_that_is_not_json_is_shown_by_type() -> None:
     deep: Any = "canary-secret-value"
     for _ in range(500):
         deep = [deep]
@@ -222,13 +222,13 @@ def test_a_value_that_is_deep_is_cut_and_one_that_is_no_json_is_named() -> None:
         "\x00",
     ],
 )
-def test_hostile_texts_take_time_in_proportion_to_their_length(piece: str) -> None:
+def test_redacting_hostile_texts_terminates_with_a_bounded_copy(piece: str) -> None:
     # Where it were quadratic this would not end within the bound against hangs of the whole run.
     text = piece * (400_000 // len(piece))
     assert isinstance(REDACTION.text(text), str)
     assert len(json.dumps(REDACTION.value({"a": text, "b": [text]}))) < 2048
 
 
-def test_headers_in_lists_of_names_and_values_are_hidden() -> None:
+def test_secret_headers_in_name_value_lists_are_hidden() -> None:
     headers = [{"name": "X-Api-Key", "value": "abc"}, {"name": "Accept", "value": "text/html"}]
     assert REDACTION.value(headers) == [{"name": "X-Api-Key", "value": MASK}, headers[1]]

@@ -39,7 +39,7 @@ def test_texts_in_the_format_of_a_secret_are_masked_anywhere(secret: str) -> Non
     assert REDACTION.value({"note": f"see {secret}"}) == {"note": f"see {MASK}"}
 
 
-def test_a_private_key_whose_end_was_cut_off_is_masked_as_far_as_it_goes() -> None:
+def test_a_truncated_private_key_is_masked() -> None:
     assert REDACTION.text(f"found {KEY[:60]}") == f"found {MASK}"
     assert REDACTION.text(f"found {KEY[:60]}… (900 characters)") == f"found {MASK}… (900 characters)"
 
@@ -82,7 +82,7 @@ def test_a_private_key_whose_end_was_cut_off_is_masked_as_far_as_it_goes() -> No
         ('{"cvv": "123", "dsn": "x"}', '{"cvv": ***, "dsn": ***}'),
     ],
 )  # fmt: skip
-def test_values_in_the_places_of_secrets_are_masked(text: str, shown: str) -> None:
+def test_values_in_secret_positions_are_masked(text: str, shown: str) -> None:
     assert REDACTION.text(text) == shown
 
 
@@ -101,5 +101,5 @@ def test_values_in_the_places_of_secrets_are_masked(text: str, shown: str) -> No
         "if x < 3 and y > 4: return",
     ],
 )
-def test_texts_that_only_resemble_a_secret_stay(text: str) -> None:
+def test_texts_that_only_resemble_a_secret_are_not_masked(text: str) -> None:
     assert REDACTION.text(text) == text

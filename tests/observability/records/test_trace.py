@@ -151,7 +151,7 @@ async def test_every_outcome_is_recorded_and_reaches_the_caller(
     assert traced.error is error
 
 
-async def test_an_error_result_of_a_tool_is_told_apart_from_a_good_one() -> None:
+async def test_a_tool_error_result_is_recorded_with_the_verdict_tool_error() -> None:
     failed = {**OK, "isError": True}
     traced = Traced(failed)
     assert await traced.run(a_call({})) is failed
@@ -180,7 +180,7 @@ async def test_a_failing_record_sink_fails_no_call() -> None:
     await asyncio.sleep(0)
 
 
-async def test_errors_lose_the_secrets_they_quote_and_nothing_else() -> None:
+async def test_errors_are_redacted_and_otherwise_unchanged() -> None:
     answered = {"code": -1, "message": f"bad key {SECRET}", "data": [SECRET], "extra": 1}
     traced = Traced(UpstreamAnswered(answered))
     record = await traced.record(a_call({}))
@@ -196,7 +196,7 @@ async def test_errors_lose_the_secrets_they_quote_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("size", [100, LARGE + 1])
-async def test_an_error_of_any_size_loses_the_secrets_it_quotes(size: int) -> None:
+async def test_an_error_of_any_size_is_redacted(size: int) -> None:
     text = f"{'x' * size} {SECRET} {SECRET.encode().hex()}"
     traced = Traced({"content": [{"type": "text", "text": text}], "isError": True})
     result = await traced.chain.run(a_call())
@@ -242,7 +242,7 @@ class Session:
     """What a caller is known by in the handshake era: some object."""
 
 
-async def test_a_caller_has_one_label_that_does_not_identify_it() -> None:
+async def test_a_caller_has_one_anonymous_label() -> None:
     traced = Traced()
     one, other = Session(), Session()
     for caller in (one, other, one, "", "alice@example.org", "alice@example.org", None, ("a", 1)):
@@ -295,7 +295,7 @@ def test_the_size_of_a_value_is_estimated_to_within_a_half(value: Any) -> None:
     assert approximate_size(value) <= len(json.dumps(value)) * 1.5 + 4
 
 
-def test_a_deep_value_has_a_size() -> None:
+def test_the_size_of_a_deeply_nested_value_is_estimated() -> None:
     deep: Any = "x"
     for _ in range(100_000):
         deep = [deep]

@@ -123,7 +123,7 @@ class Broken:
         raise RuntimeError("no")
 
 
-async def test_a_hub_in_a_program_tells_its_collectors_and_its_tracer(tmp_path: Path) -> None:
+async def test_a_hub_in_a_program_reports_to_its_collectors_and_its_tracer(tmp_path: Path) -> None:
     """Check 50: with an exporter in memory there is one span for each call."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
@@ -173,7 +173,7 @@ def test_the_codes_of_the_protocol_keep_their_names() -> None:
     assert [series.code for series in metrics.calls] == ["invalid_params", "tool_error"]
 
 
-def test_any_text_can_be_the_value_of_a_label() -> None:
+def test_any_text_is_escaped_as_a_label_value() -> None:
     family = MetricFamily("odd", "gauge", 'a "help"\nof two lines \\')
     values = ['"', "\\", "\n", "ü", "a\\n", ""]
     for number, value in enumerate(values):

@@ -22,7 +22,7 @@ CONTEXT = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1", "
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_every_call_is_a_span_with_its_outcome(tmp_path: Path, modern: bool) -> None:
+async def test_every_call_creates_a_span_with_its_outcome(tmp_path: Path, modern: bool) -> None:
     """Check 50: one execute_tool span per call, with its result or its error."""
     with collecting() as collector:
         tracing = {"endpoint": collector.url, "service_name": "mine", "headers": {"x-token": SECRET}}
@@ -72,7 +72,7 @@ def errors_of(span: Got) -> str:
     return str(span.attributes["error.type"])
 
 
-async def test_the_hubs_own_tools_are_spans_and_hub_call_is_the_span_of_what_it_calls(tmp_path: Path) -> None:
+async def test_calls_of_meta_tools_create_spans_and_hub_call_has_the_span_of_its_inner_tool(tmp_path: Path) -> None:
     with collecting() as collector:
         groups = {"later": {"description": "for later", "tools": ["up/add"]}}
         writes = {"meta_tools": True, "code_mode": {"writes": True}}
@@ -197,7 +197,7 @@ async def test_an_unreachable_collector_delays_neither_calls_nor_shutdown(tmp_pa
             assert await client.exited() == 0
 
 
-def test_without_opentelemetry_check_says_what_to_install_and_calls_work(tmp_path: Path) -> None:
+def test_without_opentelemetry_check_names_the_package_and_calls_work(tmp_path: Path) -> None:
     """Check 50: nothing needs opentelemetry."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"

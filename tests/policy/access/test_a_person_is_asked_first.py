@@ -89,7 +89,7 @@ async def test_a_call_is_executed_only_if_the_person_allows_it(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_once_is_asked_again_and_for_this_session_is_not(tmp_path: Path, era: str) -> None:
+async def test_allow_once_asks_again_and_allow_for_this_session_does_not(tmp_path: Path, era: str) -> None:
     person = Person("once", "for this session")
     servers = {"files": counting(tmp_path)}
     listen = {"token": TOKEN}
@@ -103,7 +103,7 @@ async def test_once_is_asked_again_and_for_this_session_is_not(tmp_path: Path, e
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_one_caller_allows_another_is_asked_about(tmp_path: Path, era: str) -> None:
+async def test_a_confirmation_of_one_caller_does_not_count_for_another(tmp_path: Path, era: str) -> None:
     first, other = Person("for this session"), Person("no")
     listen = {"principals": {"ann": {"token": TOKEN}, "bob": {"token": OTHER}}}
     servers = {"files": counting(tmp_path)}
@@ -115,7 +115,7 @@ async def test_what_one_caller_allows_another_is_asked_about(tmp_path: Path, era
     assert len(other.asked) == 1
 
 
-async def test_another_session_is_asked_again(tmp_path: Path) -> None:
+async def test_a_new_session_asks_for_confirmation_again(tmp_path: Path) -> None:
     first, other = Person("for this session"), Person("no")
     log = tmp_path / "calls.jsonl"
     root: dict[str, Any] = {"confirm": ["effect"], "call_log": {"file": str(log)}}
@@ -134,7 +134,7 @@ async def test_another_session_is_asked_again(tmp_path: Path) -> None:
     assert calls == [asked, allowed, ("refused", "confirm", ["confirm: no"]), allowed]
 
 
-async def test_anonymous_modern_clients_are_not_offered_a_session_they_would_share(tmp_path: Path) -> None:
+async def test_anonymous_modern_clients_are_not_offered_for_this_session(tmp_path: Path) -> None:
     person = Person("for this session", "once")
     servers = {"files": counting(tmp_path)}
     async with client_of(tmp_path / "hub", "modern", person, servers, confirm=["effect"]) as client:
@@ -144,7 +144,9 @@ async def test_anonymous_modern_clients_are_not_offered_a_session_they_would_sha
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_client_that_cannot_ask_is_refused_with_a_code_and_the_setting(tmp_path: Path, era: str) -> None:
+async def test_a_call_of_a_client_without_elicitation_is_refused_and_names_the_setting(
+    tmp_path: Path, era: str
+) -> None:
     servers = {"files": counting(tmp_path, confirm="effect")}
     async with client_of(tmp_path / "hub", era, None, servers) as client:
         result = await client.call_tool("files__effect", {})
@@ -161,9 +163,7 @@ async def test_a_client_that_cannot_ask_is_refused_with_a_code_and_the_setting(t
 
 @pytest.mark.parametrize("name", ["effect", "files/effect", "files/eff*", "files__effect", "files__eff*"])
 @pytest.mark.parametrize("of_server", [False, True])
-async def test_a_tool_is_confirmed_by_whichever_of_its_names_the_list_has(
-    tmp_path: Path, name: str, of_server: bool
-) -> None:
+async def test_confirm_matches_a_tool_by_any_of_its_names(tmp_path: Path, name: str, of_server: bool) -> None:
     entry, root = ({"confirm": [name]}, {}) if of_server else ({}, {"confirm": [name]})
     servers = {"files": counting(tmp_path, **entry), "fake": fake()}
     async with hub(tmp_path, servers, **root) as client:
@@ -174,7 +174,7 @@ async def test_a_tool_is_confirmed_by_whichever_of_its_names_the_list_has(
     assert did(tmp_path) == ["other"]
 
 
-async def test_destructive_is_what_does_not_say_that_it_only_reads_or_destroys_nothing(tmp_path: Path) -> None:
+async def test_a_tool_counts_as_destructive_unless_annotated_read_only_or_non_destructive(tmp_path: Path) -> None:
     person = Person("no")
     servers = {"files": counting(tmp_path), "fake": fake()}
     async with client_of(tmp_path / "hub", "handshake", person, servers, confirm="destructive") as client:
@@ -184,7 +184,7 @@ async def test_destructive_is_what_does_not_say_that_it_only_reads_or_destroys_n
     assert len(person.asked) == 1
 
 
-async def test_a_profile_asks_its_own_users_alone(tmp_path: Path) -> None:
+async def test_confirm_of_a_profile_applies_only_to_its_principals(tmp_path: Path) -> None:
     person = Person("no")
     root: dict[str, Any] = {
         "listen": {"principals": {"guest": {"token": TOKEN, "profile": "careful"}, "owner": {"token": OTHER}}},
@@ -198,7 +198,7 @@ async def test_a_profile_asks_its_own_users_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_hub_call_asks_before_a_tool_that_may_write_and_not_before_one_that_reads(
+async def test_hub_call_needs_confirmation_for_a_writing_tool_and_not_for_a_reading_one(
     tmp_path: Path, era: str
 ) -> None:
     person = Person("once")
@@ -212,7 +212,7 @@ async def test_hub_call_asks_before_a_tool_that_may_write_and_not_before_one_tha
     assert did(tmp_path) == ["read", "other", "effect"]
 
 
-async def test_hub_call_of_a_tool_that_may_write_is_refused_where_nobody_can_be_asked(tmp_path: Path) -> None:
+async def test_hub_call_of_a_writing_tool_is_refused_if_the_client_cannot_be_asked(tmp_path: Path) -> None:
     async with hub(tmp_path, {"files": counting(tmp_path)}, meta_tools=True) as client:
         result = await client.call("hub_call", {"tool": "files__effect"})
         assert result["_meta"]["mcp-hub/error"]["code"] == "permission_denied"
@@ -227,7 +227,7 @@ async def test_code_mode_writes_lets_hub_call_write_without_asking(tmp_path: Pat
         assert await client.text("hub_call", {"tool": "files__effect"}) == "effect done"
 
 
-async def test_a_denied_tool_is_unknown_and_nobody_is_asked_about_it(tmp_path: Path) -> None:
+async def test_a_denied_tool_is_unknown_and_asks_for_no_confirmation(tmp_path: Path) -> None:
     person = Person()
     root: dict[str, Any] = {"confirm": "destructive", "meta_tools": True, "blacklist": ["files/effect"]}
     async with client_of(tmp_path / "hub", "handshake", person, {"files": counting(tmp_path)}, **root) as client:
@@ -239,7 +239,7 @@ async def test_a_denied_tool_is_unknown_and_nobody_is_asked_about_it(tmp_path: P
 
 @pytest.mark.parametrize("server", ERAS)
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_confirmed_call_whose_server_asks_too_is_asked_about_once(
+async def test_a_confirmed_call_asks_once_even_if_its_server_sends_a_request(
     tmp_path: Path, era: str, server: str
 ) -> None:
     person = Person("once", "anything")
@@ -253,7 +253,7 @@ async def test_a_confirmed_call_whose_server_asks_too_is_asked_about_once(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_call_is_refused_if_nobody_answers_in_time(
+async def test_a_call_is_refused_if_its_confirmation_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str
 ) -> None:
     monkeypatch.setattr(confirm, "CONFIRM_WAIT", 0.05)

@@ -48,7 +48,7 @@ def test_lookalike_names_of_two_servers_are_reported_and_resolve_correctly(
 
 
 @pytest.mark.parametrize("mode", ["keep_first", "raise", "override", "rename", "prefix"])
-def test_equal_names_of_two_servers_are_reported_and_decided_by_the_file(mode: Any) -> None:
+def test_equal_names_of_two_servers_are_reported_and_resolved_by_on_conflict(mode: Any) -> None:
     """`a_` with `b` and `a` with `_b` are both `a___b`; who comes first to answer decides nothing."""
     sources = [source("one", "b", namespace="a_"), source("two", "_b", namespace="a")]
     catalog = Catalog.build(sources, mode)
@@ -83,9 +83,7 @@ def test_check_reports_names_that_look_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_a_tool_that_appears_later_stays_hidden_where_there_is_an_allow_list(
-    tmp_path: Path, modern: bool
-) -> None:
+async def test_a_tool_added_later_stays_hidden_under_an_allow_list(tmp_path: Path, modern: bool) -> None:
     """T17: a list that brings an allowed tool and another brings only the allowed one."""
     servers = {"a": fake(enable_tools=["grow", "seen"])}
     async with hub(tmp_path, servers, modern=modern, list_wait=20) as client:

@@ -178,7 +178,7 @@ def test_no_spelling_of_a_secret_uri_escapes_its_rule(middle: str, start: str) -
         ("https://example.org/public*", "https://EXAMPLE.org:443/public/p", "https://example.org:444/public/p"),
     ],
 )
-def test_an_allowing_rule_is_as_narrow_as_it_is_written(rule: str, admitted: str, refused: str) -> None:
+def test_an_allow_rule_matches_only_the_uris_it_names(rule: str, admitted: str, refused: str) -> None:
     assert rules(rule).admits(admitted)
     assert not rules(rule).admits(refused)
 
@@ -205,7 +205,7 @@ def test_a_refusing_rule_covers_other_names_of_the_same_resource(rule: str, refu
     assert not rules(rule).covers(other)
 
 
-def test_a_rule_for_tools_says_nothing_about_resources() -> None:
+def test_a_rule_for_tools_does_not_apply_to_resources() -> None:
     assert not rules("write_*").covers("docs://write_%00")
     assert not rules("write_*").covers("docs://%00")
 
@@ -263,7 +263,7 @@ def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         runner.run(stack.aclose())
 
 
-def test_no_spelling_is_read_past_a_rule_and_each_is_read_without_one(peer: tuple[str, Peer]) -> None:
+def test_every_spelling_of_a_refused_uri_is_refused_and_is_readable_without_the_rule(peer: tuple[str, Peer]) -> None:
     scheme, one = peer
     for how in [*EVERYWHERE, *(FILES if scheme == "file" else ())]:
         secret, public = spelled(how, scheme, "private/s.txt"), spelled(how, scheme, "public/p.txt")

@@ -58,7 +58,7 @@ async def test_filters_apply_to_lists_and_calls(tmp_path: Path) -> None:
             assert refused.value.code == -32602
 
 
-async def test_a_tool_that_appears_after_an_allow_list_was_written_stays_hidden(tmp_path: Path) -> None:
+async def test_a_tool_added_after_an_allow_list_stays_hidden(tmp_path: Path) -> None:
     servers = {"a": fake(enable_tools=["grow", "echo"]), "b": fake()}
     async with hub(tmp_path, servers) as client:
         await client.tool_names()
@@ -106,7 +106,7 @@ async def test_a_preset_may_come_from_the_environment(tmp_path: Path, monkeypatc
         assert await client.text("a__echo") == "secret text"
 
 
-async def test_a_tool_has_the_name_title_and_description_of_the_configuration(tmp_path: Path) -> None:
+async def test_the_configuration_overrides_name_title_and_description_of_a_tool(tmp_path: Path) -> None:
     rules = {"echo": {"name": "say", "title": "Say", "description": "Say it again."}}
     async with hub(tmp_path, {"a": fake(tools=rules)}) as client:
         tools = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}

@@ -43,7 +43,7 @@ async def test_the_call_that_completes_the_three_labels_is_refused_in_any_order(
             await client.until(lambda: b'"policy":"flow"' in client.stderr)
 
 
-async def test_tools_without_a_label_and_other_flow_modes_are_not_refused(tmp_path: Path) -> None:
+async def test_unlabelled_tools_and_other_flow_modes_are_not_refused(tmp_path: Path) -> None:
     for mode in ("warn", "off"):
         async with hub(tmp_path, SERVERS, flows=mode) as client:
             for name, arguments in (("notes__echo", ECHO), ("web__echo", ECHO), ("web__add", ADD), ("mail__add", ADD)):

@@ -30,7 +30,7 @@ def test_addresses_that_are_not_public_are_refused_with_the_setting_that_allows_
         ((), "[::1]", "::1", 'web: {allow_addresses: ["[::1]:8000"]}'),
     ],
 )
-def test_a_refusal_has_the_line_that_allows_the_address(
+def test_a_refused_address_is_reported_with_the_setting_line_that_allows_it(
     allow: tuple[str, ...], host: str, address: str, line: str
 ) -> None:
     refused = AddressRules(allow).refused(host, address, 8000)
@@ -56,11 +56,11 @@ def test_a_refusal_has_the_line_that_allows_the_address(
         ("", "is no address"),
     ],
 )
-def test_an_entry_that_could_never_match_is_a_problem_with_what_was_meant(text: str, said: str) -> None:
+def test_an_address_entry_that_cannot_match_is_an_error_with_a_suggestion(text: str, said: str) -> None:
     assert said in (problem_of_entries([text]) or "")
 
 
-def test_the_problems_of_several_entries_are_one_sentence() -> None:
+def test_errors_of_several_address_entries_are_reported_in_one_sentence() -> None:
     said = problem_of_entries(["10.0.0.0/8", "http://a/x", "b/", "*"])
     assert said is not None
     assert said.startswith("'http://a/x', 'b/', '*' are no addresses, networks or names, such as ")
@@ -71,7 +71,7 @@ def test_the_problems_of_several_entries_are_one_sentence() -> None:
     "text",
     ["10.0.0.0/8", "192.168.1.7", "wiki.intranet", "*.corp", "127.0.0.1:8000", "[::1]:80", "fd00::/8", "my_host"],
 )
-def test_an_entry_of_every_form_is_no_problem(text: str) -> None:
+def test_every_form_of_an_address_entry_is_accepted(text: str) -> None:
     assert problem_of_entries([text]) is None
 
 

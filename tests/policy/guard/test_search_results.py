@@ -19,7 +19,7 @@ def said(value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("key", ["link", "URL", "href", "uri", "permaLink", "sourceUrl", "target_url", "page_url"])
-def test_a_member_is_dropped_by_any_field_for_its_page(key: str) -> None:
+def test_a_search_result_is_dropped_if_any_url_field_is_guarded(key: str) -> None:
     result, dropped = without_guarded(said([{key: DATASET}, {key: "https://example.org"}]), RULES)
     assert json.loads(result["content"][0]["text"]) == [{key: "https://example.org"}]
     assert dropped == 1

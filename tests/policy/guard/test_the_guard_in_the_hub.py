@@ -127,7 +127,7 @@ async def test_the_guards_message_tools_and_urls_are_configurable(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["read", "s/read", "s__read", "s__re*"])
-async def test_a_tool_is_guarded_by_whichever_of_its_names_the_list_has(tmp_path: Path, name: str) -> None:
+async def test_guard_tools_matches_a_tool_by_any_of_its_names(tmp_path: Path, name: str) -> None:
     async with hub(tmp_path, {"s": entry(tmp_path, TOOLS)}, guard={"tools": [name]}) as client:
         refused = await client.call("s__read", {"url": DATASET})
         assert refused["_meta"]["mcp-hub/error"]["code"] == "guard_blocked"

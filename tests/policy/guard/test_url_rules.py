@@ -113,7 +113,7 @@ INNOCENT = [
 
 
 @pytest.mark.parametrize("text", GUARDED)
-def test_a_guarded_url_is_refused_however_it_is_written(text: str) -> None:
+def test_a_guarded_url_is_refused_in_every_spelling(text: str) -> None:
     assert RULES.refuses(text) == "huggingface"
 
 
@@ -280,7 +280,7 @@ def test_an_allowed_url_allows_no_other(text: str) -> None:
     assert rules.refuses("https://hf.co/spaces/x?v=1") is None
 
 
-def test_more_urls_can_be_denied_and_some_allowed() -> None:
+def test_deny_and_allow_patterns_can_be_configured() -> None:
     rules = UrlRules(
         deny=("example.org/private*", "*.evil.example", "https://127.0.0.1:81/secret", "bad.example"),
         allow=("ok.evil.example", "huggingface.co/datasets/ours"),

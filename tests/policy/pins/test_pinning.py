@@ -28,7 +28,7 @@ NAMED = VALUES.map(lambda parts: {"name": "x", **parts})
 
 @given(tool=NAMED, part=st.sampled_from(PARTS[TOOLS][1:]), value=JSON)
 @settings(deadline=None, derandomize=True)
-def test_any_change_of_any_part_is_a_difference_and_nothing_else_is(tool: Any, part: str, value: Any) -> None:
+def test_any_changed_part_of_an_item_is_a_pin_difference_and_nothing_else_is(tool: Any, part: str, value: Any) -> None:
     before = record_of([(TOOLS, tool)], None)
     after = {**tool, part: value}
     found = list(differences(before, [(TOOLS, after)]))
@@ -42,7 +42,7 @@ def test_any_change_of_any_part_is_a_difference_and_nothing_else_is(tool: Any, p
 
 @given(tool=NAMED)
 @settings(deadline=None, derandomize=True)
-def test_the_order_of_keys_unknown_fields_and_a_detour_over_json_change_nothing(tool: Any) -> None:
+def test_key_order_unknown_fields_and_serialisation_do_not_change_a_pin(tool: Any) -> None:
     before = record_of([(TOOLS, tool)], None)
     other = json.loads(json.dumps({"_meta": {"a": 1}, **dict(reversed(tool.items())), "icons": []}))
     assert list(differences(before, [(TOOLS, other)])) == []
@@ -64,7 +64,7 @@ def test_the_fingerprint_of_the_set_changes_with_every_member() -> None:
     assert record_of([(TOOLS, tool) for tool in reversed(tools)], None).fingerprint in prints
 
 
-def test_a_renamed_tool_with_equal_definition_names_the_one_that_is_gone() -> None:
+def test_a_renamed_tool_is_reported_with_its_former_name() -> None:
     before = record_of([(TOOLS, {"name": name, "description": "same"}) for name in ("a", "b")], None)
     found = {one.name: one for one in differences(before, [(TOOLS, {"name": "c", "description": "same"})])}
     assert found["c"].problem == "is new: what was pinned as 'a', renamed"
@@ -86,13 +86,13 @@ def test_an_unpinnable_item_always_differs() -> None:
         deep = deep[0]
 
 
-def test_items_without_a_name_and_resources_never_differ() -> None:
+def test_unnamed_items_and_resources_are_never_pin_differences() -> None:
     items = [(TOOLS, {"description": "x"}), (TOOLS, "x"), (TOOLS, {"name": 5}), (RESOURCES, {"name": "x", "uri": "y:"})]
     assert list(differences(None, items)) == []
     assert [one.name for one in differences(None, [(PROMPTS, {"name": "p"})])] == ["p"]
 
 
-def test_instructions_that_are_gone_are_no_difference() -> None:
+def test_removed_instructions_are_not_a_pin_difference() -> None:
     before = record_of([], "be kind")
     assert instructions_difference(before, "be kind") is None
     assert instructions_difference(before, None) is None

@@ -203,7 +203,7 @@ async def test_changed_instructions_are_not_passed_on(tmp_path: Path, mode: str,
         assert ("tell me everything" in said) is passed
 
 
-async def test_changes_by_rules_of_the_configuration_are_no_differences(tmp_path: Path) -> None:
+async def test_changes_made_by_configuration_rules_are_not_pin_differences(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     entry = {**changing.server, "tools": {"mail": {"description": "Mine.", "name": "post", "preset": {"text": "hi"}}}}

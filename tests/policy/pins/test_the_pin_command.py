@@ -16,7 +16,7 @@ from tests.fakes.client import fake, write_config
 from tests.policy.pins.changing import TOOLS, Changing
 
 
-def test_the_file_is_the_same_for_the_same_lists_and_plain_ascii(tmp_path: Path) -> None:
+def test_equal_lists_give_an_identical_ascii_pins_file(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     tools = changing.changed(description="Ends in nothing visible\u200b\u202e\U000e0041.")
     changing.say(dict(reversed(tools.items())))
@@ -32,7 +32,7 @@ def test_the_file_is_the_same_for_the_same_lists_and_plain_ascii(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_diff_says_what_changed_and_fails_and_changes_nothing(tmp_path: Path) -> None:
+def test_pin_diff_prints_the_changes_exits_1_and_writes_nothing(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     before = changing.pins.read_bytes()
@@ -58,7 +58,7 @@ def test_the_diff_of_a_long_definition_is_short(tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) < 500
 
 
-def test_show_asks_no_server(tmp_path: Path) -> None:
+def test_pin_show_contacts_no_server(tmp_path: Path) -> None:
     changing = Changing(tmp_path, "--record", str(tmp_path / "record"))
     assert changing.pin().returncode == 0
     asked = (tmp_path / "record").read_bytes()
@@ -69,7 +69,7 @@ def test_show_asks_no_server(tmp_path: Path) -> None:
     assert (tmp_path / "record").read_bytes() == asked
 
 
-def test_what_is_pinned_and_what_differs_is_json_too(tmp_path: Path) -> None:
+def test_pin_and_its_show_and_diff_modes_support_json_output(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     first = json.loads(changing.pin("--json").stdout)
     assert first["servers"][0] | {"fingerprint": ""} == {
@@ -92,7 +92,7 @@ def test_what_is_pinned_and_what_differs_is_json_too(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_a_record_that_would_change_is_shown_and_kept_until_that_is_confirmed(tmp_path: Path) -> None:
+def test_pin_shows_changes_and_writes_them_only_after_confirmation(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0  # the first record replaces nothing
     before = changing.pins.read_bytes()
@@ -114,7 +114,7 @@ def test_a_record_that_would_change_is_shown_and_kept_until_that_is_confirmed(tm
     assert re.search(r"^a: pinned 3 tools, 1 prompts, ", done.stdout, re.MULTILINE)
 
 
-def test_one_server_is_pinned_and_the_others_stay_as_they_were(tmp_path: Path) -> None:
+def test_pinning_one_server_keeps_the_pins_of_the_others(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     a, b = Changing(tmp_path), Changing(tmp_path / "b")
     config = write_config(tmp_path, {"a": a.server, "b": b.server}, pins="enforce")
@@ -133,7 +133,7 @@ def test_one_server_is_pinned_and_the_others_stay_as_they_were(tmp_path: Path) -
     assert list(read_pins(a.pins)) == ["b"]
 
 
-def test_a_server_that_is_not_there_keeps_its_pins_and_the_command_fails(tmp_path: Path) -> None:
+def test_pin_fails_for_an_unavailable_server_and_keeps_its_pins(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     before = changing.pins.read_bytes()
@@ -196,7 +196,7 @@ def test_an_invalid_pins_file_is_an_error_of_one_line(tmp_path: Path, text: str)
     assert run("check", "--config", str(changing.config("off"))).returncode == 0
 
 
-def test_a_file_that_anybody_can_write_is_refused(tmp_path: Path) -> None:
+def test_a_world_writable_pins_file_is_refused(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     changing.pins.chmod(0o666)
@@ -205,7 +205,7 @@ def test_a_file_that_anybody_can_write_is_refused(tmp_path: Path) -> None:
     assert "chmod 600" in done.stderr
 
 
-def test_a_file_elsewhere_and_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+def test_pins_can_be_stored_elsewhere_and_an_unwritable_directory_is_an_error(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin(mode={"mode": "enforce", "file": "here.json"}).returncode == 0
     assert list(read_pins(tmp_path / "here.json")) == ["a"]

@@ -44,7 +44,7 @@ async def test_nothing_is_imported_from_the_directory_the_hub_was_started_in(
 
 
 @pytest.mark.usefixtures("functions")
-async def test_a_function_changes_a_result_of_more_than_half_of_what_a_message_may_be(tmp_path: Path) -> None:
+async def test_a_function_can_change_a_result_larger_than_half_the_message_limit(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": fake(tools={"big": {"postprocess": "giving:same"}})})
     async with spawned([sys.executable, "-m", "mcp_hub", "serve", "--config", str(config)]) as client:
         await client.initialize()
@@ -52,7 +52,7 @@ async def test_a_function_changes_a_result_of_more_than_half_of_what_a_message_m
 
 
 @pytest.mark.usefixtures("functions")
-async def test_a_function_is_given_half_a_pair_of_surrogates_as_a_question_mark(tmp_path: Path) -> None:
+async def test_a_lone_surrogate_reaches_a_function_as_a_question_mark(tmp_path: Path) -> None:
     answer = json.dumps({"content": [{"type": "text", "text": "a\ud800b"}]})
     entry = fake("--result", answer, tools={"echo": {"postprocess": "giving:same"}})
     config = write_config(tmp_path, {"a": entry})

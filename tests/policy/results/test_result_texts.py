@@ -57,7 +57,7 @@ def test_json_is_cut_to_valid_json_that_fits(
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-def test_a_list_of_records_ends_behind_a_whole_record_and_says_how_many_there_are(indent: int | None) -> None:
+def test_a_json_list_is_cut_after_a_whole_record_and_states_the_total(indent: int | None) -> None:
     part = cut_text(json.dumps(RECORDS, indent=indent), 2000, cut_to_tokens)
     shown = json.loads(part.text)
     assert shown == RECORDS[: len(shown)]
@@ -78,7 +78,7 @@ def test_a_long_string_in_json_is_cut_inside() -> None:
 
 
 @pytest.mark.parametrize("room", range(20, 300, 7))
-def test_a_markdown_table_ends_behind_a_whole_row(room: int) -> None:
+def test_a_markdown_table_is_cut_after_a_whole_row(room: int) -> None:
     lines = ["Users:", "", "| id | name |", "|---|---|", *(f"| {row} | user {row} |" for row in range(100))]
     part = cut_text("\n".join(lines), room, cut_to_tokens)
     shown = part.text.split("\n")
@@ -88,7 +88,7 @@ def test_a_markdown_table_ends_behind_a_whole_row(room: int) -> None:
 
 @pytest.mark.parametrize("room", range(30, 300, 7))
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_csv_ends_behind_a_whole_record(room: int, separator: str) -> None:
+def test_csv_is_cut_after_a_whole_record(room: int, separator: str) -> None:
     rows = [
         ["id", "name", "note"],
         *([str(row), f"user {row}", "a" if row % 3 else "two\nlines"] for row in range(100)),
@@ -99,7 +99,7 @@ def test_csv_ends_behind_a_whole_record(room: int, separator: str) -> None:
     assert [[cell.replace("\r", "") for cell in row] for row in shown] == rows[: len(shown)]
 
 
-def test_lines_of_json_are_kept_whole() -> None:
+def test_json_lines_are_cut_between_lines() -> None:
     lines = [json.dumps(one) for one in RECORDS]
     part = cut_text("\n".join(lines), 500, cut_to_tokens)
     assert part.text.split("\n") == lines[: part.text.count("\n") + 1]
@@ -107,12 +107,12 @@ def test_lines_of_json_are_kept_whole() -> None:
 
 
 @pytest.mark.parametrize("text", ["[link](url) " * 100, "{not json} " * 100, "plain words, and more " * 100])
-def test_prose_ends_at_a_word(text: str) -> None:
+def test_prose_is_cut_at_a_word_boundary(text: str) -> None:
     part = cut_text(text, 50, cut_to_tokens)
     assert part.of == ""
     assert text.startswith(part.text + " ")
     assert part.text
 
 
-def test_a_text_that_fits_is_whole() -> None:
+def test_a_text_within_the_limit_is_unchanged() -> None:
     assert cut_text("[1, 2]", 100, cut_to_tokens).text == "[1, 2]"

@@ -53,7 +53,9 @@ async def test_a_long_text_is_shortened_and_can_be_read_to_its_end(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("version", "link"), [("2024-11-05", False), ("2025-03-26", False), ("2025-06-18", True)])
-async def test_a_client_too_old_for_links_gets_none(tmp_path: Path, version: str, link: bool) -> None:
+async def test_a_client_of_a_revision_without_resource_links_gets_none(
+    tmp_path: Path, version: str, link: bool
+) -> None:
     async with hub(tmp_path, {"a": fake(max_result_bytes=1024)}, handshake=False) as client:
         await client.initialize(version)
         result = await client.call("a__big", {"bytes": 5000})
@@ -61,7 +63,7 @@ async def test_a_client_too_old_for_links_gets_none(tmp_path: Path, version: str
         assert (await all_pages(client, result["_meta"][KEY]["next"]))[0]["text"]
 
 
-async def test_images_and_structure_stay_whole_or_are_left_out(tmp_path: Path) -> None:
+async def test_images_and_structured_content_are_kept_whole_or_left_out(tmp_path: Path) -> None:
     """Check 14 where nothing is too long, and what is done where something is."""
     blocks = [
         {"type": "text", "text": "first"},
@@ -103,7 +105,9 @@ def words(count: int) -> Table:
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_clients_that_check_output_schemas_take_shortened_and_changed_results(tmp_path: Path, era: str) -> None:
+async def test_clients_that_validate_output_schemas_accept_shortened_and_changed_results(
+    tmp_path: Path, era: str
+) -> None:
     (tmp_path / "hub" / "tables").mkdir(parents=True)
     (tmp_path / "hub" / "tables" / "tables.py").write_text(TABLES)
     entry = {
@@ -182,7 +186,7 @@ def steps(**of: Any) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("functions")
-async def test_a_function_of_the_user_changes_results_in_a_process_of_its_own(tmp_path: Path) -> None:
+async def test_a_user_function_changes_results_in_its_own_process(tmp_path: Path) -> None:
     rules = steps(
         echo=["shaping:shout", {"step": "shaping:shout", "arguments": {"mark": "?"}}],
         meta="shaping:whisper",
@@ -208,7 +212,7 @@ async def test_a_function_of_the_user_changes_results_in_a_process_of_its_own(tm
         "broken:any",
     ],
 )
-async def test_a_step_that_fails_withholds_the_result_unless_it_is_to_be_kept(tmp_path: Path, step: str) -> None:
+async def test_a_failing_step_withholds_the_result_unless_configured_to_keep_it(tmp_path: Path, step: str) -> None:
     rules = steps(echo=step, pid={"step": step, "on_error": "keep"})
     async with hub(tmp_path, rules) as client:
         failed = await client.call("a__echo", {"text": "private"})
@@ -284,7 +288,9 @@ async def test_a_functions_result_is_translated_to_the_clients_era(tmp_path: Pat
         ({"step": "json", "arguments": {"path": "rows[1].n"}}, "2"),
     ],
 )
-async def test_the_hubs_own_post_processing_steps(tmp_path: Path, step: Any, text: str) -> None:
+async def test_the_built_in_post_processing_steps_change_results_as_documented(
+    tmp_path: Path, step: Any, text: str
+) -> None:
     answer = {
         "content": [
             {"type": "text", "text": "abcdefghijklmnopqrstuvwxyz"},

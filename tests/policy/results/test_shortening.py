@@ -70,7 +70,7 @@ async def shaped(result: Json, *, schema: Json | None = None, store: LongResults
 
 @given(blocks=st.lists(BLOCKS, max_size=5), room=st.integers(1, 6000))
 @settings(max_examples=100, deadline=None, derandomize=True)
-def test_only_texts_are_cut_and_the_blocks_stay_in_their_room(blocks: list[Json], room: int) -> None:
+def test_only_texts_are_cut_and_all_blocks_together_fit_the_limit(blocks: list[Json], room: int) -> None:
     kept, shown, _ = shortened_content(blocks, room)
     assert shown <= room
     assert len(encode(kept)) <= room + 2
@@ -93,7 +93,7 @@ def test_a_result_is_never_longer_than_the_limit_and_always_valid(result: Json, 
     assert [block["type"] for block in short["content"][-2:]] == ["text", "resource_link"]
 
 
-def test_many_small_blocks_do_not_add_up_to_more() -> None:
+def test_many_small_blocks_together_stay_within_the_limit() -> None:
     blocks = [{"type": "text", "text": "x"}] * 5000
     short = anyio.run(lambda: shaped({"content": blocks}, max_result_bytes=64 * 1024))
     assert len(encode(short)) <= 64 * 1024 + NOTE
@@ -143,7 +143,7 @@ def rows(count: int) -> Json:
 
 
 @pytest.mark.anyio
-async def test_structured_content_that_fits_is_whole_whatever_the_texts_are() -> None:
+async def test_structured_content_within_the_limit_is_kept_whole_beside_long_texts() -> None:
     result = {**rows(30), "content": [{"type": "text", "text": "x" * 5000}]}
     for schema in (ROWS, None):
         short = await shaped(result, schema=schema, max_result_bytes=2000)
@@ -170,7 +170,7 @@ async def test_structured_content_without_a_schema_or_of_an_error_is_left_out() 
 
 
 @pytest.mark.anyio
-async def test_structured_content_that_cannot_be_shortened_is_whole_or_refused_and_can_be_read() -> None:
+async def test_unshortenable_structured_content_is_kept_or_refused_and_readable_as_a_resource() -> None:
     strict = {**ROWS, "properties": {"rows": {"type": "array", "minItems": 100}}}
     result = rows(100)
     size = len(encode(result["structuredContent"]))
@@ -257,7 +257,7 @@ async def test_select_json_leaves_an_error_of_the_server_unchanged() -> None:
     assert await shaped(error, postprocess=(PostProcessStep(step="json", arguments={"path": "a"}),)) == error
 
 
-def test_a_tool_whose_results_are_changed_promises_no_output_schema() -> None:
+def test_a_tool_with_changed_results_lists_no_output_schema() -> None:
     wire = {"name": "t", "inputSchema": {}, "outputSchema": ROWS}
     for step, stays in (("truncate", True), ("json", False), ("select_text", False), ("shaping:any", False)):
         server = Server(id="a", namespace="", transport="stdio", command="x", postprocess=(PostProcessStep(step=step),))
@@ -277,7 +277,7 @@ def test_a_tool_whose_results_are_changed_promises_no_output_schema() -> None:
     ],
 )
 @pytest.mark.anyio
-async def test_truncate_says_how_much_of_all_texts_is_missing(most: int, shown: list[str]) -> None:
+async def test_truncate_states_how_much_text_is_missing(most: int, shown: list[str]) -> None:
     image = {"type": "image", "mimeType": "image/png", "data": "AA=="}
     blocks = [{"type": "text", "text": text} for text in ("hello", "world", "!!!")]
     step = PostProcessStep(step="truncate", arguments={"max_chars": most})
@@ -295,7 +295,7 @@ LIMIT = {"max_result_tokens": 200}
 
 
 @pytest.mark.anyio
-async def test_a_result_above_its_tokens_says_how_much_is_left_out_and_where_it_is() -> None:
+async def test_a_result_above_its_token_limit_states_what_is_left_out_and_its_uri() -> None:
     store = LongResults(lambda: 0.0)
     records = [{"id": number, "name": f"user {number}"} for number in range(500)]
     text = json.dumps(records)
@@ -322,7 +322,7 @@ async def test_images_count_no_tokens_and_a_short_result_is_untouched() -> None:
 
 
 @pytest.mark.anyio
-async def test_both_limits_hold_together_and_structured_content_stays_within_its_schema() -> None:
+async def test_byte_and_token_limits_apply_together_and_structured_content_stays_valid() -> None:
     result: Json = {**rows(1000), "content": [{"type": "text", "text": json.dumps(rows(1000))}]}
     short = await shaped(result, schema=ROWS, settings=LIMIT, max_result_bytes=100_000)
     assert len(encode(short)) <= 100_000 + NOTE
@@ -335,7 +335,7 @@ async def test_both_limits_hold_together_and_structured_content_stays_within_its
 
 @given(result=RESULTS, limit=st.integers(1, 400))
 @settings(max_examples=150, deadline=None, derandomize=True)
-def test_no_result_is_above_its_tokens_and_all_are_valid(result: Json, limit: int) -> None:
+def test_no_result_exceeds_its_token_limit_and_all_are_valid(result: Json, limit: int) -> None:
     short = anyio.run(lambda: shaped(result, settings={"max_result_tokens": limit}))
     assert json.loads(encode(short)) == json.loads(encode(without_lone_surrogates(short)))
     if short is not result:

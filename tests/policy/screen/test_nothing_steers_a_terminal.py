@@ -72,7 +72,7 @@ def test_pins_are_shown_without_control_sequences(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_lines_of_log_and_records_are_single_and_without_control_sequences(tmp_path: Path) -> None:
+async def test_log_lines_and_records_are_single_lines_without_control_sequences(tmp_path: Path) -> None:
     """T22: a line end in the name of a tool makes no second record."""
     calls = tmp_path / "calls.jsonl"
     root = {"call_log": {"file": str(calls)}, "list_wait": 20}

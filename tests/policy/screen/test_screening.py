@@ -84,13 +84,13 @@ def test_line_breaks_are_allowed_in_a_description_and_never_in_a_name() -> None:
     assert [kind for kind, _ in find_hidden_characters("a\nb", name=True)] == ["control-characters"]
 
 
-def test_marks_of_right_to_left_scripts_count_only_where_there_is_none_of_their_text() -> None:
+def test_direction_marks_are_flagged_only_without_right_to_left_text() -> None:
     assert find_hidden_characters("עברית\u200f!") == []
     assert [kind for kind, _ in find_hidden_characters("English\u200f!")] == ["bidi-characters"]
     assert [kind for kind, _ in find_hidden_characters("עברית\u202e!")] == ["bidi-characters"]
 
 
-def test_lookalike_characters_are_matched_as_they_look() -> None:
+def test_lookalike_characters_are_matched_by_appearance() -> None:
     assert fold_text("Ｉｇｎоｒｅ\u200b  ALL\n\tthat\U000e0041") == "ignore all that"
 
 
@@ -107,7 +107,7 @@ def test_every_part_of_a_prompt_a_skill_and_a_resource_is_read() -> None:
     assert [(flag.rule, flag.where) for flag in found] == [("ignore-instructions", "description")]
 
 
-def test_texts_of_the_user_are_not_flagged() -> None:
+def test_texts_of_the_configuration_are_not_flagged() -> None:
     assert flags_of_item(TOOLS, tool("Never tell the user."), without=("description",)) == ()
 
 
@@ -126,11 +126,11 @@ DISTINCT, PLAIN = {"send_message", "readFile", "git-log"}, {"search", "echo"}
         ("", 0),
     ],
 )
-def test_names_of_other_servers_tools_are_found_where_they_are_unambiguous(text: str, named: int) -> None:
+def test_unambiguous_names_of_other_servers_tools_are_flagged(text: str, named: int) -> None:
     assert len(foreign_names(TOOLS, tool(text), DISTINCT, PLAIN)) == named
 
 
-def test_a_name_is_distinct_by_its_form() -> None:
+def test_a_name_counts_as_unambiguous_by_its_form() -> None:
     assert [is_distinct(name) for name in ("send_message", "git-log", "readFile", "a.b")] == [True] * 4
     assert [is_distinct(name) for name in ("search", "Echo", "_", "t0")] == [False] * 4
     assert "names-other-tools" in REPORT_ONLY

@@ -138,7 +138,7 @@ async def test_transport_failures_open_the_breaker_and_it_recovers_after_the_coo
         assert written(tmp_path, "got read") == 4
 
 
-async def test_errors_a_server_answers_with_never_open_the_breaker(tmp_path: Path) -> None:
+async def test_error_responses_of_a_server_never_open_the_breaker(tmp_path: Path) -> None:
     """Check 25, its second half."""
     faults = ["error"] * 6
     async with hub(tmp_path, {"c": counting(tmp_path, *faults, breaker={"failures": 2})}) as client:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_a_call_that_takes_too_long_ends_and_its_session_stays(tmp_path: Path, modern: bool) -> None:
+async def test_a_call_times_out_and_its_session_continues(tmp_path: Path, modern: bool) -> None:
     """Check 16."""
     record = tmp_path / "record"
     async with hub(tmp_path, {"a": fake("--record", str(record), timeout=1)}, modern=modern) as client:
@@ -25,14 +25,14 @@ async def test_a_call_that_takes_too_long_ends_and_its_session_stays(tmp_path: P
     assert "notifications/cancelled" in record.read_text()
 
 
-async def test_a_tool_may_have_a_deadline_of_its_own(tmp_path: Path) -> None:
+async def test_a_tool_can_have_its_own_deadline(tmp_path: Path) -> None:
     entry = fake(timeout=0.5, tools={"sl*": {"timeout": "300s"}, "sleep": {"timeout": "700ms"}})
     async with hub(tmp_path, {"a": entry}) as client:
         late = await client.call("a__sleep", {"seconds": 10})
         assert "within 0.7 s (setting: servers.a.tools.sleep.timeout)" in late["content"][0]["text"]
 
 
-async def test_progress_puts_an_idle_deadline_off_and_silence_does_not(tmp_path: Path) -> None:
+async def test_progress_extends_the_idle_deadline_and_silence_does_not(tmp_path: Path) -> None:
     program = tmp_path / "slow.py"
     program.write_text(SLOW)
     entry = {"command": "python3", "args": [str(program)], "idle_timeout": "1s", "timeout": "60s"}

@@ -46,7 +46,9 @@ ALLOWED: dict[str, Any] = {"web": {"allow_addresses": ["127.0.0.1"]}}
 
 @pytest.mark.parametrize("modern", [False, True])
 @pytest.mark.parametrize("tool", ["scrape", "scrape_website"])
-async def test_the_hub_fetches_a_page_whose_server_dies_and_says_so(tmp_path: Path, modern: bool, tool: str) -> None:
+async def test_the_hub_fetches_the_page_itself_if_the_server_dies_and_notes_it(
+    tmp_path: Path, modern: bool, tool: str
+) -> None:
     """Check 19."""
     servers = {"c": counting(tmp_path, *["die-after"] * 2)}
     async with site() as (base, _), hub(tmp_path, servers, modern=modern, **ALLOWED) as client:
@@ -60,7 +62,7 @@ async def test_the_hub_fetches_a_page_whose_server_dies_and_says_so(tmp_path: Pa
     assert ("resultType" in result) is modern
 
 
-async def test_where_the_page_cannot_be_fetched_either_the_first_error_is_reported(tmp_path: Path) -> None:
+async def test_the_first_error_is_reported_if_the_fallback_fails_too(tmp_path: Path) -> None:
     """Check 22."""
     async with site() as (base, _), hub(tmp_path, {"c": counting(tmp_path, "die-after")}, **ALLOWED) as client:
         result = await client.call("c__scrape", {"url": f"{base}/missing"})
@@ -97,14 +99,14 @@ async def test_the_failures_that_trigger_the_fallback_are_configurable(tmp_path:
             assert result["_meta"]["mcp-hub/fallback"]["because"] == "tool_error"
 
 
-async def test_a_server_that_takes_too_long_is_given_up_in_time_for_the_fallback(tmp_path: Path) -> None:
+async def test_a_slow_server_is_abandoned_in_time_for_the_fallback(tmp_path: Path) -> None:
     servers = {"c": counting(tmp_path, "hang")}
     async with site() as (base, _), hub(tmp_path, servers, **ALLOWED, fallback={"timeout": "20s"}) as client:
         result = await client.call("c__scrape", {"url": f"{base}/page"})
         assert result["_meta"]["mcp-hub/fallback"]["because"] == "timeout"
 
 
-async def test_an_open_breaker_is_a_reason_for_the_fallback(tmp_path: Path) -> None:
+async def test_an_open_breaker_triggers_the_fallback(tmp_path: Path) -> None:
     """The order of the chain: the breaker is inside, and what it refuses the hub can still fetch."""
     rules = {"breaker": {"failures": 1, "cooldown": "1h"}, "retry": "off"}
     servers = {"c": counting(tmp_path, "die-after", **rules)}
@@ -117,7 +119,7 @@ async def test_an_open_breaker_is_a_reason_for_the_fallback(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["to-dataset", "to-denied"])
-async def test_a_redirect_inside_the_fallback_is_guarded(tmp_path: Path, path: str) -> None:
+async def test_the_guard_applies_to_redirects_of_the_fallback(tmp_path: Path, path: str) -> None:
     servers = {"c": counting(tmp_path, "die-after")}
     async with site() as (base, asked):
         guard = {"deny_urls": [f"{base.removeprefix('http://')}/denied"]}
@@ -136,7 +138,7 @@ async def test_private_addresses_are_not_fetched_unless_allowed(tmp_path: Path) 
         assert asked == []
 
 
-async def test_a_fallback_does_not_hold_up_other_calls(tmp_path: Path) -> None:
+async def test_a_fallback_does_not_delay_other_calls(tmp_path: Path) -> None:
     servers = {"c": counting(tmp_path, "hang"), "other": fake()}
     async with site() as (base, _), hub(tmp_path, servers, **ALLOWED, fallback={"timeout": "8s"}) as client:
         await client.tool_names()

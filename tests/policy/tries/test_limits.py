@@ -121,7 +121,7 @@ async def test_the_caller_with_most_waiting_calls_loses_its_newest_to_others() -
     assert desk.through == ["a1", "a2", "b1", "c1"]
 
 
-async def test_in_any_order_of_events_no_slot_is_lost_or_given_twice() -> None:
+async def test_no_slot_is_lost_or_granted_twice_in_any_order_of_events() -> None:
     numbers = random.Random(3)
     desk = Desk(at_once=3, per_caller=2, waiting=6)
     inside: list[str] = []

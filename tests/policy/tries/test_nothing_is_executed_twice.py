@@ -83,13 +83,13 @@ async def test_a_call_succeeds_after_two_503_responses(tmp_path: Path) -> None:
     assert written(tmp_path, "got read") == 3
 
 
-async def test_a_call_that_was_answered_with_an_error_is_not_sent_again(tmp_path: Path) -> None:
+async def test_a_call_answered_with_an_error_is_not_retried(tmp_path: Path) -> None:
     async with hub(tmp_path, {"c": counting(tmp_path, "error")}) as client:
         assert (await client.call("c__read"))["isError"] is True
     assert written(tmp_path, "got read") == 1
 
 
-async def test_a_call_of_a_killed_server_waits_for_two_failed_starts_however_many_attempts_it_has(
+async def test_a_call_to_a_killed_server_fails_after_two_failed_starts_whatever_retry_attempts(
     tmp_path: Path,
 ) -> None:
     dead, journal, calls = tmp_path / "dead", tmp_path / "journal", tmp_path / "calls"

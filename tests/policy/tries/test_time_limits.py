@@ -24,7 +24,7 @@ def _timers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return
 
 
-async def test_a_time_limit_ends_its_block_and_not_its_task() -> None:
+async def test_a_time_limit_cancels_its_block_and_not_its_task() -> None:
     async with asyncio.timeout(HANG_BOUND):
         with pytest.raises(TimeoutError), TimeLimit(0.01) as limit:
             await asyncio.Event().wait()
@@ -72,7 +72,7 @@ async def test_a_suspended_time_limit_does_not_fire_until_resumed() -> None:
             await asyncio.Event().wait()
 
 
-async def test_a_time_limit_that_is_over_is_not_resumed() -> None:
+async def test_a_time_limit_whose_block_has_ended_is_not_resumed() -> None:
     async with asyncio.timeout(HANG_BOUND):
         with TimeLimit(0.01) as left_suspended:
             left_suspended.suspend()
@@ -87,7 +87,7 @@ async def test_a_time_limit_that_is_over_is_not_resumed() -> None:
         assert not left.expired
 
 
-async def test_the_inner_of_two_limits_leaves_the_outer_one_alone() -> None:
+async def test_an_inner_time_limit_does_not_affect_the_outer_one() -> None:
     async with asyncio.timeout(HANG_BOUND):
         with TimeLimit(HANG_BOUND) as outer:
             with pytest.raises(TimeoutError), TimeLimit(0.01):
@@ -96,7 +96,7 @@ async def test_the_inner_of_two_limits_leaves_the_outer_one_alone() -> None:
         assert not outer.expired
 
 
-async def test_a_task_that_is_cancelled_by_others_stays_cancelled() -> None:
+async def test_a_task_cancelled_from_outside_stays_cancelled() -> None:
     task = asyncio.get_running_loop().create_task(_limited(HANG_BOUND))
     await asyncio.sleep(0)
     task.cancel()

@@ -51,7 +51,7 @@ def test_the_header_names_and_the_name_bearing_methods_are_those_of_the_sdk() ->
     assert routing_headers.ANNOTATION == inbound.X_MCP_HEADER_KEY
 
 
-def test_every_method_stands_in_the_eras_it_has_in_the_sdk() -> None:
+def test_every_method_belongs_to_the_same_eras_as_in_the_sdk() -> None:
     eras: dict[str, set[str]] = {}
     for method, revision in methods.CLIENT_REQUESTS:
         eras.setdefault(method, set()).add("modern" if revision in era.MODERN_REVISIONS else "handshake")

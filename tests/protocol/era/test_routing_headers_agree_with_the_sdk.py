@@ -77,7 +77,7 @@ SOUND = st.fixed_dictionaries(
 
 @agreed
 @given(TEXTS)
-def test_a_value_is_encoded_as_the_sdk_does_and_comes_back(value: str) -> None:
+def test_a_header_value_is_encoded_as_by_the_sdk_and_decodes_to_itself(value: str) -> None:
     encoded = routing_headers.encode_value(value)
     assert encoded == inbound.encode_header_value(value)
     assert routing_headers.decode_value(encoded) == inbound.decode_header_value(encoded) == value
@@ -192,11 +192,11 @@ def _sdk_verdict(message: dict[str, Any], lines: list[tuple[str, str]]) -> int |
 
 
 @pytest.mark.parametrize("surrogate", ["\ud800", "a\udfff"])
-def test_a_lone_surrogate_is_sent_without_its_header(surrogate: str) -> None:
+def test_a_name_with_a_lone_surrogate_is_sent_without_its_header(surrogate: str) -> None:
     assert routing_headers.emit("tools/call", {"name": surrogate}) == {"Mcp-Method": "tools/call"}
 
 
-def test_a_deeply_nested_schema_is_walked_to_its_end() -> None:
+def test_an_invalid_annotation_in_a_deeply_nested_schema_is_found() -> None:
     schema: dict[str, Any] = {"x-mcp-header": "deep"}
     for _ in range(50_000):
         schema = {"items": schema}

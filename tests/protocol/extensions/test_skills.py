@@ -68,7 +68,7 @@ def paths(found: list[Skill]) -> list[str]:
     return [one.uri for one in found]
 
 
-async def test_the_skills_of_a_server_pass_as_it_has_them(tmp_path: Path) -> None:
+async def test_the_skills_of_a_server_pass_unchanged(tmp_path: Path) -> None:
     skill(tmp_path / "s/pdf", "pdf", "Fill in forms.\nlicense: MIT\nversion: 1.10", references__forms_md="ünïcode\n")
     skill(tmp_path / "s/team/refunds", "refunds", scripts__pay_py="print()")
     async with client([python_with_sdk(), str(SERVER), str(tmp_path / "s")]) as direct:
@@ -83,7 +83,7 @@ async def test_the_skills_of_a_server_pass_as_it_has_them(tmp_path: Path) -> Non
         assert await unknown(opened, "skill://nobody/SKILL.md")
 
 
-async def test_skills_of_the_hub_itself_have_manifests_and_follow_their_files(tmp_path: Path) -> None:
+async def test_the_hubs_own_skills_have_manifests_and_follow_their_files(tmp_path: Path) -> None:
     skill(tmp_path / "skills/pdf", "pdf", "Fill in forms.\nversion: 1.10", references__forms_md="old\n")
     skill(tmp_path / "skills/loud", "LOUD WORDS")
     async with hub_client(tmp_path, {}, skills="skills") as opened:
@@ -121,7 +121,7 @@ async def test_a_changed_file_of_the_hubs_own_skill_changes_the_list(tmp_path: P
 PREFIXED = "mcp-hub://b/skill://pdf/SKILL.md"
 
 
-async def test_equal_skills_of_two_servers_are_both_served_where_on_conflict_says_so(tmp_path: Path) -> None:
+async def test_equal_skills_of_two_servers_are_both_served_if_on_conflict_allows(tmp_path: Path) -> None:
     skill(tmp_path / "a/pdf", "pdf", "Of a.", both="of a")
     skill(tmp_path / "b/pdf", "pdf", "Of b.", both="of b", references__only="of b alone")
     servers = {name: serving(tmp_path / name) for name in "ab"}
@@ -134,7 +134,7 @@ async def test_equal_skills_of_two_servers_are_both_served_where_on_conflict_say
             await verified(opened, found)
 
 
-async def test_a_file_of_a_skill_keeps_its_uri_although_a_later_server_lists_it(tmp_path: Path) -> None:
+async def test_a_skill_file_keeps_its_uri_even_if_a_later_server_lists_it(tmp_path: Path) -> None:
     skill(tmp_path / "a/pdf", "pdf", "Of a.", notes="of a")
     skill(tmp_path / "b/pdf", "pdf", "Of b.", notes="of b")
     servers = {"a": serving(tmp_path / "a")}  # it has its notes by a template, and the hub itself lists them
@@ -165,7 +165,7 @@ async def test_a_skill_with_a_refused_file_is_neither_listed_nor_got(
             await opened.read_resource("skill://private/notes")
 
 
-async def test_a_refused_file_that_comes_later_is_not_told_of_either(tmp_path: Path) -> None:
+async def test_a_skill_that_later_gets_a_refused_file_becomes_unknown(tmp_path: Path) -> None:
     skill(tmp_path / "s/pdf", "pdf")
     rule = ["a/skill://pdf/private/*"]
     async with hub_client(tmp_path, {"a": serving(tmp_path / "s")}, blacklist=rule) as opened:
@@ -174,7 +174,7 @@ async def test_a_refused_file_that_comes_later_is_not_told_of_either(tmp_path: P
         assert await unknown(opened, found.uri)
 
 
-async def test_a_profile_has_the_skills_whose_files_it_names(tmp_path: Path) -> None:
+async def test_a_profile_lists_only_skills_whose_files_it_allows(tmp_path: Path) -> None:
     skill(tmp_path / "s/pdf", "pdf", notes="x")
     skill(tmp_path / "s/other", "other")
     profiles = {"few": {"tools": ["a/skill://pdf/*"]}}
@@ -186,7 +186,7 @@ async def test_a_profile_has_the_skills_whose_files_it_names(tmp_path: Path) -> 
         assert await unknown(opened, "skill://other/SKILL.md")
 
 
-async def test_an_unlisted_skill_is_got_where_its_file_can_be_read(tmp_path: Path) -> None:
+async def test_an_unlisted_skill_can_be_fetched_if_its_file_is_readable(tmp_path: Path) -> None:
     skill(tmp_path / "s/pdf", "pdf")
     async with hub_client(tmp_path, {"a": serving(tmp_path / "s", keep_catalog=False)}) as opened:
         await opened.list_skills()
@@ -197,7 +197,7 @@ async def test_an_unlisted_skill_is_got_where_its_file_can_be_read(tmp_path: Pat
         await verified(opened, found)
 
 
-async def test_a_skill_that_changes_without_a_word_is_listed_anew_after_it_was_listed(tmp_path: Path) -> None:
+async def test_a_skill_changed_without_notification_is_refreshed_after_a_list_request(tmp_path: Path) -> None:
     skill(tmp_path / "s/pdf", "pdf", notes="old")
     async with hub(tmp_path, {"a": serving(tmp_path / "s")}, modern=True, list_wait=PATIENCE) as opened:
         before = (await opened.request("skills/list"))["skills"]
@@ -221,7 +221,7 @@ async def test_skills_are_listed_from_the_kept_catalog_without_starting_their_se
         assert await opened.request("skills/list") == before
 
 
-async def test_a_client_of_the_handshake_era_has_no_skills(tmp_path: Path) -> None:
+async def test_a_handshake_client_gets_no_skills(tmp_path: Path) -> None:
     skill(tmp_path / "skills/pdf", "pdf")
     async with hub(tmp_path, {}, handshake=False, skills="skills", list_wait=PATIENCE) as opened:
         assert "extensions" not in (await opened.initialize())["capabilities"]

@@ -64,7 +64,7 @@ async def test_without_a_server_that_has_an_extension_only_skills_are_advertised
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_a_server_sees_the_extensions_of_the_client_that_pass(tmp_path: Path, era: str) -> None:
+async def test_a_server_receives_the_clients_forwardable_extensions(tmp_path: Path, era: str) -> None:
     async with hub(tmp_path, {"a": asking("--era", era)}, modern=True, list_wait=20) as client:
         await call(client, "a__echo", {"text": "x"})
         told = json.loads((await call(client, "a__declared"))["content"][0]["text"])
@@ -73,12 +73,12 @@ async def test_a_server_sees_the_extensions_of_the_client_that_pass(tmp_path: Pa
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_a_handshake_clients_extensions_pass_without_those_of_the_modern_era(tmp_path: Path, era: str) -> None:
+async def test_a_handshake_clients_extensions_are_forwarded_without_modern_ones(tmp_path: Path, era: str) -> None:
     async with client_of(tmp_path, asking("--era", era), CAPABILITIES) as client:
         assert json.loads(await client.text("a__declared")) == {"roots": {}, "extensions": {UI: DECLARED[UI]}}
 
 
-async def test_tasks_of_equal_servers_are_kept_apart_until_they_end(tmp_path: Path) -> None:
+async def test_tasks_of_two_equal_servers_are_distinguished(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": server("a"), "b": server("b")}, modern=True, list_wait=20) as client:
         await client.tool_names()
         made = [await call(client, f"{name}__{tool}") for name in "ab" for tool in ("confirm_delete", "multi_input")]
@@ -89,7 +89,7 @@ async def test_tasks_of_equal_servers_are_kept_apart_until_they_end(tmp_path: Pa
     assert texts == ["deleted: True", "answered: first, second"] * 2
 
 
-async def test_a_task_is_cancelled_and_a_failed_one_says_why(tmp_path: Path) -> None:
+async def test_a_task_can_be_cancelled_and_a_failed_task_reports_its_reason(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
         slow = (await call(client, "a__slow_compute", {"seconds": 60}))["taskId"]
         await task(client, "cancel", slow)
@@ -152,7 +152,7 @@ async def test_a_client_without_the_task_extension_gets_an_error_naming_it(tmp_p
         assert (await client.call("a__slow_compute", {"seconds": 0}))["resultType"] == "complete"
 
 
-def test_a_task_id_of_one_replica_opens_at_the_others_and_says_where_it_is_from() -> None:
+def test_a_task_id_of_one_replica_is_valid_at_the_others_and_names_its_replica() -> None:
     route, keys = Route("a", TOOLS, "tool"), [b"k" * 32, b"l" * 32]
     one, another = TaskIds(*keys, place="one"), TaskIds(*reversed(keys), place="another")
     sealed = one.seal("ann", route, "7")

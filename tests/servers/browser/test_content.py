@@ -58,14 +58,14 @@ async def seen(browser: Browsing, **arguments: Any) -> Picture:
     return picture(base64.b64decode(image["data"]))
 
 
-async def test_a_screenshot_shows_what_is_in_view(browser: Browsing, site: Site) -> None:
+async def test_a_screenshot_shows_the_viewport(browser: Browsing, site: Site) -> None:
     await browser.call("navigate", url=site.url("/page"))
     shot = await seen(browser)
     assert (shot.width, shot.height) == (1280, 800)
     assert (shot.at(20, 15), shot.at(60, 15), shot.at(20, 60)) == ((0, 0, 255), (200, 10, 20), (200, 10, 20))
 
 
-async def test_a_screenshot_can_be_of_one_element_or_of_the_whole_page(browser: Browsing, site: Site) -> None:
+async def test_a_screenshot_can_show_one_element_or_the_whole_page(browser: Browsing, site: Site) -> None:
     page = await browser.text("navigate", url=site.url("/page"))
     shot = await seen(browser, ref=ref_of(page, 'button "Blue"'), element="the blue one")
     assert (shot.width, shot.height, shot.at(39, 29)) == (40, 30, (0, 0, 255))
@@ -82,7 +82,7 @@ async def test_a_screenshot_of_an_endless_page_is_bounded(browser: Browsing, sit
     assert picture(base64.b64decode(result["content"][1]["data"])).height == 8000
 
 
-async def test_a_page_becomes_a_pdf(browser: Browsing, site: Site) -> None:
+async def test_a_page_can_be_saved_as_pdf(browser: Browsing, site: Site) -> None:
     await browser.call("navigate", url=site.url("/page"))
     found = resource(await browser.call("pdf_save"))
     data = base64.b64decode(found["blob"])

@@ -81,7 +81,7 @@ def test_status_says_which_browser_is_used(tmp_path: Path) -> None:
     assert "MCP_HUB_CHROMIUM" in done.stderr
 
 
-def test_status_knows_the_executable_of_each_browser_of_the_configuration(tmp_path: Path) -> None:
+def test_status_shows_the_executable_of_each_configured_browser(tmp_path: Path) -> None:
     found = program(tmp_path / "mine")
     config = tmp_path / "servers.yaml"
     config.write_text(f"servers:\n  surf: {{builtin: browser, executable: {found}}}\n  web: {{builtin: web}}\n")

@@ -62,7 +62,7 @@ async def test_tools_are_listed_before_any_browser_is_started() -> None:
         assert "browser.executable" in text
 
 
-async def test_the_browser_spends_no_process_on_its_own_address_bar(browser: Browsing, site: Site) -> None:
+async def test_the_browser_starts_no_process_for_its_address_bar(browser: Browsing, site: Site) -> None:
     await browser.call("navigate", url=site.url("/one"))
     assert chromiums(browser.client.process.pid)
     assert below(browser.client.process.pid, "--top-chrome-webui") == []
@@ -86,7 +86,7 @@ async def test_a_form_is_filled_in_and_sent(browser: Browsing, site: Site) -> No
     }  # fmt: skip
 
 
-async def test_typing_selecting_and_keys_do_what_a_person_does(browser: Browsing, site: Site) -> None:
+async def test_typing_selecting_and_key_presses_work_as_user_input(browser: Browsing, site: Site) -> None:
     page = await browser.text("navigate", url=site.url("/form"))
     await browser.call("select_option", ref=ref_of(page, 'combobox "Colour"'), values=["blue"])
     name = ref_of(page, 'textbox "Name"')
@@ -120,9 +120,7 @@ async def test_cookies_last_from_call_to_call_and_can_be_set_and_cleared(browser
     assert await browser.evaluate("() => document.body.innerText") == "{}"
 
 
-async def test_a_reference_of_a_page_that_was_left_is_refused_and_says_what_to_do(
-    browser: Browsing, site: Site
-) -> None:
+async def test_an_element_reference_of_a_former_page_is_refused_with_advice(browser: Browsing, site: Site) -> None:
     first = await browser.text("navigate", url=site.url("/one"))
     link = ref_of(first, 'link "Go on"')
     await browser.call("navigate", url=site.url("/form"))
@@ -133,7 +131,7 @@ async def test_a_reference_of_a_page_that_was_left_is_refused_and_says_what_to_d
     assert (await browser.refused("click", ref=link))[0] == "tool_error"
 
 
-async def test_a_reference_of_an_element_that_was_removed_is_refused(browser: Browsing, site: Site) -> None:
+async def test_a_reference_to_a_removed_element_is_refused(browser: Browsing, site: Site) -> None:
     page = await browser.text("navigate", url=site.url("/one"))
     link = ref_of(page, 'link "Go on"')
     await browser.call("evaluate", function="(element) => element.remove()", ref=link)
@@ -150,7 +148,7 @@ async def test_an_invalid_element_reference_is_refused_as_an_argument(browser: B
     assert (await browser.refused("click", ref="#button"))[0] == "invalid_parameters"
 
 
-async def test_a_long_snapshot_and_a_long_text_come_in_parts_that_make_the_whole(browser: Browsing, site: Site) -> None:
+async def test_a_long_snapshot_and_a_long_text_are_returned_in_complete_parts(browser: Browsing, site: Site) -> None:
     rows = "".join(f"<p>Row number {number} of a long page</p>" for number in range(4000))
     site.put("/long", f"<title>Long</title>{rows}", "text/html")
     page = await browser.text("navigate", url=site.url("/long"))
@@ -207,7 +205,7 @@ async def test_dialogs_are_dismissed_and_reported(browser: Browsing, site: Site)
     assert "'Done'" in clicked
 
 
-async def test_texts_that_appear_and_disappear_later_are_waited_for(browser: Browsing, site: Site) -> None:
+async def test_wait_for_waits_for_texts_to_appear_and_disappear(browser: Browsing, site: Site) -> None:
     script = "setTimeout(() => { document.body.innerHTML = '<p>Ready now</p>' }, 300)"
     site.put("/later", f"<title>Later</title><p>Loading</p><script>{script}</script>", "text/html")
     await browser.call("navigate", url=site.url("/later"))
@@ -234,7 +232,7 @@ async def test_a_url_that_is_not_a_web_page_is_not_opened(browser: Browsing, url
     assert (await browser.refused("navigate", url=url))[0] == "invalid_parameters"
 
 
-async def test_a_page_that_cannot_be_reached_says_why(browser: Browsing, unused_port: int) -> None:
+async def test_navigating_to_an_unreachable_page_reports_the_reason(browser: Browsing, unused_port: int) -> None:
     for scheme in ("http", "https"):
         code, text = await browser.refused("navigate", url=f"{scheme}://127.0.0.1:{unused_port}/")
         assert code == "tool_error"

@@ -102,7 +102,7 @@ async def asked(proxy: Proxy, *lines: str, body: bytes = b"") -> tuple[int, byte
         return await peer.answer()
 
 
-async def test_without_the_right_credential_nothing_is_done(proxy: Proxy, site: Site) -> None:
+async def test_a_proxy_request_without_the_right_credential_is_refused(proxy: Proxy, site: Site) -> None:
     for more in ([], [key(proxy, "guessed")], ["Proxy-Authorization: Bearer x"]):
         assert (await asked(proxy, f"GET {site.url('/echo')} HTTP/1.1", *more))[0] == 407
         assert (await asked(proxy, f"CONNECT 127.0.0.1:{site.port} HTTP/1.1", *more))[0] == 407
@@ -145,7 +145,7 @@ async def test_a_second_request_smuggled_behind_the_first_is_not_forwarded(
     assert all(request.method == "POST" for request in site.requests)
 
 
-async def test_refused_addresses_are_refused_for_requests_and_tunnels_and_the_setting_named(
+async def test_requests_and_tunnels_to_refused_addresses_are_refused_naming_the_setting(
     proxy: Proxy, private: Site
 ) -> None:
     told: list[str] = []
@@ -157,7 +157,7 @@ async def test_refused_addresses_are_refused_for_requests_and_tunnels_and_the_se
     assert told == [private.url("/"), f"127.0.0.1:{private.port}"]
 
 
-async def test_refused_urls_are_refused_if_the_proxy_sees_them(proxy: Proxy, site: Site) -> None:
+async def test_plain_http_requests_to_refused_urls_are_refused(proxy: Proxy, site: Site) -> None:
     status, body = await asked(proxy, f"GET {site.url('/x/../secret/1')} HTTP/1.1", key(proxy))
     assert (status, MESSAGE.encode() in body) == (403, True)
     async with connected(proxy) as peer:
@@ -170,7 +170,7 @@ async def test_refused_urls_are_refused_if_the_proxy_sees_them(proxy: Proxy, sit
     assert site.requests == []
 
 
-async def test_a_tunnel_carries_bytes_both_ways_and_can_be_cut(proxy: Proxy, site: Site) -> None:
+async def test_a_tunnel_carries_bytes_both_ways_and_can_be_closed(proxy: Proxy, site: Site) -> None:
     guard = PageGuard(UrlRules(deny=("127.0.0.1/secret*",)), proxy)
 
     async with connected(proxy) as peer:
@@ -218,7 +218,7 @@ async def test_the_proxy_does_not_connect_to_itself(site: Site) -> None:
         await proxy.close()
 
 
-async def test_an_unreachable_host_is_named(proxy: Proxy, site: Site) -> None:
+async def test_an_error_names_the_unreachable_host(proxy: Proxy, site: Site) -> None:
     async with serving() as gone:
         port = gone.port
     running = Proxy(AddressRules(allow=("127.0.0.1",)), UrlRules())
@@ -233,7 +233,7 @@ async def test_an_unreachable_host_is_named(proxy: Proxy, site: Site) -> None:
         await running.close()
 
 
-async def test_a_request_that_the_browser_gives_up_is_no_failure_of_the_host(proxy: Proxy, site: Site) -> None:
+async def test_a_request_abandoned_by_the_browser_is_not_recorded_as_a_host_failure(proxy: Proxy, site: Site) -> None:
     asked_of, ended = asyncio.Event(), asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

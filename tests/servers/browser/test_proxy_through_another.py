@@ -66,7 +66,7 @@ async def test_private_addresses_and_names_are_refused_before_the_other_proxy_is
             await running.close()
 
 
-async def test_the_failure_of_the_other_proxy_is_named(site: Site) -> None:
+async def test_a_failure_of_the_other_proxy_is_reported(site: Site) -> None:
     async with forwarding(user="me", password="word") as outer:
         running = await started(outer)
         try:

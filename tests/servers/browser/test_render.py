@@ -59,7 +59,9 @@ def browsers() -> set[int]:
     return {process.pid for process in chromiums(os.getpid())}
 
 
-async def test_the_scripts_have_run_and_pages_share_a_browser_but_no_cookies(warm: Settings, site: Site) -> None:
+async def test_rendered_pages_have_run_their_scripts_and_share_a_browser_but_no_cookies(
+    warm: Settings, site: Site
+) -> None:
     start = site.redirect("/start", "/made")
     html, url = await render.render_page(start, warm, PATIENCE)
     assert url == site.url("/made")
@@ -80,7 +82,7 @@ async def test_url_rules_apply_to_rendered_pages(warm: Settings, site: Site) -> 
     assert "/secret/page" not in site.asked
 
 
-async def test_a_silent_page_ends_at_the_deadline_and_a_restless_one_is_returned_as_it_is(
+async def test_a_silent_page_times_out_and_a_page_that_never_settles_is_returned_as_it_is(
     warm: Settings, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(render, "QUIET", 0.03)
@@ -105,7 +107,7 @@ async def test_a_browser_that_died_is_replaced(warm: Settings, site: Site) -> No
     assert "cookies: {}" in html
 
 
-async def test_a_browser_without_work_is_closed_after_a_while(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_browser_is_closed_after_a_timeout(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render, "WARM", 0.01)
     settings = Settings(address_rules=AddressRules(allow=(f"127.0.0.1:{site.port}",)))
     before = browsers()
@@ -116,7 +118,7 @@ async def test_a_browser_without_work_is_closed_after_a_while(site: Site, monkey
             await asyncio.sleep(0.01)
 
 
-async def test_the_process_of_the_scraper_takes_its_browser_with_it(site: Site) -> None:
+async def test_the_browser_ends_with_the_scrapers_process(site: Site) -> None:
     with tempfile.TemporaryDirectory() as directory, mock.patch.dict(os.environ, TMPDIR=directory):
         async with scraper(javascript=True) as client:
             assert "cookies" in await scrape(client, site.url("/made"))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
         ("echo no display >&2; exit 3", PATIENCE, "server_unavailable", "no display"),
     ],
 )
-async def test_a_browser_that_does_not_start_says_why(
+async def test_a_browser_that_fails_to_start_is_reported_with_the_reason(
     temporary: Path, monkeypatch: pytest.MonkeyPatch, script: str, wait: float, code: str, said: str
 ) -> None:
     executable = temporary / "chromium"

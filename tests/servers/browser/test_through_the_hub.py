@@ -56,7 +56,7 @@ async def test_a_client_browses_through_the_hub_and_a_refused_url_starts_no_brow
     assert "/secret" not in site.asked
 
 
-async def test_pages_are_browsed_through_the_proxy_of_the_root(tmp_path: Path, site: Site) -> None:
+async def test_pages_are_browsed_through_the_root_proxy(tmp_path: Path, site: Site) -> None:
     name = "news.example"
     async with (
         forwarding(hosts={name: site.port}, user="me", password="w0rd") as proxy,
@@ -66,7 +66,7 @@ async def test_pages_are_browsed_through_the_proxy_of_the_root(tmp_path: Path, s
         assert f"GET http://{name}/page?who=a" in proxy.asked
 
 
-async def test_two_callers_have_a_browser_each(tmp_path: Path, site: Site) -> None:
+async def test_each_of_two_callers_has_its_own_browser(tmp_path: Path, site: Site) -> None:
     async with (
         network_hub(tmp_path, SERVERS, web=WEB) as (_, base),
         sdk(f"{base}/mcp", "handshake") as one,

@@ -99,7 +99,7 @@ async def test_a_browser_that_dies_during_a_call_ends_that_call_at_once(site: Si
         assert site.url("/one") in text
 
 
-async def test_tabs_that_crash_are_closed_and_the_browser_goes_on(site: Site) -> None:
+async def test_crashed_tabs_are_closed_and_the_browser_continues(site: Site) -> None:
     async with browsing() as browser:
         await browser.call("navigate", url=site.url("/one"))
         await browser.call("cookies", action="set", name="kept", value="1", url=site.url())

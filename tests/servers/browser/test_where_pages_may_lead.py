@@ -231,7 +231,7 @@ async def test_a_refused_url_is_not_opened_by_a_tool(browser: Browsing, places: 
         assert target.requests == []
 
 
-async def test_datasets_and_spaces_of_hugging_face_are_refused_without_any_setting(browser: Browsing) -> None:
+async def test_datasets_and_spaces_of_hugging_face_are_refused_by_default(browser: Browsing) -> None:
     for url in ("https://huggingface.co/datasets/a/b", "HF.co//%64atasets", "https://r.jina.ai/https://x.hf.space/"):
         assert await browser.refused("navigate", url=url) == ("guard_blocked", MESSAGE)
 

@@ -98,7 +98,7 @@ async def test_long_output_is_cut_with_a_note_and_does_not_time_out(client: Stdi
     assert cut.count("z") + int(left_out[1].replace(",", "")) == 5_000_000
 
 
-def test_kept_output_is_bounded_while_it_is_written() -> None:
+def test_buffered_output_is_bounded_while_it_is_written() -> None:
     captured = OutputCapture(10)
     for _ in range(1000):
         captured.feed(b"0123456789")
@@ -107,7 +107,9 @@ def test_kept_output_is_bounded_while_it_is_written() -> None:
     assert KEPT >= 64 * 1024
 
 
-async def test_at_the_time_limit_grandchildren_end_in_any_group_or_session(client: StdioClient, tmp_path: Path) -> None:
+async def test_at_the_time_limit_grandchildren_of_any_group_or_session_are_ended(
+    client: StdioClient, tmp_path: Path
+) -> None:
     held = Held(tmp_path)
     left_the_group = f"setsid sh -c 'echo here > /dev/stderr; sleep 999' 2> {held.path} & sleep 999"
     call = asyncio.ensure_future(client.call(SHELL, {"command": f"trap '' TERM; {left_the_group}", "timeout": 4}))
@@ -139,7 +141,7 @@ async def test_a_cancelled_call_ends_its_program(client: StdioClient, tmp_path: 
     assert "1\n" in await client.text(CODE, {"code": "print(1)"})
 
 
-async def test_programs_end_with_the_hub(tmp_path: Path) -> None:
+async def test_running_programs_end_with_the_hub(tmp_path: Path) -> None:
     held = Held(tmp_path)
     async with hub(tmp_path, {"sh": {"builtin": "shell"}}) as client:
         command = f"exec 3> {held.path}; echo here >&3; setsid sleep 999 & sleep 999"

@@ -187,7 +187,7 @@ def test_a_file_replaced_after_its_check_is_detected(tree: Tree, monkeypatch: py
     assert code == ("permission_denied" if becomes == "a link" else "tool_error")
 
 
-def test_sizes_are_bounded_and_nothing_half_written_is_left(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_sizes_are_bounded_and_no_partial_file_is_left(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regular_files, "MAX_BYTES", 100)
     files = tree.files
     (tree.work / "large.txt").write_text("x" * 101)
@@ -202,9 +202,7 @@ def test_sizes_are_bounded_and_nothing_half_written_is_left(tree: Tree, monkeypa
     assert names(files.listing("/workspace/")) == ["binary", "large.txt", "notes.txt", "sub"]
 
 
-def test_a_file_that_somebody_else_has_changed_meanwhile_is_not_overwritten_by_an_edit(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_edit_does_not_overwrite_a_file_changed_meanwhile(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     text_of = regular_files.text_of
 
     def changed_now(data: bytes, shown: str) -> str:
@@ -217,7 +215,7 @@ def test_a_file_that_somebody_else_has_changed_meanwhile_is_not_overwritten_by_a
     assert names(tree.files.listing("/workspace/")) == ["notes.txt", "sub"]
 
 
-def test_permissions_stay_when_a_file_is_rewritten(tree: Tree) -> None:
+def test_rewriting_a_file_keeps_its_permissions(tree: Tree) -> None:
     file = tree.work / "notes.txt"
     file.chmod(0o750)
     tree.files.write("/workspace/notes.txt", "x")
@@ -269,7 +267,7 @@ LEADS = st.sampled_from(["/", "", "//", "/workspace/", "/workspace/sub/", "/user
 @example(parts=["..", "outside", "secret.txt"], lead="/workspace/")
 @example(parts=["sub", "..", "..", "outside", "secret.txt"], lead="/internal/../workspace/")
 @example(parts=["out", "secret.txt"], lead="/userinput/")
-def test_no_path_leads_out_of_the_roots(maze: Tree, parts: list[str], lead: str) -> None:
+def test_no_path_escapes_the_roots(maze: Tree, parts: list[str], lead: str) -> None:
     laid(maze)
     path = lead + "/".join(parts)
     files = maze.files

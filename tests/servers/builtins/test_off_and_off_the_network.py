@@ -38,7 +38,7 @@ async def exit_code(*words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("builtin", OF_THIS_MACHINE)
-async def test_servers_of_this_machine_are_refused_over_a_network_before_anything_starts(
+async def test_servers_with_machine_access_are_refused_over_a_network_before_any_start(
     tmp_path: Path, builtin: str
 ) -> None:
     path = write_config(tmp_path, {"mine": entry(builtin, tmp_path)})
@@ -48,7 +48,9 @@ async def test_servers_of_this_machine_are_refused_over_a_network_before_anythin
 
 
 @pytest.mark.parametrize("words", [["serve", "--http"], ["serve", "--sse", "--port", "0"], ["check"]])
-async def test_serve_over_a_network_with_such_a_server_exits_with_the_reason(tmp_path: Path, words: list[str]) -> None:
+async def test_a_network_hub_with_a_machine_access_server_exits_with_the_reason(
+    tmp_path: Path, words: list[str]
+) -> None:
     listen = {"listen": {"port": 0}} if words == ["check"] else {}
     config = write_config(tmp_path, {"mine": entry("shell", tmp_path), "other": fake()}, **listen)
     code, said = await exit_code(*words, "--config", str(config))
@@ -57,7 +59,7 @@ async def test_serve_over_a_network_with_such_a_server_exits_with_the_reason(tmp
     assert "allow_over_network" in said
 
 
-async def test_a_server_of_this_machine_is_served_over_a_network_if_its_entry_allows_it(tmp_path: Path) -> None:
+async def test_a_machine_access_server_is_served_over_a_network_if_its_entry_allows_it(tmp_path: Path) -> None:
     servers = {
         "forced": entry("shell", tmp_path, allow_over_network=True),
         "off": entry("code", tmp_path, enabled=False),
@@ -67,7 +69,7 @@ async def test_a_server_of_this_machine_is_served_over_a_network_if_its_entry_al
         assert list((await running.settled_catalog()).names(TOOLS)) == ["forced__execute_shell_command"]
 
 
-async def test_a_reload_adds_no_server_of_this_machine_to_a_network_hub(tmp_path: Path) -> None:
+async def test_a_reload_adds_no_machine_access_server_to_a_network_hub(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"other": fake()}, watch=False)
     async with spawned([*HUB, "serve", "--http", "--port", "0", "--config", str(config)]) as process:
         await process.until(lambda: b"Serving" in process.stderr)
@@ -79,7 +81,7 @@ async def test_a_reload_adds_no_server_of_this_machine_to_a_network_hub(tmp_path
         assert await process.exited() == 0
 
 
-async def test_no_configuration_change_adds_such_a_server_to_a_network_hub(tmp_path: Path) -> None:
+async def test_no_runtime_change_adds_a_machine_access_server_to_a_network_hub(tmp_path: Path) -> None:
     async with Engine(Config()) as running:
         App(Dispatcher(running), Listen(port=0), sse=False)
         with pytest.raises(ConfigError):
@@ -93,7 +95,7 @@ def shell(**more: Any) -> Server:
     return Server(id="mine", transport="stdio", builtin="shell", namespace="mine", **more)
 
 
-async def test_the_process_of_a_server_of_this_machine_starts_only_from_a_hub() -> None:
+async def test_the_process_of_a_machine_access_server_starts_only_from_a_hub() -> None:
     for name in OF_THIS_MACHINE:
         environ = {key: value for key, value in os.environ.items() if key != "MCP_HUB_BUILTIN"}
         process = await asyncio.create_subprocess_exec(
@@ -106,7 +108,7 @@ async def test_the_process_of_a_server_of_this_machine_starts_only_from_a_hub() 
         assert f"builtin: {name}" in said.decode()
 
 
-async def test_without_an_entry_no_tools_of_this_machine_exist(tmp_path: Path) -> None:
+async def test_no_machine_access_tools_exist_without_an_entry(tmp_path: Path) -> None:
     tools = ("execute_python_code", "execute_shell_command", "view_text_file", "write_file", "delete_file")
     async with hub(tmp_path, {"other": fake(), "sh": entry("shell", tmp_path, enabled=False)}) as client:
         assert not [name for name in await client.tool_names() if name.endswith(tools)]
@@ -120,7 +122,7 @@ async def unknown(client: StdioClient, name: str) -> bool:
     return caught.value.code == -32602
 
 
-def test_allow_over_network_is_only_for_servers_of_this_machine_and_restarts_none(tmp_path: Path) -> None:
+def test_allow_over_network_applies_only_to_machine_access_servers_and_restarts_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         load_config(write_config(tmp_path, {"up": {"command": "x", "allow_over_network": True}}))
     assert shell().connection == shell(allow_over_network=True).connection

@@ -164,7 +164,7 @@ def test_invalid_ranges_change_nothing_and_are_reported(
         ("a\nb\nc\n", "x", [2, 99], "a\nx\n"),
     ],
 )
-def test_lines_are_replaced_and_the_others_stay_as_they_are(
+def test_replacing_lines_leaves_the_other_lines_unchanged(
     tmp_path: Path,
     raw: dict[str, Callable[..., ToolResult]],
     before: str,
@@ -213,7 +213,9 @@ def test_an_invalid_insert_changes_nothing(tmp_path: Path, raw: dict[str, Callab
     assert code(missing) == "invalid_parameters"
 
 
-def test_a_change_shows_five_lines_before_and_after(tmp_path: Path, raw: dict[str, Callable[..., ToolResult]]) -> None:
+def test_the_result_of_a_change_shows_five_lines_before_and_after(
+    tmp_path: Path, raw: dict[str, Callable[..., ToolResult]]
+) -> None:
     file = tmp_path / "a.txt"
     file.write_text("".join(f"{number}\n" for number in range(1, 101)))
     shown = text(raw["insert_text_file"](str(file), "new", 50))

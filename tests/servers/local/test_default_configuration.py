@@ -15,7 +15,7 @@ def uncommented() -> str:
     return active + servers + re.sub(r"^  # (?=[a-z# ])", "  ", commented, flags=re.M)
 
 
-def test_the_default_configuration_has_what_needs_nothing_else() -> None:
+def test_the_default_configuration_enables_only_servers_without_requirements() -> None:
     loaded = read_config(ROOT / "servers.yaml", ENVIRON)
     assert loaded.warnings == ()
     web, local = loaded.config.servers

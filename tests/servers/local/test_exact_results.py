@@ -42,7 +42,7 @@ async def client(tmp_path: Path) -> AsyncIterator[StdioClient]:
         yield running
 
 
-async def test_an_exact_result_is_sent_as_it_is(client: StdioClient) -> None:
+async def test_an_exact_result_is_sent_unchanged(client: StdioClient) -> None:
     assert await client.call("exact") == {
         "content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}],
         "structuredContent": {"a": 1},

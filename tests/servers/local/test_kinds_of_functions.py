@@ -209,7 +209,7 @@ async def streamed(client: StdioClient, name: str, arguments: dict[str, Any] | N
         ("half", [], "L W !"),
     ],
 )
-async def test_every_kind_of_function_is_a_stream_whose_last_chunk_is_the_result(
+async def test_every_kind_of_function_streams_chunks_and_the_last_chunk_is_the_result(
     client: StdioClient, name: str, chunks: list[str], last: str
 ) -> None:
     """Check 40."""
@@ -288,7 +288,7 @@ async def test_a_preset_sent_to_the_child_itself_is_dropped(tmp_path: Path) -> N
         assert b"theirs" not in child.stderr
 
 
-async def test_a_schema_by_hand_is_used_and_a_property_named_title_stays(client: StdioClient) -> None:
+async def test_a_handwritten_schema_is_used_and_a_property_named_title_is_kept(client: StdioClient) -> None:
     """Check 41."""
     tool = (await listed(client))["by_hand"]
     assert tool["description"] == "Written by hand."
@@ -313,7 +313,7 @@ async def test_fields_of_an_extended_model_and_of_extend_schema_are_arguments(cl
 
 
 @pytest.mark.parametrize("name", ["shouted", "shouted_later", "shouted_async"])
-async def test_a_post_processor_changes_every_chunk_keeps_it_or_withholds_it(client: StdioClient, name: str) -> None:
+async def test_a_post_processor_can_change_keep_or_withhold_every_chunk(client: StdioClient, name: str) -> None:
     told, result = await streamed(client, name, {"word": "hi"})
     assert [one["message"] for one in told] == (["WELLshouted"] if name == "shouted" else [])
     text = '{"WORD":"HI"}' if name == "shouted_async" else "HI"

@@ -153,7 +153,7 @@ async def test_a_file_that_does_not_import_is_reported_and_the_rest_load(tmp_pat
     assert any("e_again.py: add is left out" in line for line in lines)
 
 
-async def test_what_a_tool_prints_never_reaches_the_protocol(tmp_path: Path) -> None:
+async def test_output_of_a_tool_never_reaches_the_protocol_stream(tmp_path: Path) -> None:
     async with child(tmp_path) as client:
         assert await client.text("printing") == "''"
         await client.until(lambda: b"from a shell" in client.stderr)
@@ -161,7 +161,7 @@ async def test_what_a_tool_prints_never_reaches_the_protocol(tmp_path: Path) -> 
         assert b"printed" in client.stderr
 
 
-async def test_what_a_tool_prints_reaches_the_log_without_being_flushed(tmp_path: Path) -> None:
+async def test_output_of_a_tool_reaches_the_log_without_a_flush(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "said.py").write_text(
         "from mcp_hub import tool\n@tool\ndef say() -> str:\n    print('said to the log')\n    return 'said'\n"
@@ -174,7 +174,7 @@ async def test_what_a_tool_prints_reaches_the_log_without_being_flushed(tmp_path
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
-async def test_an_exception_has_its_place_in_the_log_and_not_in_the_answer(tmp_path: Path, kind: str) -> None:
+async def test_the_line_of_an_exception_is_in_the_log_and_not_in_the_response(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "tools" / "fails.py"
     file.parent.mkdir()
     file.write_text(
@@ -206,9 +206,7 @@ async def test_explain_shows_what_the_server_wrote_to_its_stderr_during_the_call
 
 
 @pytest.mark.parametrize("loop", ["looping", "blocking_the_loop"])
-async def test_a_tool_that_blocks_in_pure_python_does_not_keep_others_from_being_answered(
-    tmp_path: Path, loop: str
-) -> None:
+async def test_a_tool_that_blocks_in_pure_python_does_not_delay_other_calls(tmp_path: Path, loop: str) -> None:
     async with child(tmp_path) as client:
         blocked = client.start("tools/call", {"name": loop, "arguments": {}})
         assert await client.request("ping") == {}
@@ -267,7 +265,7 @@ async def test_a_cancelled_call_is_never_answered(tmp_path: Path) -> None:
         assert not blocked.done()
 
 
-async def test_the_child_ends_with_its_stdin_although_a_thread_never_returns(tmp_path: Path) -> None:
+async def test_the_child_exits_when_stdin_closes_even_if_a_thread_never_returns(tmp_path: Path) -> None:
     async with child(tmp_path) as client:
         client.start("tools/call", {"name": "looping", "arguments": {}})
         await client.text("add", {"a": 1})
@@ -276,7 +274,7 @@ async def test_the_child_ends_with_its_stdin_although_a_thread_never_returns(tmp
         assert await client.exited() == 0
 
 
-async def test_a_tool_that_ends_its_process_costs_its_own_call_and_the_next_runs_on_a_new_one(tmp_path: Path) -> None:
+async def test_a_tool_that_exits_its_process_fails_its_call_and_the_next_call_uses_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     written(tmp_path / "tools")
     servers = {"local": {"tools_dir": str(tmp_path / "tools")}}
@@ -287,7 +285,7 @@ async def test_a_tool_that_ends_its_process_costs_its_own_call_and_the_next_runs
         assert await client.text("local__pid") != first
 
 
-async def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_a_missing_tools_directory_is_named(tmp_path: Path) -> None:
     config = {"local": {"tools_dir": str(tmp_path / "nowhere")}}
     async with hub(tmp_path, config) as client:
         assert await client.tool_names() == []

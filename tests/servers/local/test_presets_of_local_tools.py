@@ -151,7 +151,7 @@ async def test_no_preset_is_in_the_metrics_or_the_status_of_a_hub(tmp_path: Path
 
 
 @pytest.mark.parametrize("call", ["local/raises", "up/say"])
-def test_no_preset_is_in_what_explains_a_call_or_checks_a_file(tmp_path: Path, call: str) -> None:
+def test_no_preset_is_in_the_output_of_explain_or_check(tmp_path: Path, call: str) -> None:
     config = write_config(
         tmp_path, servers(), tools_dir=tools_in(tmp_path), call_log={"file": str(tmp_path / "calls.jsonl")}
     )
@@ -167,7 +167,7 @@ def test_no_preset_is_in_what_explains_a_call_or_checks_a_file(tmp_path: Path, c
         assert_clean(tmp_path, done.stdout, done.stderr)
 
 
-async def test_only_the_hub_is_told_the_presets_of_a_process_of_local_tools(tmp_path: Path) -> None:
+async def test_a_local_tools_process_without_a_hub_does_not_report_its_presets(tmp_path: Path) -> None:
     directory = tools_in(tmp_path)
     async with spawned([sys.executable, "-m", "mcp_hub.servers", "local", directory]) as client:
         await client.initialize()

@@ -110,7 +110,7 @@ def test_a_function_without_a_docstring_is_described_by_its_name() -> None:
     assert made(lonely).definition["description"] == "lonely"
 
 
-def test_texts_in_annotated_describe_a_parameter_and_stand_above_the_docstring() -> None:
+def test_a_text_in_annotated_overrides_the_docstring_of_a_parameter() -> None:
     def f(a: Annotated[int, "left", Field(ge=0), "side"] = 3) -> None:
         """F.
 
@@ -129,7 +129,7 @@ def test_annotated_texts_and_the_default_are_joined_into_one_text() -> None:
     assert annotated(str)[:2] == (str, "")
 
 
-def test_a_field_describes_a_parameter_above_the_docstring() -> None:
+def test_the_description_of_a_field_overrides_the_docstring_of_a_parameter() -> None:
     def f(a: Annotated[int, Field(description="of the field")], b: Annotated[int, Field(ge=1)] = 2) -> None:
         """F.
 
@@ -172,7 +172,7 @@ def test_the_long_description_and_variable_parameters_are_optional() -> None:
     assert list(properties(f)) == ["a"]
 
 
-def test_titles_go_at_every_depth_of_a_schema_and_values_stay() -> None:
+def test_titles_are_removed_at_every_depth_and_values_are_kept() -> None:
     titled = {"title": "T", "type": "object", "properties": {"title": {"type": "string", "title": "Title"}}}
     bare = {"type": "object", "properties": {"title": {"type": "string"}}}
     schema = {
@@ -227,7 +227,7 @@ def test_a_preset_needs_no_schema_and_must_be_a_parameter() -> None:
         LocalTool(f, Mark(preset={"clinet": secret}))
 
 
-def test_an_extended_model_must_be_one_and_must_not_have_a_field_of_the_tools_own() -> None:
+def test_an_extended_model_must_be_a_model_without_a_parameter_of_the_tool() -> None:
     class Other(BaseModel):
         point: Point
 
@@ -252,7 +252,7 @@ def test_an_extended_model_must_be_one_and_must_not_have_a_field_of_the_tools_ow
     assert tool.listed == tool.definition
 
 
-def test_namesakes_are_refused_replaced_left_out_or_renamed_always_the_same() -> None:
+def test_equal_names_are_refused_replaced_skipped_or_renamed_deterministically() -> None:
     """Check 37."""
     taken = {"x", "x_2"}
     with pytest.raises(ValueError, match=r"^A function with name 'x' is already registered in the toolkit\.$"):
@@ -306,7 +306,7 @@ def test_self_and_variable_parameters_are_left_out_and_awkward_names_stay() -> N
     ("returned", "has_schema"),
     [(Size, True), (Point, True), (Row, True), (dict[str, int], True), (int, False), (list[int], False), (None, False)],
 )
-def test_only_what_always_is_an_object_has_an_output_schema(returned: Any, has_schema: bool) -> None:
+def test_only_return_types_that_are_always_objects_have_an_output_schema(returned: Any, has_schema: bool) -> None:
     def f() -> Any: ...
 
     f.__annotations__["return"] = returned
@@ -326,7 +326,7 @@ def test_only_what_always_is_an_object_has_an_output_schema(returned: Any, has_s
         ({"count": 1, "color": "green"}, "color: input should be 'red' or 'blue'"),
     ],
 )
-def test_arguments_that_do_not_fit_are_explained(arguments: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_are_refused_with_an_explanation(arguments: dict[str, Any], said: str) -> None:
     def f(count: int, color: Color = Color.RED) -> None: ...
 
     with pytest.raises(InvalidArguments, match="nothing was called") as caught:
@@ -334,7 +334,7 @@ def test_arguments_that_do_not_fit_are_explained(arguments: dict[str, Any], said
     assert said in str(caught.value)
 
 
-def test_arguments_arrive_as_the_types_the_function_asked_for() -> None:
+def test_arguments_are_converted_to_the_annotated_types() -> None:
     def f(first: int, /, color: Color, point: Point, ratio: float = 0.5) -> None: ...
 
     call = made(f).bind({"first": 1, "color": "blue", "point": {"x": 2}, "ratio": 1})
@@ -342,7 +342,7 @@ def test_arguments_arrive_as_the_types_the_function_asked_for() -> None:
     assert call.keywords == {"color": Color.BLUE, "point": Point(x=2), "ratio": 1.0}
 
 
-def test_a_function_no_schema_can_be_made_of_is_a_type_error() -> None:
+def test_a_function_without_a_derivable_schema_is_a_type_error() -> None:
     def f(a: "NoSuchType") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(TypeError):

@@ -28,7 +28,7 @@ async def chunks_of(function: Callable[..., Any], arguments: dict[str, Any] | No
         return [chunk async for chunk in tool.chunks(tool.bind(arguments or {}))]
 
 
-async def test_every_kind_of_function_is_the_same_stream() -> None:
+async def test_every_kind_of_function_gives_the_same_stream() -> None:
     def plain() -> int:
         return 1
 
@@ -51,7 +51,7 @@ async def test_every_kind_of_function_is_the_same_stream() -> None:
         assert await chunks_of(function) == [(0, True), (1, True)]
 
 
-async def test_a_sync_function_has_a_thread_and_the_context_of_its_caller() -> None:
+async def test_a_sync_function_runs_in_a_thread_with_its_callers_context() -> None:
     who.set("me")
 
     def generator() -> Iterator[Any]:
@@ -111,7 +111,7 @@ async def test_an_abandoned_generator_is_closed_in_its_own_thread() -> None:
         assert await closed.get() == home
 
 
-async def test_a_blocking_function_does_not_keep_its_loop_or_the_end_of_its_process() -> None:
+async def test_a_blocking_function_blocks_neither_the_loop_nor_process_exit() -> None:
     entered, released = threading.Event(), threading.Event()
     before = threading.enumerate()
 
@@ -130,7 +130,7 @@ async def test_a_blocking_function_does_not_keep_its_loop_or_the_end_of_its_proc
     assert await running == [("done", False)]
 
 
-def test_a_response_is_a_result_and_a_result_a_response() -> None:
+def test_responses_and_results_convert_to_each_other() -> None:
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     content = [{"type": "text", "text": "t"}, {"type": "image", "source": source}]
     wire = ToolResponse(content, metadata={"a": 1}, is_interrupted=True).to_wire()

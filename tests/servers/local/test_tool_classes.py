@@ -60,7 +60,7 @@ class Raising(BaseTool):
 '''
 
 
-def test_a_class_that_implements_base_tool_is_a_tool(tmp_path: Path) -> None:
+def test_a_class_that_implements_base_tool_is_served_as_a_tool(tmp_path: Path) -> None:
     write(tmp_path, "tools/builtin/classes.py", CLASSES)
     with ToolManager.from_config(write_config(tmp_path, {"up": fake()})) as tools:
         executor = ToolExecutor(tools)
@@ -84,7 +84,7 @@ def test_a_class_that_implements_base_tool_is_a_tool(tmp_path: Path) -> None:
         assert executor.execute("count_tool", {}).code == "invalid_parameters"
 
 
-def test_check_says_what_a_class_lacks(tmp_path: Path) -> None:
+def test_check_names_the_missing_members_of_a_tool_class(tmp_path: Path) -> None:
     write(tmp_path, "tools/builtin/classes.py", CLASSES)
     done = run("check", "--json", "--config", str(write_config(tmp_path, {"up": fake()})))
     assert done.returncode == 1
@@ -108,7 +108,7 @@ class Own(Base, Work):
 """
 
 
-def test_a_class_of_another_file_is_no_tool_of_the_one_that_imports_it(tmp_path: Path) -> None:
+def test_an_imported_tool_class_is_not_served_by_the_importing_file(tmp_path: Path) -> None:
     write(tmp_path, "tools/builtin/_base.py", BASE)
     write(tmp_path, "tools/builtin/own.py", DERIVED)
     with ToolManager.from_config(write_config(tmp_path, {"up": fake()})) as tools:

@@ -38,7 +38,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_the_size_counts_after_decompression_and_whatever_the_server_says_it_is(site: Site) -> None:
+async def test_the_size_limit_applies_after_decompression_and_ignores_content_length(site: Site) -> None:
     body = gzip.compress(b"a" * 50_000_000)
     assert len(body) < 100_000
     bomb = site.put("/bomb", body, "text/plain", headers={"Content-Encoding": "gzip"})
@@ -90,7 +90,7 @@ async def test_a_page_that_never_arrives_does_not_delay_others(site: Site) -> No
         assert {result["content"][0]["text"] for result in results} == {"at last"}
 
 
-async def test_a_conversion_without_an_end_is_killed_while_others_go_on(site: Site) -> None:
+async def test_an_endless_conversion_is_killed_while_others_continue(site: Site) -> None:
     hard, fine = site.put("/hard", HARD, "text/html"), site.put("/fine", "fine", "text/plain")
     async with scraper(timeout=12.0) as client:
         assert await scrape(client, fine) == "fine"
@@ -117,7 +117,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-async def test_a_document_that_unpacks_to_more_than_its_memory_is_an_error_and_the_next_one_works(
+async def test_a_document_that_unpacks_beyond_its_memory_limit_fails_and_the_next_one_works(
     site: Site, bomb: str
 ) -> None:
     make, content_type = BOMBS[bomb]
@@ -139,7 +139,7 @@ async def test_a_huge_picture_in_a_document_is_not_unpacked(site: Site) -> None:
         assert "beside a picture" in await scrape(client, url)
 
 
-async def test_many_documents_that_take_all_memory_are_converted_two_at_a_time(site: Site) -> None:
+async def test_documents_that_exhaust_memory_are_converted_two_at_a_time(site: Site) -> None:
     body = await asyncio.to_thread(docx_bomb, 400)
     url, fine = site.put("/bomb", body, DOCX), site.put("/fine", "fine", "text/plain")
     async with scraper(max_memory=400 * 1024**2, timeout=PATIENCE) as client:
@@ -194,7 +194,7 @@ async def test_the_converter_ends_with_its_stdin(site: Site) -> None:
         assert not any(worker.is_running() for worker in workers)
 
 
-async def test_an_error_of_the_server_is_an_error_with_its_words(site: Site) -> None:
+async def test_an_http_error_is_reported_with_its_status_text(site: Site) -> None:
     page = "<html><body><h1>Closed</h1><p>Come back on Monday.</p></body></html>"
     async with scraper() as client:
         for status, retryable in ((404, False), (403, False), (500, False), (503, True), (429, True)):
@@ -208,7 +208,7 @@ async def test_an_error_of_the_server_is_an_error_with_its_words(site: Site) -> 
             assert "Come back on Monday." in result["content"][0]["text"]
 
 
-async def test_a_server_that_is_not_there_or_speaks_something_else_is_an_error(site: Site) -> None:
+async def test_an_unreachable_server_or_one_without_http_is_an_error(site: Site) -> None:
     async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(b"220 mail.example ESMTP\r\n")

@@ -67,19 +67,19 @@ def azure_packages(directory: Path) -> str:
     return str(directory)
 
 
-async def test_without_an_endpoint_markitdown_is_made_without_the_service(tmp_path: Path) -> None:
+async def test_without_an_endpoint_markitdown_is_created_without_document_intelligence(tmp_path: Path) -> None:
     """Check 23."""
     found = await hello({"docintel_endpoint": None, "memory": MEMORY}, PYTHONPATH=azure_packages(tmp_path))
     assert "PdfConverter" in found["converters"]
     assert "DocumentIntelligenceConverter" not in found["converters"]
 
 
-async def test_an_endpoint_is_passed_through(tmp_path: Path) -> None:
+async def test_a_configured_endpoint_is_passed_to_markitdown(tmp_path: Path) -> None:
     found = await hello({"docintel_endpoint": ENDPOINT, "memory": MEMORY}, PYTHONPATH=azure_packages(tmp_path))
     assert found["converters"][0] == "DocumentIntelligenceConverter"
 
 
-async def test_an_endpoint_without_the_packages_for_it_is_an_error_that_says_what_to_install() -> None:
+async def test_an_endpoint_without_its_packages_is_an_error_naming_what_to_install() -> None:
     async with serving() as site, scraper(docintel_endpoint=ENDPOINT) as client:
         url = site.put("/a.pdf", pdf("words"), "application/pdf")
         assert await refused(client, url) == "tool_error"
@@ -88,7 +88,7 @@ async def test_an_endpoint_without_the_packages_for_it_is_an_error_that_says_wha
         assert "markitdown[az-doc-intel]" in text
 
 
-async def test_the_process_sees_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_converter_process_gets_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SOME_TOKEN", "AZURE_API_KEY", "HTTPS_PROXY", "MCP_HUB_BUILTIN"):
         monkeypatch.setenv(name, "a-secret")
     monkeypatch.setenv("MCP_HUB_RUN", "run:1:web:")
@@ -101,7 +101,7 @@ async def test_the_process_sees_no_secret_of_the_environment(monkeypatch: pytest
     assert workers() == []
 
 
-async def test_a_process_is_used_again_and_there_are_never_more_than_two() -> None:
+async def test_converter_processes_are_reused_and_at_most_two_run() -> None:
     async with converter() as made:
         await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
         (first,) = workers()
@@ -114,7 +114,7 @@ async def test_a_process_is_used_again_and_there_are_never_more_than_two() -> No
         assert len(workers()) == 2
 
 
-async def test_a_process_that_has_died_meanwhile_is_replaced() -> None:
+async def test_a_dead_converter_process_is_replaced() -> None:
     async with converter() as made:
         await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
         (first,) = workers()
@@ -123,7 +123,7 @@ async def test_a_process_that_has_died_meanwhile_is_replaced() -> None:
         assert first not in workers()
 
 
-async def test_a_document_that_takes_all_memory_is_an_error_and_the_next_one_works() -> None:
+async def test_a_document_that_exhausts_memory_fails_and_the_next_one_works() -> None:
     wide = "a," * 10_000 + "\n" + "x\n" * 40_000  # as a table: 400 million cells
     async with converter(memory=500_000_000) as made:
         with pytest.raises(ToolRefused) as refusal:

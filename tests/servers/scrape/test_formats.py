@@ -52,7 +52,7 @@ async def test_word_and_pdf_documents_are_read(client: StdioClient, site: Site) 
     assert "Text of a page" in await scrape(client, site.put("/a.pdf", pdf("Text of a page"), "application/pdf"))
 
 
-async def test_json_csv_and_text_stay_what_they_are(client: StdioClient, site: Site) -> None:
+async def test_json_and_text_are_returned_unchanged_and_csv_becomes_a_table(client: StdioClient, site: Site) -> None:
     data = {"name": "Grüße", "values": [1, 2]}
     body = json.dumps(data, ensure_ascii=False)
     assert json.loads(await scrape(client, site.put("/data", body, "application/json"))) == data
@@ -73,7 +73,7 @@ async def test_json_csv_and_text_stay_what_they_are(client: StdioClient, site: S
         ("no such thing", None),
     ],
 )
-async def test_a_document_is_known_by_its_content_whatever_the_server_calls_it(
+async def test_a_documents_format_is_detected_by_its_content_not_its_content_type(
     client: StdioClient, site: Site, declared: str | None, disposition: str | None
 ) -> None:
     headers = {} if disposition is None else {"Content-Disposition": disposition}
@@ -111,7 +111,7 @@ JAPANESE = "いろはにほへと ちりぬるを わかよたれそ つねな�
         ("简体中文 鎔 㐀", "gb18030", 'text/html; charset="gb2312"', ""),
     ],
 )
-async def test_text_is_read_in_the_encoding_it_is_in(
+async def test_text_is_decoded_in_its_own_encoding(
     client: StdioClient, site: Site, text: str, encoding: str, content_type: str, meta: str
 ) -> None:
     html = content_type.startswith("text/html")
@@ -119,7 +119,7 @@ async def test_text_is_read_in_the_encoding_it_is_in(
     assert text.strip() in await scrape(client, site.put("/encoded", page.encode(encoding), content_type))
 
 
-async def test_a_broken_byte_costs_one_character_and_not_the_page(client: StdioClient, site: Site) -> None:
+async def test_an_invalid_byte_replaces_one_character_only(client: StdioClient, site: Site) -> None:
     for kind in ("text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json; charset=utf-8"):
         assert "before \ufffd after" in await scrape(client, site.put("/broken", b"before \xff after", kind))
 

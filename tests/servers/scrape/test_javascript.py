@@ -23,7 +23,7 @@ async def site() -> AsyncIterator[Site]:
         yield running
 
 
-async def test_a_page_made_by_its_scripts_is_opened_in_a_browser(site: Site) -> None:
+async def test_a_page_rendered_by_scripts_is_opened_in_a_browser(site: Site) -> None:
     script = "document.body.innerHTML = '<h1>Made ' + 'here</h1>'; fetch('/more'); fetch('/guarded/more')"
     url = site.put("/made", f"<html><body><script>{script}</script></body></html>", "text/html")
     start = site.redirect("/start", url)

@@ -27,7 +27,7 @@ def rules(proxy: ForwardingProxy, kind: str = "http", user: str = "") -> ProxyRu
 
 
 @pytest.mark.parametrize("kind", ["http", "socks5h"])
-async def test_a_page_is_fetched_by_a_name_that_only_the_proxy_knows(site: Site, kind: str) -> None:
+async def test_a_page_is_fetched_by_a_host_name_that_only_the_proxy_resolves(site: Site, kind: str) -> None:
     site.put("/page", "The text.", "text/plain")
     site.redirect("/moved", "/page")
     async with forwarding(hosts={NAME: site.port}, socks=kind == "socks5h") as proxy:
@@ -68,7 +68,7 @@ async def test_a_private_name_can_be_allowed(site: Site) -> None:
             assert await scrape(client, "http://wiki.internal/page") == "The text."
 
 
-async def test_what_the_proxy_says_is_told_without_its_password(site: Site) -> None:
+async def test_a_proxy_error_is_reported_without_the_proxys_password(site: Site) -> None:
     async with forwarding(hosts={NAME: site.port}, user="me", password="other") as proxy:
         async with scraper(proxies=rules(proxy, user="me:s3cret-w0rd@")) as client:
             result = await client.call("scrape_website", {"url": f"https://{NAME}/page"})

@@ -60,14 +60,14 @@ async def test_redirects_are_followed_and_counted(client: StdioClient, site: Sit
     assert (found["url"], found["redirects"]) == (end, 2)
 
 
-async def test_endless_redirects_are_given_up(client: StdioClient, site: Site) -> None:
+async def test_a_redirect_loop_ends_with_an_error(client: StdioClient, site: Site) -> None:
     url = site.redirect("/loop", "/loop")
     before = len(site.requests)
     assert await refused(client, url) == "tool_error"
     assert len(site.requests) - before == 11
 
 
-async def test_a_redirect_into_a_guarded_url_sends_nothing_there(client: StdioClient, site: Site) -> None:
+async def test_a_redirect_to_a_guarded_url_sends_no_request_there(client: StdioClient, site: Site) -> None:
     guarded = site.put("/secret/page", "secret", "text/plain")
     for number, location in enumerate((guarded, "/secret/page", "/open/../secret/page", "/%73ecret/page")):
         start = site.redirect(f"/to-secret/{number}", location)
@@ -85,7 +85,7 @@ async def test_a_guarded_url_inside_another_is_refused_as_well(client: StdioClie
     assert "/reader" not in site.asked
 
 
-async def test_a_redirect_to_a_private_address_that_is_not_allowed_sees_no_request(
+async def test_a_redirect_to_a_private_address_sends_no_request_there(
     client: StdioClient, site: Site, other: Site
 ) -> None:
     other.put("/", "inside", "text/plain")
@@ -116,7 +116,7 @@ async def test_the_refusal_names_the_setting_and_shows_no_secret_of_the_url(clos
     assert not {word for word in ("someone", "password", "token", "secret", "part") if word in text}
 
 
-async def test_an_allowed_address_is_allowed_in_its_numeric_form(client: StdioClient, site: Site) -> None:
+async def test_an_allowed_address_matches_in_every_numeric_form(client: StdioClient, site: Site) -> None:
     url = site.put("/by-number", "found", "text/plain")
     assert await scrape(client, site.url("/by-number", "2130706433")) == "found"
     assert (await source(client, site.url("/by-number", "0x7f.1")))["url"] == url
@@ -145,7 +145,7 @@ async def test_url_credentials_are_sent_only_to_their_own_origin(site: Site, oth
     assert sent["/elsewhere"] is None
 
 
-async def test_cookies_last_for_one_page(site: Site) -> None:
+async def test_cookies_are_kept_for_one_page_only(site: Site) -> None:
     site.put("/with-cookie", "end", "text/plain")
     site.put("/sets", b"", status=302, headers={"Location": "/with-cookie", "Set-Cookie": "seen=1"})
     async with scraper(address_rules=AddressRules(allow=("localhost",))) as client:
@@ -187,7 +187,7 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_dialled(
 @pytest.mark.parametrize(
     "location", ["file:///etc/hostname", "ftp://127.0.0.1/", "javascript:alert(1)", "http://", "\x80"]
 )
-async def test_a_redirect_to_something_else_than_http_is_an_error(
+async def test_a_redirect_to_another_scheme_than_http_is_an_error(
     client: StdioClient, site: Site, location: str
 ) -> None:
     assert await refused(client, site.redirect("/away", location)) == "tool_error"

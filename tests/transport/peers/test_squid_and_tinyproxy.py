@@ -32,7 +32,7 @@ def authority(tmp_path: Path) -> PrivateAuthority:
     return PrivateAuthority(tmp_path)
 
 
-async def test_a_server_is_reached_with_and_without_tls(proxy: DebianProxy, authority: PrivateAuthority) -> None:
+async def test_a_proxy_reaches_servers_with_and_without_tls(proxy: DebianProxy, authority: PrivateAuthority) -> None:
     async with scripted(answering) as plain, scripted(answering, authority.server("localhost")) as encrypted:
         assert await result_of(plain.url, proxy.url()) == {"path": "/mcp"}
         url = f"https://localhost:{encrypted.port}/mcp"
@@ -42,7 +42,7 @@ async def test_a_server_is_reached_with_and_without_tls(proxy: DebianProxy, auth
     await proxy.logged(f"127.0.0.1:{plain.port}")
 
 
-async def test_many_calls_at_once_go_through_it(proxy: DebianProxy, authority: PrivateAuthority) -> None:
+async def test_a_proxy_carries_many_concurrent_calls(proxy: DebianProxy, authority: PrivateAuthority) -> None:
     async with scripted(answering, authority.server("localhost")) as server:
         url = f"https://localhost:{server.port}/mcp"
         async with reaching(url, proxy.url(), ca=str(authority.ca)) as (link, inbox):
@@ -53,7 +53,7 @@ async def test_many_calls_at_once_go_through_it(proxy: DebianProxy, authority: P
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_missing_and_wrong_credentials_are_told(proxy: DebianProxy, scheme: str) -> None:
+async def test_missing_and_wrong_proxy_credentials_are_reported(proxy: DebianProxy, scheme: str) -> None:
     for credentials in ("", "me:wr0ng-w0rd@"):
         error = await failure_of(f"{scheme}://localhost:9/mcp", proxy.url(credentials))
         assert error.hub_code == codes.PROXY_CREDENTIALS, error
@@ -61,12 +61,12 @@ async def test_missing_and_wrong_credentials_are_told(proxy: DebianProxy, scheme
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "127.0.0.1:9"])
-async def test_a_host_that_it_cannot_reach_is_told(proxy: DebianProxy, host: str) -> None:
+async def test_a_host_that_the_proxy_cannot_reach_is_reported(proxy: DebianProxy, host: str) -> None:
     error = await failure_of(f"https://{host}/mcp", proxy.url())
     assert error.hub_code == codes.PROXY_REFUSED, error
 
 
-async def test_it_may_die_under_a_call_and_between_calls(proxy: DebianProxy, authority: PrivateAuthority) -> None:
+async def test_a_proxy_may_die_during_a_call_and_between_calls(proxy: DebianProxy, authority: PrivateAuthority) -> None:
     arrived = asyncio.Event()
 
     async def held(request: Request, reply: Reply) -> None:
@@ -90,7 +90,7 @@ async def test_it_may_die_under_a_call_and_between_calls(proxy: DebianProxy, aut
             assert (refused.hub_code, refused.executed) == (codes.PROXY_UNREACHABLE, False)
 
 
-async def test_squid_resolves_names_that_are_not_known_here(authority: PrivateAuthority) -> None:
+async def test_squid_resolves_names_that_the_hub_cannot_resolve(authority: PrivateAuthority) -> None:
     async with squid() as proxy, scripted(answering, authority.server(NAME)) as server:
         url = f"https://{NAME}:{server.port}/mcp"
         assert await result_of(url, proxy.url(), ca=str(authority.ca)) == {"path": "/mcp"}

@@ -52,7 +52,7 @@ async def test_the_elicitation_id_of_a_handshake_server_is_prefixed_and_so_is_it
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_a_question_may_name_urls_of_the_web_only(tmp_path: Path, era: str) -> None:
+async def test_an_elicitation_with_a_non_web_url_is_refused(tmp_path: Path, era: str) -> None:
     question = {"method": "elicitation/create", "params": {**URL, "url": "file:///etc/passwd"}}
     async with client_of(tmp_path, asking("--era", era)) as client, asyncio.timeout(PATIENCE):
         answer = await client.start("tools/call", {"name": "a__ask", "arguments": question})

@@ -128,7 +128,7 @@ def refusals_in(answer: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(("era", "server", "path"), list(itertools.product(ERAS, PLAIN, ("/mcp", "/sse"))))
-async def test_a_plain_entry_lets_a_server_ask_clients_of_both_eras(
+async def test_a_minimal_entry_lets_a_server_send_requests_to_clients_of_both_eras(
     place: Place, era: str, server: str, path: str
 ) -> None:
     person = Person("Ada")
@@ -140,7 +140,7 @@ async def test_a_plain_entry_lets_a_server_ask_clients_of_both_eras(
 
 
 @pytest.mark.parametrize(("server", "spoken"), [("both", ERAS), ("handshake", ERAS[:1] * 2), ("modern", ERAS[1:] * 2)])
-async def test_a_server_is_spoken_to_in_the_era_of_each_caller_if_it_has_that(
+async def test_a_dual_era_server_is_used_in_the_era_of_each_caller(
     place: Place, server: str, spoken: tuple[str, str]
 ) -> None:
     async with place.client("handshake") as old, place.client("modern") as new:
@@ -148,14 +148,14 @@ async def test_a_server_is_spoken_to_in_the_era_of_each_caller_if_it_has_that(
             assert (await said(old, f"{server}__era"), await said(new, f"{server}__era")) == spoken
 
 
-async def test_a_server_that_answers_the_handshake_in_another_era_keeps_its_one_conversation(place: Place) -> None:
+async def test_a_server_that_negotiates_another_era_is_used_in_that_era(place: Place) -> None:
     async with place.client("handshake") as client:
         assert await said(client, "confused__era") == "modern"
 
 
 @pytest.mark.parametrize("server", ["both", "handshake"])
 @pytest.mark.parametrize("eras", list(itertools.combinations_with_replacement(ERAS, 2)), ids="-".join)
-async def test_two_callers_at_once_are_each_asked_by_their_own_calls_only(
+async def test_concurrent_callers_receive_only_requests_of_their_own_calls(
     place: Place, server: str, eras: tuple[str, str]
 ) -> None:
     release = asyncio.Event()
@@ -172,7 +172,7 @@ async def test_two_callers_at_once_are_each_asked_by_their_own_calls_only(
     assert (len(one.asked), len(two.asked)) == (2, 2)
 
 
-async def test_a_question_on_the_stream_of_no_call_needs_to_be_certain(tmp_path: Path) -> None:
+async def test_a_server_request_outside_a_calls_stream_needs_an_unambiguous_caller(tmp_path: Path) -> None:
     """It is passed on while calls of one caller are running, the first one included, and refused while others' are."""
     one, two = Person("Ada", may=asyncio.Event()), Person("Ben")
     assert one.may is not None
@@ -191,7 +191,7 @@ async def test_a_question_on_the_stream_of_no_call_needs_to_be_certain(tmp_path:
 
 
 @pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
-async def test_a_question_that_its_caller_cannot_answer_is_refused_and_no_other_client_is_asked(
+async def test_a_request_that_its_caller_cannot_answer_is_refused_and_reaches_no_other_client(
     place: Place, era: str, server: str
 ) -> None:
     able, other = Person("Ada"), "modern" if era == "handshake" else "handshake"
@@ -202,7 +202,7 @@ async def test_a_question_that_its_caller_cannot_answer_is_refused_and_no_other_
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_an_entry_forbids_is_neither_declared_nor_passed_on(place: Place, era: str) -> None:
+async def test_a_request_kind_forbidden_by_an_entry_is_neither_declared_nor_forwarded(place: Place, era: str) -> None:
     person = Person("Ada")
     async with place.client(era, person) as client:
         declared = [set(await said(client, f"{server}__declared")) for server in ("both", "forms", "nothing")]
@@ -216,7 +216,7 @@ async def test_what_an_entry_forbids_is_neither_declared_nor_passed_on(place: Pl
 
 
 @pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
-async def test_the_fourth_question_of_a_call_is_refused(place: Place, era: str, server: str) -> None:
+async def test_the_fourth_server_request_of_a_call_is_refused(place: Place, era: str, server: str) -> None:
     person = Person("Ada")
     async with place.client(era, person) as client:
         assert refusals_in(await said(client, f"{server}__ask", count=4)) == [-32600]
@@ -225,7 +225,7 @@ async def test_the_fourth_question_of_a_call_is_refused(place: Place, era: str, 
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_an_entry_says_how_many_questions_a_call_may_ask(place: Place, era: str) -> None:
+async def test_max_questions_of_an_entry_limits_the_server_requests_of_a_call(place: Place, era: str) -> None:
     person = Person("Ada")
     async with place.client(era, person) as client:
         assert refusals_in(await said(client, "one__ask", count=2)) == [-32600]
@@ -233,7 +233,7 @@ async def test_an_entry_says_how_many_questions_a_call_may_ask(place: Place, era
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_none_of_too_many_questions_at_once_is_asked(place: Place, era: str) -> None:
+async def test_too_many_server_requests_at_once_are_all_refused(place: Place, era: str) -> None:
     person = Person("Ada")
     async with place.client(era, person) as client:
         assert await said(client, "modern__at_once", count=4) == -32600
@@ -242,7 +242,9 @@ async def test_none_of_too_many_questions_at_once_is_asked(place: Place, era: st
 
 
 @pytest.mark.parametrize(("era", "server"), list(itertools.product(ERAS, PLAIN)))
-async def test_a_question_of_65_kib_is_refused_and_one_of_63_is_not(place: Place, era: str, server: str) -> None:
+async def test_a_server_request_of_65_kib_is_refused_and_one_of_63_is_forwarded(
+    place: Place, era: str, server: str
+) -> None:
     person = Person("Ada")
 
     def question(size: int) -> dict[str, Any]:
@@ -254,7 +256,7 @@ async def test_a_question_of_65_kib_is_refused_and_one_of_63_is_not(place: Place
         assert names_in(await said(client, f"{server}__ask", params=question(63))) == ["Ada"]
 
 
-async def test_a_request_in_a_modern_conversation_reaches_no_modern_caller(place: Place) -> None:
+async def test_a_server_request_in_a_modern_session_reaches_no_modern_client(place: Place) -> None:
     """The modern era has no requests of servers; the call that it comes with goes on."""
     person = Person("Ada")
     async with place.client("modern", person) as client, asyncio.timeout(PATIENCE):
@@ -273,7 +275,7 @@ async def records_of(place: Place, client: Client, name: str, count: int) -> lis
             await client.list_tools()
 
 
-async def test_the_record_of_a_call_has_its_questions(tmp_path: Path) -> None:
+async def test_a_call_record_lists_its_server_requests(tmp_path: Path) -> None:
     person = Person("Ada")
     async with running(tmp_path, up={"path": "handshake"}) as place, place.client("handshake", person) as client:
         await said(client, "up__ask", count=4)
@@ -284,7 +286,7 @@ async def test_the_record_of_a_call_has_its_questions(tmp_path: Path) -> None:
     assert second == [{"method": "sampling/createMessage", "outcome": "answered"}]
 
 
-async def test_a_conversation_that_nobody_uses_is_ended(tmp_path: Path) -> None:
+async def test_an_unused_era_session_is_closed(tmp_path: Path) -> None:
     async with running(tmp_path, up={"idle": 0.5}) as place:
         async with place.client("handshake") as old:
             assert await said(old, "up__era") == "handshake"
@@ -297,7 +299,7 @@ async def test_a_conversation_that_nobody_uses_is_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("path", ["mcp", "handshake"])
-async def test_a_question_that_is_open_survives_a_new_configuration(tmp_path: Path, era: str, path: str) -> None:
+async def test_an_open_server_request_survives_a_reload(tmp_path: Path, era: str, path: str) -> None:
     """Its entry is kept at first, and then forbids what is being asked: that holds from the next call on."""
     person = Person("Ada", may=asyncio.Event())
     assert person.may is not None

@@ -90,7 +90,7 @@ def text_of(message: dict[str, Any]) -> Any:
         ("roots/list", {}, {"roots": [{"uri": "file:///x", "future": True}]}),
     ],
 )
-async def test_a_servers_request_reaches_the_client_by_its_name_and_the_response_the_server_unchanged(
+async def test_a_servers_request_names_the_server_and_the_response_returns_unchanged(
     tmp_path: Path, era: str, method: str, params: dict[str, Any], result: dict[str, Any]
 ) -> None:
     async with client_of(tmp_path, asking("--era", era)) as client:
@@ -123,7 +123,7 @@ async def test_an_error_of_the_client_ends_a_call_of_a_modern_server(tmp_path: P
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_server_sees_exactly_the_capabilities_the_client_declared(tmp_path: Path, era: str) -> None:
+async def test_a_server_sees_the_clients_capabilities_without_experimental_ones(tmp_path: Path, era: str) -> None:
     declared = {"roots": {"listChanged": True}, "experimental": {"x": {}}}
     async with client_of(tmp_path, asking("--era", era), declared) as client:
         assert json.loads(await client.text("a__declared")) == {"roots": {"listChanged": True}}
@@ -249,7 +249,7 @@ async def test_over_a_network_each_client_answers_the_requests_of_its_own_calls(
     assert (len(first), len(second)) == (2, 1)
 
 
-async def test_a_shared_server_is_told_and_may_ask_nothing_that_its_entry_forbids(tmp_path: Path) -> None:
+async def test_a_shared_server_may_not_request_what_its_entry_forbids(tmp_path: Path) -> None:
     heard: list[str] = []
     async with (
         network_hub(tmp_path / "hub", {"a": asking(allow=[])}) as (_, base),
@@ -261,7 +261,7 @@ async def test_a_shared_server_is_told_and_may_ask_nothing_that_its_entry_forbid
     assert heard == []
 
 
-async def test_a_servers_request_that_several_clients_may_have_caused_is_refused(tmp_path: Path) -> None:
+async def test_a_servers_request_with_several_possible_callers_is_refused(tmp_path: Path) -> None:
     release = asyncio.Event()
     asked_first = asyncio.Event()
     others: list[str] = []

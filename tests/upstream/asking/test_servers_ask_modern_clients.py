@@ -30,7 +30,9 @@ def modern(directory: Path, *options: str, **entry: Any) -> Any:
     return spawned([*HUB, "serve", "--config", str(config)], modern=True)
 
 
-async def test_the_servers_request_comes_as_a_result_and_the_answer_with_the_retry(tmp_path: Path) -> None:
+async def test_a_server_request_is_returned_as_an_input_required_result_and_answered_by_the_retry(
+    tmp_path: Path,
+) -> None:
     async with modern(tmp_path) as client:
         arguments = {"method": "roots/list", "params": {"future": 1}}
         first = await call(client, "a__ask", arguments)
@@ -81,7 +83,7 @@ async def test_a_request_state_works_once_and_only_in_this_run_of_the_hub(tmp_pa
             assert "may have been carried out" in used["content"][0]["text"]
 
 
-async def test_a_call_that_is_parked_does_not_use_up_its_deadline(tmp_path: Path) -> None:
+async def test_a_parked_call_does_not_consume_its_deadline(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": asking(timeout=1), "clock": fake(timeout=30)})
     async with spawned([*HUB, "serve", "--config", str(config)], modern=True) as client:
         first = await call(client, "a__ask", {"method": "roots/list"})
@@ -106,7 +108,7 @@ async def test_server_requests_outside_of_a_call_are_refused(tmp_path: Path) -> 
                 await client.request("server/discover", {**DECLARED})  # the hub's own: no call to carry the question
 
 
-async def test_a_malformed_answer_is_refused_and_the_call_goes_on_waiting(tmp_path: Path) -> None:
+async def test_a_malformed_answer_is_refused_and_the_call_keeps_waiting(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
         first = await call(client, "a__ask", {"method": "roots/list"})
         with pytest.raises(RpcError) as refused:
@@ -143,7 +145,7 @@ async def test_an_sdk_client_of_the_modern_era_answers_requests_of_a_handshake_s
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_a_question_passes_two_hubs_in_the_era_of_its_client(tmp_path: Path, era: str) -> None:
+async def test_a_server_request_passes_two_hubs_in_the_era_of_its_client(tmp_path: Path, era: str) -> None:
     """The inner one parks the call of a modern client, and the outer one passes on its state."""
     heard: list[str] = []
     async with (

@@ -66,7 +66,7 @@ async def test_a_modern_server_bound_to_its_first_era_is_restarted_for_a_handsha
             assert "io.modelcontextprotocol/protocolVersion" in json.loads(await client.text("up__meta"))
 
 
-async def test_a_slow_server_that_has_named_a_modern_revision_is_not_asked_to_initialize(
+async def test_a_slow_server_that_named_a_modern_revision_gets_no_initialize(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(negotiation, "PROBE_WAIT", 0.2)
@@ -100,7 +100,7 @@ async def test_a_slow_server_that_has_named_a_modern_revision_is_not_asked_to_in
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
-async def test_a_session_for_one_caller_uses_the_era_of_that_caller(tmp_path: Path, path: str) -> None:
+async def test_a_per_caller_session_uses_the_era_of_its_caller(tmp_path: Path, path: str) -> None:
     heard: list[str] = []
     async with network_hub(tmp_path, {"a": asking(*BOTH, session="client")}) as (_, base):
         async with sdk(base + path, "handshake", **respondent("old", heard)) as client:
@@ -123,7 +123,7 @@ def pid() -> str:
 """
 
 
-async def test_a_program_is_started_for_each_era_in_use_unless_its_era_is_pinned_or_it_is_the_hubs_own(
+async def test_a_stdio_server_has_one_process_per_era_unless_pinned_or_built_in(
     tmp_path: Path,
 ) -> None:
     tools = tmp_path / "tools"
@@ -140,7 +140,7 @@ async def test_a_program_is_started_for_each_era_in_use_unless_its_era_is_pinned
     assert {name: len(found) for name, found in pids.items()} == {"free": 2, "pinned": 1, "own": 1}
 
 
-async def test_a_program_that_can_only_run_once_keeps_its_one_conversation(tmp_path: Path) -> None:
+async def test_a_program_that_can_run_only_once_keeps_one_session(tmp_path: Path) -> None:
     """The second process ends at once, as those do that lock a file; calls go on over the first."""
     once = tmp_path / "once.py"
     lock = tmp_path / "lock"

@@ -106,7 +106,7 @@ def test_a_cache_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert store.load(entry()) is None
 
 
-def test_a_directory_in_the_place_of_a_file_is_left_alone_and_stays_closed(tmp_path: Path) -> None:
+def test_a_directory_in_place_of_a_cache_file_is_kept_and_leaks_no_descriptor(tmp_path: Path) -> None:
     store, file = saved(tmp_path / "c")
     file.unlink()
     file.mkdir()

@@ -77,7 +77,7 @@ async def test_pending_writes_are_written_when_the_hub_ends(tmp_path: Path) -> N
         assert state(place)["sums"]
 
 
-async def test_a_hub_with_a_failing_disk_still_ends_and_reports_what_is_lost(tmp_path: Path) -> None:
+async def test_a_hub_with_a_failing_disk_still_exits_and_reports_lost_data(tmp_path: Path) -> None:
     place, root = groups_root(tmp_path)
     place.write_text("")
     async with hub(tmp_path, SERVERS, **root) as client:
@@ -147,7 +147,7 @@ async def test_a_newer_sign_in_of_another_process_is_not_overwritten_by_a_pendin
             assert json.loads(kept.read_bytes()) == newer
 
 
-async def test_the_socket_of_the_status_is_opened_when_its_directory_can_be_used(
+async def test_the_status_socket_is_opened_once_its_directory_is_usable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tmp_path / "run"
@@ -207,7 +207,7 @@ async def test_only_the_newest_of_many_pending_states_is_written() -> None:
     assert "writing x" not in writes
 
 
-async def test_a_state_that_comes_while_an_older_one_is_written_is_written_after_it() -> None:
+async def test_a_state_saved_during_an_older_write_is_written_afterwards() -> None:
     writes, begun, go = PendingWrites(), asyncio.Event(), asyncio.Event()
     order = []
 

@@ -45,7 +45,7 @@ async def test_a_blocked_loop_is_reported_with_its_duration(caplog: pytest.LogCa
     assert "the event loop was kept" in caplog.text
 
 
-async def test_waiting_for_the_machine_is_not_a_stall() -> None:
+async def test_waiting_for_cpu_time_is_not_reported_as_a_stall() -> None:
     stalls = StallMonitor()
     async with stalls.watched(), asyncio.timeout(PATIENCE):
         await asyncio.sleep(0)
@@ -56,7 +56,7 @@ async def test_waiting_for_the_machine_is_not_a_stall() -> None:
     assert stalls.count == 0
 
 
-async def test_work_in_slices_lets_others_run_in_between() -> None:
+async def test_sliced_work_lets_other_tasks_run_in_between() -> None:
     ran = 0
 
     async def other() -> None:
@@ -91,7 +91,7 @@ class _SlowToFree:
             pass
 
 
-async def test_others_have_turns_while_a_large_list_is_emptied() -> None:
+async def test_other_tasks_run_while_a_large_list_is_freed() -> None:
     held = [_SlowToFree() for _ in range(20)]
     turns = 0
     drop(held)
@@ -103,7 +103,7 @@ async def test_others_have_turns_while_a_large_list_is_emptied() -> None:
     assert turns > 3
 
 
-async def test_garbage_collection_looks_at_few_objects_at_a_time() -> None:
+async def test_garbage_collection_scans_few_objects_at_a_time() -> None:
     looked_at: list[int] = []
 
     def look(phase: str, info: dict[str, int]) -> None:
@@ -125,7 +125,7 @@ async def test_garbage_collection_looks_at_few_objects_at_a_time() -> None:
     assert max(looked_at) < 16_000
 
 
-async def test_work_in_threads_is_bounded_and_raises_what_it_raises() -> None:
+async def test_thread_work_propagates_exceptions_and_survives_cancellation() -> None:
     with pytest.raises(ZeroDivisionError):
         await in_thread(lambda: 1 // 0)
     cancelled = asyncio.create_task(in_thread(time.sleep, 0.05))
@@ -139,14 +139,14 @@ async def test_work_in_threads_is_bounded_and_raises_what_it_raises() -> None:
     "value",
     ["x" * (LARGE + 1), [0] * LARGE, {"a": ["x" * 10] * LARGE}, {"k" * (LARGE + 1): 1}, [[[]] * 2] * LARGE],
 )
-def test_a_large_value_is_found_to_be_large_and_a_small_one_is_not(value: object) -> None:
+def test_large_values_are_distinguished_from_small_ones(value: object) -> None:
     assert weighs_more(value)
     assert not weighs_more({"name": "echo", "arguments": {"text": "x" * 1000, "n": [1, 2.5, None, True]}})
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no uvloop")
 @pytest.mark.parametrize(("seconds", "told"), [(0.7, True), (0.0, False)])
-async def test_the_hubs_of_the_tests_fail_for_a_callback_that_keeps_the_loop(
+async def test_test_hubs_fail_on_a_callback_that_blocks_the_event_loop(
     tmp_path: Path, seconds: float, told: bool
 ) -> None:
     """The watchdog itself, on a program that does what a hub must not do."""
@@ -175,7 +175,7 @@ async def test_the_hubs_of_the_tests_fail_for_a_callback_that_keeps_the_loop(
     assert one["seconds"] >= seconds
 
 
-def test_a_large_value_is_weighed_in_steps_with_the_same_outcome() -> None:
+def test_a_large_value_is_measured_in_steps_with_the_same_result() -> None:
     schema = {"properties": {f"p{number}": {"type": "string"} for number in range(9_000)}}
     for most in (LARGE, 256 * 1024, 512 * 1024, 1024 * 1024):
         steps = weighing(schema, most)
@@ -201,7 +201,7 @@ class Steps:
         return call_next(call)
 
 
-async def test_each_uri_of_a_list_is_shaped_in_a_step_of_its_own(tmp_path: Path) -> None:
+async def test_each_uri_of_a_list_is_processed_in_its_own_step(tmp_path: Path) -> None:
     rules = Engine(read_config(write_config(tmp_path, {"up": {"command": "x"}})).config).rules
     rules.chain.insert(steps := Steps(), after=rules.access)
     tools = [Item(Route("up", TOOLS, name), name, {"name": name}) for name in ("a", "b", "c")]

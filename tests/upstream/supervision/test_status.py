@@ -50,7 +50,7 @@ async def until(client: StdioClient, condition: Any) -> dict[str, dict[str, Any]
                 return servers
 
 
-async def test_each_server_is_shown_with_its_state_its_last_error_and_its_stderr(tmp_path: Path, run_dir: Path) -> None:
+async def test_status_shows_each_server_with_its_state_last_error_and_stderr(tmp_path: Path, run_dir: Path) -> None:
     dead = tmp_path / "dead"
     servers = {
         "good": fake(),
@@ -95,7 +95,7 @@ async def test_each_server_is_shown_with_its_state_its_last_error_and_its_stderr
     assert not list(run_dir.iterdir())
 
 
-async def test_a_refused_file_is_shown_and_hubs_are_told_apart_by_their_files(tmp_path: Path, run_dir: Path) -> None:
+async def test_status_shows_a_refused_file_and_distinguishes_hubs_by_their_files(tmp_path: Path, run_dir: Path) -> None:
     async with (
         network_hub(tmp_path / "one", {"a": fake()}, watch=False) as (process, base),
         network_hub(tmp_path / "two", {"b": fake()}, watch=False),

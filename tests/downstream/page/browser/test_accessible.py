@@ -51,7 +51,9 @@ async def violations(looker: Looker) -> list[Any]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROWEST, 1280])
-async def test_axe_finds_nothing_in_any_view(browser: Browser, hub: WatchedHub, scheme: str, width: int) -> None:
+async def test_axe_finds_no_accessibility_violation_in_any_view(
+    browser: Browser, hub: WatchedHub, scheme: str, width: int
+) -> None:
     size = {"width": width, "height": 900}
     async with page_of(browser, hub, color_scheme=scheme, viewport=size) as looker:
         async with hub.visitor() as visitor:
@@ -91,14 +93,16 @@ async def test_no_view_is_wider_than_its_window(browser: Browser, hub: WatchedHu
             assert outside == [], (name, key)
 
 
-async def test_nothing_moves_for_those_who_want_less_motion(browser: Browser, hub: WatchedHub) -> None:
+async def test_the_page_has_no_animation_under_reduced_motion(browser: Browser, hub: WatchedHub) -> None:
     async with page_of(browser, hub, reduced_motion="reduce") as looker:
         for name in VIEWS:
             await looker.view(name)
             assert await looker.page.evaluate("document.getAnimations().length") == 0
 
 
-async def test_times_are_those_of_the_viewers_zone_with_the_full_time_beside(browser: Browser, hub: WatchedHub) -> None:
+async def test_times_are_shown_in_the_viewers_zone_with_the_full_time_as_title(
+    browser: Browser, hub: WatchedHub
+) -> None:
     async with (
         page_of(browser, hub, timezone_id="Pacific/Kiritimati") as far,
         looking(browser, hub.base, timezone_id="UTC") as here,

@@ -33,7 +33,7 @@ async def looker(browser: Browser, hub: WatchedHub) -> AsyncIterator[Looker]:
         yield opened
 
 
-async def test_a_server_is_restarted_once_confirmed_and_not_before(looker: Looker) -> None:
+async def test_a_server_is_restarted_only_after_confirmation(looker: Looker) -> None:
     panel = await looker.open("alpha")
     process = panel.locator("dt:text-is('Process') + dd")
     before = await process.inner_text()
@@ -78,7 +78,7 @@ async def test_a_group_is_switched_off_and_on(looker: Looker) -> None:
     await looker.sees(looker.row("alpha__add"))
 
 
-async def test_the_session_of_a_client_is_ended(looker: Looker, hub: WatchedHub) -> None:
+async def test_the_page_ends_the_session_of_a_client(looker: Looker, hub: WatchedHub) -> None:
     await looker.view("clients")
     async with hub.visitor() as visitor:
         panel = await looker.open("v")
@@ -88,7 +88,7 @@ async def test_the_session_of_a_client_is_ended(looker: Looker, hub: WatchedHub)
         assert ended.status_code == 404
 
 
-async def test_what_was_done_is_recorded_like_a_call(looker: Looker, hub: WatchedHub) -> None:
+async def test_an_action_of_the_page_is_recorded_like_a_call(looker: Looker, hub: WatchedHub) -> None:
     def recorded() -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in hub.process.stderr.splitlines() if line.startswith(b"{")]
         return [line for line in lines if line.get("event") == "action" and line["name"] == "restart"]
@@ -105,7 +105,7 @@ async def test_what_was_done_is_recorded_like_a_call(looker: Looker, hub: Watche
     await looker.said(panel, "mcp-hub page")
 
 
-async def test_an_action_that_fails_says_why_in_its_dialog_and_can_be_tried_again(
+async def test_a_failed_action_shows_its_reason_in_the_dialog_and_can_be_retried(
     browser: Browser, tmp_path: Path
 ) -> None:
     async with watched_hub(tmp_path, SERVERS) as hub, page_of(browser, hub) as looker:
@@ -119,7 +119,7 @@ async def test_an_action_that_fails_says_why_in_its_dialog_and_can_be_tried_agai
         await looker.press("Cancel", dialog)
 
 
-async def test_what_a_server_says_now_is_pinned(browser: Browser, tmp_path: Path) -> None:
+async def test_the_page_pins_the_current_definitions_of_a_server(browser: Browser, tmp_path: Path) -> None:
     lists = tmp_path / "lists.json"
     tool = {"name": "echo", "description": "Says it again", "inputSchema": {"type": "object"}}
     lists.write_text(json.dumps({"tools": [tool]}))
@@ -137,9 +137,7 @@ async def test_what_a_server_says_now_is_pinned(browser: Browser, tmp_path: Path
         await expect(looker.row("alpha")).not_to_contain_text("pins differ", timeout=WAIT)
 
 
-async def test_signing_in_shows_the_address_and_opens_it_only_when_it_is_clicked(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_signing_in_shows_the_url_and_opens_it_only_on_a_click(browser: Browser, tmp_path: Path) -> None:
     async with authority() as server:
         servers = {"locked": {"url": server.url, "auth": "oauth"}}
         async with watched_hub(tmp_path, servers) as hub, page_of(browser, hub) as looker:

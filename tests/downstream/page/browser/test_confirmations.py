@@ -53,7 +53,7 @@ async def result(task: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
         return found
 
 
-async def test_a_program_is_shown_with_its_calls_and_waits_for_the_person_at_the_page(
+async def test_a_code_mode_program_is_shown_with_its_calls_and_waits_for_the_pages_answer(
     looker: Looker, hub: WatchedHub, tmp_path: Path
 ) -> None:
     view = await looker.view("calls")
@@ -94,7 +94,9 @@ async def in_order(view: Locator) -> list[str]:
     return [name for _, name in sorted(rows)]
 
 
-async def test_no_is_a_refusal_and_the_call_was_not_made(looker: Looker, hub: WatchedHub, tmp_path: Path) -> None:
+async def test_answering_no_refuses_the_call_and_it_is_not_executed(
+    looker: Looker, hub: WatchedHub, tmp_path: Path
+) -> None:
     async with hub.visitor() as visitor:
         call = calling(visitor, "files__effect", path="/etc")
         await looker.press("No", waiting(looker))
@@ -105,7 +107,9 @@ async def test_no_is_a_refusal_and_the_call_was_not_made(looker: Looker, hub: Wa
     await looker.said(looker.row("refused"), "files__effect")
 
 
-async def test_what_comes_of_an_answer_is_seen_where_the_pointer_still_is(browser: Browser, hub: WatchedHub) -> None:
+async def test_the_call_list_updates_under_the_pointer_after_a_confirmation_closes(
+    browser: Browser, hub: WatchedHub
+) -> None:
     """The list moves below the pointer when the question is gone, which is no reason to hold its rows back."""
     async with page_of(browser, hub, viewport={"width": 390, "height": 800}) as looker, hub.visitor() as visitor:
         await looker.said(looker.row("files"), "ready")
@@ -118,7 +122,7 @@ async def test_what_comes_of_an_answer_is_seen_where_the_pointer_still_is(browse
             await looker.said(looker.page.locator(".grid-body [aria-rowindex='2']:visible"), "tool error")
 
 
-async def test_what_is_allowed_for_this_session_is_not_asked_about_again(
+async def test_a_tool_allowed_for_this_session_needs_no_second_confirmation(
     looker: Looker, hub: WatchedHub, tmp_path: Path
 ) -> None:
     async with hub.visitor() as visitor:
@@ -133,7 +137,7 @@ async def test_what_is_allowed_for_this_session_is_not_asked_about_again(
     assert did(tmp_path) == ["effect", "effect"]
 
 
-async def test_a_question_waits_through_a_reload_and_is_answered_with_the_keyboard(
+async def test_a_confirmation_survives_a_page_reload_and_is_answered_with_the_keyboard(
     looker: Looker, hub: WatchedHub
 ) -> None:
     async with hub.visitor() as visitor:
@@ -150,7 +154,7 @@ async def test_a_question_waits_through_a_reload_and_is_answered_with_the_keyboa
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_what_a_call_is_about_to_do_is_text_and_can_be_read_by_everybody(
+async def test_a_confirmation_shows_arguments_as_text_and_is_accessible(
     browser: Browser, hub: WatchedHub, scheme: str
 ) -> None:
     async with (
@@ -169,7 +173,7 @@ async def test_what_a_call_is_about_to_do_is_text_and_can_be_read_by_everybody(
         await result(call)
 
 
-async def test_a_principal_answers_for_its_own_clients_alone(browser: Browser, tmp_path: Path) -> None:
+async def test_a_principal_can_answer_only_confirmations_of_its_own_clients(browser: Browser, tmp_path: Path) -> None:
     principals = {name: {"token": TOKENS[name]} for name in ("alice", "bob")}
     listen = {"ui": True, "principals": principals}
     servers = {"files": counting(tmp_path)}

@@ -38,14 +38,14 @@ async def hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched
         yield running
 
 
-async def test_without_a_link_the_page_says_how_to_get_in(browser: Browser, hub: WatchedHub) -> None:
+async def test_the_page_without_a_link_says_how_to_sign_in(browser: Browser, hub: WatchedHub) -> None:
     async with looking(browser, hub.base) as looker:
         await looker.page.goto(f"{hub.base}/ui")
         await looker.sees("mcp-hub open")
         await looker.sees_not(looker.page.get_by_role("tab"))
 
 
-async def test_a_link_works_once_leaves_no_trace_in_the_address_and_lasts_for_a_reload(
+async def test_a_link_works_once_vanishes_from_the_url_and_its_session_survives_a_reload(
     browser: Browser, hub: WatchedHub
 ) -> None:
     link = await hub.link()
@@ -60,7 +60,7 @@ async def test_a_link_works_once_leaves_no_trace_in_the_address_and_lasts_for_a_
         await other.sees_not(other.page.get_by_role("tab"))
 
 
-async def test_the_address_of_a_row_leads_there_when_the_page_is_loaded(browser: Browser, hub: WatchedHub) -> None:
+async def test_the_url_of_a_row_opens_that_row_on_load(browser: Browser, hub: WatchedHub) -> None:
     async with page_of(browser, hub) as looker, hub.visitor() as visitor:
         await looker.view("calls")
         await visitor.text("alpha__echo", {"text": "kept"})
@@ -76,7 +76,7 @@ async def test_the_address_of_a_row_leads_there_when_the_page_is_loaded(browser:
             await looker.said(looker.panel(), shows)
 
 
-async def test_a_server_that_is_taken_away_and_put_back_is_shown_again_where_it_is_open(
+async def test_an_open_server_row_that_is_removed_and_added_again_is_shown_again(
     browser: Browser, tmp_path: Path
 ) -> None:
     both = {**ALPHA, "beta": fake("--name", "beta")}
@@ -89,7 +89,7 @@ async def test_a_server_that_is_taken_away_and_put_back_is_shown_again_where_it_
         await looker.sees(looker.panel().get_by_role("button", name="Restart…"))
 
 
-async def test_who_leaves_is_out(browser: Browser, hub: WatchedHub) -> None:
+async def test_signing_out_ends_the_session_of_the_page(browser: Browser, hub: WatchedHub) -> None:
     async with page_of(browser, hub) as looker:
         await looker.press("Leave")
         await looker.sees("mcp-hub open")
@@ -97,7 +97,7 @@ async def test_who_leaves_is_out(browser: Browser, hub: WatchedHub) -> None:
         await looker.sees("mcp-hub open")
 
 
-async def test_a_hub_that_dies_under_the_page_is_said_and_the_page_lives_on(browser: Browser, tmp_path: Path) -> None:
+async def test_the_page_reports_a_dead_hub_and_stays_usable(browser: Browser, tmp_path: Path) -> None:
     async with watched_hub(tmp_path, ALPHA) as hub, page_of(browser, hub) as looker:
         await looker.sees(looker.row("alpha"))
         hub.process.process.kill()
@@ -107,7 +107,7 @@ async def test_a_hub_that_dies_under_the_page_is_said_and_the_page_lives_on(brow
         await looker.sees(looker.row("alpha"))
 
 
-async def test_a_hub_that_came_back_on_its_port_asks_for_a_new_link(browser: Browser, tmp_path: Path) -> None:
+async def test_a_restarted_hub_on_the_same_port_asks_for_a_new_link(browser: Browser, tmp_path: Path) -> None:
     async with watched_hub(tmp_path, ALPHA) as first, page_of(browser, first) as looker:
         port = int(first.base.rsplit(":", 1)[1])
         first.process.process.kill()
@@ -168,9 +168,7 @@ async def test_on_a_network_a_token_opens_the_page_and_shows_what_its_profile_se
         await expect(looker.row("")).to_have_count(1, timeout=WAIT)
 
 
-async def test_an_admin_sees_the_tools_as_somebody_else_does_and_runs_one_as_it(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_an_admin_sees_and_runs_tools_as_another_principal(browser: Browser, tmp_path: Path) -> None:
     async with (
         watched_hub(tmp_path, ALPHA, ADMIN_AND_USER, profiles={"few": {"tools": ["alpha__echo"]}}) as hub,
         looking(browser, hub.base) as looker,
@@ -191,9 +189,7 @@ async def test_an_admin_sees_the_tools_as_somebody_else_does_and_runs_one_as_it(
         await looker.said(looker.row("alpha__echo"), "bob")
 
 
-async def test_who_comes_after_somebody_else_in_the_same_tab_sees_nothing_of_before(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_the_next_user_of_a_tab_sees_no_data_of_the_previous_user(browser: Browser, tmp_path: Path) -> None:
     servers = {**ALPHA, "beta": fake("--name", "beta")}
     async with (
         watched_hub(tmp_path, servers, ADMIN_AND_USER, profiles={"few": {"tools": ["beta__echo"]}}) as hub,

@@ -35,7 +35,7 @@ async def focused(looker: Looker) -> str:
     return str(await looker.page.evaluate(found))
 
 
-async def test_arrows_go_from_tab_to_tab_and_round(looker: Looker) -> None:
+async def test_arrow_keys_move_between_tabs_and_wrap_around(looker: Looker) -> None:
     keys = looker.page.keyboard
     await looker.page.get_by_role("tab", name="Servers").focus()
     for name in ("Tools", "Calls", "Rules", "Clients", "Configuration", "Servers"):
@@ -48,7 +48,7 @@ async def test_arrows_go_from_tab_to_tab_and_round(looker: Looker) -> None:
     await expect(looker.page.locator("[role=tab][tabindex='0']")).to_have_count(1, timeout=WAIT)
 
 
-async def test_a_list_is_gone_through_by_arrows_and_a_row_opened_and_closed_again(looker: Looker) -> None:
+async def test_arrow_keys_move_through_a_list_and_enter_opens_and_closes_a_row(looker: Looker) -> None:
     keys = looker.page.keyboard
     await looker.view("servers")
     await looker.sees(looker.row("beta"))
@@ -85,7 +85,7 @@ async def test_end_and_home_reach_rows_that_were_not_drawn(looker: Looker) -> No
     await expect(looker.page.locator("[aria-rowindex='2']")).to_be_in_viewport(timeout=WAIT)
 
 
-async def test_escape_takes_the_filter_back_first(looker: Looker) -> None:
+async def test_escape_clears_the_filter_first(looker: Looker) -> None:
     keys = looker.page.keyboard
     await looker.view("tools")
     await looker.sees(looker.row("alpha__echo"))
@@ -96,7 +96,7 @@ async def test_escape_takes_the_filter_back_first(looker: Looker) -> None:
     await looker.sees(looker.row("alpha__echo"))
 
 
-async def test_a_dialog_keeps_the_keyboard_and_escape_declines(looker: Looker) -> None:
+async def test_a_dialog_traps_the_focus_and_escape_declines(looker: Looker) -> None:
     keys = looker.page.keyboard
     await looker.said(looker.row("beta"), "ready")
     panel = await looker.open("beta")
@@ -117,7 +117,7 @@ async def test_a_dialog_keeps_the_keyboard_and_escape_declines(looker: Looker) -
     assert await process.inner_text() == before
 
 
-async def test_what_has_the_keyboard_is_seen_to_have_it(looker: Looker) -> None:
+async def test_the_focused_element_has_a_visible_focus_ring(looker: Looker) -> None:
     await looker.view("servers")
     await looker.sees(looker.row("beta"))
     await looker.page.locator("body").press("Tab")

@@ -90,7 +90,7 @@ async def served(tmp_path: Path) -> AsyncIterator[ServedHub]:
         yield running
 
 
-async def test_another_page_of_this_machine_reads_nothing_and_does_nothing(
+async def test_a_page_of_another_origin_cannot_read_or_act(
     browser: Browser, served: ServedHub, other: OtherSite
 ) -> None:
     secret = await served.secret()
@@ -112,7 +112,7 @@ async def test_another_page_of_this_machine_reads_nothing_and_does_nothing(
         await evil.close()
 
 
-async def test_another_program_that_was_sent_the_cookie_gets_nothing_for_it(
+async def test_a_program_on_another_port_cannot_use_the_cookie(
     browser: Browser, served: ServedHub, other: OtherSite
 ) -> None:
     """Browsers send cookies of 127.0.0.1 to every port of it, below the path of the page."""
@@ -129,7 +129,7 @@ async def test_another_program_that_was_sent_the_cookie_gets_nothing_for_it(
         await evil.close()
 
 
-async def test_another_page_can_neither_frame_the_page_nor_open_it_in_a_window(
+async def test_another_site_can_neither_embed_the_page_nor_open_it_with_a_link(
     browser: Browser, served: ServedHub, other: OtherSite
 ) -> None:
     other.html = f"<!doctype html><title>other</title><iframe src='{served.base}/ui'></iframe>"
@@ -146,7 +146,7 @@ async def test_another_page_can_neither_frame_the_page_nor_open_it_in_a_window(
     assert served.access.page.links.redeem(link.partition("#s=")[2]), "the link is used up"
 
 
-async def test_a_link_that_is_used_late_says_so_and_how_to_get_another(
+async def test_an_expired_link_says_so_and_how_to_get_a_new_one(
     browser: Browser, served: ServedHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "LINK_SECONDS", -1.0)
@@ -158,7 +158,7 @@ async def test_a_link_that_is_used_late_says_so_and_how_to_get_another(
         await looker.sees_not(looker.page.get_by_role("tab"))
 
 
-async def test_a_tool_of_a_hub_is_no_page_of_its_origin(browser: Browser, served: ServedHub) -> None:
+async def test_an_error_of_the_page_api_is_json_and_escapes_markup(browser: Browser, served: ServedHub) -> None:
     """Nothing that the hub answers at its origin is a document, but the page itself."""
     async with looking(browser, served.base) as looker:
         await looker.enter(await served.access.link())

@@ -102,9 +102,7 @@ def sent(hub: WatchedHub, name: str) -> dict[str, object]:
     return arguments
 
 
-async def test_a_form_of_the_schema_sends_what_was_typed_in_the_types_of_the_schema(
-    looker: Looker, hub: WatchedHub
-) -> None:
+async def test_a_form_sends_its_values_in_the_types_of_the_schema(looker: Looker, hub: WatchedHub) -> None:
     panel = await tool(looker, "alpha__meta")
     await panel.get_by_label("Owner").fill("ada")
     await panel.get_by_label("kind").select_option(label="closed")
@@ -121,9 +119,7 @@ async def test_a_form_of_the_schema_sends_what_was_typed_in_the_types_of_the_sch
     }  # fmt: skip
 
 
-async def test_what_is_left_empty_is_not_sent_and_what_cannot_be_read_is_blamed(
-    looker: Looker, hub: WatchedHub
-) -> None:
+async def test_empty_fields_are_not_sent_and_invalid_fields_are_marked(looker: Looker, hub: WatchedHub) -> None:
     panel = await tool(looker, "alpha__meta")
     await panel.get_by_label("Owner").fill("ada")
     await panel.get_by_label("kind").select_option(label="open")
@@ -136,7 +132,7 @@ async def test_what_is_left_empty_is_not_sent_and_what_cannot_be_read_is_blamed(
     assert sent(hub, "meta") == {"owner": "ada", "kind": "open"}
 
 
-async def test_raw_json_takes_over_what_the_form_has_and_goes_back(looker: Looker, hub: WatchedHub) -> None:
+async def test_raw_json_mode_takes_over_the_forms_values_and_returns_them(looker: Looker, hub: WatchedHub) -> None:
     panel = await tool(looker, "alpha__meta")
     await panel.get_by_label("Owner").fill("ada")
     await looker.press("Write JSON", panel)
@@ -152,7 +148,7 @@ async def test_raw_json_takes_over_what_the_form_has_and_goes_back(looker: Looke
     assert await panel.get_by_label("Owner").input_value() == "bea"
 
 
-async def test_arguments_that_the_hub_refuses_are_told_with_their_code(looker: Looker) -> None:
+async def test_arguments_refused_by_the_hub_are_shown_with_the_error_code(looker: Looker) -> None:
     panel = await tool(looker, "alpha__meta")
     found = await outcome(looker, panel)
     await looker.said(found, "invalid_parameters")
@@ -168,7 +164,7 @@ async def test_progress_is_shown_while_the_tool_runs(looker: Looker) -> None:
     assert any("of 4" in shown for shown in await looker.page.evaluate("shown"))
 
 
-async def test_a_call_that_runs_is_cancelled(looker: Looker) -> None:
+async def test_the_page_cancels_a_running_call(looker: Looker) -> None:
     panel = await tool(looker, "alpha__sleep")
     await looker.press("Run", panel)
     await looker.press("Cancel the call", panel)
@@ -177,7 +173,7 @@ async def test_a_call_that_runs_is_cancelled(looker: Looker) -> None:
     await looker.said(looker.row("alpha__sleep").first, "cancelled")
 
 
-async def test_errors_have_their_codes(looker: Looker) -> None:
+async def test_errors_are_shown_with_their_codes(looker: Looker) -> None:
     panel = await tool(looker, "alpha__crash")
     found = await outcome(looker, panel)
     await looker.said(found, "server_unavailable")
@@ -186,7 +182,7 @@ async def test_errors_have_their_codes(looker: Looker) -> None:
     await looker.said(found, "-32050")
 
 
-async def test_a_tool_that_may_destroy_something_asks_first(looker: Looker, hub: WatchedHub) -> None:
+async def test_a_destructive_tool_needs_confirmation(looker: Looker, hub: WatchedHub) -> None:
     panel = await tool(looker, "alpha__wipe")
     await looker.press("Run", panel)
     await looker.press("Cancel", looker.page.get_by_role("dialog"))
@@ -211,7 +207,7 @@ async def test_images_links_and_structured_content_are_shown(looker: Looker) -> 
     await looker.said(found.get_by_label("Structured content"), "temperature")
 
 
-async def test_a_question_of_the_server_is_answered_in_the_page(looker: Looker) -> None:
+async def test_an_elicitation_of_the_server_is_answered_in_the_page(looker: Looker) -> None:
     panel = await tool(looker, "every__trigger-elicitation-request")
     await looker.press("Run", panel)
     question = panel.get_by_role("region", name="A question")
@@ -223,14 +219,14 @@ async def test_a_question_of_the_server_is_answered_in_the_page(looker: Looker) 
     await looker.said(panel.locator(".outcome"), "Piano")
 
 
-async def test_a_question_of_the_server_is_declined_in_the_page(looker: Looker) -> None:
+async def test_an_elicitation_of_the_server_is_declined_in_the_page(looker: Looker) -> None:
     panel = await tool(looker, "every__trigger-elicitation-request")
     await looker.press("Run", panel)
     await looker.press("Decline", panel.get_by_role("region", name="A question"))
     await looker.said(panel.locator(".outcome"), "declined")
 
 
-async def test_an_outcome_stays_when_the_list_of_tools_changes(browser: Browser, tmp_path: Path) -> None:
+async def test_a_result_stays_visible_when_the_tool_list_changes(browser: Browser, tmp_path: Path) -> None:
     servers = {"alpha": fake("--name", "alpha")}
     listen = {"ui": True, "principals": {"alice": {"token": TOKENS["alice"]}}}
     async with watched_hub(tmp_path, servers, listen) as hub, looking(browser, hub.base) as looker:
@@ -246,7 +242,7 @@ async def test_an_outcome_stays_when_the_list_of_tools_changes(browser: Browser,
         assert await panel.get_by_role("textbox", name="text").input_value() == "still here"
 
 
-async def test_a_tool_whose_server_was_away_can_be_run_as_soon_as_it_is_back(browser: Browser, tmp_path: Path) -> None:
+async def test_an_open_tool_form_works_again_once_its_server_is_enabled(browser: Browser, tmp_path: Path) -> None:
     servers = {"alpha": fake("--name", "alpha")}
     async with watched_hub(tmp_path, servers) as hub, page_of(browser, hub) as looker:
         panel = await looker.open("alpha")
