@@ -123,6 +123,9 @@ def test_an_invalid_key_file_is_neither_used_nor_replaced(tmp_path: Path, conten
 def test_nothing_is_cached_under_a_key_that_others_can_read(tmp_path: Path) -> None:
     CatalogCache(tmp_path / "c").save(SERVER, catalog("t"))
     (tmp_path / "c" / "key").chmod(0o640)
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()}
+    CatalogCache(tmp_path / "c").save(SERVER, catalog("another"))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()} == kept
     assert CatalogCache(tmp_path / "c").load(SERVER) is None
 
 

@@ -28,6 +28,7 @@ NOT_MOUNTED: Final = {
     "test_a_connection_above_the_limit_is_refused_at_once_and_its_slot_freed": CONNECTS,
     "test_an_idle_connection_ends": CONNECTS,
     "test_a_connection_with_slow_headers_is_closed_at_the_header_timeout": "uvicorn has no deadline for heads",
+    "test_endless_headers_are_refused_and_close_their_connection": READS,
     "test_a_head_that_is_never_complete_is_answered_408": "uvicorn has no deadline for heads",
     "test_a_connection_whose_complete_response_is_not_read_is_dropped": BUFFERS,
     "test_a_stream_of_http_1_0_has_no_chunks": "uvicorn writes chunks to clients of HTTP/1.0, too",

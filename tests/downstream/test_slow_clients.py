@@ -294,6 +294,20 @@ async def test_endless_headers_do_not_stop_the_server_from_serving_others() -> N
         assert await served_on(served)
 
 
+async def test_endless_headers_are_refused_and_close_their_connection() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            for _ in range(64):
+                connection.send(b"x" * 65536)
+                await connection.writer.drain()
+        with contextlib.suppress(ConnectionError):  # a reset may come before the answer is read
+            async with asyncio.timeout(HANG_BOUND):
+                answer = await connection.reader.read()
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 431 ")
+
+
 async def test_long_headers_within_the_limit_are_served() -> None:
     async with serving() as served:
         assert (await fetch(served, "GET", "/healthz", [("X-Long", "x" * 30_000)])).status == 200

@@ -19,6 +19,7 @@ from mcp_hub.downstream.app import App, serve_network
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.downstream.page_access import PageAccess, PageSources
 from mcp_hub.downstream.quotas import Quotas
+from mcp_hub.downstream.verifier import Verifier
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.hub_status import Status
@@ -154,7 +155,8 @@ async def served_hub(
         quotas = Quotas(settings)
         dispatcher = Dispatcher(hub, quotas)
         access = PageAccess(PageSources(dispatcher, status, reloader.facts, cure_of, costs_of))
-        app = App(dispatcher, settings, sse=sse, quotas=quotas)
+        verifier = None if settings.verify is None else Verifier(settings.verify, tuple(loaded.config.profiles))
+        app = App(dispatcher, settings, sse=sse, quotas=quotas, verifier=verifier)
         app.page = access
         reloader.listener = ListenerSettings(app, settings, listen_of)
         bases: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
@@ -174,6 +176,8 @@ async def served_hub(
             await asyncio.wait({serving}, timeout=PATIENCE)
             serving.result()
             await access.close()
+            if verifier is not None:
+                await verifier.close()
 
 
 def listen_of(config: Any) -> Listen:

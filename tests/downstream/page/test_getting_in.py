@@ -21,7 +21,9 @@ from mcp_hub.downstream.page.sessions import (
     Viewer,
 )
 from mcp_hub.security import Principal
+from tests.downstream.network.issuer import AUDIENCE, issuing
 from tests.downstream.network.visitor import TOKENS
+from tests.downstream.page.acting import refusal
 from tests.downstream.page.opened import OpenPage, ServedHub, served_hub
 from tests.fakes.client import PATIENCE, fake
 
@@ -358,9 +360,14 @@ async def test_a_principal_configured_as_admin_sees_all_servers(tmp_path: Path) 
         assert [row["server"] for row in (await ann.found("state"))["servers"]] == ["a", "b"]
 
 
-async def test_only_the_principal_configured_as_admin_is_admin() -> None:
-    from mcp_hub.downstream.admission import Gate
-
-    gate = Gate(Listen(principals={"ann": {"token": "t" * 40, "admin": True}}))  # type: ignore[dict-item]
-    assert gate.is_admin(Principal("ann"))
-    assert not gate.is_admin(Principal("token"))
+async def test_a_verified_subject_named_like_an_admin_is_no_admin(tmp_path: Path) -> None:
+    async with issuing() as issuer:
+        jwt = {"issuer": issuer.url, "audience": AUDIENCE, "jwks_uri": f"{issuer.url}/keys"}
+        listen = {"principals": {"ann": {"token": TOKENS["alice"], "admin": True}}, "verify": {"jwt": jwt}}
+        async with (
+            served_hub(tmp_path, {"a": fake()}, listen) as served,
+            served.looking(token=TOKENS["alice"]) as ann,
+            served.looking(token=issuer.token(sub="ann")) as other,
+        ):
+            assert [ann.who["admin"], other.who["admin"]] == [True, False]
+            assert await refusal(other, "restart", server="a") == (403, "not_admin")

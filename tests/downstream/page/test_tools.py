@@ -117,11 +117,11 @@ async def test_five_thousand_tools_are_one_response_below_1500_kilobytes(tmp_pat
         assert len(answer.content) < 1_500_000
 
 
-async def test_a_definition_of_many_megabytes_is_cut_and_hostile_texts_are_escaped(tmp_path: Path) -> None:
+async def test_a_definition_of_nearly_a_megabyte_is_cut_and_hostile_texts_are_escaped(tmp_path: Path) -> None:
     lists = tmp_path / "lists"
     hostile = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
     tools = [
-        {"name": "long", "description": "x" * 3_000_000, "inputSchema": {"type": "object"}},
+        {"name": "long", "description": "x" * 900_000, "inputSchema": {"type": "object"}},
         {"name": "bad", "title": hostile, "description": hostile, "inputSchema": {"type": "object", "title": hostile}},
     ]
     lists.write_text(json.dumps({"tools": tools}))
@@ -129,11 +129,9 @@ async def test_a_definition_of_many_megabytes_is_cut_and_hostile_texts_are_escap
         found = await rows(page)
         assert "a__bad" in found
         assert "\u202e" not in found["a__bad"]["line"] + found["a__bad"]["title"]
-        long = found.get("a__long")
-        if long is not None:
-            detail = await page.found("tools/a__long")
-            assert detail["definition"]["description"].endswith("… (3,000,000 characters)")
-            assert len(long["line"]) < 200
+        detail = await page.found("tools/a__long")
+        assert detail["definition"]["description"].endswith("… (900,000 characters)")
+        assert len(found["a__long"]["line"]) < 200
         answer = await page.get("tools/a__bad")
         assert answer.headers["content-type"].startswith("application/json")
         assert answer.headers["x-content-type-options"] == "nosniff"
