@@ -18,13 +18,13 @@ _STYLES = {"ready": "green", "idle": "green", "connecting": "yellow", "disabled"
 
 
 EXAMPLES = """examples:
-  mcp-hub status           all hubs of yours that run
+  mcp-hub status           all your running hubs
   mcp-hub status --json    the same facts for a program"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub status [--config F] [--json]`."""
-    add_config_arguments(parser, "only hubs that serve this file (may be repeated: that serve all of them)")
+    add_config_arguments(parser, "only hubs that serve this file (may be repeated: only hubs that serve all of them)")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON, a list with one object per hub")
 
 
