@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--off", action="store_true", help="add it switched off, and start nothing")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
-    text = "the command that starts the server, with all of its words; nothing else can follow"
+    text = "the command that starts the server, with all its words; it must come last"
     parser.add_argument("--command", metavar="WORD", dest="command_line", nargs=argparse.REMAINDER, help=text)
 
 

@@ -31,7 +31,7 @@ EXAMPLES = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub check [--config F] [--strict] [--json]`."""
     add_config_arguments(parser)
-    parser.add_argument("--strict", action="store_true", help="exit with 1 if any server fails, not only if all do")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if any server fails, not only if all fail")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 

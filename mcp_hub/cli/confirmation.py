@@ -75,7 +75,7 @@ def add_confirmation_arguments(parser: argparse.ArgumentParser, json: str = "pri
     """Adds `--json`, whose help is `json`, and `--yes` and `--confirm TOKEN`: what `confirm` reads."""
     parser.add_argument("--json", action="store_true", help=json)
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--yes", action="store_true", help="do it without asking")
+    how.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     text = "do exactly what the preview that printed this token showed; exit 4 if anything has changed"
     how.add_argument("--confirm", metavar="TOKEN", help=text)
 

@@ -31,7 +31,7 @@ from mcp_hub.text import printable
 
 EXAMPLES = """examples:
   mcp-hub doctor             look at everything
-  mcp-hub doctor --fix       show what it can repair itself, ask, and do it
+  mcp-hub doctor --fix       show what it can repair, ask, and repair it
   mcp-hub doctor --json      the same facts for a program"""
 WIDTH: Final = 120
 """Characters of a line, as long as the terminal is not narrower."""
@@ -42,7 +42,9 @@ _WORDS: Final = {"ok": "ok", "warn": "warn", "fail": "FAIL"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub doctor [--config F] [--fix [--yes | --confirm T]] [--json]`."""
     add_config_arguments(parser)
-    parser.add_argument("--fix", action="store_true", help="repair what can be undone: rights of files, leftovers")
+    parser.add_argument(
+        "--fix", action="store_true", help="repair what can be undone: permissions of files, leftover sockets"
+    )
     add_confirmation_arguments(parser, "the same facts as JSON")
 
 

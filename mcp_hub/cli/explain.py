@@ -12,7 +12,7 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
 EXAMPLES = """examples:
-  mcp-hub explain HUB-201    why it is reported, and what to do
+  mcp-hub explain HUB-201    the cause, and what to do
   mcp-hub explain            all codes with their titles"""
 WIDTH = 100
 """Characters of a line, as long as the terminal is not narrower."""

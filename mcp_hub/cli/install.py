@@ -41,7 +41,7 @@ def _socket_note(configs: list[Path]) -> str | None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub install CLIENT [--switch-off] [--json] [--config F]`."""
     parser.add_argument("client", metavar="CLIENT", help=f"one of {', '.join(BY_ID)}")
-    text = "also switch off, in this client, the servers that the hub serves (where it cannot, take them out)"
+    text = "also switch off in this client the servers that the hub serves (or remove them, if it has no switch)"
     parser.add_argument("--switch-off", action="store_true", help=text)
     add_confirmation_arguments(parser)
     add_config_arguments(parser)

@@ -13,9 +13,9 @@ from mcp_hub.text import json_escaped, printable
 
 EXAMPLES = """examples:
   mcp-hub logs                    the last calls, and the last stderr lines of each server
-  mcp-hub logs -f                 and what comes, until Ctrl-C
-  mcp-hub logs -f --server github    of one server
-  mcp-hub logs -f --json | jq .   a JSON object a line"""
+  mcp-hub logs -f                 the same, then new ones until Ctrl-C
+  mcp-hub logs -f --server github    only one server
+  mcp-hub logs -f --json | jq .   a JSON object per line"""
 
 PATIENCE = 30.0
 """Seconds for an answer of a hub that is not followed."""
@@ -23,10 +23,10 @@ PATIENCE = 30.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub logs [-f] [--server X] [--config F] [--pid N] [--json]`."""
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    parser.add_argument("-f", "--follow", action="store_true", help="continue with new calls and lines, until Ctrl-C")
     parser.add_argument("--server", metavar="NAME", help="only calls to this server and its stderr")
     add_hub_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line: a record, or a line of stderr")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line: a record, or a line of stderr")
 
 
 def run(options: argparse.Namespace) -> int:

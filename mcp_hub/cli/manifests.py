@@ -53,10 +53,10 @@ Json = dict[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub manifests [DIRECTORY] [--config F] [--image I] [--replicas N] [--host H]`."""
-    add_config_arguments(parser, "the configuration file that the replicas get (default: the one that is used here)")
+    add_config_arguments(parser, "configuration file for the replicas (default: the one that is used here)")
     parser.add_argument("directory", metavar="DIRECTORY", nargs="?", type=Path, help="write files there, for `-k`")
     parser.add_argument("--image", default=f"{NAME}:{VERSION}", help="the image of the hub (default: %(default)s)")
-    parser.add_argument("--replicas", type=int, default=3, metavar="N", help="how many replicas (default: 3)")
+    parser.add_argument("--replicas", type=int, default=3, metavar="N", help="number of replicas (default: 3)")
     parser.add_argument("--host", help="the name under which clients reach the hub, through an ingress or a gateway")
     parser.add_argument("--json", action="store_true", help="the objects as JSON")
 

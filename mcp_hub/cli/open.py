@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_hub_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say which of several running hubs is meant."""
-    add_config_arguments(parser, "the hub that serves this file, where several run")
-    parser.add_argument("--pid", type=int, help="the hub with this process id, where several run")
+    add_config_arguments(parser, "the hub that serves this file, if several run")
+    parser.add_argument("--pid", type=int, help="the hub with this process id, if several run")
 
 
 def run(options: argparse.Namespace) -> int:

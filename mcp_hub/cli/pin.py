@@ -44,7 +44,7 @@ MAX_COMPARED = 2000
 
 EXAMPLES = """examples:
   mcp-hub pin                  record what all servers list now
-  mcp-hub pin github --diff    what has changed since, and nothing else
+  mcp-hub pin github --diff    only show what has changed since
   mcp-hub pin --show --json    the record"""
 
 
@@ -54,10 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     `--show` and `--diff` change nothing, and so need no confirmation.
     """
     add_config_arguments(parser)
-    parser.add_argument("servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are on)")
+    parser.add_argument(
+        "servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are switched on)"
+    )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--show", action="store_true", help="only print what is pinned; no server is asked")
-    what.add_argument("--diff", action="store_true", help="only print what differs from what is pinned; 1 if it does")
+    what.add_argument("--show", action="store_true", help="only print what is pinned; connect to no server")
+    what.add_argument(
+        "--diff", action="store_true", help="only print the differences from what is pinned; exit 1 if there are any"
+    )
     add_confirmation_arguments(parser, "the same facts as JSON")
 
 

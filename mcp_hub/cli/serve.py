@@ -69,11 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")
-    text = "list every client all tools, or a few and a search for the others (default: the file's 'expose', else auto)"
+    text = (
+        "list all tools to every client, or a few and a search for others (default: the file's 'expose', else auto)"
+    )
     parser.add_argument("--expose", choices=get_args(Exposed), help=text)
     over = parser.add_mutually_exclusive_group()
     over.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")
-    over.add_argument("--http", action="store_true", help="over a network: /mcp alone")
+    over.add_argument("--http", action="store_true", help="over a network: only /mcp")
     parser.add_argument(
         "--host",
         help="address to listen on (default 127.0.0.1; any other needs a token), or unix:/PATH for a Unix socket",
@@ -82,11 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--public-host",
         metavar="HOST",
         action="append",
-        help="name under which a reverse proxy makes it known (may be repeated; needs a token)",
+        help="name under which clients reach the hub through a reverse proxy (may be repeated; needs a token)",
     )
     parser.add_argument("--port", type=int, help="port to listen on, 0 for any free one (default 8808)")
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="over a network: so many processes that are one hub, on one port"
+        "--workers", type=int, metavar="N", help="over a network: run N processes as one hub on one port"
     )
 
 

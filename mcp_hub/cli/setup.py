@@ -38,8 +38,8 @@ EXAMPLES: Final = """examples:
   mcp-hub setup                     all clients of this machine
   mcp-hub setup cursor vscode       only these two
   mcp-hub setup .mcp.json           the servers of a project's file, and no client
-  mcp-hub setup --switch-off        clients start the hub, and their own servers no more
-  mcp-hub undo                      takes all of it back"""
+  mcp-hub setup --switch-off        clients start the hub, and no longer their own servers
+  mcp-hub undo                      restores the files"""
 LAUNCHERS: Final = {"npx": "Node", "uvx": "uv", "docker": "Docker", "dnx": ".NET"}
 NAME_WIDTH: Final = 40
 """Characters of a name that are shown beside what is said of it; a longer one has its line longer."""
@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub setup [CLIENT|FILE ...] [--switch-off] [--json] [--config F]`."""
     text = f"only these clients ({', '.join(BY_ID)}), and files of servers (default: all clients)"
     parser.add_argument("sources", metavar="WHAT", nargs="*", help=text)
-    text = "also switch off, in the clients, the servers that the hub serves (where it cannot, take them out)"
+    text = (
+        "also switch off in the clients the servers that the hub serves (or remove them, if a client has no switch)"
+    )
     parser.add_argument("--switch-off", action="store_true", help=text)
     add_confirmation_arguments(parser)
     add_config_arguments(parser)

@@ -163,7 +163,7 @@ MAX_SECRETS = 10_000
 
 _CONFIG_HELP: Final = (
     "configuration file (default: $MCP_HUB_CONFIG, ./servers.yaml, or the user's configuration directory); may be "
-    "repeated: what a later file says wins"
+    "repeated: values of later files win"
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mcp_hub.cli import FAILED, OK, json_text
 from mcp_hub.cli.startup import add_config_arguments
+from mcp_hub.codes import with_code
 from mcp_hub.text import printable
 
 Json = dict[str, Any]
@@ -17,13 +18,13 @@ _STYLES = {"ready": "green", "idle": "green", "connecting": "yellow", "disabled"
 
 
 EXAMPLES = """examples:
-  mcp-hub status           all hubs of yours that run
+  mcp-hub status           all your running hubs
   mcp-hub status --json    the same facts for a program"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub status [--config F] [--json]`."""
-    add_config_arguments(parser, "only hubs that serve this file (may be repeated: that serve all of them)")
+    add_config_arguments(parser, "only hubs that serve this file (may be repeated: only hubs that serve all of them)")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON, a list with one object per hub")
 
 
@@ -73,9 +74,11 @@ def _print_hub(facts: Json) -> None:
             print(f"    {printable(line, 2000)}")
     _print_table(facts["servers"])
     for server in facts["servers"]:
-        for text in (server["problem"], *server["incomplete"]):
-            if text:
-                print(f"{printable(server['server'])}: {printable(text, 2000)}")
+        if problem := server["problem"]:
+            text = printable(problem, 2000)
+            print(f"{printable(server['server'])}: {with_code(text, server['code']) if server.get('code') else text}")
+        for text in server["incomplete"]:
+            print(f"{printable(server['server'])}: {printable(text, 2000)}")
         for line in server["stderr"]:
             print(f"{printable(server['server'])} stderr: {printable(line)}")
 

@@ -27,8 +27,8 @@ SHOWN_TOOLS = 10
 SHOWN_UNUSED = 20
 
 EXAMPLES = """examples:
-  mcp-hub tokens                    per server, per way of exposing, and the dearest tools
-  mcp-hub tokens --client cursor    what Cursor is listed, and why
+  mcp-hub tokens                    per server and way of exposing, and the tools that cost most
+  mcp-hub tokens --client cursor    what is listed to Cursor, and why
   mcp-hub tokens --json             every tool, with its calls"""
 
 
@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub tokens [--config F] [--client NAME] [--profile P] [--json]`."""
     add_config_arguments(parser)
     add_selection_arguments(parser)
-    parser.add_argument("--client", metavar="NAME", help="what this client is listed, such as cursor or claude-code")
+    parser.add_argument(
+        "--client", metavar="NAME", help="the tools as listed to this client, such as cursor or claude-code"
+    )
     parser.add_argument("--json", action="store_true", help="the same facts as JSON, with every tool")
 
 

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, f"only the tools of this group, on or off; `{BASIC}` for those of none (may be repeated)"
     )
     parser.add_argument(
-        "--duplicates", action="store_true", help="names that were found twice: what is kept, what is not"
+        "--duplicates", action="store_true", help="list names that were found twice, and which of the two is kept"
     )
     parser.add_argument(
         "--by-server",

@@ -38,7 +38,9 @@ uv.toml, in the environment of the server. Servers of the registry have the vers
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub update [SERVER ...] [--yes | --confirm TOKEN] [--json] [--config F]`."""
-    parser.add_argument("servers", metavar="SERVER", nargs="*", help="only these (default: all that are on)")
+    parser.add_argument(
+        "servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are switched on)"
+    )
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
 

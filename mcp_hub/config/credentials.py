@@ -30,26 +30,26 @@ TokenStore = Literal["file", "keyring"]
 
 
 class OAuthSettings(Frozen):
-    """How the hub gets tokens for one server. What is not set is found by discovery and registration."""
+    """How the hub gets tokens for one server. It finds what is not set by discovery and registration."""
 
     grant: Grant = "authorization_code"
     """`authorization_code`: a user signs in with `mcp-hub login`. `client_credentials`: the hub signs in as itself."""
     client_id: str | None = None
-    """None: by a client-id metadata document or dynamic registration."""
+    """The id of the hub at the authorization server; None: the hub uses a client-id metadata document or registers."""
     client_secret: SecretStr | None = None
     """The secret of `client_id`."""
     token_endpoint_auth_method: ClientAuth | None = None
-    """None: the method that the authorization server prefers."""
+    """How the hub authenticates to the token endpoint; None: the method that the authorization server prefers."""
     private_key: SecretStr | None = None
-    """PEM; with it the hub signs an assertion instead of sending a secret (client credentials only)."""
+    """A key in PEM. With it the hub signs an assertion instead of sending a secret (client credentials only)."""
     signing_algorithm: SigningAlgorithm = "RS256"
     """The algorithm that `private_key` signs with."""
     scopes: tuple[str, ...] = ()
-    """Empty: the scopes that the server asks for."""
+    """The scopes that the hub asks for; (): those that the server names."""
     issuer: str | None = None
     """The authorization server that `client_id` belongs to; its secret is sent to no other."""
     redirect_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
-    """The port on 127.0.0.1 that a sign-in is redirected to; None: any."""
+    """The port on 127.0.0.1 to which a sign-in is redirected; None: any free port."""
     client_metadata_url: str | None = None
     """The HTTPS URL of the hub's client-id metadata document."""
 

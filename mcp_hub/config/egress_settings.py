@@ -23,7 +23,7 @@ class EgressSettings(Frozen):
     """The way to one server, or with only a proxy, to all of them."""
 
     proxy: SecretStr | None = None
-    """The address of a proxy, or `direct`; None: what the environment says."""
+    """The address of a proxy, or `direct`; None: the proxy of the root or of the environment variables."""
     own: bool = False
     """Whether the proxy was written into the entry itself, and so holds for whatever host it has."""
     ca: str | None = None
@@ -31,7 +31,7 @@ class EgressSettings(Frozen):
     client_cert: str | None = None
     """A PEM file with the hub's certificate for this server, and its chain."""
     client_key: str | None = None
-    """Its private key; None: it is in the same file."""
+    """The private key of `client_cert`; None: the key is in the same file."""
     cookies: bool = False
     """Whether cookies of the server are sent back to it, within one session."""
 

@@ -28,7 +28,7 @@ class PostProcessStep(Frozen):
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     """Keyword arguments of the step."""
     on_error: Literal["fail", "keep"] = "fail"
-    """`fail`: the call ends in `tool_error`, as the step may be there to hide something."""
+    """`fail`: the call ends in `tool_error`, as the step may hide something. `keep`: the result stays as it was."""
 
 
 def _check_schema_extension(value: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -68,21 +68,21 @@ class ToolRules(Frozen):
     descriptions: DescriptionLimit = None
     """How much of its description and of those of its arguments is listed."""
     schemas: SchemaForm | None = None
-    """`compact`: the input schema is listed without what costs tokens and changes nothing."""
+    """`compact`: the input schema is listed without parts that cost tokens and change nothing."""
     timeout: Duration | None = None
     """One call in total, in place of `deadlines.call`."""
     idle_timeout: Duration | None = None
     """One call without a progress notification, in place of `deadlines.idle`."""
     validate_arguments: Validation | None = None
-    """How arguments are checked; None: as the entry says."""
+    """How arguments are checked; None: as the entry sets it."""
     max_result_bytes: Size | None = None
-    """The largest result; None: as the entry says."""
+    """The largest result; None: as the entry sets it."""
     max_result_tokens: TokenLimit | None = None
-    """The tokens that a result is shortened to; None: as the entry says."""
+    """The most tokens of a result; None: as the entry sets it."""
     postprocess: tuple[PostProcessStep, ...] = ()
     """Steps that change a result, in their order."""
     retry: bool | None = None
-    """Whether a call that may have been executed can be retried; None: as the tool's annotations say."""
+    """Whether a call that may have been executed can be retried; None: the tool's annotations decide."""
     input_schema: dict[str, Any] | None = None
     """A schema of a program that is listed in place of the tool's own. Never in a file."""
     in_program: Any = None
@@ -100,14 +100,14 @@ class Filter(Frozen):
 
 
 class HealthSettings(Frozen):
-    """How the hub notices dead connections and changed lists. A check that is `off` is not made."""
+    """How the hub notices dead connections and changed lists. `off` switches a single check off."""
 
     OFF: ClassVar[Mapping[str, Any]] = {"ping": "off", "relist": "off", "unlist_after": "off"}
 
     ping: OptionalDuration = 30.0
     """The silence after which an idle server of the handshake era is pinged."""
     relist: OptionalDuration = 300.0
-    """How often the lists of a server are fetched again that does not reliably announce changes."""
+    """How often the hub fetches the lists again, if the server does not reliably announce changes."""
     unlist_after: OptionalDuration = 60.0
     """How long the tools of an unavailable server stay listed."""
 

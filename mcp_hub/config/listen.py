@@ -41,7 +41,7 @@ def _delay(value: Any) -> float:
 
 
 class CallerLimits(Frozen):
-    """The limits of one principal. Beyond them the answer is `overloaded`, or 429 where there is no call yet."""
+    """The limits of one principal. Beyond them a call is answered with `overloaded`, a new session with 429."""
 
     sessions: Annotated[int, Meta(ge=1)] = 2000
     """Sessions of the handshake era and SSE streams, together."""
@@ -50,31 +50,31 @@ class CallerLimits(Frozen):
     rate: Annotated[float, Meta(gt=0)] | None = None
     """Calls per second."""
     burst: Annotated[int, Meta(ge=1)] | None = None
-    """Calls in a burst; None: as many as in a second."""
+    """Calls that may come at once; None: the calls of one second."""
 
 
 class UnreadLimits(Frozen):
-    """Bytes that may wait to be read by clients. A caller for whom nothing waits always gets one result."""
+    """How many bytes may wait until clients read them. A caller without waiting bytes always gets one result."""
 
     caller: Size = 128 * 1024 * 1024
-    """For one caller: twice the largest result (`max_frame`)."""
+    """The limit of one caller: twice the largest result (`max_frame`)."""
     total: Size = 256 * 1024 * 1024
-    """For all callers together; never less than for one."""
+    """The limit of all callers together; never less than `caller`."""
 
 
 class NamedPrincipal(Frozen):
     """A principal with a token of its own."""
 
     token: SecretStr | None = None
-    """None: it comes with a client certificate (`tls.client_ca`)."""
+    """Its bearer token; None: it authenticates by a client certificate (`tls.client_ca`)."""
     certificate: Texts = ()
-    """The names in client certificates that are this principal; (): its own name."""
+    """The names in client certificates that identify this principal; (): its own name."""
     profile: str | None = None
-    """The profile that it is bound to; None: it sees all that is served."""
+    """Its profile; None: it sees everything that the hub serves."""
     expose: Exposed | None = None
-    """What of its tools it is listed; None: as its profile or the root says."""
+    """How its tools are listed to it; None: as its profile or the root sets it."""
     limits: CallerLimits | None = None
-    """In place of `listen.limits`."""
+    """Its limits, in place of `listen.limits`."""
     admin: bool = False
     """Whether it sees everything on the live page, and may use its actions."""
 
@@ -87,7 +87,7 @@ class Tls(Frozen):
     key: Path
     """The private key of the certificate."""
     client_ca: Path | None = None
-    """The authorities whose certificates say which principal a client is; None: no client is asked for one."""
+    """The authorities whose certificates identify clients; None: the hub asks no client for a certificate."""
 
 
 def _check_names(principals: dict[str, NamedPrincipal]) -> dict[str, NamedPrincipal]:
@@ -137,15 +137,15 @@ class Listen(Frozen):
     token: SecretStr | None = None
     """The bearer token of all callers without another one. At least 32 bytes."""
     principals: Annotated[dict[str, NamedPrincipal], After(_check_names)] = msgspec.field(default_factory=dict)
-    """By name."""
+    """The principals by name."""
     verify: TokenVerification | None = None
     """Verification of tokens that an authorization server issues."""
     tls: Tls | None = None
     """Certificate and key; None: HTTP without TLS."""
     public_host: tuple[str, ...] = ()
-    """Names, as `name` or `name:port`, of the hub behind a reverse proxy. They require authentication."""
+    """Names of the hub behind a reverse proxy, as `name` or `name:port`. They require authentication."""
     allowed_hosts: tuple[str, ...] = ()
-    """Further values of `Host`, as `name` or `name:port`. On loopback and all addresses, `localhost` is always one."""
+    """Further values of `Host`, as `name` or `name:port`. On loopback and all addresses `localhost` is accepted too."""
     allowed_origins: tuple[str, ...] = ()
     """Further accepted values of `Origin`, as `scheme://host[:port]`."""
     trusted_proxies: Annotated[tuple[str, ...], After(_check_networks)] = ()
@@ -153,11 +153,11 @@ class Listen(Frozen):
     max_body: Size = 4 * 1024 * 1024
     """The largest request."""
     shutdown_delay: Annotated[float, Before(_delay), Meta(ge=0, le=MAX_SHUTDOWN_DELAY)] = 0.0
-    """Seconds for which `/healthz` says that the hub is stopping while it still serves everybody."""
+    """Seconds for which `/healthz` answers 503 while the hub, which is stopping, still serves everybody."""
     limits: CallerLimits = CallerLimits()
-    """The limits of each principal without its own."""
+    """The limits of each principal that has no limits of its own."""
     ui: bool | None = None
-    """Whether the live page is served; None: only where nobody but this machine can reach the listener."""
+    """Whether the live page is served; None: only if the listener can be reached from this machine alone."""
 
     @property
     def socket_path(self) -> Path | None:

@@ -92,16 +92,16 @@ _HUB_FIELDS = frozenset(
 
 
 class Deadlines(Frozen):
-    """Deadlines for each kind of wait, in seconds."""
+    """The deadlines for each kind of wait."""
 
     connect: Duration = CONNECT_DEADLINE
-    """From the start of an upstream to its answered handshake; `120s` for npx, uvx and others that download."""
+    """From the start of a server to its answer to the handshake; `120s` for npx, uvx and others that download."""
     list: Duration = LIST_DEADLINE
     """One page of one list."""
     write: Duration = WRITE_DEADLINE
-    """Until an upstream has read one message off the pipe."""
+    """Until a server has read one message from the pipe."""
     call: Duration = CALL_DEADLINE
-    """One call in total: waiting for the connection, the call itself, retries and fallback, everything."""
+    """One call in total, with the wait for the connection, retries and the fallback."""
     idle: Duration | None = None
     """One call without a progress notification. None: only `call` counts."""
 
@@ -121,9 +121,10 @@ class Server(Frozen):
     id: str
     """The key of the entry in the file. It is unique."""
     transport: Transport
-    """`stdio`, `http` (streamable HTTP), `sse` or `auto`: `http`, and `sse` if that is answered 4xx."""
+    """`stdio`, `http` (streamable HTTP), `sse` or `auto`. `auto` tries `http`, then `sse` if the server answers 4xx."""
     command: str | None = None
-    """The program, found by `PATH` and in the usual places of Homebrew, nvm, uv, cargo and others; or a path."""
+    """The program: a path, or a name that the hub looks up in `PATH` and in the usual places of Homebrew, nvm, uv and
+    others."""
     args: tuple[str, ...] = ()
     """The arguments of the program."""
     env: dict[str, SecretStr] = msgspec.field(default_factory=dict)
@@ -139,7 +140,7 @@ class Server(Frozen):
     egress: EgressSettings = EgressSettings()
     """The way to the server: proxy, certificates, cookies."""
     tools_dir: Path | None = None
-    """A directory of Python files whose `@mcp_hub.tool` functions are this upstream's tools."""
+    """A directory of Python files. Their `@mcp_hub.tool` functions are the tools of this server."""
 
     functions: str | None = None
     """The name of a set of functions of the program that the hub runs in. Never in a file."""
@@ -151,25 +152,25 @@ class Server(Frozen):
     disabled_reason: str | None = None
     """Why the hub has switched the entry off, as a text for the user, such as a variable that is not set."""
     required: bool = False
-    """Whether `serve` ends with exit code 1, and `check` fails, if it cannot be connected to."""
+    """Whether `serve` ends with exit code 1, and `check` fails, if the hub cannot connect to it."""
     lazy: bool = False
-    """Whether it is started by the first call and not with the hub. It is started once, to learn what it lists."""
+    """Whether the first call starts it, not the hub. The hub still starts it once to learn what it lists."""
     session: SessionMode = "shared"
-    """Who shares a connection: `shared`: all callers, with one more for callers of the other era; `client`: each caller
-    has its own; `call`: each call has its own."""
+    """Who shares a connection. `shared`: all callers of one era. `client`: each caller has its own. `call`: each call
+    has its own."""
     allow: tuple[Literal["sampling", "elicitation", "roots"], ...] = ("sampling", "elicitation", "roots")
     """What the server may ask of the client whose call it runs."""
     max_questions: Annotated[int, Meta(ge=1)] = MAX_QUESTIONS
-    """How many questions the server may ask because of one call."""
+    """How many questions the server may ask during one call."""
     max_sessions: Annotated[int, Meta(ge=1)] = 64
-    """With `session: client`: how many callers can have a session at the same time; 8 for a browser."""
+    """With `session: client`: how many callers can have a session at the same time."""
     era: EraPin = "auto"
-    """The era of the protocol: `handshake` or `modern`; `auto`: that of each caller, where the server has both."""
+    """The era of the protocol: `handshake` or `modern`. `auto`: the era of each caller, if the server supports both."""
     keep_catalog: bool = True
     """Whether its last catalog is kept on disk."""
     deadlines: Deadlines = Deadlines()
     max_frame: Size = MAX_FRAME
-    """The largest message that is accepted from this upstream."""
+    """The largest message that the hub accepts from this server."""
 
     builtin: Builtin | None = None
     """The name of a built-in server."""
@@ -182,13 +183,13 @@ class Server(Frozen):
     browser: bool = False
     """Whether it is a browser. Then callers have sessions of their own, and the guard reads all arguments."""
     profile: Path | None = None
-    """For the built-in browser: the directory of cookies and logins; None: they end with the session."""
+    """For the built-in browser: the directory for cookies and logins; None: the browser drops them with the session."""
     headless: bool = True
     """For the built-in browser: whether it has no window."""
     executable: Path | None = None
-    """For the built-in browser: the Chromium to start; None: the one that is found."""
+    """For the built-in browser: the Chromium to start; None: the one that the hub finds."""
     policy: RawTextPolicy | None = None
-    """For `text_files`: what it may do; None: what the environment variable says."""
+    """For `text_files`: what it may do; None: what the environment variable sets."""
     roots: tuple[FileRoot, ...] = ()
     """For `files`: its directories."""
     allow_over_network: bool = False
@@ -203,9 +204,9 @@ class Server(Frozen):
     tools: dict[str, ToolRules] = msgspec.field(default_factory=dict)
     """Pattern over original names -> rules for these tools. All that match apply; later ones override earlier ones."""
     validate_arguments: Validation | None = None
-    """None: strict for local and built-in tools, lenient for all others."""
+    """How arguments are checked; None: `strict` for local and built-in tools, `lenient` for all others."""
     max_result_bytes: Size | None = None
-    """The largest result; what is longer is shortened. None: results are not shortened."""
+    """The largest result. The hub shortens longer ones. None: results are not shortened."""
     postprocess: tuple[PostProcessStep, ...] = ()
     """Steps that change its results, in their order."""
     health: HealthSettings = HealthSettings()
@@ -275,13 +276,13 @@ class Config(Frozen):
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
     """Fields of a Server that `defaults` set, and its `deadlines` by name, for the servers that a program adds."""
     on_conflict: OnConflict = "keep_first"
-    """What happens to the second of two tools or prompts with one exposed name, or of two skills with one URI.
+    """What happens if two tools or prompts have the same exposed name, or two skills the same URI.
     `keep_first` (or `skip`) leaves it out, `override` leaves the first out. `rename` gives it a name with a hash,
     `prefix` one with its server's name. `raise` leaves it out and makes `check` fail."""
     list_wait: Duration = LIST_WAIT
     """How long the first list waits for upstreams that are still connecting."""
     cache_dir: Path | None = None
-    """The directory of the catalog cache; None: in the user's cache directory."""
+    """The directory of the catalog cache; None: a directory in the user's cache directory."""
     max_hub_depth: Annotated[int, Meta(ge=1)] = MAX_HUB_DEPTH
     """How many hubs may stand in a row, this one included."""
     watch: bool = True
@@ -289,27 +290,27 @@ class Config(Frozen):
     token_store: TokenStore = "file"
     """Where the tokens of a sign-in are kept."""
     token_dir: Path | None = None
-    """Their directory; None: in the user's data directory."""
+    """The directory of the tokens; None: a directory in the user's data directory."""
     proxy: SecretStr | None = None
-    """The proxy for whatever the hub connects to itself; None: what the environment says."""
+    """The proxy for all connections that the hub itself makes; None: the proxy of the environment variables."""
     listen: Listen = Listen()
     unread: UnreadLimits = UnreadLimits()
     web: WebSettings = WebSettings()
     tracing: TracingSettings = TracingSettings(enabled=False)
     store: StoreSettings | None = None
-    """Where the replicas of this hub meet; None: it is one process."""
+    """The Redis or Valkey server that the replicas of this hub share; None: the hub is one process."""
     output_strategy: OutputStrategy = OutputStrategy()
     search: SearchSettings = SearchSettings()
     tool_sets: tuple[ToolSetSettings, ...] = ()
     profiles: tuple[ProfileSettings, ...] = ()
     groups: tuple[ToolGroupSettings, ...] = ()
     group_scope: GroupScope = "session"
-    """Whether a client that switches a group does so for itself or for everybody."""
+    """`session`: a client switches a group for itself. `hub`: it switches it for everybody."""
     expose: ExposeSettings = ExposeSettings()
     meta_tools: bool = False
-    """Whether there are tools to search all tools and to call them by name, for clients that list only once."""
+    """Whether the hub offers tools that search all tools and call them by name, for clients that list only once."""
     state_file: Path | None = None
-    """The file that stores which groups are on for everybody; None: they are not stored."""
+    """The file that stores which groups are on for everybody; None: the hub does not store them."""
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     """The settings of policies by the name of their key: `RootKey.of` reads them."""
 

@@ -35,7 +35,7 @@ class WebSettings(Frozen):
     max_bytes: Size = 32 * 1024 * 1024
     """The largest page that is fetched."""
     timeout: Duration = 60.0
-    """For fetching and converting one page."""
+    """How long fetching and converting one page may take."""
     max_memory: Size = 2 * 1024**3
     """Memory of one conversion to Markdown, where the system can limit it. Two run at once."""
     docintel_endpoint: str | None = None
@@ -49,7 +49,7 @@ class WebSettings(Frozen):
 
 
 class OutputStrategy(Frozen):
-    """How ToolFormatter tells a model of tools. The hub itself does not speak to models."""
+    """How ToolFormatter describes tools to a model. The hub itself does not talk to models."""
 
     function_calling: bool = True
     """Whether function calling is used with models that have it."""
@@ -82,7 +82,7 @@ class TracingSettings(Frozen):
     endpoint: Annotated[str, After(_check_url)] = "http://localhost:4318"
     """The URL of the collector. Without a path `/v1/traces` is added."""
     service_name: str | None = None
-    """None: the value of OTEL_SERVICE_NAME, else `mcp-hub`."""
+    """The name of the service in spans; None: the value of OTEL_SERVICE_NAME, else `mcp-hub`."""
     headers: Annotated[dict[str, SecretStr], After(_check_headers)] = msgspec.field(default_factory=dict)
     """Headers for the collector, such as a token."""
     arguments: bool = True
@@ -96,7 +96,7 @@ class TracingSettings(Frozen):
 
 
 class SearchSettings(Frozen):
-    """What `hub_search` compares meanings with."""
+    """The model by which `hub_search` compares meanings."""
 
     model: str | None = None
     """The directory of a model of static vectors: one `.safetensors` and one `tokenizer.json`; None: wordllama's."""
@@ -119,7 +119,7 @@ class ToolGroupSettings(Frozen):
     description: str = ""
     """What the group is for; clients read it before they switch it on."""
     notes: str | None = None
-    """How to use the tools. Clients get it while the group is on."""
+    """How to use the tools. Clients get this text while the group is on."""
     active: bool = False
     """Whether the group is on at the start."""
     tools: tuple[str, ...] = ()
@@ -139,9 +139,9 @@ class ProfileSettings(Frozen):
     tags: tuple[str, ...] = ()
     """Tags whose tools belong to the profile."""
     confirm: tuple[str, ...] = ()
-    """Tools that its users are asked about before each call."""
+    """Tools that its users confirm before each call."""
     expose: Exposed | None = None
-    """What of its tools its users are listed; None: as the root says."""
+    """How the tools are listed to its users; None: as the root sets it."""
 
 
 MAX_RECENT: Final = 50

@@ -51,18 +51,18 @@ def _check_keys(value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
 
 
 class StoreSettings(Frozen):
-    """Where the replicas of one hub meet. A plain text in a file stands for `url`."""
+    """The Redis or Valkey server that the replicas of one hub share. A plain text in a file stands for `url`."""
 
     NOT_SHOWN: ClassVar[frozenset[str]] = frozenset({"url", "keys"})
 
     url: Annotated[SecretStr, After(_check_url)]
     """`redis://[user[:password]@]host[:port][/database]`, `rediss://` for TLS, `unix:///path` for a socket."""
     prefix: Annotated[str, After(_check_prefix)] = "mcp-hub"
-    """Begins every key. Replicas with the same prefix are one hub."""
+    """The first part of every key in the store. Replicas with the same prefix are one hub."""
     keys: Annotated[tuple[SecretStr, ...], After(_check_keys)] = ()
-    """The replica keys: the first seals, all open. None: the replicas make one, and keep it in the store."""
+    """The replica keys: the first seals, all of them open. None: the replicas make a key and keep it in the store."""
     address: Annotated[str, After(_check_address)] | None = None
-    """The URL under which the other replicas reach this one's listener; None: that of its listener."""
+    """The URL under which other replicas reach this one; None: the address of its listener."""
 
     @property
     def place(self) -> str:

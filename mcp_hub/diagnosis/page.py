@@ -1,7 +1,8 @@
-"""The pages of all codes, docs/codes.md and those it leads to, made of their table."""
+"""Generates docs/codes.md and the pages behind its links from the table of codes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -20,7 +21,7 @@ _GROUPS: Final = {
     "3": "Servers on a network",
     "4": "Sign-ins and credentials",
     "5": "Listening",
-    "6": "The hub's own files, and hubs that run",
+    "6": "Running hubs and their files",
     "7": "This machine",
     "8": "Client programs",
     "9": "What servers list",
@@ -28,15 +29,20 @@ _GROUPS: Final = {
 """First digit of a code -> what these codes are about."""
 _BEGINNING: Final = """# Codes
 
-`mcp-hub check`, `mcp-hub doctor` and a hub that refuses to start name a code with what they report. There is one
-for each distinct cure, and it never changes its meaning. `mcp-hub explain HUB-201` prints what its page says.
-Answers to clients have [other codes](failures.md#codes-of-failed-calls).
+`mcp-hub check`, `mcp-hub doctor`, `mcp-hub status` and a hub that refuses to start report problems with a code.
+`mcp-hub explain HUB-201` prints the cause and what to do. The links below lead to the same text. A code never
+changes its meaning.
 
-This page and those it leads to are made by `scripts/reference` of `mcp_hub/diagnosis/codes.toml`.
+The results of failed calls have [other codes](failures.md#codes-of-failed-calls). If you know the symptom but no code,
+begin with [When it does not work](operate.md#when-it-does-not-work).
+
+{groups}
+
+`scripts/reference` generates this page and the pages behind its links from `mcp_hub/diagnosis/codes.toml`.
 """
 _BEGINNING_OF_PAGE: Final = """# {title}
 
-Cause and cure of each code. [All codes](../codes.md) lists them with their titles, and says where they come from.
+This page has the cause and the cure of each code. [All codes](../codes.md) lists the titles.
 """
 
 
@@ -58,7 +64,8 @@ def _page_of(code: str) -> str:
 
 
 def _index() -> str:
-    parts, group = [_BEGINNING], ""
+    links = (f"[HUB-{digit}nn: {title}](#{_heading_anchor(title)})" for digit, title in _GROUPS.items())
+    parts, group = [_BEGINNING.format(groups=" ·\n".join(links))], ""
     for code, remedy in remedies().items():
         if code[4] != group:
             group = code[4]
@@ -66,6 +73,10 @@ def _index() -> str:
         address = anchor(code).removeprefix("docs/")
         parts.append(f"| [{code}]({address}) | {remedy.title} |\n")
     return "".join(parts)
+
+
+def _heading_anchor(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def _said_of(remedy: Remedy) -> str:

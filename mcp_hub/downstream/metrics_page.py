@@ -29,7 +29,7 @@ def metrics_page(
     """
     hub = dispatcher.hub
     shown = _shown(dispatcher, principal)
-    info = MetricFamily("mcp_hub", "info", "What this is.")
+    info = MetricFamily("mcp_hub", "info", "The version of the hub.")
     info.add(1, {"version": VERSION}, "_info")
     families = [info, *_calls(dispatcher, shown), *_servers(dispatcher, shown, whole=principal.profile is None)]
     if principal.profile is None:
@@ -38,10 +38,10 @@ def metrics_page(
         requests = MetricFamily("mcp_hub_requests_running", "gauge", "Requests of clients that are being answered.")
         requests.add(sum(len(caller.in_flight) for caller in dispatcher.callers))
         generation = MetricFamily(
-            "mcp_hub_generation", "gauge", "Configurations that have been in force, with this one."
+            "mcp_hub_generation", "gauge", "Configurations that have been in force, the current one included."
         )
         generation.add(hub.generation.number)
-        text = "Requests and connections refused before anybody was let in, by cause."
+        text = "Requests and connections refused before authentication, by cause."
         refused = MetricFamily("mcp_hub_refusals", "counter", text)
         for cause in CAUSES:  # with zeros, so that a counter's first step is visible
             refused.add(refusals.get(cause, 0), {"cause": cause}, "_total")
@@ -52,15 +52,17 @@ def metrics_page(
 
 
 def _of_replicas(facts: Mapping[str, Any]) -> list[MetricFamily]:
-    replicas = MetricFamily("mcp_hub_replicas", "gauge", "Replicas that are alive, as this one knows, with itself.")
+    replicas = MetricFamily("mcp_hub_replicas", "gauge", "Replicas that this one knows to be alive, itself included.")
     replicas.add(facts["replicas"])
-    away = MetricFamily("mcp_hub_store_away", "gauge", "Whether the store of the replicas does not answer.")
+    away = MetricFamily("mcp_hub_store_away", "gauge", "1 while the store of the replicas does not answer, else 0.")
     away.add(int(facts["store"] == "away"))
-    uses = MetricFamily("mcp_hub_store_uses", "counter", "Questions to the store.")
+    uses = MetricFamily("mcp_hub_store_uses", "counter", "Requests to the store.")
     uses.add(facts["store_uses"], {}, "_total")
-    forwards = MetricFamily("mcp_hub_forwards", "counter", "Requests that were forwarded to another replica.")
+    forwards = MetricFamily("mcp_hub_forwards", "counter", "Requests forwarded to another replica.")
     forwards.add(facts["forwarded"], {}, "_total")
-    broken = MetricFamily("mcp_hub_forwards_broken", "counter", "Forwarded requests whose replica failed meanwhile.")
+    broken = MetricFamily(
+        "mcp_hub_forwards_broken", "counter", "Forwarded requests whose replica failed during the request."
+    )
     broken.add(facts["broken_forwards"], {}, "_total")
     return [replicas, away, uses, forwards, broken]
 
@@ -84,9 +86,7 @@ def _shown(dispatcher: Dispatcher, principal: Principal) -> Shown:
 
 def _calls(dispatcher: Dispatcher, shown: Shown) -> list[MetricFamily]:
     metrics = dispatcher.hub.metrics
-    calls = MetricFamily(
-        "mcp_hub_calls", "counter", "Calls that have ended, by what they came to (ok, tool_error, a code)."
-    )
+    calls = MetricFamily("mcp_hub_calls", "counter", "Calls that have ended, by outcome (ok, tool_error, a code).")
     for series, count in list(metrics.calls.items()):
         if shown(series.server, series.tool):
             calls.add(count, series._asdict(), "_total")
@@ -105,9 +105,9 @@ def _calls(dispatcher: Dispatcher, shown: Shown) -> list[MetricFamily]:
 
 def _servers(dispatcher: Dispatcher, shown: Shown, *, whole: bool) -> list[MetricFamily]:
     hub = dispatcher.hub
-    state = MetricFamily("mcp_hub_server_state", "stateset", "Where each server stands.")
-    breaker = MetricFamily("mcp_hub_server_breaker", "stateset", "Whether calls go to it.")
-    running = MetricFamily("mcp_hub_server_calls_running", "gauge", "Calls that are under way to it.")
+    state = MetricFamily("mcp_hub_server_state", "stateset", "The state of each server.")
+    breaker = MetricFamily("mcp_hub_server_breaker", "stateset", "The state of its circuit breaker.")
+    running = MetricFamily("mcp_hub_server_calls_running", "gauge", "Calls to it that are running.")
     tools = MetricFamily("mcp_hub_server_tools", "gauge", "Tools it lists.")
     starts = MetricFamily("mcp_hub_server_starts", "counter", "Attempts to connect to it.")
     for id, upstream in hub.upstreams.items():

@@ -26,7 +26,7 @@ class BreakerSettings(Frozen):
     NUMBER: ClassVar[str] = "failures"
 
     failures: Annotated[int, Meta(ge=0)] = 5
-    """Consecutive failures until it opens; 0: it never opens."""
+    """Consecutive failures after which it opens; 0: it never opens."""
     cooldown: Duration = 30.0
     """How long it stays open before one call tries the server again."""
 

@@ -52,16 +52,16 @@ def _read_patterns(given: FieldValue, reading: KeyReading) -> tuple[str, ...] | 
 
 
 class CodeModeSettings(Frozen):
-    """Code mode: programs of models that call tools, and what calls inside of the hub's own tools may do unasked."""
+    """Code mode: programs of models that call tools, and what calls by the hub's own tools may do without asking."""
 
     OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
 
     enabled: bool = False
-    """Whether there is `hub_run` beside the other tools; with `expose: code` there is in any case."""
+    """Whether the hub offers `hub_run` beside the other tools; with `expose: code` it always does."""
     writes: bool = False
     """Whether `hub_run` and `hub_call` call tools that may change something without asking the person."""
     calls: Annotated[int, Meta(ge=1, le=1000)] = 50
-    """Calls of one program."""
+    """How many calls one program may make."""
     seconds: Duration = 30.0
     """How long a program may run, its calls included, but not while a person is asked."""
     memory: Size = 100_000_000

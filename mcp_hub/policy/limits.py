@@ -21,7 +21,7 @@ from mcp_hub.security import Principal, principal_of
 
 
 class LimitSettings(Frozen):
-    """Limits of concurrent calls and of their rate. Beyond them the answer is `overloaded`."""
+    """Limits of concurrent calls and of their rate. Beyond them the hub answers with `overloaded`."""
 
     NUMBER: ClassVar[str] = "at_once"
 
@@ -32,7 +32,7 @@ class LimitSettings(Frozen):
     waiting: Annotated[int, Meta(ge=0)] = 1024
     """Calls that may wait for a slot."""
     rate: Annotated[float, Meta(gt=0)] | None = None
-    """Calls per second of all callers together. As many may come in a burst."""
+    """Calls per second of all callers together. The calls of one second may come at once."""
     rate_per_caller: Annotated[float, Meta(gt=0)] | None = None
     """Calls per second of one caller."""
 

@@ -126,9 +126,9 @@ SOURCE_KEY: Final = "mcp-hub/source"
 DESCRIPTIONS: Final[EntryKey[DescriptionLength]] = EntryKey(
     "descriptions", parsed_key(parse_description_length), "full", in_defaults=True
 )
-"""How much of descriptions is listed: `full`, `first_sentence`, or at most so many tokens."""
+"""How much of descriptions is listed: `full`, `first_sentence`, or a number, the most tokens."""
 SCHEMAS: Final[EntryKey[SchemaForm]] = EntryKey("schemas", parsed_key(check_of(SchemaForm)), "full", in_defaults=True)
-"""`full`, or `compact`: input schemas are listed without what costs tokens and changes nothing."""
+"""`full`, or `compact`: input schemas are listed without parts that cost tokens and change nothing."""
 
 
 class Presentation:

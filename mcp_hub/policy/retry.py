@@ -29,7 +29,7 @@ MOST_STARTS: Final = 2
 
 
 class RetrySettings(Frozen):
-    """Retries of failed calls, where they cannot do harm."""
+    """Retries of failed calls that cannot do harm."""
 
     OFF: ClassVar[Mapping[str, Any]] = {"attempts": 1}
 
@@ -38,13 +38,13 @@ class RetrySettings(Frozen):
     attempts: Annotated[int, Meta(ge=1, le=10)] = 2
     """Attempts in total, the first one included."""
     backoff: Duration = 0.5
-    """The longest wait before the second attempt, doubled for each further one. The real wait is random below it."""
+    """The longest wait before the second attempt, doubled for each further one. The actual wait is random, up to it."""
     max_backoff: Duration = 8.0
     """The longest wait between two attempts."""
     tools: tuple[str, ...] = ()
-    """Tools whose calls may be retried though their annotations do not say so."""
+    """Tools whose calls may be retried, whatever their annotations say."""
     budget: Annotated[float, Meta(ge=0, le=1)] = 0.2
-    """The share of calls that may be retries, so that they do not overload a server in trouble."""
+    """The share of calls that may be retries, so that retries do not overload a failing server."""
 
 
 _RANDOM: Final = random.Random()

@@ -61,14 +61,14 @@ class ScreenSettings(Frozen):
     ignore: Annotated[tuple[str, ...], After(_check_rule_names)] = ()
     """Rules that are switched off."""
     allow: tuple[str, ...] = ()
-    """Items, as original name or `server/name`, that are served whatever is found in them."""
+    """Items, as original name or `server/name`, that the hub serves even if it finds something in them."""
     max_description: Annotated[int, Meta(ge=1)] = MAX_DESCRIPTION
-    """Characters of a description, above which its length is reported."""
+    """The hub reports a description that has more characters than this."""
 
 
 SCREEN: Final = RootKey("screen", mode_key(ScreenSettings), ScreenSettings())
 SCREEN_OF_SERVER: Final[EntryKey[ScreenSettings | None]] = EntryKey("screen", mode_key(ScreenSettings), None)
-"""Settings of the screen for this server, which come before those of the root."""
+"""Settings of the screen for this server. They take precedence over those of the root."""
 
 
 def screen_of(config: Config, server: Server) -> ScreenSettings:

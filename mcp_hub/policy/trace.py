@@ -49,7 +49,7 @@ class CallLogSettings(Frozen):
     OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
 
     enabled: bool = True
-    """Whether calls are written down."""
+    """Whether calls are recorded."""
     file: Path | None = None
     """The file that lines are written to besides stderr."""
     stderr: bool = True

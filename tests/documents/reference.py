@@ -16,10 +16,10 @@ from tests.documents import reference_metrics as metrics
 from tests.documents import reference_settings as settings
 
 ROOT: Final = Path(__file__).parents[2]
-MADE: Final = "This page is made by `scripts/reference` of {source}."
+MADE: Final = "`scripts/reference` generates this page from {source}."
 COMMAND_PAGES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "commands-run": (
-        "Commands that run the hub and say how it is",
+        "Commands that run and inspect the hub",
         ("serve", "status", "logs", "open", "check", "doctor", "explain", "browser", "manifests", "completion"),
     ),
     "commands-tools": (
@@ -92,8 +92,8 @@ def command_page(title: str, commands: Sequence[str]) -> str:
     """Returns a page of commands."""
     made = MADE.format(source="the parsers of the commands")
     beginning = (
-        f"# {title}\n\n[Commands](../commands.md) shows them at work, and has the exit codes. Every command also\n"
-        f"takes `-h` for its help and `-v` to say more on stderr; `-vv` says all. {made}"
+        f"# {title}\n\n[Commands](../commands.md) shows them with their output, and lists the exit codes.\n"
+        f"Every command also accepts `-h` (help), `-v` (more messages on stderr) and `-vv` (all messages). {made}"
     )
     return "\n\n".join([beginning, *map(command_section, commands)]) + "\n"
 
@@ -101,8 +101,8 @@ def command_page(title: str, commands: Sequence[str]) -> str:
 def settings_page(title: str, plain: Iterator[str], places: Iterator[settings.Place]) -> str:
     """Returns a page of settings: keys by subject, and the mappings among them."""
     beginning = (
-        f"# {title}\n\n[Configuration](../configuration.md) says how a file is found and read, and how durations\n"
-        f"and sizes are written. {MADE.format(source='the models of the configuration')}"
+        f"# {title}\n\n[Configuration](../configuration.md) explains how the hub finds and reads a file, and how to\n"
+        f"write durations and sizes. {MADE.format(source='the models of the configuration')}"
     )
     head = ("key", "type", "default", "meaning")
     mappings = [f"{heading}\n\n{table(head, rows)}" for heading, rows in settings.sections(places)]

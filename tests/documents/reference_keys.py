@@ -61,11 +61,11 @@ OF_ENTRY: Final[Mapping[str, Sequence[str]]] = {
 """Subject -> the keys of an entry."""
 OF_OTHER_PROGRAMS: Final[Mapping[str, str]] = {
     "disabled": "`true` is `enabled: false`",
-    "env_vars": "names of variables of the hub that the program gets",
+    "env_vars": "names of the hub's variables that the program gets",
     "env_keys": "the same",
-    "env_http_headers": "header to the variable that has its value",
-    "bearer_token_env_var": "the variable that has the bearer token",
-    "toolDescriptionOverrides": "tool to its description",
+    "env_http_headers": "for each header, the variable with its value",
+    "bearer_token_env_var": "the variable with the bearer token",
+    "toolDescriptionOverrides": "for each tool, its description",
 }
 """Keys of an entry that another key stands for here -> what each means."""
 DEFAULTED: Final[Mapping[str, str]] = {
@@ -98,33 +98,33 @@ DEFAULTED_KEYS: Final = tuple(
 )
 """The keys that `defaults` may have, as code."""
 SAID: Final[Mapping[str, str]] = {
-    "servers": "The entries by name: [settings of a server](settings-servers.md). Order matters where names are equal.",
-    "tools_dir": "The directory of Python files with tools, which become the server `local`, and of its folders.",
-    "skills": "Directories with a `SKILL.md` each, whose files are served as resources.",
-    "defaults": f"Values for every server that does not say otherwise: {', '.join(DEFAULTED_KEYS)}.",
+    "servers": "The entries by name: [settings of a server](settings-servers.md). Of equal names the first counts.",
+    "tools_dir": "The directory of Python files with tools and of its folders. The tools become the server `local`.",
+    "skills": "Directories that each contain a `SKILL.md`. The hub serves their files as resources.",
+    "defaults": f"Values for every server whose entry does not set them: {', '.join(DEFAULTED_KEYS)}.",
     "expose": settings.meanings(ExposeSettings)["mode"],
     "expose_budget": settings.meanings(ExposeSettings)["budget"],
     "expose_always": settings.meanings(ExposeSettings)["always"],
     "expose_recent": settings.meanings(ExposeSettings)["recent"],
-    "listen": "The way in from a network: [settings of the listener](settings-listen.md), or a text `HOST:PORT`.",
+    "listen": "The listener for a network: [its settings](settings-listen.md), or a text `HOST:PORT`.",
 }
 """Key of the root that no model has, or that users read of otherwise -> its meaning."""
 SAID_OF_ENTRY: Final[Mapping[str, str]] = {
-    "env_file": "A file of `NAME=value` lines; what `env` says wins.",
+    "env_file": "A file of `NAME=value` lines; values in `env` win.",
     "api_key": "Short for the header `Authorization: Bearer KEY`.",
     "api_key_header": "Another header for `api_key`, such as `X-Api-Key`.",
-    "auth": "`oauth`: signing in with `mcp-hub login`; a mapping says how; another text is a bearer token.",
-    "timeout": "One call in total: short for `deadlines.call`.",
-    "idle_timeout": "One call without progress: short for `deadlines.idle`.",
-    "preset": "Tool to the arguments that it always gets; callers neither see nor set them.",
-    "enable_tools": "Patterns over the names of its tools that may be used; without it: all.",
+    "auth": "`oauth`: you sign in with `mcp-hub login`. A mapping sets how. Any other text is a bearer token.",
+    "timeout": "How long one call may take in total: short for `deadlines.call`.",
+    "idle_timeout": "How long one call may take without progress: short for `deadlines.idle`.",
+    "preset": "For each tool, the arguments that it always gets. Callers neither see nor set them.",
+    "enable_tools": "Patterns over the names of its tools that may be used; if not set, all.",
     "disable_tools": "Patterns over the names of tools that may not be used.",
-    "enable_resources": "Patterns over the URIs of resources that may be read; without it: all.",
+    "enable_resources": "Patterns over the URIs of resources that may be read; if not set, all.",
     "disable_resources": "Patterns over the URIs of resources that may not be read.",
-    "enable_prompts": "Patterns over the names of prompts that may be used; without it: all.",
+    "enable_prompts": "Patterns over the names of prompts that may be used; if not set, all.",
     "disable_prompts": "Patterns over the names of prompts that may not be used.",
-    "include_tags": "Tags of which a tool must have one; without it: none is needed.",
-    "exclude_tags": "Tags of which a tool may have none.",
+    "include_tags": "Only tools with one of these tags may be used; if not set, all.",
+    "exclude_tags": "Tools with one of these tags may not be used.",
 }
 """Key of an entry that no model has -> its meaning."""
 MORE: Final[Mapping[str, str]] = {

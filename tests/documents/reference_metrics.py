@@ -19,10 +19,10 @@ from mcp_hub.security import Principal
 PAGE: Final = "docs/reference/metrics.md"
 BEGINNING: Final = """# Metrics
 
-What `/metrics` of a hub on a network says, and `mcp-hub status --json` under `metrics`.
-[Spans and metrics](../observability.md) shows how to collect them, and what the labels hold. A histogram has `_bucket`,
-`_count` and `_sum`. The last five are there where [several replicas](../scale.md) are one hub. This page is made by
-`scripts/reference` of what a hub writes.
+A hub on a network reports these metrics at `/metrics`. `mcp-hub status --json` has them under `metrics`.
+[Spans and metrics](../observability.md) shows how to collect them, and explains the labels. A histogram has `_bucket`,
+`_count` and `_sum`. Only [replicas](../scale.md) report the last five. `scripts/reference` generates this page from
+the output of a hub.
 
 """
 OF_SAMPLES: Final = {"le"}

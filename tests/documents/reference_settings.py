@@ -189,8 +189,8 @@ def in_units(value: float, units: Any, smallest: str) -> str:
 
 def said_to_users(text: str) -> str:
     """Returns the words of a docstring with what `None` and `()` are to whoever writes a file."""
-    text = re.sub(r"(?:\bNone|\(\)):", "without it:", " ".join(text.split()))
-    return re.sub(r"(?:^|(?<=\. ))without", "Without", text)
+    text = re.sub(r"(?:\bNone|\(\)):", "if not set,", " ".join(text.split()))
+    return re.sub(r"(?:^|(?<=\. ))if not set", "If not set", text)
 
 
 def sections(found: Iterator[Place]) -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
