@@ -29,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub browser [status|install] [--json] [--config F]`."""
     words = parser.add_argument("what", nargs="?", choices=("status", "install"), default="status")
     words.help = "status (default): say which browser would be used; install: download a Chromium of Playwright's"
-    text = (
-        "configuration file from which browser.executable is read (default: the one that `serve` would use, if any)"
-    )
+    text = "configuration file from which browser.executable is read (default: the one that `serve` would use, if any)"
     add_config_arguments(parser, text)
     parser.add_argument("--json", action="store_true", help="with status: the same facts as JSON")
 

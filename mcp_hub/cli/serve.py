@@ -69,9 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")
-    text = (
-        "list all tools to every client, or a few and a search for others (default: the file's 'expose', else auto)"
-    )
+    text = "list all tools to every client, or a few and a search for others (default: the file's 'expose', else auto)"
     parser.add_argument("--expose", choices=get_args(Exposed), help=text)
     over = parser.add_mutually_exclusive_group()
     over.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")

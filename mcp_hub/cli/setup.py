@@ -50,9 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub setup [CLIENT|FILE ...] [--switch-off] [--json] [--config F]`."""
     text = f"only these clients ({', '.join(BY_ID)}), and files of servers (default: all clients)"
     parser.add_argument("sources", metavar="WHAT", nargs="*", help=text)
-    text = (
-        "also switch off in the clients the servers that the hub serves (or remove them, if a client has no switch)"
-    )
+    text = "also switch off in the clients the servers that the hub serves (or remove them, if a client has no switch)"
     parser.add_argument("--switch-off", action="store_true", help=text)
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
