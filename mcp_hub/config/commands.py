@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Final, Literal
@@ -107,11 +108,7 @@ def find_command(command: str, path: str, cwd: Path | None, *, windows: bool = o
         file = (cwd or Path.cwd()) / command
         found = _executable(file, windows)
         if found is None:
-            if file.is_file():
-                hint, code = "the file is not executable", codes.PROGRAM_NOT_EXECUTABLE
-            else:
-                hint, code = "there is no such file", codes.PROGRAM_MISSING
-            raise CommandNotFound(command, (str(file.parent),), hint, code)
+            raise CommandNotFound(command, (str(file.parent),), *_why_not_executable(file))
         return found
     separator = ";" if windows else os.pathsep
     directories = tuple(dict.fromkeys(part for part in path.split(separator) if Path(part).is_absolute()))
@@ -130,6 +127,24 @@ def _executable(file: Path, windows: bool) -> str | None:
     named = file.suffix.lower() in _WINDOWS_PROGRAMS
     files = [file] if named else [Path(f"{file}{suffix}") for suffix in _WINDOWS_PROGRAMS]
     return next((str(one) for one in files if one.is_file()), None)
+
+
+def _why_not_executable(file: Path) -> tuple[str, str]:
+    """Returns the hint and the code for a path that `_executable` does not accept."""
+    try:
+        regular = stat.S_ISREG(file.stat().st_mode)
+    except PermissionError:
+        return "the user who runs the hub may not enter the directory of the file", codes.PROGRAM_NOT_EXECUTABLE
+    except OSError:
+        regular = False
+    if regular:
+        return "the file is not executable", codes.PROGRAM_NOT_EXECUTABLE
+    return "there is no such file", codes.PROGRAM_MISSING
+
+
+def _is_directory(path: Path) -> bool:
+    """Returns False also for a path that this user may not look at, where `Path.is_dir` raises before Python 3.14."""
+    return os.path.isdir(path)  # noqa: PTH112
 
 
 def _install_hint(command: str) -> str:
@@ -160,7 +175,7 @@ def _extend_path(path: str, home: Path, environ: Mapping[str, str], windows: boo
     known = {os.path.normpath(part) for part in parts}
     places = _usual_directories_on_windows(home, environ) if windows else _usual_directories(home, environ)
     for place in places:
-        if os.path.normpath(place) not in known and place.is_dir():
+        if os.path.normpath(place) not in known and _is_directory(place):
             known.add(os.path.normpath(place))
             parts.append(str(place))
     return separator.join(parts)

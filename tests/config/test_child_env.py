@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from mcp_hub import codes
 from mcp_hub.config.commands import CommandNotFound, child_environment, find_command
 from mcp_hub.config.models import Server
 from mcp_hub.errors import HubError
@@ -126,6 +128,35 @@ def test_a_non_executable_command_has_its_own_error_message(tmp_path: Path) -> N
         find_command("./tool", "", tmp_path)
     with pytest.raises(CommandNotFound, match="there is no such file"):
         find_command("./other", "", tmp_path)
+
+
+def close(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuses to look at anything in a directory, as systems do for a user who may not enter it; root always may."""
+    looked = Path.stat
+
+    def stat(path: Path, **how: bool) -> os.stat_result:
+        if directory in path.parents:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return looked(path, **how)
+
+    monkeypatch.setattr(Path, "stat", stat)
+
+
+def test_a_command_in_a_closed_directory_has_its_own_error_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close(tmp_path / "home", monkeypatch)
+    with pytest.raises(CommandNotFound, match="may not enter the directory") as caught:
+        find_command(f"{tmp_path}/home/bin/tool", "", None)
+    assert caught.value.hub_code == codes.PROGRAM_NOT_EXECUTABLE
+
+
+def test_usual_directories_in_a_closed_home_are_left_out_of_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close(tmp_path / "home", monkeypatch)
+    found = child_environment(server(), {"PATH": "/bin"}, tmp_path / "home", windows=False)
+    assert str(tmp_path) not in found["PATH"]
 
 
 def test_command_lookup_on_windows_adds_the_program_suffix(tmp_path: Path) -> None:
