@@ -41,9 +41,9 @@ def test_the_documented_limits_match_the_code() -> None:
         f"| `sessions` | {limits.sessions} |",
         f"| `calls` | {limits.calls} |",
         f"have {handshake.MAX_SESSIONS:,} sessions, {sse.MAX_STREAMS:,} SSE streams and {quotas.MAX_CALLS}",
-        f"{heads.MAX_HEAD // 1024} KiB of headers",
+        f"headers are at most {heads.MAX_HEAD // 1024} KiB",
         f"within {server_connection.HEAD_DEADLINE:.0f} s",
-        f"({verifier.VERIFY_DEADLINE:.0f} s), or {verifier.MAX_ASKING} tokens",
+        f"within {verifier.VERIFY_DEADLINE:.0f} s, or {verifier.MAX_ASKING} tokens",
         f"`cache` (`{TokenVerification.model_fields['cache'].default:.0f}s`",
     ):
         assert words in " ".join(PAGE.split())
