@@ -9,13 +9,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
-from mcp_hub.config.findings import nearest
 from mcp_hub.errors import ConfigError, HubError
-from mcp_hub.protocol.frames import encode
 from mcp_hub.text import json_escaped, printable
 from mcp_hub.version import VERSION
 
@@ -77,15 +75,18 @@ middle generation looks at 15,000 objects, which takes some milliseconds; one of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns one of `EXIT_CODES`. Entry point of `mcp-hub`."""
+    """Runs one command and returns one of `EXIT_CODES`. Entry point of `mcp-hub`.
+
+    This module imports little, so that Ctrl-C during the other imports ends the command without a traceback.
+    """
     gc.set_threshold(*GARBAGE_AFTER)
     _escape_what_cannot_be_encoded()
-    if COMPLETION_VARIABLE in os.environ:
-        import_module("mcp_hub.cli.completion").answer_shell(lambda chosen: _make_parser(chosen)[0])
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    options = _parse(arguments)
-    options.arguments = arguments
     try:
+        if COMPLETION_VARIABLE in os.environ:
+            import_module("mcp_hub.cli.completion").answer_shell(lambda chosen: _make_parser(chosen)[0])
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        options = _parse(arguments)
+        options.arguments = arguments
         code: int = import_module(f"mcp_hub.cli.{options.command}").run(options)
         sys.stdout.flush()  # here, where a closed pipe is still handled
         return code
@@ -108,8 +109,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         arguments = [*arguments[1:2], "--help"]
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     parser, command = _make_parser(chosen)
+    if (
+        chosen is not None
+        and arguments[0].startswith("-")
+        and arguments[0] not in ("-h", "--help", "--version", "--json")
+    ):
+        name = chosen if chosen in COMMANDS else "COMMAND"
+        parser.error(f"write options behind the command: mcp-hub {name} {printable(arguments[0], 100)} ...")
     if chosen is not None and chosen not in COMMANDS:
-        near = nearest(chosen, COMMANDS)
+        near = _nearest(chosen, COMMANDS)
         meant = f"did you mean {near}?" if near is not None else "`mcp-hub help` lists them all"
         parser.error(f"there is no command {printable(chosen, 100)!r}; {meant}")
     options, unknown = parser.parse_known_args(arguments)
@@ -155,9 +163,15 @@ def _make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, argparse.
 def _unknown_arguments(command: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
     """Returns the message for arguments that a command does not have, with an option of similar name."""
     known = set(re.findall(r"--[\w-]+", command.format_help()))
-    near = [found for word in unknown if (found := nearest(word.partition("=")[0], known)) is not None]
+    near = [found for word in unknown if (found := _nearest(word.partition("=")[0], known)) is not None]
     meant = f" (did you mean {near[0]}?)" if near else f"; `{command.prog} --help` has examples"
     return f"unrecognized arguments: {' '.join(unknown)}{meant}"
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    from mcp_hub.config.findings import nearest
+
+    return nearest(word, known)
 
 
 def json_text(value: Any) -> str:
@@ -167,6 +181,8 @@ def json_text(value: Any) -> str:
     try:
         text = json.dumps(value, indent=2, ensure_ascii=ascii_only)
     except RecursionError:
+        from mcp_hub.protocol.frames import encode
+
         text = encode(value).decode()
     return json_escaped(text, keep="\n")
 

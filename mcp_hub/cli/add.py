@@ -223,6 +223,15 @@ async def _find(options: argparse.Namespace) -> Candidate:
     if options.command_line is not None:
         if not options.command_line:
             raise ConfigError("--command needs the words of a command, such as: --command uvx mcp-server-time")
+        program = options.command_line[0]
+        if len(program.split()) > 1 and not has_program(program):
+            raise ConfigError(f"--command takes its words without quotes: --command {printable(program, 500)}")
+        last = options.command_line[-1]
+        if last in ("--yes", "--off", "--json"):
+            print(
+                f"note: {last} is a word of the command; to give it to mcp-hub, write it before --command",
+                file=sys.stderr,
+            )
         found = await finder.of_command(what, options.command_line)
     elif "://" in what:
         if not what.startswith(("https://", "http://")):

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_group_argument(parser, "switch this group of tools on (may be repeated)")
     parser.add_argument("name", metavar="NAME", help="the tool as `mcp-hub tools` lists it, or SERVER TOOL")
     text = "key=value, a JSON object, @FILE with a JSON object, or - for one on stdin; later values win"
-    parser.add_argument("words", metavar="ARGUMENT", nargs="*", help=text)
+    parser.add_argument("words", metavar="ARGUMENT", nargs="*", default=[], help=text)
     parser.add_argument("--args", metavar="JSON", help="the arguments as one JSON object")
     parser.add_argument(
         "--explain", action="store_true", help="print first which route the call took, and what each rule did"

@@ -111,13 +111,14 @@ def _tools_text(fact: dict[str, Any]) -> str:
 
 def _print_table(facts: list[dict[str, Any]]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     if not facts:
         print("no servers are configured")
         return
-    table = Table("server", "state", "protocol", "transport", "tools", "other", "seconds", box=None, pad_edge=False)
+    columns = ("state", "protocol", "transport", "tools", "other", "seconds")
+    table = Table(Column("server", overflow="fold"), *columns, box=None, pad_edge=False)
     for fact in facts:
         ready = fact["state"] in CONNECTED_STATES
         word = "ok" if ready else "disabled" if fact["state"] == UpstreamState.DISABLED else "FAILED"

@@ -17,7 +17,7 @@ from mcp_hub.cli.startup import (
     run_loop,
 )
 from mcp_hub.config.models import Config
-from mcp_hub.diagnosis.token_costs import CallCounts, count_calls, token_costs
+from mcp_hub.diagnosis.token_costs import CallCounts, count_calls, named_client, token_costs
 from mcp_hub.policy.selection import Selection
 from mcp_hub.text import printable
 
@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises EditRefused for a client that is not known.
     """
+    named_client(options.client)  # refuses a wrong name before any server is started
     config = load(options, quiet=True)
     return run_loop(_costs(config, read_selection(options, config), options.client, as_json=options.json))
 

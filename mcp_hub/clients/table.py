@@ -124,5 +124,5 @@ def client_named(name: str) -> Client:
     if found is not None:
         return found
     near = nearest(folded, BY_ID)
-    meant = f"; did you mean '{near}'?" if near else ""
+    meant = f"; did you mean '{near}'?" if near else "."
     raise EditRefused(f"there is no client {printable(name, 80)!r}{meant} Known: {', '.join(BY_ID)}")

@@ -95,6 +95,9 @@ def child_environment(
     return found
 
 
+_SPACES: Final = "it holds spaces; write the program as 'command' and the rest as 'args'"
+
+
 def find_command(command: str, path: str, cwd: Path | None, *, windows: bool = os.name == "nt") -> str:
     """Returns the file that `command` names: a path (relative to `cwd`), or a name in the directories of `path`.
 
@@ -104,10 +107,15 @@ def find_command(command: str, path: str, cwd: Path | None, *, windows: bool = o
     Raises:
         CommandNotFound: there is no such executable file.
     """
-    if any(separator in command for separator in ("/\\" if windows else os.sep)):
+    separators = "/\\" if windows else os.sep
+    if any(separator in command for separator in separators):
         file = (cwd or Path.cwd()) / command
         found = _executable(file, windows)
         if found is None:
+            program, *arguments = command.split(maxsplit=1)
+            is_line = not any(separator in program for separator in separators) or _executable(Path(program), windows)
+            if arguments and is_line and not file.exists():
+                raise CommandNotFound(command, (str(file.parent),), _SPACES, codes.COMMAND_WITH_SPACES)
             raise CommandNotFound(command, (str(file.parent),), *_why_not_executable(file))
         return found
     separator = ";" if windows else os.pathsep
@@ -115,8 +123,7 @@ def find_command(command: str, path: str, cwd: Path | None, *, windows: bool = o
     found = next(filter(None, (_executable(Path(one) / command, windows) for one in directories if command)), None)
     if found is None:
         if re.search(r"\s", command.strip()):
-            hint = "it holds spaces; write the program as 'command' and the rest as 'args'"
-            raise CommandNotFound(command, directories, hint, codes.COMMAND_WITH_SPACES)
+            raise CommandNotFound(command, directories, _SPACES, codes.COMMAND_WITH_SPACES)
         raise CommandNotFound(command, directories, _install_hint(command))
     return found
 

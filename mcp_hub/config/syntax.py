@@ -49,7 +49,17 @@ class UnreadableText(Exception):
         self.code = code
 
 
-_JSON5_ERROR: Final = re.compile(r"<string>:(\d+) (Unexpected .{1,40} at column \d+)", re.DOTALL)
+_JSON5_ERROR: Final = re.compile(r"<string>:(\d+) Unexpected (.{1,40}) at column (\d+)", re.DOTALL)
+_BEGINS_VALUE: Final = re.compile(r"\"[\"'{\[\w]\"$")
+_YAML_CURES: Final = {
+    "did not find expected key": "the indentation does not fit the lines above, or a quote or bracket is open",
+    "mapping values are not allowed in this context": "a text with ': ' needs quotes, or the line above lacks its ':'",
+    "did not find expected hexdecimal number": "a backslash in double quotes begins an escape; use single quotes",
+    "found unknown escape character": "a backslash in double quotes begins an escape; use single quotes",
+    "found unexpected end of stream": "a quote is not closed",
+    "found character that cannot start any token": "a text that begins with this character needs quotes",
+}
+"""What a person can do about a problem that libyaml names."""
 
 
 def parse_json(text: str) -> ParsedText:
@@ -104,7 +114,11 @@ def _load_json5(text: str, pairs: Any) -> Any:
         found = _JSON5_ERROR.match(str(error))
         if found is None:
             raise UnreadableText("is not valid JSON") from None
-        raise UnreadableText(f"is not valid JSON: {found[2]}".replace("\n", "\\n"), int(found[1])) from None
+        what = found[2].replace("\n", "\\n").replace('"""', "'\"'")
+        missing = "; is a comma missing before it?" if _BEGINS_VALUE.match(found[2]) else ""
+        raise UnreadableText(
+            f"is not valid JSON: Unexpected {what} at column {found[3]}{missing}", int(found[1])
+        ) from None
 
 
 def _lines_of_json(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int, int]]]:
@@ -208,7 +222,9 @@ def _unreadable_yaml(error: yaml.MarkedYAMLError, text: str) -> UnreadableText:
     line = _line_of_error(error)
     problem = error.problem or "syntax error"
     if line is not None and "\t" in "".join(text.split("\n")[line - 1 : line]):
-        problem = "a tab; YAML wants spaces"
+        problem = "a tab; YAML needs spaces"
+    elif problem in _YAML_CURES:
+        problem += f" ({_YAML_CURES[problem]})"
     return UnreadableText(f"is not valid YAML: {problem}", line)
 
 

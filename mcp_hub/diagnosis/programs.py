@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,6 +19,9 @@ _LAUNCHERS: Final = frozenset({"npx", "npm", "node", "bun", "bunx", "deno", "uv"
 """Programs whose version is asked for; each knows `--version`."""
 _OF_NODE: Final = frozenset({"npx", "npm"})
 """Those of which the version of Node counts, by which they run."""
+_NODE: Final = re.compile(r"Node v(\d{1,4})\.")
+_NODE_NEEDED: Final = 18
+"""The oldest Node.js that MCP's SDK for TypeScript supports. An older one has syntax errors in packages."""
 _COMMON: Final = {
     "npx": "servers from npm need Node.js",
     "uvx": "servers from PyPI need uv",
@@ -58,7 +62,10 @@ def _program(server: Server, machine: Machine) -> list[Finding]:
     except CommandNotFound:
         return []  # the failure of its server says it
     said = _version(unwrap_command(command, server.args)[0], file, environ)
-    found = [ok(shown, printable(file, 500) + (f", {printable(said, 100)}" if said is not None else ""))]
+    text = printable(file, 500) + (f", {printable(said, 100)}" if said is not None else "")
+    found = [ok(shown, text)]
+    if said is not None and (node := _NODE.match(said)) and int(node[1]) < _NODE_NEEDED:
+        found = [warn(shown, f"{text}: most servers need Node {_NODE_NEEDED} or newer", codes.NODE_TOO_OLD)]
     desktop = child_environment(server, of_desktop(machine), machine.home)
     try:
         other = find_command(command, desktop["PATH"], server.cwd)

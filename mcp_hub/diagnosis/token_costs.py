@@ -134,7 +134,7 @@ def _sum(catalog: Catalog) -> Json:
 
 
 def _of_client(hub: Engine, exposure: Exposure, catalog: Catalog, few: Catalog, client: str | None) -> Json:
-    shown, name = _client(client)
+    shown, name = named_client(client)
     switched = hub.catalogs.exposure
     seen = hub.catalogs.of(None)
     if switched is None or not switched.concerns(seen):
@@ -144,8 +144,8 @@ def _of_client(hub: Engine, exposure: Exposure, catalog: Catalog, few: Catalog, 
     return {"name": shown, **_sum(seen if decision.all else few), "of": catalog.tool_count, "why": decision.why}
 
 
-def _client(written: str | None) -> tuple[str | None, str]:
-    """Returns (the name of a client, what it calls itself)."""
+def named_client(written: str | None) -> tuple[str | None, str]:
+    """Returns (the name of a client, what it calls itself). Raises EditRefused for a client that is not known."""
     if written is None:
         return None, ""
     from mcp_hub.clients.table import client_calling_itself, client_named

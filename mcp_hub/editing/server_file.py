@@ -52,6 +52,8 @@ class ServerFile:
     def entry(self, id: str) -> RawEntry:
         """Returns an entry."""
         if id not in self.entries:
+            if self.content is None:
+                raise EditRefused(f"{printable(str(self.path))}: there is no such file; create it with `mcp-hub setup`")
             known = printable(", ".join(self.entries), 500) or "none"
             raise EditRefused(
                 f"{printable(str(self.path))}: there is no server {printable(id, 100)!r}; there are: {known}"

@@ -170,7 +170,7 @@ class UpstreamTokens:
                 sign_in = await asyncio.to_thread(self._store.load, self.server) if stamp is not None else None
             except TokenStoreError as error:
                 self._read = False
-                text = f"unavailable (auth): {error}"
+                text = f"authorization failed: {error}"
                 unreadable = SignInNeeded(text, executed=False, status=401, code=codes.TOKENS_UNREADABLE)
                 self._fail(unreadable, PAUSE)
                 raise unreadable from None
@@ -317,10 +317,10 @@ class UpstreamTokens:
         elif self._oauth.grant == "client_credentials":
             code = codes.CLIENT_REFUSED
             text = (
-                f"unavailable (auth): {why}; see client_id, its secret and scopes under servers.{self.server.id}.auth"
+                f"authorization failed: {why}; see client_id, its secret and scopes under servers.{self.server.id}.auth"
             )
         else:
-            text = f"unavailable (auth): {why}; run: mcp-hub login {shlex.quote(printable(self.server.id, 100))}"
+            text = f"authorization failed: {why}; run: mcp-hub login {shlex.quote(printable(self.server.id, 100))}"
         return SignInNeeded(text, executed=False, status=401, code=code)
 
 

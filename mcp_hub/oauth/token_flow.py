@@ -279,6 +279,8 @@ class TokenFlow:
         if isinstance(error, ValidationError | OAuthRegistrationError):
             what = "did not register the hub" if isinstance(error, OAuthRegistrationError) else "sent an invalid answer"
             by_hand = "where it has to be done by hand, give client_id under auth"
+            if self._context.oauth_metadata is None:  # the request to register was a guess
+                by_hand += f"; if the server needs a key or token, write it into servers.{self._server.id}.headers"
             return SignInError(f"the authorization server {what} ({self._asked.last}); {by_hand}")
         status = self._asked.status or 0
         if status >= 500 or status == 429:

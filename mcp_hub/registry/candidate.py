@@ -12,6 +12,7 @@ import msgspec
 
 from mcp_hub.config.commands import PackageSpec, find_packages, find_unpinned_packages
 from mcp_hub.config.credentials import is_private_channel
+from mcp_hub.config.findings import nearest
 from mcp_hub.errors import ConfigError
 from mcp_hub.registry import Input, Listing, Offer, Package, RegistryError, Remote, inputs_of
 from mcp_hub.registry.launch import check_value, check_values, entry_of, missing_inputs, needed_program
@@ -117,11 +118,12 @@ class Finder:
         version = version or "latest"
         listing = await Seed().find(head, version)
         if listing is None and not is_registry_name(head):
-            known = ", ".join(Seed().names)
+            known, near = ", ".join(Seed().names), nearest(head, Seed().names)
+            meant = f"did you mean {near!r}? " if near is not None else ""
             raise ConfigError(
-                f"there is no {printable(name, 100)!r} in the bundled list ({known}); `mcp-hub search` looks in the "
-                "registry too, an address adds a server on a network, and a package or any other command line is "
-                "added by: mcp-hub add NAME --command npx -y PACKAGE (or uvx PACKAGE)"
+                f"there is no {printable(name, 100)!r} in the bundled list ({known}); {meant}`mcp-hub search` looks "
+                "in the registry too, an address adds a server on a network, and a package or any other command line "
+                "is added by: mcp-hub add NAME --command npx -y PACKAGE (or uvx PACKAGE)"
             )
         name = head
         if listing is None:

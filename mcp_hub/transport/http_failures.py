@@ -59,9 +59,7 @@ def refusal(server: Server, status: int, challenge: str) -> Unauthorized:
         step = f"run: mcp-hub login {shlex.quote(printable(server.id, 100))}"
         if not scheme:
             step += f", or set a token (servers.{printable(server.id, 100)}.headers: Authorization)"
-        return SignInNeeded(
-            f"unavailable (auth): it wants you to sign in (HTTP 401); {step}", executed=False, status=status
-        )
+        return SignInNeeded(f"it requires you to sign in (HTTP 401); {step}", executed=False, status=status)
     if status == 401 and "authorization" in {name.lower() for name in server.headers}:
         told += f"; it does not accept the Authorization of servers.{printable(server.id, 100)}.headers"
     code = codes.ACCESS_REFUSED if status == 403 else codes.CREDENTIALS_REFUSED

@@ -213,6 +213,30 @@ def test_invalid_input_is_refused_with_an_explanation(person: Person, words: lis
     assert not person.config.exists()
 
 
+def test_a_misspelled_name_is_answered_with_the_name_that_is_meant(person: Person) -> None:
+    assert person.run("add", "tiem") == BAD_INPUT
+    assert "did you mean 'time'?" in person.err
+
+
+def test_a_command_line_in_one_pair_of_quotes_is_refused(person: Person) -> None:
+    assert person.run("add", "notes", "--yes", "--command", "npx -y notes") == BAD_INPUT
+    assert "without quotes" in person.err
+
+
+def test_an_option_behind_the_command_line_is_pointed_out(person: Person) -> None:
+    assert person.run("add", "notes", "--command", "true", "--yes") == UNCONFIRMED
+    assert "note: --yes is a word of the command" in person.err
+
+
+@pytest.mark.parametrize("command", ["enable", "disable", "remove"])
+def test_a_change_of_an_entry_without_a_configuration_names_the_command_that_makes_one(
+    person: Person, command: str
+) -> None:
+    assert person.run(command, "time") == BAD_INPUT
+    assert "there is no such file" in person.err
+    assert "mcp-hub setup" in person.err
+
+
 @pytest.mark.parametrize("name", ["@modelcontextprotocol/server-memory", "@small/server@1.0.0", "mcp-server-time"])
 def test_a_bare_package_name_is_answered_with_the_command_that_adds_it(person: Person, name: str) -> None:
     assert person.run("add", name, "--yes") == BAD_INPUT

@@ -275,13 +275,20 @@ def test_an_unknown_option_shows_the_usage_of_its_command(arguments: list[str], 
         (["serve", "--http", "--port", "99999"], "--port"),
         (["serve", "--http", "--sse"], "not allowed with"),
         (["--json", "check"], "mcp-hub check --json"),
+        (["--config", "servers.yaml", "tools"], "write options behind the command: mcp-hub COMMAND --config"),
+        (["-v", "check"], "write options behind the command: mcp-hub check -v"),
+        (["call"], "the following arguments are required: NAME\n"),
         (["nonsense"], "there is no command 'nonsense'; `mcp-hub help` lists them all"),
         (["chek"], "there is no command 'chek'; did you mean check?"),
         (["help", "loggin"], "did you mean login?"),
     ],
 )
 def test_bad_input_exits_2_with_advice(tmp_path: Path, arguments: list[str], said: str) -> None:
-    config = ["--config", str(write_config(tmp_path, {"up": fake()}))] if arguments[0] in ("call", "serve") else []
+    config = (
+        ["--config", str(write_config(tmp_path, {"up": fake()}))]
+        if arguments[0] in ("call", "serve") and arguments[1:]
+        else []
+    )
     done = run(*arguments, *config, MCP_HUB_TOKEN="") if "0.0.0.0" not in arguments else run(*arguments, *config)
     assert done.returncode == 2
     assert said in done.stderr

@@ -7,11 +7,13 @@ import re
 import select
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mcp_hub import cli
 from tests.cli.test_commands import run
 from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
 
@@ -57,6 +59,21 @@ def test_an_interrupted_command_exits_130_and_shows_no_traceback(
         process.kill()
         process.wait()
     assert (process.returncode, out, err) == (130, b"", b"")
+
+
+def test_an_interrupt_while_a_command_is_imported_exits_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str) -> Any:
+        raise KeyboardInterrupt(name)
+
+    monkeypatch.setattr(cli, "import_module", interrupted)
+    assert cli.main(["check"]) == 130
+
+
+def test_what_is_imported_before_interrupts_are_handled_is_little() -> None:
+    code = "import sys, mcp_hub.cli; print(*[name for name in sys.modules if name.startswith('mcp_hub.')])"
+    argv = [sys.executable, "-c", code]
+    found = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.split()
+    assert sorted(found) == ["mcp_hub.cli", "mcp_hub.codes", "mcp_hub.errors", "mcp_hub.text", "mcp_hub.version"]
 
 
 async def announced(directory: Path, servers: dict[str, Any], *options: str, **environ: str) -> str:
@@ -186,6 +203,23 @@ def test_the_list_of_tools_fits_the_terminal(tmp_path: Path) -> None:
         os.close(terminal)
     line = shown[shown.index("local__wide") :].splitlines()[0]
     assert 50 < len(line) <= 61
+
+
+def test_the_table_of_check_never_cuts_the_name_of_a_server(tmp_path: Path) -> None:
+    name = "a-server-with-quite-a-long-name"
+    config = str(write_config(tmp_path, {name: {"command": "no-such-command"}}))
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ["COLUMNS"] = "60"
+        os.execv(HUB[0], [*HUB, "check", "--config", config])
+    try:
+        shown = read_terminal(terminal, b"server works\r\n").decode()
+    finally:
+        ended(child)
+        os.close(terminal)
+    table = shown[shown.index("seconds") :].partition(f"{name}: ")[0].splitlines()[1:]
+    shown_name = "".join(re.match(r"[a-z-]*", line)[0] for line in table)  # type: ignore[index]
+    assert shown_name == name
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])

@@ -122,6 +122,19 @@ def test_the_error_for_a_missing_command_lists_the_searched_directories(
     assert f"{tmp_path}/one, {tmp_path}/two" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("python3 /srv/server.py", "it holds spaces"),
+        ("/bin/sh /srv/server.sh", "it holds spaces"),
+        ("/srv/My App/server", "there is no such file"),
+    ],
+)
+def test_a_command_line_is_told_from_a_path_with_spaces(command: str, hint: str) -> None:
+    with pytest.raises(CommandNotFound, match=hint):
+        find_command(command, "", None)
+
+
 def test_a_non_executable_command_has_its_own_error_message(tmp_path: Path) -> None:
     (tmp_path / "tool").write_text("")
     with pytest.raises(CommandNotFound, match="the file is not executable"):

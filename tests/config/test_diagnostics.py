@@ -156,6 +156,21 @@ def test_a_duplicate_server_name_in_toml_is_an_error(tmp_path: Path) -> None:
         ("s.yaml", "servers:\n  ? [a]\n  : b\n", "s.yaml:2: servers: a key must be a text"),
         ("s.yaml", "a: \x01", "s.yaml: holds a character that YAML does not allow"),
         ("s.json", '{"servers": {\n"a": }}', 's.json:2: is not valid JSON: Unexpected "}" at column 6'),
+        (
+            "s.json",
+            '{"servers": {}\n"a": 1}',
+            """s.json:2: is not valid JSON: Unexpected '"' at column 1; is a comma missing""",
+        ),
+        (
+            "s.yaml",
+            "servers:\n  a: {}\n b: {}\n",
+            "s.yaml:3: is not valid YAML: did not find expected key (the indentation",
+        ),
+        (
+            "s.yaml",
+            'a: "C:\\Users"\n',
+            "s.yaml:1: is not valid YAML: did not find expected hexdecimal number (a backslash",
+        ),
         ("s.json", '{"servers": {}', "s.json:1: is not valid JSON"),
         ("s.toml", "servers = \n", "s.toml:1: is not valid TOML: "),
         ("s.yaml", "", "s.yaml: the file is empty"),

@@ -141,6 +141,17 @@ def test_doctor_reports_launchers_and_node_whether_used_or_not(
     assert [one["level"] for one in found if one["about"] != "npx"] == ["ok", "ok"]
 
 
+def test_doctor_warns_of_a_node_that_is_too_old_for_most_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin", "npx", "#!/bin/sh\nexit 1\n")
+    script(tmp_path / "bin", "node", "#!/bin/sh\necho v14.21.3\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    config = configured(tmp_path, {"a": {"command": "npx", "args": ["server@1.0.0"]}})
+    assert "HUB-214" in said("doctor", "--config", str(config)).codes
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_lines_of_doctor_fit_the_terminal(tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))

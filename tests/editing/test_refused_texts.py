@@ -25,7 +25,7 @@ ENTRY = {"command": "x"}
         ("yaml", "servers: null\n", "holds a value and no entries"),
         # A line end behind the last line would become part of this text.
         ("yaml", "z: |\n  x", "cannot be edited safely"),
-        ("yaml", "servers:\n\ta: 1\n", "a tab; YAML wants spaces"),
+        ("yaml", "servers:\n\ta: 1\n", "a tab; YAML needs spaces"),
         ("yaml", "a: 1\n---\nb: 2\n", "one file holds one document"),
         ("yaml", "a: !!python/object:os.system x\n", "a tag that is not supported"),
         ("toml", "servers = {a = 1}\n", r"is an inline table; write it as \[servers\]"),

@@ -47,7 +47,7 @@ async def test_an_entry_with_a_url_alone_can_be_signed_in_to(tmp_path: Path, tra
     async with authority(transport) as server:
         config = configured(tmp_path, {"a": {"url": server.url}})
         before = await command("check", "--config", str(config))
-        assert "it wants you to sign in (HTTP 401); run: mcp-hub login a" in before.out
+        assert "it requires you to sign in (HTTP 401); run: mcp-hub login a" in before.out
         said = await login(config)
         assert said.code == 0, said.all
         done = await command("call", "a__whoami", "--config", str(config))
@@ -267,6 +267,7 @@ async def test_login_reports_a_server_without_an_authorization_server(tmp_path: 
         said = await login(configured(tmp_path, {"a": {"url": f"http://127.0.0.1:{port}/mcp", "auth": "oauth"}}))
     assert said.code == 1
     assert "client_id" in said.err
+    assert "servers.a.headers" in said.err, "a server that takes a key instead"
 
 
 async def test_the_redirect_listener_accepts_only_the_redirect(tmp_path: Path) -> None:

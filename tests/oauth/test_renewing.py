@@ -160,7 +160,7 @@ async def test_check_names_the_servers_that_need_a_login(tmp_path: Path) -> None
     async with authority() as server:
         config = configured(tmp_path, {"a": entry(server)})
         done = await command("check", "--config", str(config))
-        assert "a: unavailable (auth): nobody has signed in yet; run: mcp-hub login a" in done.out
+        assert "a: authorization failed: nobody has signed in yet; run: mcp-hub login a" in done.out
 
 
 async def test_requests_to_an_unreachable_authorization_server_are_throttled(tmp_path: Path) -> None:
