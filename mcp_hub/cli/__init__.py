@@ -71,7 +71,8 @@ COMPLETION_VARIABLE = "_ARGCOMPLETE"
 
 GARBAGE_AFTER = (5_000, 1, 265)
 """Thresholds of the garbage collector. Python's default of 700 objects costs a tenth of a call. A collection of the
-middle generation looks at 15,000 objects, which takes some milliseconds; one of all objects comes after 4,000,000."""
+middle generation looks at 15,000 objects, which takes some milliseconds; one of all objects comes after 4,000,000, so
+never during the imports. A hub at work has others (`frames.freeze_imports`)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

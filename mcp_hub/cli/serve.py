@@ -151,6 +151,7 @@ def _public_hosts(names: list[str]) -> tuple[str, ...]:
 
 def _hub(options: argparse.Namespace, config: Config, records: RecordWriter, *, one_client: bool = False) -> Engine:
     selection, groups = read_selection(options, config), options.group
+    frames.freeze_imports()
     return make_hub(config, selection, records, groups=groups, one_client=one_client, expose=options.expose)
 
 
