@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import mcp_hub
+from tests.fakes.client import fake, spawned, write_config
 from tests.syntax import parsed
 
 ROOT = Path(mcp_hub.__file__).parent
@@ -121,7 +122,8 @@ def test_pure_modules_do_no_input_or_output(module: str) -> None:
     assert not used & FORBIDDEN_IN_PURE - ALLOWED.get(module, set())
 
 
-def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_stdio() -> None:
+@pytest.mark.anyio
+async def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_stdio(tmp_path: Path) -> None:
     heavy = [
         "mcp",
         "mcp_types",
@@ -137,13 +139,22 @@ def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_stdio() -
         "playwright",
         "pydantic",
     ]
+    imported = tmp_path / "imported"
     program = (
-        "import sys\n"
-        "import mcp_hub.cli.serve, mcp_hub.downstream.stdio, mcp_hub.transport.stdio_link\n"
-        f"print(*[name for name in {heavy!r} if name in sys.modules])"
+        "import atexit, pathlib, sys\n"
+        "from mcp_hub.cli import main\n"
+        f"names = lambda: ' '.join(sorted({{name.partition('.')[0] for name in sys.modules}}))\n"
+        f"atexit.register(lambda: pathlib.Path({str(imported)!r}).write_text(names()))\n"
+        "sys.exit(main())"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == []
+    config = write_config(tmp_path, {"up": fake()})
+    async with spawned([sys.executable, "-c", program, "serve", "--config", str(config)]) as client:
+        assert await client.text("up__echo", {"text": "first"}) == "first"
+        assert client.process.stdin is not None
+        client.process.stdin.close()
+        assert await client.exited() == 0
+    assert "mcp_hub" in imported.read_text().split()
+    assert not {*heavy} & {*imported.read_text().split()}
 
 
 def test_requests_to_servers_over_http_import_no_library_but_the_parser() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.cli import COMMANDS
 from tests.fakes.client import HUB, PATIENCE, fake, write_config
 
 
@@ -220,12 +221,12 @@ def test_a_call_to_a_dead_server_exits_1_and_prints_only_the_reason(tmp_path: Pa
     assert done.stderr.startswith("dead is not available: the command 'no-such-command' was not found")
 
 
-@pytest.mark.parametrize("command", ["check", "tools", "call", "status", "pin", "login", "logout", "browser", "serve"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_accepts_v_and_documents_its_exit_codes(command: str) -> None:
     done = run("help", command)
     assert done.returncode == 0
     assert "-v, --verbose" in done.stdout
-    assert re.search(rf"^examples?:\n +mcp-hub {command}\b", done.stdout, re.MULTILINE)
+    assert re.search(rf"^(?:examples?|to use it):\n.*\bmcp-hub {command}\b", done.stdout, re.MULTILINE)
     assert re.search(r"exit codes:\n +0  done\n +1 .*\n +2 .*\n +3 .*confirmation.*\n +4 .*stale.*\n", done.stdout)
     assert done.stdout == run(command, "--help").stdout
 

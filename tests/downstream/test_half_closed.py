@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import ssl
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -111,18 +114,33 @@ async def test_a_half_closed_client_with_an_incomplete_request_is_closed() -> No
 
 
 async def test_a_half_closed_tls_connection_counts_as_disconnected(tmp_path: Path) -> None:
-    import ssl
-
     tls = certificate(tmp_path)
     async with serving(Listen.model_validate({"port": 0, "tls": tls})) as served:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = ssl.create_default_context(cafile=tls["cert"])
-        reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=context)
-        connection = Connection(reader, writer)
+        client = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+
+        async def take_part(step: Callable[[], object]) -> None:
+            """Does a step of the client, and sends and receives what TLS wants for it."""
+            while True:
+                try:
+                    step()
+                    break
+                except ssl.SSLWantReadError:
+                    writer.write(outgoing.read())
+                    incoming.write(await asyncio.wait_for(reader.read(65536), HANG_BOUND))
+            writer.write(outgoing.read())
+
+        await take_part(client.do_handshake)
         lines, body = modern("tools/call", {"name": "hang"})
-        connection.send(request(served, "POST", "/mcp", lines, body))
+        await take_part(lambda: client.write(request(served, "POST", "/mcp", lines, body)))
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
-        writer.close()
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.unwrap()  # it has said that it sends no more, and could still read
+        writer.write(outgoing.read())
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
+        writer.close()
 
 
 async def test_a_half_closed_http_1_0_connection_counts_as_disconnected() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,13 +73,19 @@ async def test_an_answer_to_a_modern_stdio_server_reaches_the_process_that_asked
         assert text_of(await client.modern("tools/call", back, served.urls[1], roots={})) == "another"
 
 
-async def test_a_parked_call_of_a_dead_replica_is_cancelled(tmp_path: Path) -> None:
-    async with cluster(tmp_path, asking(), 2, balanced=False) as served, raw(served.url) as client:
+async def test_a_parked_call_of_a_dead_replica_is_cancelled_and_not_sent_again(tmp_path: Path) -> None:
+    received = tmp_path / "received"
+    line = f"tee -a {shlex.quote(str(received))} | {shlex.quote(sys.executable)} {shlex.quote(str(ASKING))}"
+    servers = {"ask": {"command": "sh", "args": ["-c", line]}}
+    async with cluster(tmp_path, servers, 2, balanced=False) as served, raw(served.url) as client:
         call = {"name": "ask__ask", "arguments": QUESTION}
         asked = (await client.modern("tools/call", call, served.urls[0], elicitation={}))["result"]
         back = {**call, "requestState": asked["requestState"], "inputResponses": {}}
         await served.end(0)
         assert code_of(await client.modern("tools/call", back, served.urls[1], elicitation={})) == "cancelled"
+        another = {"name": "ask__echo", "arguments": {"text": "behind it"}}
+        assert text_of(await client.modern("tools/call", another, served.urls[1])) == "behind it"
+    assert received.read_text().count('"method":"tools/call"') == 2
 
 
 async def test_a_task_can_be_read_at_every_replica(tmp_path: Path) -> None:

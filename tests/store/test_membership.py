@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_hub.config.store import StoreSettings
 from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import LEASE, MARGIN, Claim, Lease, Membership
 from mcp_hub.store.replica_keys import ReplicaKeys
@@ -22,8 +24,8 @@ KEYS = ReplicaKeys([b"k" * 32])
 class Replica:
     """A member with a store connection and a clock of its own."""
 
-    def __init__(self, server: RedisServer, keys: ReplicaKeys = KEYS) -> None:
-        self.store = Store(server.settings())
+    def __init__(self, server: RedisServer | Line, keys: ReplicaKeys = KEYS, **settings: str) -> None:
+        self.store = Store(server.settings(**settings))
         self.lost = 0
         self.heard: list[Mapping[str, int]] = []
         self.skipped = 0.0
@@ -42,6 +44,34 @@ class Replica:
     def cut_off(self) -> None:
         """Reaches the store no more, and is not told: what is left of it in the store is as after SIGKILL."""
         self.store.away_since = 0.0
+
+
+class Line:
+    """A way to the store that can be cut: its connections stay, and nothing passes in either direction."""
+
+    def __init__(self, server: RedisServer, path: Path) -> None:
+        self._server = server
+        self._path = path
+        self._open = asyncio.Event()
+        self._open.set()
+        self.cut, self.mend = self._open.clear, self._open.set
+
+    def settings(self, **given: str) -> StoreSettings:
+        return self._server.settings(**{"url": f"unix://{self._path}", **given})
+
+    async def listen(self) -> asyncio.Server:
+        return await asyncio.start_unix_server(self._relay, self._path)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to = await asyncio.open_unix_connection(self._server.socket)
+        await asyncio.gather(self._pass(reader, to), self._pass(there, writer))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                await self._open.wait()
+                writer.write(data)
+        writer.close()
 
 
 @asynccontextmanager
@@ -205,6 +235,28 @@ async def test_a_replica_cut_off_from_the_store_gives_up_its_ownership() -> None
         server.resume()
         await until(lambda: a.member.holds)
         assert a.lost == 1
+
+
+async def test_a_replica_cut_off_from_the_store_owns_nothing_once_another_takes_over(tmp_path: Path) -> None:
+    async with redis_server() as server:
+        line = Line(server, tmp_path / "line.sock")
+        async with await line.listen():
+            a, b = Replica(line), Replica(server)
+            for one in (a, b):
+                await one.member.join()
+            await a.member.claim("session")
+            line.cut()
+            async with asyncio.timeout(PATIENCE):
+                while not (await claimed(b)).taken_over:
+                    assert a.member.holds or a.store.away
+                    await asyncio.sleep(0.01)
+            assert not a.member.holds
+            line.mend()
+            await until(lambda: a.lost == 1 and a.member.holds)
+            assert (await claimed(a)).owner == b.member.me.owner
+            for one in (a, b):
+                await one.member.leave()
+                await one.store.close()
 
 
 async def test_a_member_record_signed_with_another_secret_is_ignored() -> None:

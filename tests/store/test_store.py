@@ -18,7 +18,7 @@ from mcp_hub.store.replica_keys import ReplicaKeys
 from mcp_hub.store.shared_bucket import SharedBucket
 from mcp_hub.store.stored_stream import StoredEvent, StoredStream
 from tests.fakes.redis_server import PATIENCE, redis_server
-from tests.store.test_membership import replicas
+from tests.store.test_membership import Replica, replicas
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
@@ -44,6 +44,18 @@ async def test_hubs_with_different_prefixes_share_nothing() -> None:
     async with redis_server() as server:
         one, other = Store(server.settings(prefix="one")), Store(server.settings(prefix="other"))
         assert await COUNT.run(one, ["n"]) == await COUNT.run(other, ["n"]) == 1
+        a, b = Replica(server, prefix="one"), Replica(server, prefix="other")
+        await a.member.join()
+        await b.member.join()
+        assert (await a.member.claim("session")).owner == a.member.me.owner
+        assert (await b.member.claim("session")).owner == b.member.me.owner
+        await a.member.announce("pins")
+        await until(lambda: a.heard[-1:] == [{"pins": 1}] and len(b.heard) > 2)
+        assert (a.member.count, b.member.count) == (1, 1)
+        assert not any("pins" in topics for topics in b.heard)
+        for replica in (a, b):
+            await replica.member.leave()
+            await replica.store.close()
         await one.close()
         await other.close()
 

@@ -317,19 +317,25 @@ async def test_address_families_alternate():
     assert [row[3] for row in dialler._in_turn(rows)] == ["a", "c", "b", "d"]
 
 
-async def test_an_ipv6_literal_is_dialled_without_resolution():
-    if not socket.has_ipv6:
-        return
-    listening = socket.socket(socket.AF_INET6)
-    with listening:
-        try:
-            listening.bind(("::1", 0))
-        except OSError:
-            return  # a machine without it
-        port = listening.getsockname()[1]
-    async with pool_of(port, "::1") as kept:
-        with pytest.raises(ConnectFailed):
-            await ask(kept)
+async def test_an_ipv6_literal_is_dialled_without_resolution(monkeypatch):
+    asked = []
+    real = socket.getaddrinfo
+
+    def resolve(host, port, family=0, type=0, proto=0, flags=0):
+        asked.append((host, flags & socket.AI_NUMERICHOST))
+        return real(host, port, family, type, proto, flags)
+
+    async def answers(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(TWO)
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answers, "::1", 0)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    async with server, pool_of(server.sockets[0].getsockname()[1], "::1") as kept:
+        assert await body_of(await ask(kept)) == b"{}"
+    assert all(host == "::1" and numeric for host, numeric in asked)
 
 
 # --- TLS -----------------------------------------------------------------------------------------------------

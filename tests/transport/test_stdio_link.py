@@ -14,7 +14,7 @@ from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, reaper
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.peer import Peer, nothing_offered
-from mcp_hub.transport.stdio_link import StdioLink
+from mcp_hub.transport.stdio_link import STDIN_GRACE, TERM_GRACE, StdioLink
 from tests.fakes.client import FAKE, PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -244,7 +244,7 @@ async def test_forty_stubborn_processes_close_concurrently() -> None:
     for talk in talks:
         await talk.link.open(talk.peer)
     await asyncio.gather(*(talk.call("echo") for talk in talks))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(20 * (STDIN_GRACE + TERM_GRACE)):  # one after the other would take twice as long
         await asyncio.gather(*(talk.peer.close() for talk in talks))
         await asyncio.gather(*(talk.children.close() for talk in talks))
     assert not any(alive(talk.link.pid or 0) for talk in talks)

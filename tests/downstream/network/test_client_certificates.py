@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -154,6 +155,33 @@ def test_a_certified_peer_is_no_principal_after_its_certificate_expires(authorit
     assert principals.of(peer, []) == "alice"
     now = 1001.0
     assert principals.of(peer, []) == "certificate_ended"
+
+
+async def test_requests_on_an_open_connection_are_refused_after_its_certificate_expires(authority: Authority) -> None:
+    async with serving(listening(authority)) as served:
+        for seconds in (2, 8, 32):  # a busy machine may take longer than that to connect
+            certificate = authority.signed(common="alice", ends=datetime.timedelta(seconds=seconds))
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                answers = await answers_until_refused(served, authority.client(certificate))
+                if len(answers) > 1:
+                    break
+        assert answers[0].status == 200
+        assert answers[-1].status == 403
+        assert b"The certificate has ended; connect with a new one." in answers[-1].body
+        assert {*principal_of(served)} == {"alice"}
+        assert {(one["cause"], one["status"]) for one in served.dispatcher.refused} == {("certificate", 403)}
+
+
+async def answers_until_refused(served: Served, context: ssl.SSLContext) -> list[Response]:
+    """Asks on one connection until it is refused."""
+    lines, body = modern("tools/list")
+    answers: list[Response] = []
+    async with connected(served, context) as connection, asyncio.timeout(60):
+        while not answers or answers[-1].status == 200:
+            connection.send(request(served, "POST", "/mcp", lines, body))
+            answers.append(await connection.response())
+            await asyncio.sleep(0.05)
+    return answers
 
 
 async def test_requests_of_a_removed_certificate_principal_are_refused(authority: Authority) -> None:

@@ -9,7 +9,6 @@ import select
 import stat
 import subprocess
 import sys
-import threading
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.observability.records import RecordFile, RecordWriter
+from mcp_hub.observability.records import RecordWriter
 from tests.fakes.client import PATIENCE
 
 HOSTILE = "a\nb\r\x1b]8;;x\x07\x1b[2J \x9b \u202e\u2066 \U000e0041 \u2028 \x7f \ud800 grüße 😀"
@@ -98,20 +97,30 @@ def test_the_log_file_is_rotated_by_size_and_three_older_files_are_kept(tmp_path
     assert len(numbers) > 30
 
 
-def test_several_writers_can_write_to_one_log_file_during_rotation(tmp_path: Path) -> None:
+WRITER = """
+import json, pathlib, sys
+from mcp_hub.observability.records import RecordFile
+file = RecordFile(pathlib.Path(sys.argv[1]), max_size=2000, kept=1000)
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(200):
+    file.write(json.dumps({"who": int(sys.argv[2]), "n": n}).encode() + b"\\n")
+file.close()
+"""
+
+
+def test_several_processes_can_write_to_one_log_file_during_rotation(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
-
-    def write(who: int) -> None:
-        file = RecordFile(path, max_size=2000, kept=1000)
-        for n in range(200):
-            file.write(json.dumps({"who": who, "n": n}).encode() + b"\n")
-        file.close()
-
-    threads = [threading.Thread(target=write, args=(who,)) for who in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(who)], **pipes) for who in range(4)]
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:  # all at once
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate(timeout=PATIENCE)
+        assert writer.returncode == 0
     found = [(record["who"], record["n"]) for file in tmp_path.iterdir() for record in written(file)]
     assert sorted(found) == [(who, n) for who in range(4) for n in range(200)]
 
