@@ -319,7 +319,12 @@ async def _supervised(
 
     def facts() -> dict[str, Any]:
         stalled = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}
-        status.more = {"loaded_at": reloader.loaded_at, "refused": reloader.refused, **stalled}
+        status.more = {
+            "loaded_at": reloader.loaded_at,
+            "refused": reloader.refused,
+            "call_log_problem": records.problem,
+            **stalled,
+        }
         return status.facts()
 
     async with reloader.running(signals.again), status_server(facts, page.answer), stalls.watched():

@@ -68,6 +68,8 @@ def _print_hub(facts: Json) -> None:
         print(f"  {sum(refusals.values())} refused before anybody was let in: {causes}")
     if problem := facts.get("reaper", {}).get("problem"):
         print(f"  no reaper: {printable(problem)}; processes of servers may outlive a hub that is killed")
+    if problem := facts.get("call_log_problem"):
+        print(f"  {printable(problem, 2000)}")
     if facts.get("refused"):
         print("  the file as it is now is NOT in force:")
         for line in str(facts["refused"]).splitlines():

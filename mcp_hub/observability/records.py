@@ -60,7 +60,8 @@ class RecordWriter:
         """Taken from the queue of stderr and not written yet."""
         self._missing = 0
         """Records that could not be written to the file."""
-        self._warned = False
+        self.problem: str | None = None
+        """Why records do not reach the file now; None: they do, or none was written yet."""
         self._busy = False
         self._ends: float | None = None
         self._closing = threading.Event()
@@ -154,15 +155,14 @@ class RecordWriter:
                 return
 
     def _warn(self, path: Path, error: OSError) -> None:
-        if not self._warned:
-            self._warned = True
+        if self.problem is None:
             reason = error.strerror or str(error)
-            text = f"the call log {printable(str(path))} cannot be written: {printable(reason)}"
-            self.line(log_line("warning", text))
+            self.problem = f"the call log {printable(str(path))} cannot be written: {printable(reason)}"
+            self.line(log_line("warning", self.problem))
 
     def _works_again(self, path: Path) -> None:
-        if self._warned:
-            self._warned = False
+        if self.problem is not None:
+            self.problem = None
             self.line(log_line("warning", f"the call log {printable(str(path))} is written again"))
 
     def _serve_stderr(self) -> bool:

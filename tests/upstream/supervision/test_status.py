@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -29,10 +30,14 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-async def status(*arguments: str) -> subprocess.CompletedProcess[str]:
+async def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return await asyncio.to_thread(
-        subprocess.run, [*HUB, "status", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
+        subprocess.run, [*HUB, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
+
+
+async def status(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return await run("status", *arguments)
 
 
 async def facts() -> list[dict[str, Any]]:
@@ -110,6 +115,20 @@ async def test_status_shows_a_refused_file_and_distinguishes_hubs_by_their_files
         assert "NOT in force" in shown.stdout
         assert "servers.json:1: servers: must be a mapping" in shown.stdout
         assert shown.stdout.count("hub ") == 1
+
+
+async def test_status_and_doctor_say_that_the_call_log_cannot_be_written(tmp_path: Path, run_dir: Path) -> None:
+    blocked = tmp_path / "no-directory"
+    blocked.write_text("")
+    config = write_config(tmp_path, {"up": fake()}, call_log=str(blocked / "calls.jsonl"))
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        assert (await facts())[0]["call_log_problem"] is None
+        await client.text("up__echo", {"text": "x"})
+        said = f"the call log {blocked}/calls.jsonl cannot be written: "
+        await client.until(lambda: said.encode() in client.stderr)
+        assert f"  {said}" in (await status()).stdout
+        done = await run("doctor", "--config", str(config))
+        assert re.search(rf"hub {client.process.pid} .*{re.escape(said)}", " ".join(done.stdout.split()))
 
 
 async def test_the_status_socket_is_private_and_ignores_input(tmp_path: Path, run_dir: Path) -> None:
