@@ -176,9 +176,12 @@ class Client:
                 response.close()
             url = _target(url, location)
             # The credentials and the arguments were meant for the first origin only.
-            if url.origin() != origin or (method not in ("GET", "HEAD") and status not in _KEEP_METHOD):
+            if url.origin() != origin:
                 text = f"{_shown(tool.url)} redirects to {_shown(str(url))}, which is not followed: set that as api_url"
                 raise ToolRefused("tool_error", text)
+            if method not in ("GET", "HEAD") and status not in _KEEP_METHOD:
+                text = f"{_shown(tool.url)} redirects a {method} (status {status}), which is not followed"
+                raise ToolRefused("tool_error", f"{text}: set the URL in its Location header as api_url")
         raise ToolRefused("tool_error", f"{_shown(tool.url)}: more than {MAX_REDIRECTS} redirects")
 
     async def _connections(self, origin: URL) -> tuple[HttpPool, RequestHeadEncoder]:

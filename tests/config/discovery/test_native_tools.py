@@ -47,6 +47,7 @@ def files(directory: Path, api: Api) -> None:
             {"name": "long", "api_url": f"{api.url}/long", "max_bytes": 5000},
             {"name": "empty", "api_url": f"{api.url}/empty", "method": "DELETE"},
             {"name": "moved", "api_url": f"{api.url}/moved"},
+            {"name": "moved_post", "api_url": f"{api.url}/moved", "method": "POST"},
             {"name": "elsewhere", "api_url": f"{api.url}/elsewhere"},
             {"name": "astray", "api_url": f"{api.url}/echo", "result": "/nowhere"},
         ],
@@ -128,8 +129,16 @@ async def redirected(client: StdioClient, api: Api, other: Api) -> None:
         ("/moved", KEY),
         ("/echo/moved", KEY),
     ]
-    assert code(await client.call("local__elsewhere")) == "tool_error"
+    refused = await client.call("local__elsewhere")
+    assert code(refused) == "tool_error"
+    assert f"redirects to {other.url}, which is not followed: set that as api_url" in refused["content"][0]["text"]
     assert other.requests == []
+    count = len(api.requests)
+    refused = await client.call("local__moved_post")
+    assert code(refused) == "tool_error"
+    text = "redirects a POST (status 302), which is not followed: set the URL in its Location header as api_url"
+    assert text in refused["content"][0]["text"]
+    assert len(api.requests) == count + 1
 
 
 async def test_an_unreachable_endpoint_affects_only_its_own_tool(tmp_path: Path) -> None:
