@@ -128,8 +128,8 @@ SAID_OF_ENTRY: Final[Mapping[str, str]] = {
 }
 """Key of an entry that no model has -> its meaning."""
 MORE: Final[Mapping[str, str]] = {
-    "blacklist": "rules.md#what-may-be-reached", "tool_sets": "rules.md#what-may-be-reached",
-    "profiles": "rules.md#what-may-be-reached", "groups": "groups.md", "group_scope": "groups.md",
+    "blacklist": "rules.md#allow-and-block-tools", "tool_sets": "rules.md#allow-and-block-tools",
+    "profiles": "rules.md#allow-and-block-tools", "groups": "groups.md", "group_scope": "groups.md",
     "state_file": "groups.md#another-configuration",
     "guard": "rules.md#the-guard-hugging-face-datasets-and-urls-of-yours",
     "confirm": "trust.md#confirm-ask-a-person-before-a-call", "flows": "trust.md#flows-limit-what-one-session-may-combine",
@@ -148,14 +148,14 @@ MORE: Final[Mapping[str, str]] = {
     "cookies": "networks.md#a-balancer-that-sets-cookies", "builtin": "builtins.md",
     "roots": "builtins.md#files-below-roots",
     "policy": "builtins.md#raw-text-files", "profile": "browser.md#a-browser", "headless": "browser.md#a-browser",
-    "executable": "browser.md#a-browser", "allow": "protocol.md#whom-a-server-may-ask",
-    "max_questions": "protocol.md#whom-a-server-may-ask", "era": "protocol.md#two-eras-at-once",
-    "preset": "rules.md#how-tools-look-and-arguments-nobody-has-to-send",
+    "executable": "browser.md#a-browser", "allow": "protocol.md#requests-of-servers-to-clients",
+    "max_questions": "protocol.md#requests-of-servers-to-clients", "era": "protocol.md#a-server-that-speaks-both-eras",
+    "preset": "rules.md#names-descriptions-and-preset-arguments",
     "descriptions": "context.md#smaller-lists", "schemas": "context.md#smaller-lists",
-    "validate_arguments": "rules.md#arguments-are-checked-first", "max_result_bytes": "rules.md#results",
+    "validate_arguments": "rules.md#argument-validation", "max_result_bytes": "rules.md#results",
     "max_result_tokens": "context.md#shorter-results", "postprocess": "rules.md#results",
-    "retry": "rules.md#how-hard-the-hub-tries", "breaker": "rules.md#how-hard-the-hub-tries",
-    "limits": "rules.md#how-hard-the-hub-tries",
+    "retry": "rules.md#deadlines-retries-and-limits", "breaker": "rules.md#deadlines-retries-and-limits",
+    "limits": "rules.md#deadlines-retries-and-limits",
 }  # fmt: skip
 """Key -> the page that shows it at work."""
 HEAD: Final = ("key", "default", "meaning")

@@ -185,7 +185,7 @@ async def test_the_search_finds_headings_and_codes_and_requests_no_other_host(ad
     await page.get_by_role("button", name="Search").click()
     await page.get_by_role("combobox", name="Search").fill("breaker")
     await expect(page.get_by_text(re.compile(r"^\d+ results"))).to_be_visible(timeout=WAIT)
-    await expect(page.locator("a").filter(has_text="How hard the hub tries").first).to_be_visible(timeout=WAIT)
+    await expect(page.locator("a").filter(has_text="Deadlines, retries and limits").first).to_be_visible(timeout=WAIT)
     await page.get_by_role("combobox", name="Search").fill("HUB-504")
     await expect(page.locator("a").filter(has_text="HUB-504").first).to_be_visible(timeout=WAIT)
     await page.close()
