@@ -1,1 +1,1 @@
-"""The servers that belong to the hub. Each runs in a process of its own: `python -m mcp_hub.servers ...`."""
+"""The hub's own servers. Most of them run in their own process: `python -m mcp_hub.servers ...`."""

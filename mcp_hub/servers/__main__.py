@@ -2,8 +2,8 @@
 
 `NAME` is a built-in server. `local DIRECTORY [--tell-presets]` serves the user's functions in a directory; with
 `--tell-presets`, which the hub passes, the first message lists the values preset for them, so that the hub can redact
-them. `steps [--path=DIRECTORY]... MODULE:FUNCTION...` serves functions of the user's that change results. `search
-[--model=DIRECTORY]` compares what texts mean. `programs` runs the programs of models.
+them. `steps [--path=DIRECTORY]... MODULE:FUNCTION...` serves the user's functions that change results. `search
+[--model=DIRECTORY]` compares the meanings of texts. `programs` runs programs that models write.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ BUILTIN: Final = {
 }
 """Maps a name to its module, the function in it that makes the tools, and the coroutine function that closes them."""
 OF_THIS_MACHINE: Final = frozenset({"code", "shell", "text_files", "files"})
-"""Upstreams that refuse to start unless a hub starts them, because only the hub keeps them off a network."""
+"""Servers that only a hub may start, because only the hub ensures that they are not reachable over a network."""
 CLOSE_WAIT: Final = 3.0
 """Seconds for closing what is open after stdin has ended. The hub kills the process at about the same time."""
 
 
 def main() -> None:
     """Serves until stdin ends, closes what is open, then exits without waiting for calls that still run."""
-    stdin, stdout = claim()  # before anything of the user's or of a library's can print
+    stdin, stdout = claim()  # before code of the user or of a library can print
     name, *words = sys.argv[1:] or [""]
     if name == "local" and words:
         _serve_directory(Path(words[0]), words[1:], stdin, stdout)
@@ -54,7 +54,7 @@ def main() -> None:
             f"usage: python -m mcp_hub.servers {'|'.join(BUILTIN)}|local DIRECTORY|steps FUNCTION...|search|programs"
         )
     sys.stderr.flush()
-    os._exit(0)  # a thread that never returns must not keep the process
+    os._exit(0)  # a thread that never returns must not keep the process alive
 
 
 def _serve_builtin(name: str, stdin: int, stdout: int) -> None:

@@ -1,8 +1,8 @@
-"""Runs the programs of models in pydantic-monty: Python without files, network, environment, and most imports.
+"""Runs programs that models write, in pydantic-monty: Python without files, network, environment, and most imports.
 
-A program has no tool itself. It runs until all of it waits for calls of tools: then the hub is told of them, makes them
-as its client's own, and `step` gives the program the results that are there. The hub bounds the whole run; this
-process bounds what the program computes.
+A program cannot call tools itself. It runs until all its tasks wait for tool calls. The hub gets these calls, makes
+them in the name of its client, and passes finished ones to `step`. The hub bounds the duration of the whole run; this
+process bounds the computing time and the memory of the program.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ MAX_DEPTH: Final = 100
 MAX_NAMED: Final = 10
 """Calls that an error names."""
 MAX_STEPS: Final = 10_000
-"""Suspensions of one program; each call of a tool takes a few."""
+"""Suspensions of one program; each tool call takes a few."""
 MAX_SLEEP: Final = 10.0
 """Seconds that a program may sleep at once."""
 KILL_AGAIN: Final = 0.05
-"""Seconds after which the worker of a program that is to end is killed, and again if it was still starting."""
+"""Seconds that `end` waits before it kills the worker, and between attempts, as the worker may still be starting."""
 CALL_TOOL: Final = "call_tool"
 PRELUDE: Final = "import asyncio, datetime, json, math, re"
-"""What every program begins with."""
+"""The code that runs before every program."""
 ASYNC_SLEEP: Final = "system.async_sleep"
 SLEEP: Final = "system.sleep"
-"""What `asyncio.sleep` and `time.sleep` suspend a program with."""
+"""Names of the functions with which `asyncio.sleep` and `time.sleep` suspend a program."""
 _KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 _SCRIPT: Final = re.compile(r"<python-input-\d+>")
 
@@ -59,7 +59,7 @@ Names = dict[str, tuple[str, list[str]]]
 
 
 class Program:
-    """One program that runs, in a worker process. At most one thread is in it at a time, but for `end`."""
+    """One running program, in a worker process. One thread at a time can `step`; `end` may be called meanwhile."""
 
     def __init__(self, pool: Monty, code: str, names: Names, seconds: float, memory: int) -> None:
         self._names = names
@@ -70,24 +70,26 @@ class Program:
         }
         self._printed = CollectString(MAX_PRINTED)
         self._calls: list[Json] = []
-        """Calls that the hub has not been told of."""
+        """Calls that were not returned to the hub yet."""
         self._turns = self._run(pool, code)
         self._in_turn = threading.Lock()
         self._over = threading.Event()
         self._worker: int | None = None
-        """The process that has this program; None: none has it, or no longer."""
+        """The id of the process that runs this program; None before and after that."""
         self._holding = threading.Lock()
 
     def step(self, answers: Sequence[Json] | None = None) -> Json:
-        """Goes on with the results of calls, None to begin, and returns the next calls, or how the program ended.
+        """Begins the program, or continues it with the results of calls; returns the next calls, or its outcome.
 
-        An answer is `{"number", "value"}` or `{"number", "error"}`.
+        Each of `answers` is `{"number", "value"}` or `{"number", "error"}`; None begins the program. Returns
+        `{"calls": [{"number", "tool", "arguments"} or {"number", "sleep"}, ...]}`, at the end `{"value", "printed"}`,
+        `{"error", "printed"}` or, without a free worker, `{"busy", "printed"}`.
         """
         with self._in_turn:
             return self._turns.send(answers)
 
     def end(self) -> None:
-        """Ends the program, wherever it is."""
+        """Ends the program, even while it computes."""
         self._over.set()
         while not self._in_turn.acquire(timeout=KILL_AGAIN):
             with self._holding:
@@ -136,7 +138,7 @@ class Program:
         return {"value": plain(turn.output)}
 
     def _suspended(self, turn: FunctionSnapshot) -> Any:
-        """Notes what a program calls, and lets it go on until it needs the result."""
+        """Notes what a program calls, and lets it continue until it needs the result."""
         name = turn.function_name
         try:
             if name == SLEEP:
@@ -163,11 +165,11 @@ class Program:
 
 
 def _named() -> None:
-    """Stands for the tools, so that their names are functions in a program."""
+    """A placeholder for each tool, so that its name is a function in a program."""
 
 
 def call_tool(name: str, arguments: Mapping[str, Any] | None = None, **named: Any) -> Json:
-    """Returns the call of any tool by its name, as a program writes it."""
+    """Returns what `call_tool(...)` in a program requests: `{"tool", "arguments"}`."""
     return {"tool": str(name), "arguments": plain({**(arguments or {}), **named})}
 
 
@@ -184,7 +186,7 @@ def _settled(answer: Json) -> Any:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Returns a value as JSON has it: tuples and sets are lists, other objects their text."""
+    """Converts a value to JSON: tuples and sets become lists, non-finite numbers and other objects become strings."""
     if depth > MAX_DEPTH:
         return "…"
     if value is None or isinstance(value, bool | int | str):
@@ -199,7 +201,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def program_tools() -> dict[str, Callable[..., str]]:
-    """Returns what the process serves: `start`, `step` and `end`. They return JSON texts, and run in threads."""
+    """Returns the tools of this process: `start`, `step` and `end`. They return JSON texts, and run in threads."""
     programs: dict[str, Program] = {}
     pools: list[Monty] = []
     opening = threading.Lock()

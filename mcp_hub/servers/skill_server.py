@@ -1,4 +1,4 @@
-"""The user's skills as a server of resources without a process: plain files, read when they are requested."""
+"""Serves the user's skills as resources, without a process: plain files that are read when they are requested."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def skill_entry(skill: Skill) -> Json:
 
 
 class SkillLink(Link):
-    """A `Link` to the skills it is made with. A change of the skills takes a new link."""
+    """A `Link` to a fixed list of skills. When the skills change, a new link is needed."""
 
     is_local = True
     sole_era: ClassVar[Era | None] = "modern"
@@ -148,7 +148,7 @@ class SkillLink(Link):
         self._receiver = receiver
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Takes one message; its answer comes in a later iteration of the loop. Raises LinkLost after `close`."""
+        """Takes one message; the response follows in a later iteration of the loop. Raises LinkLost after `close`."""
         if self._receiver is None:
             raise LinkLost("it was closed", executed=False)
         if "method" in message and "id" in message:

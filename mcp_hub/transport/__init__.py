@@ -1,7 +1,7 @@
-"""Transports carry JSON-RPC as bytes, for both sides. This is the interface of those to upstreams.
+"""Transports carry JSON-RPC as bytes. This module defines the interface of the transports to upstream servers.
 
-`Link`, its `Receiver`, its errors, and its source of tokens. A link carries messages and knows nothing of methods
-or of which answer belongs to which request; `Peer` does that.
+It has `Link`, `Receiver`, the errors of links, and `Authorization`. A link carries messages; it knows neither methods
+nor which response belongs to which request. `Peer` does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LinkError(Exception):
     """
 
     hub_code: str | None = None
-    """The code of its cure (`codes.py`), where one is known."""
+    """The code of its cure (`codes.py`); None if none is known."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class LinkError(Exception):
         self.status = status
         self.retry_after = retry_after
         self.last_words: tuple[str, ...] = ()
-        """The last stderr lines of the child process that failed, if it was one."""
+        """The last stderr lines of the child process that failed; empty for other transports."""
 
 
 class LinkLost(LinkError):
@@ -68,7 +68,7 @@ class Unauthorized(LinkError):
 
 
 class Unwritable(LinkError):
-    """The hub's own message cannot be written as JSON, as a program put something else into it; nothing was sent."""
+    """The hub's message cannot be encoded as JSON, because a program passed another kind of value. Nothing was sent."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(f"the message cannot be written as JSON: {error}", executed=False)
@@ -81,7 +81,7 @@ class FrameTooLarge(LinkError):
 
 
 class RedirectedElsewhere(LinkError):
-    """The answer is at another origin, which is not followed. `target` is its URL."""
+    """The server redirects to another origin, or a POST to a GET, which is not followed. `target` is the new URL."""
 
     hub_code = codes.REDIRECTED
 
@@ -109,15 +109,16 @@ class Receiver(Protocol):
 class Link(Protocol):
     """One connection to an upstream.
 
-    A transport inherits from it and overrides the capabilities that it has. Nobody asks a link for its transport.
+    Each transport is a subclass that overrides the capabilities it has. Callers use these; they never compare
+    transport names.
     """
 
     is_local: ClassVar[bool] = False
-    """Whether both ends run on this machine, so that the end of one is always noticed; a network may fall silent."""
+    """Whether both ends run on this machine. Then the end of either is always noticed; a network may fall silent."""
     repeats_params: ClassVar[bool] = False
     """Whether modern requests repeat their method, name and annotated arguments in headers."""
     sole_era: ClassVar[Era | None] = None
-    """The only era that the specification gives the transport; None: both. A server may have the other all the same."""
+    """The only era that the specification allows on this transport; None: both. Some servers use the other anyway."""
 
     @property
     def pid(self) -> int | None:
@@ -130,11 +131,11 @@ class Link(Protocol):
         return False
 
     def open_standing_stream(self, headers: Mapping[str, str]) -> None:
-        """Keeps a stream open for what belongs to no request, where the transport has one. `headers` go with it."""
+        """Keeps a stream open for messages that belong to no request, if the transport has one; sends `headers`."""
         return
 
     async def standing_stream(self) -> None:
-        """Waits until the stream that was asked for is open, or could not be opened. Not bounded in time."""
+        """Waits until the standing stream is open, or could not be opened. Not bounded in time."""
         return
 
     async def open(self, receiver: Receiver) -> None:
@@ -158,7 +159,7 @@ class Link(Protocol):
 
 
 class ConfiguredLink(Link, Protocol):
-    """The links of a transport that entries of the configuration can name."""
+    """The link class of a transport that the configuration can name."""
 
     @classmethod
     def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> Self:
@@ -167,19 +168,19 @@ class ConfiguredLink(Link, Protocol):
 
 
 class LinkParts(Protocol):
-    """What links are made of, besides the entry of their server."""
+    """Supplies what a link needs besides the configuration entry of its server."""
 
     @property
     def children(self) -> Children:
-        """The processes of the hub."""
+        """The child processes of the hub."""
         ...
 
     def authorization(self, server: Server) -> Authorization | None:
-        """Returns the tokens of a server that is signed in to."""
+        """Returns the tokens for a server; None if it has no sign-in."""
         ...
 
     def egress(self, server: Server) -> Egress:
-        """Returns the way to a server on a network."""
+        """Returns the Egress that makes the network connections to a server."""
         ...
 
     def process(self, server: Server) -> tuple[Sequence[str], Mapping[str, str]]:
@@ -204,7 +205,7 @@ class Challenge(msgspec.Struct, frozen=True):
     header: str = ""
 
     def field(self, name: str) -> str | None:
-        """Returns one parameter of the header, such as `scope`."""
+        """Returns one parameter of the header, such as `scope`; None if it is missing or empty."""
         found = re.search(rf'(?:^|[\s,]){name}\s*=\s*(?:"([^"]*)"|([^\s,"]+))', self.header[:MAX_CHALLENGE])
         return None if found is None else (found[1] or found[2])
 

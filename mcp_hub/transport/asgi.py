@@ -1,7 +1,7 @@
-"""HTTP exchanges over ASGI: the seam of the listener, filled by the server of somebody else's application.
+"""HTTP exchanges over ASGI, for a hub that is mounted in another application.
 
-The server reads and writes HTTP. The request and the reply are those of the listener, so what answers them does not
-know the difference.
+The ASGI server of that application reads and writes HTTP. Requests and replies have the same interface as those of
+the hub's own listener, so one handler serves both.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 MAX_PIECE: Final = 256 * 1024
-"""Bytes that are handed to the server at once. Where more than that waits for it, nothing should be added."""
+"""Bytes that are passed to the ASGI server at once. While more than that is queued for it, writers are paused."""
 MAX_RUNNING: Final = 10_000
 """Requests that are answered at once: as many as the listener has connections."""
 _SAFE: Final = "/:@!$&'()*+,;=~-._"
-"""Characters of a path that stand for themselves in a target."""
+"""Characters of a path that are not percent-encoded in a request target."""
 _BODY: Final = "http.response.body"
 
 
 class AsgiFront:
-    """An ASGI application for requests of HTTP, all of which `handler` answers."""
+    """An ASGI application that passes every HTTP request to `handler`."""
 
     def __init__(self, handler: Handler, refusals: RefusalSink | None = None) -> None:
         self._handler = handler
@@ -81,7 +81,7 @@ class AsgiFront:
 
 
 class AsgiExchange:
-    """One request and its reply, as the connection of both (ExchangeConnection), and what waits for its server."""
+    """The connection of one request and its reply (ExchangeConnection); it queues messages for the ASGI server."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         server, client = scope.get("server"), scope.get("client")
@@ -91,24 +91,24 @@ class AsgiExchange:
         self.paused = False
         self.share: UnreadAccount | None = None
         self.stranger = False
-        """The server of the application decides which connections there are."""
+        """Always False: the ASGI server limits connections, not the hub."""
         self.unread = 0
-        """Bytes that wait until the server takes them (ByteQueue)."""
+        """Bytes that are queued for the ASGI server (UnreadQueue)."""
         self._receive = receive
         self._send = send
         self._request: HttpRequest | None = None
         self._room = asyncio.Event()
         self._expects = any(name.lower() == b"expect" for name, _ in scope["headers"])
-        """Whether the client waits for `100 Continue`, which servers send when somebody asks for the body."""
+        """Whether the client waits for `100 Continue`, which ASGI servers send when the body is first received."""
         self._waiting: deque[dict[str, Any]] = deque()
         self._news = asyncio.Event()
         self._drained = asyncio.Event()
         self._over = False
-        """Whether nothing is added any more."""
+        """Whether the reply is complete or given up, so that no more messages are queued."""
         self._handing_over: asyncio.Timeout | None = None
 
     async def carry(self, request: HttpRequest | None, reply: HttpReply) -> None:
-        """Receives the request and hands the reply over to the server, until it is complete or cannot be."""
+        """Receives the request and sends the reply, until the reply is complete or the client is gone."""
         self._request = request
         reading = None if request is None else asyncio.get_running_loop().create_task(self._read(request, reply))
         try:
@@ -118,7 +118,7 @@ class AsgiExchange:
                 else:
                     self._news.clear()
                     await self._news.wait()
-        except (OSError, TimeoutError):  # servers say by OSError that the client is gone
+        except (OSError, TimeoutError):  # servers raise OSError when the client is gone
             pass
         finally:  # the server may cancel this when it ends
             if reading is not None:
@@ -127,7 +127,7 @@ class AsgiExchange:
             self._lose(reply)
 
     async def _hand_over(self, message: dict[str, Any]) -> None:
-        """Hands one message over, in pieces. Raises TimeoutError if its client reads nothing for too long."""
+        """Sends one message to the server, in pieces. Raises TimeoutError after UNREAD_DEADLINE for one piece."""
         rest, more = memoryview(message.pop("body", b"")), message.pop("more_body", None)
         while True:
             piece, rest = rest[:MAX_PIECE], rest[MAX_PIECE:]
@@ -192,7 +192,7 @@ class AsgiExchange:
                 self.share.watch(self)
 
     def drop_unread(self) -> bool:
-        """Drops the connection and what waits for it (ByteQueue)."""
+        """Drops the connection and its queued messages (UnreadQueue)."""
         self.abort()
         return True
 
@@ -208,17 +208,17 @@ class AsgiExchange:
             await self._drained.wait()
 
     def regulate(self) -> None:
-        """Goes on to receive the body if there is room for it."""
+        """Resumes receiving the body if there is room for it."""
         request = self._request
         if request is not None and not request.full and not (self._expects and request.dropped):
             self._expects = False
             self._room.set()
 
     def stream_begun(self) -> None:
-        """Does nothing: the server knows."""
+        """Does nothing: the ASGI server tracks the state of the reply."""
 
     def answered(self, *, keep: bool) -> None:
-        """Ends the exchange when all is handed over."""
+        """Ends the exchange once all queued messages are sent."""
         self._over = True
         self._news.set()
 
@@ -233,10 +233,10 @@ class AsgiExchange:
             self._handing_over.reschedule(asyncio.get_running_loop().time())
 
     def let_in(self) -> None:
-        """Does nothing: no connection is a stranger's."""
+        """Does nothing: the hub does not limit the connections of the ASGI server."""
 
     def speaks_for(self, peer: str) -> None:
-        """Does nothing: addresses have no share of the server's connections."""
+        """Does nothing: the hub does not limit connections by address here."""
 
 
 class AsgiReply(HttpReply):
@@ -248,7 +248,7 @@ class AsgiReply(HttpReply):
         super().__init__(exchange, bodiless=scope["method"] == "HEAD", chunks=False)
         self._exchange = exchange
         self._plain = str(scope.get("http_version", "1.1")).startswith("1")
-        """Whether the version of HTTP has headers about the connection."""
+        """Whether the request came over HTTP/1, the only version that has a Connection header."""
 
     async def send(
         self, status: int, body: bytes = b"", kind: bytes = PLAIN, headers: HeaderLines | None = None
@@ -286,9 +286,9 @@ class AsgiReply(HttpReply):
 
 
 def _head(scope: Scope) -> tuple[RequestHead, int | None]:
-    """Returns the head of a request below the path of the mount, and its Content-Length. Raises BadHead."""
+    """Returns the head of a request, with its path below the mount point, and its Content-Length. Raises BadHead."""
     prefix, path = scope.get("root_path", "").rstrip("/"), scope["path"]
-    if prefix and (path == prefix or path.startswith(f"{prefix}/")):  # older servers leave it out
+    if prefix and (path == prefix or path.startswith(f"{prefix}/")):  # older servers pass the path without it
         path = path.removeprefix(prefix)
     lines = [(name.lower(), value) for name, value in scope["headers"] if name.lower() != b"content-length"]
     lengths = [value for name, value in scope["headers"] if name.lower() == b"content-length"]

@@ -1,4 +1,4 @@
-"""Bytes of a long message, gathered piece by piece without copying much of them at once."""
+"""A buffer that gathers a long message piece by piece, without copying much of it at once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Final
 from mcp_hub.protocol.frames import large_heap
 
 LARGE: Final = 256 * 1024
-"""Bytes above which pieces are no longer kept apart: joining them at the end would cost too much."""
+"""Bytes above which pieces are no longer kept in a list: joining them at the end would take too long."""
 HUGE: Final = 8 * 1024 * 1024
 """Bytes above which the memory is mapped at once for the whole message. Growing memory is copied when the allocator
 moves it, at 32 MiB for 20 ms; mapped pages take up no memory until they are written."""
 
 
 class ByteBuffer:
-    """Gathers at most `most` bytes."""
+    """Gathers at most `most` bytes: in a list, then in a bytearray, then in mapped memory, depending on the size."""
 
     __slots__ = ("_long", "_map", "_most", "_parts", "size")
 
@@ -45,7 +45,7 @@ class ByteBuffer:
         self.size = end
 
     def _mapped(self, content: bytearray) -> Any:
-        """Returns memory that is mapped for `most` bytes and begins with `content`; None if there is not as much."""
+        """Returns mapped memory of `most` bytes that begins with `content`; None if there is not enough memory."""
         if self._most <= HUGE:
             return None
         import mmap
@@ -56,7 +56,7 @@ class ByteBuffer:
             else:
                 mapped = mmap.mmap(-1, self._most, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, OverflowError, ValueError):
-            self._most = 0  # the system maps no more than it has; it is not asked again
+            self._most = 0  # the system does not have that much memory: do not try again
             return None
         if sys.platform == "linux":
             with contextlib.suppress(OSError):  # a kernel without huge pages

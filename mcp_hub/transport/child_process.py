@@ -1,4 +1,4 @@
-"""A child process and its three pipes on the event loop, started the way that costs the hub least."""
+"""A child process and its three pipes on the event loop, started by vfork instead of fork where possible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KILLED: Final = 5.0
 async def spawn(
     protocol: Callable[[], Talk], argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None
 ) -> tuple[asyncio.SubprocessTransport, Talk]:
-    """Starts a process with three pipes, in a session or a Job Object of its own. Raises OSError if that cannot be.
+    """Starts a process with three pipes, in its own session or, on Windows, Job Object. Raises OSError if that fails.
 
     The event loops' own `subprocess_exec` forks: it copies the page tables of the hub for every child, and nothing else
     runs meanwhile (uvloop: 2.2 ms of processor time). `subprocess.Popen` uses vfork (0.2 ms).
@@ -49,13 +49,13 @@ async def spawn(
 
 
 class _PipeEnd(Protocol):
-    """The hub's end of a pipe, which an event loop owns once it was handed over."""
+    """The hub's end of a pipe. The event loop owns it after `handed_over`."""
 
     def handed_over(self) -> Any:
-        """Returns what the running event loop reads from or writes to."""
+        """Returns the file or handle that the running event loop reads from or writes to."""
 
     def close(self) -> None:
-        """Closes an end that was not handed over. Idempotent."""
+        """Closes an end that the event loop does not own. Idempotent."""
 
 
 Started = tuple["subprocess.Popen[bytes]", Sequence[_PipeEnd], "JobObject | None"]
@@ -91,7 +91,7 @@ def _widen(pipe: int) -> None:
     if sys.platform == "linux":
         import fcntl
 
-        with contextlib.suppress(OSError):  # the user has too many pipes
+        with contextlib.suppress(OSError):  # the user's limit of memory for pipes is reached
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, ROOM)
 
 
@@ -105,7 +105,7 @@ def _started_on_windows(argv: Sequence[str], env: Mapping[str, str], cwd: Path |
 
     program, line = command_line(argv, os.environ)
     flags = CREATE_SUSPENDED | subprocess.CREATE_NO_WINDOW
-    # Its pipes are of a kind that the event loop of Windows can wait for.
+    # Its pipes are overlapped: the event loop of Windows can wait for no others.
     process: Any = windows_utils.Popen(
         line, executable=program, stdin=_PIPE, stdout=_PIPE, stderr=_PIPE, env=env, cwd=cwd, creationflags=flags
     )
@@ -121,7 +121,7 @@ def _started_on_windows(argv: Sequence[str], env: Mapping[str, str], cwd: Path |
 
 
 class _HandleEnd:
-    """An end of a pipe on Windows, where event loops take handles and close them once."""
+    """An end of a pipe on Windows, where the event loop takes a handle and closes it."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
@@ -145,8 +145,8 @@ class _End:
     def handed_over(self) -> FileIO:
         """Returns a file for the running event loop.
 
-        Most event loops close the file. uvloop closes the descriptor first and then the file, when the number of the
-        descriptor may be in use again; so the file must not close it there.
+        Most event loops close the file. uvloop closes the descriptor and later the file, when the number of the
+        descriptor may be in use again; so with uvloop the file must not close the descriptor.
         """
         uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
         self._file = FileIO(self._fd, self._mode, closefd=not uvloop)
@@ -204,7 +204,7 @@ class ChildTransport(asyncio.SubprocessTransport):
 
     def _abandoned(self, connecting: asyncio.Future[None]) -> None:
         if not connecting.cancelled():
-            connecting.exception()  # seen
+            connecting.exception()  # marks it as retrieved
         self.close()
 
     def _watch(self) -> None:
@@ -238,7 +238,7 @@ class ChildTransport(asyncio.SubprocessTransport):
         return self._process.pid
 
     def get_returncode(self) -> int | None:
-        """Returns the exit status as `Popen.returncode` has it; None until the event loop has noticed the exit."""
+        """Returns the same as `Popen.returncode`; None until the event loop has noticed the exit."""
         return self._process.returncode
 
     def get_pipe_transport(self, fd: int) -> asyncio.BaseTransport | None:
@@ -246,7 +246,7 @@ class ChildTransport(asyncio.SubprocessTransport):
         return self._pipes.get(fd)
 
     def kill(self) -> None:
-        """Ends the process at once, on Windows with everything that it has started."""
+        """Kills the process; on Windows also every process that it has started."""
         if self._job is None or not self._job.terminate():
             self._process.kill()
 
@@ -255,7 +255,7 @@ class ChildTransport(asyncio.SubprocessTransport):
         return self._closed
 
     def close(self) -> None:
-        """Closes the pipes, and kills the process if it is still running; on Windows also what it has left behind."""
+        """Closes the pipes, and kills the process if it still runs; on Windows also the processes it has started."""
         if self._closed:
             return
         self._closed = True

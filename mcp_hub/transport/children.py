@@ -1,4 +1,4 @@
-"""The child processes of one hub: how they are marked, and ended by a reaper that outlives the hub."""
+"""The child processes of one hub: marks them, and has a reaper that outlives the hub end them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ log = logging.getLogger("mcp_hub.transport")
 STEADY: Final = 10.0
 """Seconds; a reaper that lived shorter than this, or could not be started, is replaced only after a delay."""
 AGAIN: Final = 0.5
-"""Seconds of that delay, doubled with each failure."""
+"""The first such delay in seconds; it doubles with each failure."""
 AGAIN_AT_MOST: Final = 60.0
 
 
 class Children:
     """Marks and registers the children of one running hub.
 
-    A reaper process is started with the first child, watched, and replaced when it ends; it kills what is left when
-    the hub is gone. Windows needs none: each child has a Job Object there, which ends with the hub.
+    A reaper process is started with the first child and replaced when it ends. It kills the children that are left
+    when the hub is gone. Windows needs no reaper: each child has a Job Object there, which ends with the hub.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Children:
         self.problem: str | None = None
         """Why there is no reaper; None while there is one, or before the first child."""
         self._groups: set[int] = set()
-        """Process groups that are alive; each reaper is told of all of them."""
+        """Process groups that are alive; a new reaper gets all of them."""
         self._started = 0
         self._outputs: dict[int, asyncio.ReadTransport] = {}
 
@@ -83,7 +83,7 @@ class Children:
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
         elif self._reaper is not None and self._reaper.stdin is not None:
-            with contextlib.suppress(OSError, RuntimeError):  # the reaper is gone; the next one is told of all groups
+            with contextlib.suppress(OSError, RuntimeError):  # the reaper is gone; the next one gets all groups
                 self._reaper.stdin.write(line.encode())
 
     async def _watch(self) -> None:
@@ -125,7 +125,7 @@ class Children:
         return f"the reaper has ended (status {status})"
 
     async def close(self) -> None:
-        """Closes the reaper's stdin, so that it kills what is left and ends. Bounded in time; never raises."""
+        """Closes the reaper's stdin, so that it kills what is left and ends itself. Bounded in time; never raises."""
         if self._watching is None:
             return
         with contextlib.suppress(TimeoutError):

@@ -14,18 +14,18 @@ BATCH: Final = (".bat", ".cmd")
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + r"#$*+-./:?@\_")
 """ASCII characters that neither cmd.exe nor a program reads in another way outside of quotes."""
 _CUT: Final = "%%cd:~,%"
-"""A percent sign, and a variable that expands to nothing: so no text between two percent signs is a variable's name."""
+"""A percent sign, then a variable that expands to nothing, so that no text between two percent signs is a variable."""
 _IMPOSSIBLE: Final = frozenset("\0\r\n")
-"""Characters that end a command of cmd.exe, for which it has no quoting."""
+"""Characters that end a command of cmd.exe and cannot be quoted."""
 
 
 def command_line(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[str, str]:
-    """Returns the program that Windows starts for `argv`, and its command line. `argv[0]` is a whole path.
+    """Returns the program that Windows starts for `argv`, and its command line. `argv[0]` is an absolute path.
 
-    Windows runs a batch file by cmd.exe, which reads `&`, `|`, `%` and quotes in its own way: with the quoting for
-    programs an argument could run a command of its own. So cmd.exe is named here, and its arguments are quoted for
-    it: with extensions (`/e:ON`, which the treatment of `%` needs), without delayed expansion of `!` (`/v:OFF`) and
-    without AutoRun (`/d`).
+    Windows runs a batch file by cmd.exe, which reads `&`, `|`, `%` and quotes in its own way: with the usual quoting
+    an argument could run another command. So cmd.exe is started explicitly, and the arguments are quoted for it: with
+    extensions (`/e:ON`, which the treatment of `%` needs), without delayed expansion of `!` (`/v:OFF`) and without
+    AutoRun (`/d`).
 
     Raises:
         OSError: an argument of a batch file cannot be passed on.
@@ -45,11 +45,11 @@ def is_batch_file(program: str) -> bool:
 
 
 def _quoted(word: str) -> str:
-    """Returns an argument as cmd.exe, and then the program behind it, read it as this very text."""
+    """Quotes an argument so that cmd.exe, and then the program it runs, read exactly this text."""
     text, backslashes = "", 0
     for character in word:
         if character == '"':
-            text += "\\" * backslashes + '""'  # those before a quote count twice
+            text += "\\" * backslashes + '""'  # backslashes before a quote must be doubled
         else:
             text += _CUT if character == "%" else character
         backslashes = backslashes + 1 if character == "\\" else 0

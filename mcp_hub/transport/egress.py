@@ -1,6 +1,6 @@
-"""The way out: every connection that the hub itself makes to a network goes through an Egress.
+"""Outbound connections: every network connection that the hub itself makes goes through an Egress.
 
-It knows the proxy of a host and the certificates that are trusted and shown there, and makes pools of connections.
+An Egress chooses the proxy for a host, knows the trusted certificates and the hub's own, and makes connection pools.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 CONNECT: Final = 10.0
 """Seconds for a connection that serves a single request."""
 PROXIED_LOOKUP: Final = 2.0
-"""Seconds for finding the addresses of a host that a proxy will resolve, to refuse private ones. Where a proxy is the
-only way out, the names of others often have no address here, and the name servers do not even say so."""
+"""Seconds for resolving a host that a proxy will resolve again, in order to refuse private addresses. In a network with
+a proxy, local name servers often do not know external names and never answer."""
 
 
 class Egress:
-    """The way to one server, or to whatever the hub asks by itself."""
+    """Makes connections to one upstream server, or for the hub's own requests, by its proxy rules and settings."""
 
     def __init__(self, rules: ProxyRules, settings: EgressSettings | None = None) -> None:
         self._rules = rules
@@ -46,7 +46,7 @@ class Egress:
 
     @classmethod
     def of(cls, settings: EgressSettings | None = None, environ: Mapping[str, str] = os.environ) -> Egress:
-        """Returns the way that an entry and the environment name."""
+        """Returns the egress for the settings of an entry and the proxy variables of the environment."""
         given = EgressSettings() if settings is None else settings
         proxy = None if given.proxy is None else given.proxy.get_secret_value()
         return cls(ProxyRules.of(environ, proxy, own=given.own), given)
@@ -63,18 +63,18 @@ class Egress:
 
     @property
     def anonymous(self) -> Egress:
-        """The same way without a certificate of the hub's."""
+        """The same egress without the hub's client certificate."""
         return Egress(self._rules, self._settings.model_copy(update={"client_cert": None, "client_key": None}))
 
     def proxy_for(self, scheme: str, host: str, port: int) -> ForwardProxy | None:
-        """Returns the proxy to a host, None if there is none on the way. Raises ProxySettingError."""
+        """Returns the proxy for a host; None for a direct connection. Raises ProxySettingError."""
         proxy = self._rules.proxy_for(scheme, host, port)
         if proxy is not None:
             LEARNED.learn(proxy.password)
         return proxy
 
     def way_to(self, url: str) -> str:
-        """Returns in words how the host of a URL is reached, without secrets."""
+        """Describes how the host of a URL is reached: `direct` or `through PROXY (SETTING)`, without secrets."""
         from yarl import URL
 
         try:
@@ -87,7 +87,7 @@ class Egress:
         return "direct" if proxy is None else f"through {printable(str(proxy), 200)} ({proxy.source})"
 
     async def tls(self) -> ssl.SSLContext:
-        """Returns the TLS context for this way. Raises UnusableCertificates."""
+        """Returns the TLS context for this egress. Raises UnusableCertificates."""
         own = self._settings
         if own.ca is None and own.client_cert is None:
             return await asyncio.to_thread(trusted_certificates)
@@ -102,10 +102,10 @@ class Egress:
         addresses: Sequence[str] | None = None,
         encrypted: bool | None = None,
     ) -> ConnectionMaker:
-        """Returns what makes connections to a host.
+        """Returns the dialler for a host.
 
-        `addresses`: those to dial instead of the name's, where no proxy is on the way. `encrypted`: whether the
-        connections speak TLS; None: by the scheme.
+        `addresses`: those to dial instead of resolving the name; ignored if there is a proxy. `encrypted`: whether
+        the connections use TLS; None: decided by the scheme.
 
         Raises ProxySettingError and UnusableCertificates.
         """
@@ -126,7 +126,7 @@ class Egress:
         keep: float = 0.0,
         addresses: Sequence[str] | None = None,
     ) -> tuple[HttpPool, RequestHeadEncoder]:
-        """Returns the connections to the origin of a URL, and what writes the heads of requests to it.
+        """Returns a connection pool for the origin of a URL, and the encoder of request heads for it.
 
         Raises ProxySettingError and UnusableCertificates.
         """
@@ -150,7 +150,7 @@ class Egress:
         connect: float = CONNECT,
         addresses: Sequence[str] | None = None,
     ) -> AsyncIterator[HttpResponse]:
-        """Sends one request on a connection of its own, which is closed at the end of the block.
+        """Sends one request on a new connection, which is closed at the end of the block.
 
         Raises HttpFailure, ProxySettingError, UnusableCertificates, and ValueError for an invalid header.
         """
@@ -164,7 +164,7 @@ class Egress:
     async def streams(
         self, scheme: str, host: str, port: int, *, limit: int, addresses: Sequence[str] | None = None
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Returns the two streams of a connection whose bytes are another's: no TLS is spoken with the host.
+        """Returns the two streams of a raw connection to a host, without TLS; `limit` is the reader's buffer in bytes.
 
         Not bounded in time. Raises HttpFailure, ProxySettingError and UnusableCertificates.
         """
@@ -183,7 +183,7 @@ class Egress:
 
 
 def egress_failure(error: Exception, proxy: ForwardProxy | None = None) -> CodedText | None:
-    """Returns what the user is told of a failure that is not the server's; None for any other."""
+    """Returns the text for the user if the proxy or a certificate file caused the failure; None for other causes."""
     if isinstance(error, ProxyFailed):
         named = "the proxy" if proxy is None else f"the proxy {proxy} (set by {proxy.source})"
         return CodedText(printable(f"{named} {error}", 500), _PROXY_CODES[error.step])
@@ -202,7 +202,7 @@ _PROXY_CODES: Final = {
 
 
 class FetchedBody(msgspec.Struct, frozen=True):
-    """One whole answer."""
+    """One complete response, with its body in `content`."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -211,11 +211,11 @@ class FetchedBody(msgspec.Struct, frozen=True):
 
 
 class BodyTooLarge(HttpFailure):
-    """The body of an answer is larger than it may be."""
+    """The body of a response is larger than its limit."""
 
 
 async def whole(response: HttpResponse, limit: int) -> FetchedBody:
-    """Reads an answer to its end. Raises BodyTooLarge beyond `limit` bytes, HttpFailure if it breaks off."""
+    """Reads a response to its end. Raises BodyTooLarge beyond `limit` bytes, HttpFailure if it breaks off."""
     body = bytearray()
     while chunk := await response.chunk():
         body += chunk

@@ -47,9 +47,9 @@ EVENTS: Final = "text/event-stream"
 POOL: Final = 128
 """Connections to one upstream: twice its 64 concurrent calls, so that a cancellation always gets through."""
 KEEP_ALIVE: Final = 4.0
-"""Seconds an idle plain connection is kept: uvicorn and Node close after 5, and a POST in that moment is lost."""
+"""Seconds an idle plain connection is kept: uvicorn and Node close theirs after 5, which would lose a POST."""
 KEEP_ALIVE_TLS: Final = 30.0
-"""The same for TLS, where a handshake is saved; such servers are behind load balancers that wait for a minute."""
+"""The same for TLS, where reuse saves a handshake; such servers are behind load balancers that wait for a minute."""
 MAX_REDIRECTS: Final = 3
 ERROR_BODY: Final = 64 * 1024
 """Bytes of an error response's body that are read."""
@@ -68,7 +68,7 @@ def content_type(response: HttpResponse) -> str:
 
 
 def is_json(data: bytes | memoryview) -> bool:
-    """Returns whether the data of an event may be a message; some servers also send other text."""
+    """Returns whether the data of an event begins like a JSON message; some servers also send other text."""
     return bytes(data[:64]).lstrip()[:1] in (b"{", b"[")
 
 
@@ -156,9 +156,10 @@ class HttpClient:
         body: bytes | None = None,
         within: float | None = None,
     ) -> HttpResponse:
-        """Sends a request and returns the response once its head is here; follows redirects within the origin.
+        """Sends a request and returns the response once its head has arrived; follows redirects within the origin.
 
-        A POST is redirected only where it stays a POST. `within`: seconds, without those for a new token.
+        A POST is redirected only if it stays a POST. `within`: seconds for each attempt, not counting the wait for a
+        token.
 
         Raises TimeoutError after `within`, HostUnreachable, SignInNeeded, or LinkError for any other failure.
         """
@@ -201,9 +202,9 @@ class HttpClient:
             self._waiting -= 1
 
     def begin(self, headers: Mapping[str, str], body: bytes, told: ResponseCallback) -> ClientConnection | None:
-        """POSTs to the URL on an idle connection without waiting; pass what `told` gets to `finish`.
+        """Sends a POST to the URL on an idle connection without waiting. Pass to `finish` what `told` is called with.
 
-        Returns the connection, whose `cancel` gives the request up; None if nothing was sent.
+        Returns the connection, whose `cancel` gives up the request; None if nothing was sent.
         """
         if self._pool is None or self._heads is None or not self._plain:
             return None
@@ -216,7 +217,7 @@ class HttpClient:
     async def finish(
         self, headers: Mapping[str, str], body: bytes, news: HttpResponse | client_response.HttpFailure
     ) -> HttpResponse:
-        """Returns or raises what `request` would have for a POST that was sent by `begin`."""
+        """Completes a POST that was sent by `begin`: returns or raises the same as `request`."""
         if isinstance(news, client_response.HttpFailure):
             raise self.link_error(news)
         return await self._followed("POST", self.url, headers, body, news)
@@ -280,7 +281,7 @@ class HttpClient:
         raise RedirectedElsewhere(text, str(target), status)
 
     def whole(self, response: HttpResponse) -> bytes | None:
-        """Returns the whole body if it is complete and at most `max_frame` bytes; else None: then use `read`."""
+        """Returns the whole body if it has arrived and is at most `max_frame` bytes; else None: then use `read`."""
         return response.whole() if response.size <= self._server.max_frame else None
 
     async def read(self, response: HttpResponse) -> bytes | memoryview:
@@ -321,7 +322,7 @@ class HttpClient:
         return body[:ERROR_BODY]
 
     async def refused(self, response: HttpResponse, session: str | None) -> tuple[LinkError, bytes]:
-        """Returns the error that an error response means, and its body. `session`: the id the request carried."""
+        """Returns the LinkError for an error response, and its body. `session`: the session id of the request."""
         status = response.status
         body = await self._head(response)
         response.close()
@@ -343,7 +344,7 @@ class HttpClient:
         return KnownSecrets([*self._secrets, session or "", self._token or ""]).mask(said)
 
     def too_large(self) -> FrameTooLarge:
-        """Returns the error for an answer above the limit."""
+        """Returns the error for a response above `max_frame`."""
         return FrameTooLarge(f"the answer is larger than the limit of {self._server.max_frame:,} bytes (max_frame)")
 
     def link_error(self, error: Exception) -> LinkError:

@@ -1,4 +1,4 @@
-"""Failures of HTTP as sentences for the user: what happened, and the next step where it is known."""
+"""Turns failures of HTTP into sentences for the user: what happened and, where known, what to do."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _TITLE: Final = re.compile(rb"<title[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
 _PAGE: Final = re.compile(rb"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
 _NO_SERVER: Final = "no MCP server answers at this address: check the path of the url (often /mcp or /sse)"
 _NOT_FORWARDED: Final = frozenset({"ERR_ACCESS_DENIED", "ERR_CONNECT_FAIL", "ERR_DNS_FAIL", "ERR_CANNOT_FORWARD"})
-"""What Squid says of requests that it has not sent to their server."""
+"""Values of the proxy Squid's `X-Squid-Error` for requests that it did not forward."""
 _ELSEWHERE: Final = frozenset({404, 405, 410, 501})
-"""Statuses with which a web server without MCP at this path answers a POST."""
+"""Statuses with which a web server answers a POST to a path without an MCP server."""
 
 
 class HostUnreachable(LinkError):
@@ -41,7 +41,7 @@ class HostUnreachable(LinkError):
 
 
 def connect_wait(server: Server) -> float:
-    """Returns the seconds for a connection: less than for the handshake on it, so that the error names the cause."""
+    """Returns the seconds for a connection: less than `deadlines.connect`, so that the error names the cause."""
     return 0.9 * server.deadlines.connect
 
 
@@ -51,7 +51,7 @@ def where(url: URL) -> str:
 
 
 def refusal(server: Server, status: int, challenge: str) -> Unauthorized:
-    """Returns the error of an answer of status 401 or 403; `challenge` is its WWW-Authenticate."""
+    """Returns the error for a response with status 401 or 403; `challenge` is its WWW-Authenticate header."""
     scheme = challenge.partition(" ")[0]
     said = ", ".join([scheme, *_CHALLENGE.findall(challenge)]) if scheme else ""
     told = _status_line(status) + (f": {said}" if said else "")
@@ -67,7 +67,7 @@ def refusal(server: Server, status: int, challenge: str) -> Unauthorized:
 
 
 def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> CodedText:
-    """Returns the sentence for an error response; of a web page it has the title only. `mask` replaces secrets."""
+    """Returns the sentence for an error response; it quotes only the title of a web page. `mask` replaces secrets."""
     text = _status_line(status)
     page = _PAGE.match(body) is not None
     title = _TITLE.search(body) if page else None
@@ -85,7 +85,7 @@ def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> CodedTex
 
 
 def wrong_type_text(status: int, kind: str) -> CodedText:
-    """Returns the sentence for an answer that is neither JSON nor events. `kind` is its content type, `""` for none."""
+    """Returns the sentence for a response that is neither JSON nor events. `kind`: its content type, `""` for none."""
     said = f"the content type {kind[:60]!r}" if kind else "no content type"
     page = f"; {_NO_SERVER}" if kind == "text/html" else ""
     return CodedText(f"HTTP {status} with {said} instead of JSON or events{page}", codes.NO_MCP_HERE)
@@ -96,7 +96,7 @@ def _status_line(status: int) -> str:
 
 
 def refused_by_proxy(proxy: ForwardProxy, response: client_response.HttpResponse) -> CodedText | None:
-    """Returns why a proxy did not forward a request; None where the response is the server's, for all that is known."""
+    """Returns why the proxy did not forward a request; None if the response seems to be the server's."""
     named = f"the proxy {proxy} (set by {proxy.source})"
     of_tinyproxy = response.status == 401 and (response.get("server") or "").startswith("tinyproxy/")
     if response.status == 407 or of_tinyproxy:
@@ -110,9 +110,9 @@ def refused_by_proxy(proxy: ForwardProxy, response: client_response.HttpResponse
 def failure_of(
     error: Exception, url: URL, server: Server, mask: Callable[[str], str], proxy: ForwardProxy | None = None
 ) -> LinkError:
-    """Returns a failure as a LinkError. Texts of libraries are not used, as they may hold URLs and headers.
+    """Returns a failure as a LinkError. Error texts of libraries are not used, as they may contain URLs and headers.
 
-    `mask` replaces secrets in what the server sent. `proxy` is the one on the way.
+    `mask` replaces secrets in what the server sent. `proxy` is the proxy in use, if any.
     """
     at = where(url)
     if (told := _no_connection(error, at, server, proxy)) is not None:
@@ -138,7 +138,7 @@ def failure_of(
 
 
 def _no_connection(error: Exception, at: str, server: Server, proxy: ForwardProxy | None) -> CodedText | None:
-    """Returns why there is no connection, so that nothing was sent; None if there was one."""
+    """Returns why no connection could be made, so that nothing was sent; None for any other failure."""
     match error:
         case client_response.NameUnknown():
             return CodedText(f"cannot find the host of {at}", codes.HOST_UNKNOWN)

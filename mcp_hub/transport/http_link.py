@@ -32,16 +32,16 @@ from mcp_hub.transport.session_headers import SESSION, SessionHeaders
 log = logging.getLogger("mcp_hub.transport")
 
 RESUMES: Final = 5
-"""Attempts in a row to resume a broken answer without getting an event."""
+"""Attempts in a row to resume a broken response stream after which it fails, if none of them brings an event."""
 END_SESSION: Final = 2.0
 CLOSE: Final = 2.5
 """Seconds for the DELETE, and for all that `close` does before the connections are closed."""
 
 
 class HttpLink(Link):
-    """A Link for streamable HTTP. Requests run concurrently, and each fails by itself.
+    """A Link for streamable HTTP. Requests run concurrently, and each fails independently.
 
-    The link is lost when the host accepts no connection any more, or the session is gone, and nothing is in flight.
+    The link is lost when the host no longer accepts connections or the session is gone, once no request is in flight.
     """
 
     repeats_params = True
@@ -107,7 +107,10 @@ class HttpLink(Link):
         self._requests[request_id] = self._start(self._request(EventStream(request_id), body, said, begins=begins))
 
     def _begun(self, request_id: RequestId, body: bytes, said: dict[str, str]) -> bool:
-        """Sends a request on an idle connection, if there is one. A small JSON answer is handled without a task."""
+        """Sends a request on an idle connection; returns False if there is none.
+
+        A small JSON response is handled without a task.
+        """
         stream = EventStream(request_id)
 
         def told(news: HttpResponse | HttpFailure) -> None:
@@ -124,7 +127,7 @@ class HttpLink(Link):
         return True
 
     def _at_once(self, response: HttpResponse, stream: EventStream) -> bool:
-        """Handles a successful JSON answer that is complete; returns False for all others."""
+        """Handles a successful JSON response that has arrived completely; returns False for any other response."""
         good = 200 <= response.status < 300 and content_type(response) == JSON
         body = self._http.whole(response) if good else None
         if body is None:
@@ -259,7 +262,7 @@ class HttpLink(Link):
         raise LinkError(text, status=response.status)
 
     def _take(self, data: bytes | memoryview, stream: EventStream) -> None:
-        """Takes one JSON text. Raises LinkError if it is invalid and may be the answer to the stream's request."""
+        """Handles one JSON text. Raises LinkError if it is invalid and may be the response to the stream's request."""
         for message in messages_of(data, stream):
             self._receive(message, stream)
 
@@ -323,7 +326,7 @@ class HttpLink(Link):
             await asyncio.sleep(stream.delay(max(fruitless - 1, 0)))
 
     def _stands_after(self, status: int, *, opened: bool) -> bool:
-        """Whether to retry after a refused GET. A 400 or 404 for a stream that was open means: the session is gone."""
+        """Returns whether to retry a refused GET. If the stream was open before, 400 and 404 mean a lost session."""
         if opened and status in (400, 404) and self._session.id is not None:
             self._gone = LinkLost(f"HTTP {status} on the standing stream: the session is gone", status=status)
             self._tell_if_lost()
@@ -335,7 +338,7 @@ class HttpLink(Link):
         self._tell_if_lost()
 
     def _tell_if_lost(self) -> None:
-        """Reports the loss once no request is in flight: those have streams of their own, which may still work."""
+        """Reports the loss once no request is in flight: each request has its own stream, which may still work."""
         if self._gone is None or self._lost is not None or self._requests or self._closing is not None:
             return
         self._lost = self._gone

@@ -21,16 +21,19 @@ from mcp_hub.transport.sse_codec import EventTooLarge, SseEvent, SseParser
 log = logging.getLogger("mcp_hub.transport")
 
 LINGER: Final = 1.0
-"""Seconds a stream has to end after its answer, so that its connection can be used again."""
+"""Seconds a stream has to end after its response, so that its connection can be reused."""
 FIRST_DELAY: Final = 1.0
-"""Seconds before a stream is opened again, if the upstream sent no `retry`; doubled while no event comes."""
+"""Seconds before a stream is reopened, if the upstream sent no `retry`; doubled for each attempt without an event."""
 LEAST_DELAY: Final = 0.05
 MAX_DELAY: Final = 30.0
 _RANDOM: Final = random.Random()
 
 
 class EventStream(msgspec.Struct):
-    """The state of one event stream over all its connections. `request` is None for the standing stream."""
+    """The state of one event stream across reconnections. `request` is None for the standing stream.
+
+    `arrived` counts its events. `retry` is the upstream's, in milliseconds.
+    """
 
     request: RequestId | None
     answered: bool = False
@@ -39,7 +42,7 @@ class EventStream(msgspec.Struct):
     arrived: int = 0
 
     def delay(self, fruitless: int) -> float:
-        """Returns the seconds before the next connection: at least `retry`, plus jitter.
+        """Returns the seconds before the next connection: at least `retry`, at most MAX_DELAY, plus jitter.
 
         `fruitless`: connections in a row that brought no event.
         """
@@ -107,7 +110,7 @@ class EventReader:
                                 await self._feed(parser, chunk, stream)
                     break
         except (FrameTooLarge, UnreadableAnswer):
-            raise  # resuming would bring the same again
+            raise  # resuming would bring the same message again
         except LinkError as error:
             return error
         finally:

@@ -1,4 +1,4 @@
-"""Job Objects of Windows: the processes in one end with it, and with the process that holds it, however that ends."""
+"""Job Objects of Windows: when one is closed, or the process that holds it ends, all processes in it are ended."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ExtendedLimits(ctypes.Structure):
 
 
 class System(Protocol):
-    """What is asked of Windows. Every method but `close` raises OSError."""
+    """The calls to Windows. Every method but `close` raises OSError."""
 
     def create(self) -> int:
         """Returns a handle of a new job that ends its processes when its last handle is closed."""
@@ -69,10 +69,10 @@ class System(Protocol):
 
 
 class JobObject:
-    """The job of one child. Raises OSError if the child cannot be let run; it is still suspended then.
+    """The job of one child, which it resumes. Raises OSError if the child cannot be resumed.
 
-    The child was started suspended, so it has started nothing that would be outside of the job. Where there is no job,
-    as in a sandbox that allows none, the child runs without one, with a warning.
+    The child was started suspended, so it cannot have started a process outside of the job. If no job can be made, as
+    in some sandboxes, the child runs without one and a warning is logged.
     """
 
     def __init__(self, pid: int, system: System | None = None) -> None:

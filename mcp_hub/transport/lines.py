@@ -1,4 +1,4 @@
-"""Lines over pipes: splitting what is read into bounded lines, in fair turns, and batching what is written."""
+"""Lines over pipes: splits input into bounded lines without blocking the event loop, and batches output."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _KEPT = 4096
 """Bytes kept of each end of an oversized line; a message's id is usually found there."""
 
 _BLANK: Final = 4096
-"""Bytes of a blank line; more of them are an invalid message, as to look through them would take long."""
+"""Bytes up to which a line of white space counts as blank; checking longer lines would take too long."""
 Line = bytes | memoryview
-"""A line without its end; a long one is a view of the memory in which it was gathered."""
+"""A line without its line end; a long one is a view of the buffer in which it was gathered."""
 
 
 def is_blank(line: Line) -> bool:
-    """Returns whether a line holds nothing but blanks, and is none that is to be answered."""
+    """Returns whether a line is empty or only white space, so that it can be ignored."""
     return not line or (len(line) <= _BLANK and bytes(line).isspace())
 
 
 class Oversized(msgspec.Struct, frozen=True):
-    """A line above the limit, of `size` bytes. Its middle was discarded as it came."""
+    """A line of `size` bytes, which is above the limit. Only its `head` and `tail` were kept."""
 
     size: int
     head: bytes
@@ -43,7 +43,7 @@ class LineReader(msgspec.Struct):
     _buffer: ByteBuffer | None = None
     """The incomplete line; None before its first piece."""
     _past: int = 0
-    """Bytes of an incomplete line above the limit; 0: it is within."""
+    """All bytes of the incomplete line, once it exceeds the limit; 0 before."""
     _head: bytes = b""
     _tail: bytes = b""
 
@@ -68,7 +68,7 @@ class LineReader(msgspec.Struct):
         return lines
 
     def rest(self) -> Line | Oversized | None:
-        """Returns what follows the last line end when the input has ended; None if nothing does."""
+        """Returns the incomplete line after the last line end, when the input has ended; None if there is none."""
         return self._finish() if self.partial else None
 
     def _take(self, piece: bytes) -> None:
@@ -98,16 +98,16 @@ class LineReader(msgspec.Struct):
 
 
 def pieces(chunk: bytes) -> Sequence[bytes]:
-    """Splits a chunk with many lines, so that other tasks can run between the parts; returns others as they are."""
+    """Splits a chunk with many lines, so that other tasks can run between the parts; leaves other chunks whole."""
     if chunk.count(b"\n") + chunk.count(b"\r") <= _MANY:
         return (chunk,)
     return [chunk[start : start + _PIECE] for start in range(0, len(chunk), _PIECE)]
 
 
 class FairLineReader:
-    """Gives `take` the lines of what is read; a chunk with many lines is spread over several rounds of the event loop.
+    """Calls `take` with each line read; a chunk with many lines is spread over several rounds of the event loop.
 
-    Meanwhile further chunks wait, and `hold(True)` asks to pause reading until `hold(False)`.
+    Meanwhile further chunks are queued, and reading is to be paused from `hold(True)` until `hold(False)`.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class FairLineReader:
             self._take(line)
 
     def flush_waiting(self) -> None:
-        """Handles everything that waits, now."""
+        """Handles all queued chunks at once."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
@@ -156,7 +156,7 @@ class FairLineReader:
             self._lines(self._waiting.popleft())
 
     def end(self) -> None:
-        """Handles everything that waits, and what follows the last line end; the input has ended."""
+        """Handles all queued chunks and an incomplete last line. Call it when the input has ended."""
         self.flush_waiting()
         rest = self._reader.rest()
         if rest is not None:
@@ -166,7 +166,7 @@ class FairLineReader:
 class WriteBatcher:
     """Batches the writes of one round of the event loop: each write is a system call and wakes the reader.
 
-    The first piece of a round is written at once, so that nothing is delayed; the others together at its end.
+    The first piece of a round is written at once, to avoid a delay; the others are written together at its end.
     """
 
     def __init__(self, write: Callable[[bytes], None]) -> None:

@@ -1,8 +1,9 @@
 """The socket on which a running hub answers its own user's commands: a Unix socket, on Windows a port and a key.
 
 Python has no Unix sockets on Windows. There the file at the path of the socket holds a port of 127.0.0.1 and a random
-key. Both sides show that they have read it, by an HMAC of what the other one has made up, so the key itself is never
-sent: neither another user's program can ask the hub, nor can one that got the port afterwards answer in its place.
+key: `{"port": 50000, "key": "HEX"}`. Each side proves that it has read the file by an HMAC of the other side's nonce,
+so the key itself is never sent. So no other user's program can connect to the hub, and no program that gets the port
+later can pose as the hub.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from mcp_hub.security.private_files import PrivateDirectory
 UNIX: Final = sys.platform != "win32"
 """Whether this system has Unix sockets."""
 PROOF_WAIT: Final = 5.0
-"""Seconds in which whoever connects shows that it has the key."""
+"""Seconds a client has to prove that it knows the key."""
 _HOST: Final = "127.0.0.1"
 _NONCE: Final = 32
-"""Bytes of a random text; so long is an HMAC, too."""
+"""Bytes of a nonce, and of an HMAC."""
 _MAX_FILE: Final = 1024
 
 Told = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""Answers one connection."""
+"""Serves one connection."""
 
 
 async def listen(path: Path, told: Told, *, backlog: int, unix: bool = UNIX) -> asyncio.Server:
     """Listens at `path`, which only this user can open. Raises OSError."""
     if unix and sys.platform != "win32":
-        # A socket at which nobody listens is taken for that of a dead hub and removed: it gets its name afterwards.
+        # Other hubs remove a socket that nobody listens on as a dead hub's, so it gets its final name only afterwards.
         new = path.with_suffix(".new")
         new.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(told, new, backlog=backlog)
@@ -59,7 +60,7 @@ async def listen(path: Path, told: Told, *, backlog: int, unix: bool = UNIX) -> 
 
 
 class _Keyed:
-    """Passes on the connections that have the key."""
+    """Serves only clients that prove that they know the key."""
 
     def __init__(self, key: bytes, told: Told) -> None:
         self._key = key
@@ -83,7 +84,7 @@ class _Keyed:
 def connect(path: Path, patience: float) -> socket.socket:
     """Returns a blocking socket to the hub that listens at `path`; waits at most `patience` seconds for each step.
 
-    Raises ConnectionRefusedError if the hub there has ended, and OSError if it cannot be asked.
+    Raises ConnectionRefusedError if the hub has ended, and another OSError if it cannot be reached.
     """
     if sys.platform != "win32" and not path.is_file():
         asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

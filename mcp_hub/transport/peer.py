@@ -1,6 +1,6 @@
-"""JSON-RPC over a link: matches answers to requests by id, and handles progress and cancellation.
+"""JSON-RPC over a link: matches responses to requests by id, and handles progress and cancellation.
 
-Every request is answered, failed or cancelled exactly once. An answer that matches no request is counted and dropped.
+Every request is answered, failed or cancelled exactly once. A response without a request is counted and dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_BACKGROUND: Final = 256
 
 Progress = Callable[[dict[str, Any]], None]
 NO_CAUSE: Final = object()
-"""The cause of messages on the stream of a request that was given none, or that has ended."""
+"""The `cause` of messages on the stream of a request that was sent without a cause, or that has ended."""
 Headers = Mapping[str, str]
 
 
@@ -40,7 +40,7 @@ class Peer:
 
     `notified(method, params, cause)` gets every notification but progress. `requested(method, params, cause)` answers
     the upstream's own requests with a result or by raising ProtocolError. `lost(error)` is called once, when the link
-    is lost. `cause` is that of the request on whose stream the message came, None where all share one stream.
+    is lost. `cause` is that of the request on whose stream the message came; None if all messages share one stream.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Peer:
         self.heard = 0
         """Number of messages received from the upstream."""
         self.stray = 0
-        """Number of answers that matched no request."""
+        """Number of responses that matched no request."""
         self._loop = asyncio.get_running_loop()
         """Cached: `get_running_loop` costs a system call."""
         self._owing: int | None = None
@@ -84,12 +84,13 @@ class Peer:
         cancellable: bool = True,
         cause: object = NO_CAUSE,
     ) -> Any:
-        """Sends one request and returns its result, whatever JSON it is.
+        """Sends one request and returns its result, which may be any JSON value.
 
         `cause` is passed on with messages that come on the request's own stream. When the task is cancelled, the
-        upstream is told, unless `cancellable` is False (`initialize`: the specification forbids it).
+        upstream gets `notifications/cancelled`, unless `cancellable` is False (the specification forbids it for
+        `initialize`).
 
-        Raises UpstreamAnswered for an error answer, LinkError for a failed transport.
+        Raises UpstreamAnswered for an error response, LinkError if the transport fails.
         """
         if self._lost is not None:
             raise self._lost
@@ -120,7 +121,7 @@ class Peer:
         return self._owing == self.heard
 
     async def quiet(self, seconds: float) -> None:
-        """Waits until no request is in flight, for at most so many seconds."""
+        """Waits until the requests in flight have ended, at most `seconds`."""
         if futures := [pending.future for pending in self._pending.values()]:
             await asyncio.wait(futures, timeout=seconds)
 
@@ -196,7 +197,7 @@ class Peer:
         await self.link.send(reply, None)
 
     def failed(self, request_id: RequestId | None, error: LinkError) -> None:
-        """Fails one request (Receiver). Without an id, it is the one in flight if there is exactly one."""
+        """Fails one request (Receiver). None stands for the request in flight, if there is exactly one."""
         if request_id is None and len(self._pending) == 1:
             (request_id,) = self._pending
         pending = self._pending.get(request_id) if request_id is not None else None
@@ -246,7 +247,10 @@ def _object(params: Any) -> dict[str, Any]:
 
 
 async def nothing_offered(method: str, params: dict[str, Any], cause: object = None) -> dict[str, Any]:
-    """Answers an upstream's request where the hub offers nothing: a ping with {}, all else with -32601."""
+    """Answers an upstream's request if the hub offers nothing to it: a ping with `{}`.
+
+    Raises ProtocolError (-32601) for any other method.
+    """
     if method == "ping":
         return {}
     raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")

@@ -1,9 +1,9 @@
 """Ends the processes of a hub: finds them by process group and by a mark in their environment.
 
 It is also a program: `python -I -S reaper.py MARK` reads `+PGID` and `-PGID` lines on stdin until the end of file,
-which comes when the hub is gone, for whatever reason. Then it ends those process groups, and on Linux every other
-process with MARK, such as grandchildren that left their group. To save memory it imports only a few modules of the
-standard library: `signal` and `contextlib` would take a megabyte more than all the rest.
+which comes when the hub is gone, for whatever reason. Then it ends those process groups and, on Linux, every process
+whose mark begins with MARK, such as grandchildren that left their group. To save memory it imports only a few modules
+of the standard library: `signal` and `contextlib` would take a megabyte more than all the rest.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MARK = "MCP_HUB_RUN"
 """Name of the environment variable that marks every child of a hub; its value is `RUN:NUMBER:UPSTREAM:`."""
 
 SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""The signal that cannot be ignored; Windows ends a process by any."""
+"""The signal that cannot be ignored. Windows has no SIGKILL; any signal ends a process there."""
 
 GRACE = 1.5
-"""Seconds between SIGTERM and SIGKILL; with the time to notice, no process is left 5 s after the hub's end."""
+"""Seconds between SIGTERM and SIGKILL: short enough that no process is left 5 s after the hub's end."""
 
 
 def marked(prefix: str) -> list[int]:
-    """Returns the ids of processes whose mark begins with `prefix`; empty where there is no /proc."""
+    """Returns the ids of the other processes whose mark begins with `prefix`; none on systems without /proc."""
     needle = f"{MARK}={prefix}".encode()
     found = []
     try:
@@ -60,14 +60,14 @@ def group_alive(pgid: int) -> bool:
 
 
 def any_left(pgid: int, prefix: str) -> bool:
-    """Returns whether any process of the group, or with a mark that begins like this, is left."""
+    """Returns whether any process of the group, or with a mark that begins with `prefix`, is left."""
     return group_alive(pgid) or bool(marked(prefix))
 
 
 def signal_all(groups: set[int], prefix: str, number: int) -> bool:
-    """Signals the groups and every marked process; returns whether there was any."""
+    """Sends signal `number` to the groups and every marked process; returns whether there was any."""
     hit = False
-    if sys.platform == "win32":  # its Job Objects end processes, and there is no mark to be read
+    if sys.platform == "win32":  # Job Objects end the processes there, and environments cannot be read
         return hit
     for pgid in groups:
         hit = _signalled(os.killpg, pgid, number) or hit

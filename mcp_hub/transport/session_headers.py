@@ -1,4 +1,4 @@
-"""What requests of one session carry: its id and revision, and the cookies by which balancers find its server."""
+"""Headers of one session's requests: its id, its revision, and the cookies by which load balancers route them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
 
 
 class SessionHeaders:
-    """The headers of one session: the id that the upstream gave, if any, and the revision that was agreed on."""
+    """The headers of one session: the id that the upstream assigned, if any, and the negotiated revision."""
 
     def __init__(self) -> None:
         self.id: str | None = None
@@ -47,16 +47,16 @@ class SessionHeaders:
         if VERSION in headers:
             self._version = headers[VERSION]
         elif self._version is not None:
-            headers[VERSION] = self._version  # for answers, the DELETE and resumption, which are given none
+            headers[VERSION] = self._version  # responses, the DELETE and resumptions come without one
         if self.id is not None:
             headers[SESSION] = self.id
         return headers
 
 
 MAX_COOKIES: Final = 50
-"""Cookies that are kept; the oldest go first."""
+"""Cookies that are kept; beyond that, the oldest are dropped."""
 MAX_COOKIE: Final = 4096
-"""Bytes of the name and value of one."""
+"""Characters of the name and value of one cookie."""
 MAX_LINES: Final = 50
 """Set-Cookie headers of one response that are read."""
 
@@ -70,11 +70,11 @@ class _Cookie(msgspec.Struct, frozen=True):
     path: str
     secure: bool
     until: float | None
-    """Seconds of the epoch; None: as long as the session."""
+    """Expiry in seconds since the epoch; None: at the end of the session."""
 
 
 class CookieJar:
-    """Keeps the cookies of one origin. They go back to that origin alone, whatever domain they name."""
+    """Keeps the cookies of one origin. They are sent to that origin only, whatever domain they name."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -108,7 +108,7 @@ class CookieJar:
             return None
 
     def added(self, url: URL, headers: Mapping[str, str]) -> Mapping[str, str]:
-        """Returns headers of a request to `url` with its cookies."""
+        """Returns the headers of a request to `url`, with its cookies added."""
         found = [
             f"{name}={cookie.value}"
             for (name, _), cookie in self._cookies.items()

@@ -19,7 +19,7 @@ COMMENT: Final = b": keep-alive\n\n"
 _KEPT: Final = 4096
 """Bytes kept of each end of an event that is too large; a message's id is usually found there."""
 _FIELD: Final = 64
-"""Bytes by which a line may exceed the limit of the data: field name, colon, blank."""
+"""Bytes by which a line may be longer than the limit of its data: field name, colon, blank."""
 _NAME_LIMIT: Final = 1024
 """Bytes of an event's name that are kept; a longer id is ignored."""
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
@@ -36,10 +36,11 @@ class SseEvent(msgspec.Struct, frozen=True):
 
 
 class EventTooLarge(Exception):
-    """An event is larger than the limit; its middle is discarded as it comes.
+    """An event is larger than the limit; only its `head` and `tail` are kept.
 
     Raised once when the limit is passed (`tail` is None) and once more at the end of that event. `events` are those
-    that came before it in the same chunk. To go on, call `feed` again, for instance with `b""`; nothing else is lost.
+    that came before it in the same chunk. To continue, call `feed` again, for instance with `b""`; no other event is
+    lost.
     """
 
     def __init__(self, events: list[SseEvent], head: bytes, tail: bytes | None) -> None:
@@ -60,7 +61,7 @@ class SseParser:
         self._max = max_event
         self._pieces: deque[bytes] = deque()
         self._line = ByteBuffer(max_event + _FIELD)
-        """The line so far, if it came in pieces."""
+        """The incomplete line that is being read."""
         self._after_cr = False
         self._first_line = True
         self._skipping = False
@@ -180,7 +181,7 @@ class SseParser:
             self.last_event_id = self._id or None
 
     def _fail(self, end: bytes | memoryview, events: list[SseEvent], *, blank: bool) -> NoReturn:
-        """Raises EventTooLarge. `end` is what came last."""
+        """Raises EventTooLarge. `end` holds the bytes read last."""
         self._head, self._tail = bytes((self._data or end)[:_KEPT]), bytes(end[-_KEPT:])
         self._skipping, self._blank, self._first_line = True, blank, False
         self._line.take()
@@ -193,7 +194,7 @@ class SseParser:
             self._blank = True
             return
         self._skipping = False
-        self._remember_id()  # otherwise a reconnection would ask for the same event again
+        self._remember_id()  # otherwise a reconnection would bring the same event again
         self._reset()
         raise EventTooLarge(events, self._head, self._tail)
 
@@ -209,7 +210,7 @@ def encode_event(data: bytes, event: str = "message", id: str | None = None) -> 
 
 
 def prime(id: str, retry: int) -> bytes:
-    """Returns an event with an id and no message; a client can resume the stream from it after `retry` milliseconds."""
+    """Returns an event with an id and empty data; a client can resume the stream from it after `retry` milliseconds."""
     return b"id: " + _one_line(id) + b"\nretry: %d\ndata: \n\n" % retry
 
 

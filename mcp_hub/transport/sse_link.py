@@ -100,7 +100,7 @@ class SseLink(Link):
         self._lose(LinkLost(why), endpoint)
 
     def _feed(self, parser: SseParser, piece: bytes, endpoint: asyncio.Future[URL], *, unsure: bool) -> bool:
-        """Takes the events of a piece. `unsure` is what `_too_large` returned last; returns its new value."""
+        """Handles the events of a piece. `unsure` is the last return value of `_too_large`; returns the new one."""
         while True:
             too_large: EventTooLarge | None = None
             try:
@@ -198,7 +198,7 @@ class SseLink(Link):
             raise LinkError(f"it did not take the message within {self._write_deadline:g} s") from None
 
     def abandon(self, request_id: RequestId) -> None:
-        """Does nothing: the answer, should it come, matches no request."""
+        """Does nothing: a late response matches no request and is dropped."""
 
     async def close(self) -> None:
         """Closes the stream and all connections, in at most 3 s. Idempotent; never raises."""

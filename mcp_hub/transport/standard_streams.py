@@ -1,6 +1,6 @@
 """The hub's own stdin and stdout as byte streams on the event loop: pipe, socket, file or terminal.
 
-Stdout belongs to the protocol: `claim` takes it before anything else can write to it.
+Only protocol messages may go to stdout, so `claim` takes it before anything else can write to it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def claim() -> tuple[int, int]:
 
 
 def _rebind_handles() -> None:
-    """Makes 0 and 1 what a child inherits too: Windows has a table of its own, beside that of descriptors."""
+    """Makes child processes inherit the new 0 and 1, too: Windows keeps its standard handles apart from descriptors."""
     if sys.platform == "win32":
         import ctypes
         import msvcrt
@@ -81,7 +81,7 @@ async def open_input(fd: int, data: Callable[[bytes], None], end: Callable[[], N
 async def open_output(fd: int, stdin: int) -> Output:
     """Returns a stream that writes to `fd` from this event loop. `stdin` is the descriptor that is read from."""
     # A write pipe transport closes when its descriptor reports the end of input. On a socket shared with stdin that
-    # only means the end of the requests. And non-blocking mode would affect a stderr on the same file.
+    # means only that no more requests come. And non-blocking mode would affect a stderr on the same file.
     if _evented(fd) and not _same(fd, 2) and not _same(fd, stdin):
         with contextlib.suppress(OSError, ValueError, NotImplementedError):
             return await _open_write_pipe(fd)

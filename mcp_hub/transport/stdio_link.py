@@ -1,4 +1,4 @@
-"""The link to an upstream that is a child process and speaks JSON lines over its standard streams."""
+"""The link to an upstream that is a child process: one JSON message a line over its stdin and stdout."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ LAST_WORDS_GRACE: Final = 0.1
 STDERR_LINES: Final = 40
 STDERR_LINE: Final = 8192
 NOISE_LOGGED: Final = 10
-"""Lines of stdout noise that are logged for each process; the rest is counted."""
+"""Lines on stdout that are no messages and are logged, for each process; more are ignored."""
 INVALID_MESSAGES: Final = 20
 INVALID_WITHIN: Final = 60.0
-"""After so many invalid messages within so many seconds the stream counts as broken and the link is lost."""
+"""After INVALID_MESSAGES invalid messages within INVALID_WITHIN seconds the link is lost."""
 _POLL: Final = 0.02
 
 
@@ -162,7 +162,7 @@ class StdioLink(Link):
             raise LinkLost(process.why(), executed=False)
 
     def abandon(self, request_id: RequestId) -> None:
-        """Does nothing: the answer, should it come, matches no request."""
+        """Does nothing: a late response matches no request and is dropped."""
 
     async def close(self) -> None:
         """Closes stdin, waits, then ends the process, its group and marked descendants by SIGTERM and SIGKILL."""
@@ -185,7 +185,7 @@ class StdioLink(Link):
                 async with asyncio.timeout(STDIN_GRACE):
                     await self._process.exited.wait()
             await self._end_group(pgid, signal.SIGTERM, reaper.SIGKILL)
-        except asyncio.CancelledError:  # the event loop ends first
+        except asyncio.CancelledError:  # the event loop is shutting down
             await self._end_group(pgid, reaper.SIGKILL)
             raise
         finally:
@@ -203,12 +203,12 @@ class StdioLink(Link):
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TERM_GRACE):
-                    while await asyncio.to_thread(reaper.any_left, pgid, self._mark):  # noqa: ASYNC110 - nobody tells
+                    while await asyncio.to_thread(reaper.any_left, pgid, self._mark):  # noqa: ASYNC110 - no event tells
                         await asyncio.sleep(_POLL)
 
 
 def _has_exited(pid: int) -> bool:
-    """Whether a child has exited, even if the event loop has not noticed: what is written now is never executed."""
+    """Returns whether a child has exited, even if the event loop has not noticed: it would never execute a request."""
     if sys.platform != "linux":
         return False
     try:
@@ -343,7 +343,7 @@ class _Process(asyncio.SubprocessProtocol):
         asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
 
     def _lose_if_all_is_heard(self) -> None:
-        """Loses the link without a delay if the process has exited and all its output was read."""
+        """Reports the loss without a delay if the process has exited and all its output was read."""
         if self.exited.is_set() and {1, 2} <= self._ended:
             self.lose(None)
 
@@ -359,7 +359,7 @@ class _Process(asyncio.SubprocessProtocol):
         """Ends the conversation and tells the receiver, once. `error`: None if the process exited or closed stdout."""
         if self.gone:
             return
-        if error is None:  # its last answers may still wait in the readers
+        if error is None:  # its last responses may still be queued in the readers
             self._lines[1].flush_waiting()
             self._lines[2].flush_waiting()
         self.gone = True
@@ -370,7 +370,7 @@ class _Process(asyncio.SubprocessProtocol):
             self._receiver.lost(LinkLost(self.why()))
 
     def why(self) -> CodedText:
-        """Returns the reason why it ended, for the user."""
+        """Returns the reason why the link was lost, for the user."""
         if self._error is not None:
             return CodedText(str(self._error), self._error.hub_code or codes.PROCESS_EXITED)
         code: Any = self._transport.get_returncode() if self._transport is not None else None

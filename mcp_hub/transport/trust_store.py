@@ -1,4 +1,4 @@
-"""The certificates that the hub trusts and shows as a client: those of the system, and those of files."""
+"""TLS contexts for the hub's outbound connections: authorities of the system and of files, and client certificates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _USUAL_STORES: Final = (
     "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem",
     "/etc/ssl/ca-bundle.pem",
 )  # fmt: skip
-"""Where distributions of Linux keep their authorities, for a Python that was built elsewhere."""
+"""Where Linux distributions keep their authorities, for a Python that was built for another system."""
 
 
 class UnusableCertificates(Exception):
@@ -31,9 +31,9 @@ class UnusableCertificates(Exception):
 
 @functools.cache
 def trusted_certificates() -> ssl.SSLContext:
-    """Returns the TLS context for clients, with the certificate authorities of the system, for HTTP/1.1.
+    """Returns the TLS context for clients that trusts the certificate authorities of the system, for HTTP/1.1.
 
-    There is one for the process. Loading the authorities takes 50 ms, so the first call belongs in a thread.
+    The context is cached. Loading the authorities takes 50 ms, so make the first call in a thread.
     Raises UnusableCertificates.
     """
     return tls_context()
@@ -49,8 +49,8 @@ def tls_context(
 ) -> ssl.SSLContext:
     """Returns a TLS context for clients. Raises UnusableCertificates.
 
-    It trusts the authorities in `SSL_CERT_FILE` and `SSL_CERT_DIR`, or without them those of the system, and those in
-    the file `ca`. It shows the certificate in `cert`.
+    It trusts the authorities in `SSL_CERT_FILE` and `SSL_CERT_DIR`, or else those of the system, and those in the file
+    `ca`. It presents the client certificate in `cert`, whose private key is in `key` or also in `cert`.
     """
     named = environ.get("SSL_CERT_FILE", "")
     if system in ("darwin", "win32") and not named and not environ.get("SSL_CERT_DIR"):

@@ -1,4 +1,4 @@
-"""One upstream: a supervised task that connects, lists, notices the end and reconnects, and the requests it serves."""
+"""One upstream: a supervising task that connects, fetches lists and reconnects, and the requests to the server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Upstream:
         self.server = server
         self.state = UpstreamState.IDLE if server.enabled else UpstreamState.DISABLED
         self.since = time.monotonic()
-        """When it came into its present state."""
+        """`time.monotonic()` of its last change of state."""
         self.session: UpstreamSession | None = None
         """The session shared by all callers, while it is open."""
         self.agreement: Agreement | None = None
@@ -68,11 +68,11 @@ class Upstream:
         """Attempts to connect in this run of the hub."""
         self.calls = ReferenceCount()
         self.made_from = made_from
-        """The inputs of its process (files and the like); with different ones it would be another process."""
+        """The inputs of its process, such as files. A reload that finds other inputs replaces the process."""
         self.settled = asyncio.Event()
         """Set when its first outcome is known: connected, failed, or served from the catalog cache."""
         self.begun = asyncio.Event()
-        """Set when its cached catalog, if there is one, is served."""
+        """Set once its cached catalog is served, or turns out to be missing."""
         self.tried = asyncio.Event()
         """Set when a connection attempt of this run has succeeded or failed."""
         self.backoff = lifecycle.Backoff()
@@ -89,7 +89,7 @@ class Upstream:
         self.era_sessions = EraSessions(server, self._opener, self.list_store.notified, self.messages)
         self.questions = rules_of(server)
         self._latest: UpstreamSession | None = None
-        """The session its lists come from, open or not."""
+        """The session that its lists came from last, open or not."""
         self._attempt = lifecycle.ConnectAttempt()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -145,7 +145,7 @@ class Upstream:
             self._health.follow(self.session, server.health)
 
     def succeed(self, former: Upstream) -> None:
-        """Takes over the resource watchers of an upstream of the same id that this one replaces."""
+        """Takes over resource watchers and remembered sessions of the upstream that this one replaces."""
         self.subscriptions.inherit(former.subscriptions, self.session)
         self._continuity.inherit(former._continuity)
 
@@ -161,12 +161,12 @@ class Upstream:
 
     @property
     def left_out(self) -> bool:
-        """Whether it turned out to be this hub itself, or one hub too many in a row."""
+        """Whether it is disabled because it is this hub itself, or would make the chain of hubs too long."""
         return self.server.enabled and self.state is UpstreamState.DISABLED
 
     @property
     def incomplete(self) -> list[str]:
-        """What is missing from its lists and what hubs behind it have left out, one line each, for the user."""
+        """The reasons why its lists are incomplete, also those of hubs behind it, one line each, for the user."""
         return [*self.lists.incomplete, *self.behind.notes]
 
     def _begin_with(self, cached: CachedCatalog | None) -> None:
@@ -174,7 +174,7 @@ class Upstream:
             self.agreement = Agreement.from_cache(cached)
             self._settle()
         else:
-            self._wake.set()  # even a lazy server is started once: nothing is known of it yet
+            self._wake.set()  # even a lazy server is started once, as its lists are unknown
         self.begun.set()
 
     async def _live(self, is_cache_large: bool) -> None:
@@ -205,9 +205,9 @@ class Upstream:
         finally:
             self._health.stop()
             self.session = None
-            self.agreement = session.agreement  # what was found out of its eras
+            self.agreement = session.agreement  # it may know more about the server's eras by now
             if isinstance(session.loss, SessionLost):
-                await session.peer.quiet(lifecycle.PARTING)  # the others are told the same, and may be sent again
+                await session.peer.quiet(lifecycle.PARTING)  # the other requests fail, too, and may be repeated
             await asyncio.shield(session.close())
         if session.left_out is not None:
             self._leave_out(session.left_out)
@@ -261,13 +261,13 @@ class Upstream:
         self._attempt.failed(self.messages.not_connected(error, self.error))
         self.tried.set()
         if isinstance(error, Unauthorized):
-            self.visibility.show()  # whoever signs in will want to use it
+            self.visibility.show()  # it works as soon as the user signs in
         else:
             self.visibility.hide_after(self.server.health.unlist_after)
         self._settle()
 
     def _leave_out(self, error: LeftOut) -> None:
-        """Disables the upstream until the configuration is loaded anew: it must not be served."""
+        """Disables the upstream until the configuration is reloaded: it must not be served."""
         self.error = self.messages.explain(error)
         log.warning("%s: %s", self.server.id, self.error)
         self.agreement = self._latest = None
@@ -287,19 +287,19 @@ class Upstream:
         self._changed()
 
     def _negotiated(self) -> Agreement | None:
-        """What was negotiated last. Raises CallError while no session may be opened."""
+        """Returns what was negotiated last. Raises CallError while no session may be opened."""
         if self.state in (UpstreamState.DISABLED, UpstreamState.STOPPED):
             raise self.messages.unavailable(self.error)
         return self.agreement
 
     async def tell(self, caller: Hashable | None, method: str) -> None:
-        """Passes on a notification of a client that has a session to itself; a shared server is told nothing."""
+        """Passes a client's notification to the client's own session, if it has one. None: the hub's only client."""
         session = self.session if caller is None else self.own_sessions.existing(caller)
         if session is not None:
             await session.announce(method)
 
     async def log_from(self, level: str) -> None:
-        """Makes the server log this level and above if it is connected; a later session is told with its first call."""
+        """Makes the server log this level and above on the open sessions; later calls set it on new ones."""
         for session in (self.session, *self.era_sessions.open):
             if session is not None:
                 await session.log_from(level)
@@ -325,11 +325,11 @@ class Upstream:
     ) -> Answered:
         """Sends one request, connecting first where needed, and returns its result.
 
-        A request that was certainly not executed is sent once more on a new connection; no other ever is.
+        A request that was certainly not executed is sent once more on a new connection; any other is never repeated.
 
         Args:
             caller: chooses the session where the server has one per caller; None: the shared one.
-            era: the caller's, in which a shared server of both eras is spoken to; None: in any.
+            era: the caller's era, used with a shared server that has both eras; None: any era.
             asker: the client that the server may ask because of this request; `questions`: the record of what it asks.
             on_log: takes the log messages that this request causes.
 
@@ -370,7 +370,7 @@ class Upstream:
             except LinkError as error:
                 executed = error.executed or isinstance(error, Unauthorized)
                 if repeated or executed or not session.lost.is_set():
-                    self._continuity.forget(caller)  # this error tells of the loss
+                    self._continuity.forget(caller)  # the error itself reports the lost session
                     raise self.messages.call_error(error) from None
         if not isinstance(result, dict):
             text = f"{self.server.id!r} answered {method} with a result that is not an object."
@@ -393,7 +393,7 @@ class Upstream:
         if self.backoff.fails_fast and self.state is UpstreamState.BACKING_OFF:
             if not self._signed_in_anew():
                 if time.monotonic() - self.since > lifecycle.TRY_AGAIN:
-                    self._wake.set()  # this call does not wait for it, the next one may be lucky
+                    self._wake.set()  # for later calls: this one fails at once
                 raise self._attempt.refusal or self.messages.unavailable(self.error)
             self.backoff.failures = 0
         self._wake.set()

@@ -1,4 +1,4 @@
-"""Call attribution: which client caused what a server asks or logs. An uncertain message is refused, never guessed."""
+"""Call attribution: finds the client that caused a server's request or log message. Uncertain ones are refused."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ OnLog = Callable[[Json], None]
 
 
 class ClientRegistry:
-    """The clients that servers may ask. A client is known by the key its calls carry; None is the only one, on stdio.
+    """The clients that servers may ask, by the key of their calls. None is the key of the only client, on stdio.
 
-    `expected` says whether there will be such an only client, so that waiting for it is worthwhile. `uris` translates
+    `expected`: whether the hub serves such an only client, so that it makes sense to wait for it. `uris` translates
     URIs between clients and servers; `sees(key, server)` says whether anything of a server is visible to a client.
     """
 
@@ -66,7 +66,7 @@ class ClientRegistry:
         self._sole_era: Era | None = None
 
     def introduce(self, key: Hashable | None, asker: Asker | None, era: Era) -> None:
-        """Registers a client and the way to ask it. None: it has come, and cannot be asked outside of a call."""
+        """Registers a client and its Asker; None: the client is connected, but can be asked only within a call."""
         if asker is not None:
             self._known[key] = asker
         if key is None:
@@ -78,17 +78,20 @@ class ClientRegistry:
         self._known.pop(key, None)
 
     def hear(self, message: Json, server: str, key: Hashable | None) -> None:
-        """Passes a log message of a server that belongs to no call to one client, if that client sees the server."""
+        """Passes a server's log message that belongs to no call on to a client, if the server is visible to it."""
         asker = self._known.get(key)
         if asker is not None and self._sees(key, server):
             asker.hear(message)
 
     def of(self, key: Hashable | None) -> Asker | None:
-        """Returns the way to ask a client; None if it cannot be asked."""
+        """Returns the Asker of a client; None if it cannot be asked."""
         return self._known.get(key)
 
     async def shared_capabilities(self, server: Server) -> Json:
-        """Returns the capabilities of a shared session: those of the only client, else those that the entry allows."""
+        """Returns the capabilities to declare on a shared session.
+
+        They are those of the only client, if there is one, else all that the entry allows.
+        """
         rules = rules_of(server)
         if not self.expected:
             return {} if server.session == "client" else rules.everything()
@@ -104,7 +107,7 @@ class ClientRegistry:
         return forwarded_capabilities(asker.capabilities, "handshake") if asker is not None else {}
 
     async def sole_era(self) -> Era | None:
-        """Waits for the only client and returns its era; None: it has not come, or there may be several clients."""
+        """Waits for the only client and returns its era; None: it did not connect, or there may be several clients."""
         if self.expected:
             await self._sole_introduced()
         return self._sole_era
@@ -116,9 +119,9 @@ class ClientRegistry:
 
 
 class UrlElicitations:
-    """The URL elicitations of one session: only the client that was sent to a URL hears that it is complete.
+    """The URL elicitations of one session. Only the client that was sent to a URL is notified of its completion.
 
-    Clients see an id with the server's id in front, as two servers may choose the same one.
+    Clients see the elicitation's id with the server's id as prefix, as two servers may choose the same id.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -126,7 +129,7 @@ class UrlElicitations:
         self._known: OrderedDict[str, Asker] = OrderedDict()
 
     def asked(self, params: Json, asker: Asker) -> Json:
-        """Returns the params of an elicitation as `asker` is to see them, and remembers whom it was for."""
+        """Returns the params of an elicitation for the client `asker`, and remembers that it was asked."""
         original = params.get(ELICITATION_ID)
         if not isinstance(original, str):
             return params
@@ -137,7 +140,7 @@ class UrlElicitations:
         return {**params, ELICITATION_ID: self._exposed(original)}
 
     def completed(self, params: dict[str, Any]) -> None:
-        """Passes on to its client that an elicitation is complete."""
+        """Notifies the client of an elicitation that it is complete."""
         original = params.get(ELICITATION_ID)
         asker = self._known.pop(original, None) if isinstance(original, str) else None
         if asker is not None:
@@ -157,7 +160,7 @@ _SEVERAL: Final = object()
 
 
 class AttributedCall(msgspec.Struct, eq=False):
-    """A call that runs on a session while its block runs."""
+    """A call on a session; it counts as running within its `with` block."""
 
     key: Hashable | None
     asker: Asker | None
@@ -176,10 +179,10 @@ class AttributedCall(msgspec.Struct, eq=False):
 
 
 class CallAttribution:
-    """Attributes what a server sends on one session to the calls that run on it.
+    """Attributes a server's messages on one session to the calls that run on it.
 
-    `key` is the session's client; None where there is only one client anyway, or several. `shared` says whether
-    other clients may cause something on this session too.
+    `key` is the session's client; None if the hub has only one client, or the session serves several. `shared` says
+    whether other clients may cause messages on this session, too.
     """
 
     def __init__(self, server: Server, key: Hashable | None, clients: ClientRegistry, *, shared: bool) -> None:
@@ -190,11 +193,11 @@ class CallAttribution:
         self._rules = rules_of(server)
         self._running: list[AttributedCall] = []
         self._only: Hashable | None = _NOBODY if shared else key
-        """The one caller this session has ever worked for. A message may be late by any time, so from the second
-        caller on nothing is certain but what comes on the stream of a call."""
+        """The only caller that this session has ever served. A message may come late, so after a second caller only
+        messages on the stream of a call can be attributed."""
         self.elicitations = UrlElicitations(server.id)
         self._moved = asyncio.Event()
-        """Set when a call has ended or is parked: another one may then be the only one that can carry a question."""
+        """Set when a call has ended or is parked: then only one call that can carry a question may be left."""
 
     def call(
         self,
@@ -216,10 +219,10 @@ class CallAttribution:
     def required(
         self, error: UpstreamAnswered, asker: Asker | None, questions: CallQuestions | None
     ) -> UpstreamAnswered:
-        """Returns an error as its caller is to see it: it may list URLs that have to be visited first.
+        """Returns a server's error in the form for its caller. It may list URLs that the user has to visit first.
 
         Raises:
-            ProtocolError: the server may not ask for that.
+            ProtocolError: the server may not ask for such a visit.
         """
         data = error.error.get("data")
         data = data if isinstance(data, dict) else {}
@@ -231,18 +234,18 @@ class CallAttribution:
         return UpstreamAnswered({**error.error, "data": {**data, "elicitations": seen}})
 
     def joined(self, key: Hashable | None) -> None:
-        """Notes that the session works for this client from now on."""
+        """Notes that the session serves this client from now on."""
         if key != self._key:
-            self._shared = True  # a person at the live page, beside the only client over stdio
+            self._shared = True  # a user of the live page, in addition to the only client over stdio
         if self._shared:
             self._only = key if self._only in (_NOBODY, key) else _SEVERAL
 
     def heard(self, message: Json, cause: object) -> None:
-        """Passes a log message to the client that certainly caused it, else drops it.
+        """Passes a log message on to the client that certainly caused it; drops it if that is uncertain.
 
         Args:
-            cause: the call on whose stream it came; NO_CAUSE if the stream is that of no call; None if the transport
-                does not tell streams apart.
+            cause: the call on whose stream it came; NO_CAUSE if the stream belongs to no call; None if the transport
+                has only one stream.
         """
         if isinstance(cause, AttributedCall):
             if cause.on_log is not None:
@@ -257,13 +260,13 @@ class CallAttribution:
             self._clients.hear(message, self._server.id, self._only)
 
     async def answer(self, method: str, params: Json, cause: object = None) -> Json:
-        """Puts a server's request to the client that caused it and returns the client's result.
+        """Passes a server's request on to the client that caused it and returns the client's result.
 
         Args:
             cause: as in `heard`.
 
         Raises:
-            ProtocolError: nobody can be asked; this is the server's answer.
+            ProtocolError: the request is not allowed or its client is uncertain; the server gets this error.
         """
         if method == "ping":
             return {}
@@ -282,16 +285,17 @@ class CallAttribution:
         assert asker is not None
         questions = self._questions(caller)
         params, entry = self._rules.admit(method, params, asker.capabilities, questions)
-        asyncio.get_running_loop().call_soon(self._moved.set)  # by then the call is parked, if it can be
+        asyncio.get_running_loop().call_soon(self._moved.set)  # if the call can be parked, it is parked by then
         exposed = partial(self._clients.uris.exposed, key, self._server.id)
         params = resource_uris.in_question(method, self.elicitations.asked(params, asker), exposed)
         answer = await questions.answer_of(asker, method, params, entry)
         return resource_uris.in_answer(answer, partial(self._clients.uris.original, key, self._server.id))
 
     def _questions(self, caller: AttributedCall | None) -> CallQuestions:
-        """Returns the record that a question counts in: that of its call, else of one that may ask more; new for none.
+        """Returns the record in which a question is counted: that of its call, if the call is known.
 
-        Where it is not known which of its caller's calls has caused it, each of them stands for so many questions.
+        Otherwise it is the record of any running call that may ask more, if all calls have the same caller. If no call
+        has a record, it is a new one.
         """
         certain = [caller] if caller else self._running if len({one.key for one in self._running}) == 1 else []
         records = [one.questions for one in certain if one.questions is not None]
@@ -299,12 +303,12 @@ class CallAttribution:
         return next((one for one in records if one.asked < self._rules.most), some)
 
     def _too_many_carriers(self) -> bool:
-        """Whether several requests of one modern caller are open; which one gets the question as its answer matters."""
+        """Returns whether several open requests of one modern caller could carry the question as their result."""
         askers = [one.asker for one in self._running if one.asker is not None]
         return len({one.key for one in self._running}) == 1 and sum(asker.parked is False for asker in askers) > 1
 
     def _asker(self, method: str, cause: object) -> tuple[Hashable | None, Asker]:
-        """The key of the client to ask, and the way to ask it. Raises ProtocolError if that is not certain."""
+        """Returns the key and the Asker of the client to ask. Raises ProtocolError if the client is uncertain."""
         standing = self._clients.of(self._key) if self._only is not _SEVERAL else None
         unknown = ProtocolError(INVALID_REQUEST, f"This {method} cannot be attributed to one client, so it is refused.")
         if self._shared and cause is not None:
@@ -318,7 +322,7 @@ class CallAttribution:
                 return key, open_ones[0]  # on the stream of the call that caused it
             parked = next((asker for asker in reversed(askers) if asker is not None and asker.parked), None)
             if parked is not None and not open_ones:
-                return key, parked  # its next request brings the answer to the first question and takes this one
+                return key, parked  # its next request answers the first question, and its result carries this one
             known = standing or next((asker for asker in askers if asker is not None), None)
             if known is not None:
                 return key, known

@@ -1,6 +1,6 @@
-"""The catalog cache: the last lists of each upstream on disk, so that a hub that starts again lists them at once.
+"""The catalog cache: the last lists of each upstream on disk, so that a restarted hub can serve them at once.
 
-Lists are cached as the server sent them; policies run on them as on live answers. A damaged file is ignored.
+Lists are cached as the server sent them; policies apply to them as to live lists. A damaged file is ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mcp_hub.text import printable
 log = logging.getLogger("mcp_hub.upstream")
 
 FORMAT: Final = 3
-"""Part of the name of every file, so that a file of another format is not found."""
+"""Part of the digest in every file name, so that files of another format are not found."""
 MAX_SIZE: Final = 64 * 1024 * 1024
 _KEY_FILE: Final = "key"
 _KEY_SIZE: Final = 32
@@ -66,7 +66,7 @@ class CatalogCache:
         try:
             data = self._files.read(self._name(server), MAX_SIZE)
         except (OSError, ValueError) as error:
-            # No file yet is the usual case; anything else in its place is worth a look.
+            # It is normal that there is no file yet; any other failure deserves a warning.
             level = logging.DEBUG if isinstance(error, FileNotFoundError) else logging.WARNING
             log.log(level, "the cached catalog of %s is not used: %s", server.id, error)
             return None
@@ -136,9 +136,9 @@ class CatalogCache:
         return f"{digest}.json"
 
     def _key(self) -> bytes:
-        """The random key of this user: without it a file's name says nothing about the entry or its secrets."""
+        """Returns the random key of this user: without it, a file's name reveals nothing about the entry's secrets."""
         if self._secret is None:
-            # Read before anything is written: what is cached still counts on a disk that is full or read-only.
+            # Reading comes first, so that the cache can still be read on a disk that is full or read-only.
             self._files.make()
             try:
                 secret = self._files.read(_KEY_FILE, _KEY_SIZE)

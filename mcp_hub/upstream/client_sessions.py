@@ -1,4 +1,4 @@
-"""Sessions that belong to one caller alone (`session: client`): opened, kept while in use, ended, and their lists."""
+"""Sessions that are not shared (`session: client` and `session: call`), and the lists of each caller's session."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MAX_CALLERS: Final = 1000
 """Callers whose last session is remembered; the oldest are forgotten."""
 
 _Key = tuple[Hashable | None, bytes]
-"""A caller, and the capabilities its server was told, serialised."""
+"""A caller, and the client capabilities that were declared to the server, as JSON."""
 
 
 class ClientSessionPool:
     """The sessions of one upstream that are not shared: one for each call, or a bounded pool with one for each caller.
 
     A session of the pool is kept `server.idle` seconds after its last request. A caller that declares different
-    capabilities with different requests has a session for each set, as a handshake server is told them once.
+    capabilities with different requests has a session for each set, as they are declared to a handshake server once.
     `negotiated()` returns what was negotiated last, and raises CallError while no session may be opened.
     """
 
@@ -64,7 +64,7 @@ class ClientSessionPool:
         """Lends the caller's session for the block, and opens one if there is none.
 
         Args:
-            told: the capabilities the server is told; None: any session of the caller will do.
+            told: the client capabilities to declare to the server; None: any session of the caller will do.
 
         Raises:
             CallError: the pool is full and no session is idle, or the session could not be opened.
@@ -113,7 +113,7 @@ class ClientSessionPool:
             self._lists.follow(caller, session)
             await session.ready_for_questions()
         elif session.era == "handshake":
-            session.watch_for_changes(_ignore)  # on its standing stream the server's pings are answered
+            session.watch_for_changes(_ignore)  # opens the standing stream, on which the server may send pings
         return session
 
     def forget(self, caller: Hashable) -> None:
@@ -131,7 +131,7 @@ def _ignore() -> None:
 
 
 def told_capabilities(known: Agreement | None, caller: Hashable | None, envelope: Envelope | None) -> Json | None:
-    """Returns the capabilities of a modern caller that a handshake server is told; None: they make no difference."""
+    """Returns the client capabilities to declare to a handshake server for a modern caller; None in all other cases."""
     if envelope is None or not isinstance(caller, str) or known is None or known.era == "modern":
         return None
     return forwarded_capabilities(envelope.capabilities, "handshake")
@@ -142,15 +142,15 @@ class SessionContinuity:
 
     def __init__(self, server: Server, messages: ErrorMessages) -> None:
         self.needed = server.browser
-        """Whether sessions have a state; if not, nothing has to be checked."""
+        """Whether the server's sessions have a state; if not, `check` must not be called."""
         self._messages = messages
         self._last: dict[Hashable | None, UpstreamSession] = {}
 
     def check(self, caller: Hashable | None, session: UpstreamSession, method: str) -> None:
-        """Notes the session of a call.
+        """Notes the session of a tool call; ignores other methods.
 
         Raises:
-            StateLost: the caller's session of before has ended, and its pages and cookies with it; raised once.
+            StateLost: the caller's earlier session has ended, and its pages and cookies with it. Raised once.
         """
         if method != TOOLS.act_method:
             return
@@ -162,17 +162,17 @@ class SessionContinuity:
             raise self._messages.state_lost(before.loss, before.last_words)
 
     def inherit(self, former: SessionContinuity) -> None:
-        """Takes over what is remembered of the upstream that was replaced."""
+        """Takes over the remembered sessions of the upstream that was replaced."""
         if self.needed:
             self._last = dict(former._last)
 
     def forget(self, caller: Hashable | None) -> None:
-        """Forgets a caller that is gone, or that has been told of the loss."""
+        """Forgets a caller that is gone, or that already got an error about the lost session."""
         self._last.pop(caller, None)
 
 
 class CallerLists:
-    """What each caller is offered on its own session: servers list by what their client has declared.
+    """The lists of each caller's own session, as a server's lists may depend on the client's capabilities.
 
     `changed()` is called when one of the lists has changed.
     """
@@ -187,8 +187,8 @@ class CallerLists:
     def follow(self, caller: Hashable | None, session: UpstreamSession) -> None:
         """Keeps the lists of a caller's new session up to date.
 
-        They are only fetched if the server was told capabilities, or when it announces a change: until then its lists
-        are those that everybody sees.
+        They are fetched only if client capabilities were declared to the server, or when it announces a change. Until
+        then, the caller sees the shared lists.
         """
         self._sessions[caller] = session
         refresher = self._refreshers.get(caller)
@@ -201,7 +201,7 @@ class CallerLists:
         session.watch_for_changes(partial(refresher.soon, set(KINDS)))
 
     def notified(self, caller: Hashable | None, method: str, params: Json) -> None:
-        """Takes a notification of a caller's session."""
+        """Handles a notification on a caller's session."""
         refresher = self._refreshers.get(caller)
         if refresher is not None:
             refresher.notified(method)
@@ -225,11 +225,11 @@ class CallerLists:
         return self._lists
 
     def tool(self, name: str) -> dict[str, Any] | None:
-        """Returns a tool by its original name if any caller is offered it."""
+        """Returns a tool by its original name if it is in any caller's list."""
         return next((tool for lists in self._lists.values() if (tool := lists.tools.get(name)) is not None), None)
 
     def items(self, kind: Kind) -> list[Any]:
-        """Returns all items of a kind that any caller is offered."""
+        """Returns all items of a kind that are in any caller's list."""
         return [item for lists in self._lists.values() for item in lists.items.get(kind, ())]
 
     async def _fetch(self, caller: Hashable | None, session: UpstreamSession, kinds: set[Kind]) -> None:

@@ -1,4 +1,4 @@
-"""The second conversation with a shared server that has both eras: each caller is served in its own."""
+"""The second session with a shared server that has both eras, so that each caller is served in its own era."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from mcp_hub.upstream.session_pool import SessionPool
 log = logging.getLogger("mcp_hub.upstream")
 
 AS_LONG: Final = 2.0
-"""The second conversation may take so many times as long to open as the first one took, and `PROBE_WAIT` more."""
+"""Opening the second session may take this many times as long as opening the first one, and `PROBE_WAIT` more."""
 
 
 _TEMPORARY: Final = frozenset({401, 403, 408, 425, 429})
-"""Statuses of HTTP that say nothing of the era."""
+"""HTTP statuses that say nothing about the era."""
 
 
 class EraSessions:
     """The session in the other era than the shared one; opened by the first caller of that era, closed when unused.
 
-    Lists, subscriptions and log levels belong to the shared session. `notified` takes what this one says of the lists.
+    Lists and subscriptions belong to the shared session. `notified` gets the notifications of this one about lists.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class EraSessions:
 
     @contextlib.asynccontextmanager
     async def beside(self, shared: UpstreamSession, era: Era, opened_in: float) -> AsyncIterator[UpstreamSession]:
-        """Lends the session of an era for the block: `shared` itself if the server does not speak it.
+        """Lends the session of an era for the block; it is `shared` if the server does not have that era.
 
         Args:
             opened_in: the seconds that opening the shared session took.
@@ -71,14 +71,14 @@ class EraSessions:
         if _is_verdict(error):
             shared.agreement = msgspec.structs.replace(shared.agreement, only=True)  # for later sessions too
         elif shared.is_local or not _is_temporary(error):
-            shared.has_sole_era = True  # as far as this session is concerned: nobody waits for it again
+            shared.has_sole_era = True  # for this session only: no later call tries the other era again
         log.info("%s is not spoken to in the %s era: %s", self._id, era, self._messages.explain(error))
 
     async def _open(self, shared: UpstreamSession, limit: float) -> UpstreamSession:
         async with asyncio.timeout(limit):
             session = await self._opener.shared(None, self._notified, beside=shared)
         if session.era == "handshake":
-            session.watch_for_changes(_ignore)  # on its standing stream the server's pings are answered
+            session.watch_for_changes(_ignore)  # opens the standing stream, on which the server may send pings
             await session.ready_for_questions()
         return session
 
@@ -93,7 +93,7 @@ class EraSessions:
 
 
 def _is_verdict(error: BaseException) -> bool:
-    """Returns whether a failed attempt says that the server does not have the era."""
+    """Returns whether a failed attempt shows that the server does not have the era."""
     if isinstance(error, UpstreamAnswered | NoAgreement):
         return True
     status = error.status if isinstance(error, LinkError) else None
@@ -101,7 +101,7 @@ def _is_verdict(error: BaseException) -> bool:
 
 
 def _is_temporary(error: BaseException) -> bool:
-    """Returns whether the next call may find the server in another state."""
+    """Returns whether an attempt by a later call may succeed."""
     return isinstance(error, LinkError) and (not error.executed or error.status in _TEMPORARY)
 
 

@@ -68,7 +68,7 @@ class ErrorMessages:
         return self._redaction.text(text)
 
     def clean_message(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Returns a message from the server as its clients may see it."""
+        """Returns a message from the server with the secrets of its entry redacted."""
         return self._redaction.notification(message)
 
     def unavailable(self, reason: str | None) -> NotConnected:
@@ -77,7 +77,7 @@ class ErrorMessages:
         return NotConnected(text, server=self._id, executed=False)
 
     def not_connected(self, error: BaseException, reason: str | None) -> CallError:
-        """Makes the error of a call whose connection attempt failed; refused credentials are told apart."""
+        """Makes the error of a call whose connection attempt failed. `error` decides its class, `reason` its text."""
         if isinstance(error, SignInNeeded):
             return SignInMissing(f"The server {self._id!r} is {reason}", server=self._id, executed=False)
         if isinstance(error, Unauthorized):

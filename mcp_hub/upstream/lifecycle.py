@@ -1,4 +1,4 @@
-"""The parts of an upstream's supervised life: its states, its connection attempts and what keeps them in bounds."""
+"""The parts of an upstream's supervision: states, connection attempts, backoff, start limit, visibility and health."""
 
 from __future__ import annotations
 
@@ -71,25 +71,25 @@ TRANSITIONS: Final[dict[tuple[UpstreamState, UpstreamEvent], UpstreamState]] = {
     (UpstreamState.STOPPED, UpstreamEvent.STOP): UpstreamState.STOPPED,
     (UpstreamState.DISABLED, UpstreamEvent.STOP): UpstreamState.DISABLED,
 }
-"""The next state by state and event. An event that is not listed for a state leaves it as it is."""
+"""The next state by state and event. An event that is not listed for a state does not change it."""
 
 # --- connecting ------------------------------------------------------------------------------------------------
 
 FIRST_DELAY: Final = 0.5
 """Upper end in seconds of the wait after the first failure; it doubles with each further one."""
 _RANDOM: Final = random.Random()
-"""A source of its own: a program with a hub in it may have seeded the common one."""
+"""A separate generator: a program that embeds the hub may have seeded the global one."""
 LOOK: Final = 2.0
-"""Seconds between two looks for a reason to try sooner."""
+"""Seconds between two checks for a reason to try sooner."""
 LONGEST_DELAY: Final = 30.0
 FAILURES_TO_FAIL_FAST: Final = 3
 """Failures in a row after which a call fails at once, instead of waiting for another attempt."""
 TRY_AGAIN: Final = 1.0
-"""Seconds since the last attempt after which such a call triggers another attempt for later calls."""
+"""Seconds since the last attempt after which a call that fails at once triggers another attempt for later calls."""
 SHORT_LIFE: Final = 10.0
 """Seconds; a connection that lived shorter counts as one more failure, not as a recovery."""
 PARTING: Final = 1.0
-"""Seconds in which the other requests of a lost session may each be refused by the server."""
+"""Seconds that the other requests on a lost session have to be refused by the server, too."""
 STARTS_AT_ONCE: Final = 4
 SLOT_HELD: Final = 3.0
 """Seconds a starting upstream holds its slot; a hanging one must not hold up the others."""
@@ -125,7 +125,7 @@ class ConnectAttempt:
         self._refusal = refusal
         pending = self.begin()
         pending.set_exception(refusal)
-        pending.exception()  # seen, even if no call waits for it
+        pending.exception()  # marks it as retrieved, even if no call waits for it
 
     @property
     def refusal(self) -> CallError | None:
@@ -147,13 +147,13 @@ class Backoff:
         return self.failures >= FAILURES_TO_FAIL_FAST
 
     def ended(self, seconds: float, *, connected: bool) -> None:
-        """Counts an attempt, with the connection that came of it, that has ended after so many seconds."""
+        """Counts an attempt that has failed, or whose connection has ended, `seconds` after its begin."""
         self.failures = 0 if connected and seconds > SHORT_LIFE else self.failures + 1
 
     async def wait(self, woken: asyncio.Event, *, at_once: bool, sooner: Callable[[], bool] = lambda: False) -> None:
-        """Waits until the next attempt is due, `woken` is set, or `sooner()`, asked every `LOOK` seconds, is true.
+        """Waits until the next attempt is due, `woken` is set, or `sooner()` returns True, checked every LOOK seconds.
 
-        It does not wait if the attempt is to be made `at_once`.
+        With `at_once`, the next attempt is due immediately.
         """
         most = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self.failures - 1, 16))
         self.next_attempt = time.monotonic() + (0.0 if at_once else _RANDOM.uniform(0, most))
@@ -165,7 +165,7 @@ class Backoff:
 
 
 class StartLimiter:
-    """Lets at most `STARTS_AT_ONCE` upstreams start at once; one that takes longer gives its slot away and goes on."""
+    """Lets at most `STARTS_AT_ONCE` upstreams start at once; one that takes long gives up its slot and continues."""
 
     def __init__(self) -> None:
         self._slots = asyncio.Semaphore(STARTS_AT_ONCE)
@@ -190,7 +190,7 @@ class StartLimiter:
             release()
 
 
-# --- connected, and away ---------------------------------------------------------------------------------------
+# --- visibility and use ----------------------------------------------------------------------------------------
 
 
 class Visibility:
@@ -202,7 +202,7 @@ class Visibility:
         self.listed = True
 
     def hide_after(self, seconds: float | None) -> None:
-        """Stops listing the upstream after so many seconds, unless `show` is called before; None: keeps listing it."""
+        """Stops listing the upstream after `seconds`, unless `show` is called before; None: keeps listing it."""
         if seconds is not None and self._timer is None and self.listed:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._hide)
 
@@ -226,9 +226,10 @@ class Visibility:
 
 
 class ReferenceCount:
-    """Counts the calls that need something. Each adds 1 to `count` and takes it off again when it ends.
+    """Counts the running calls that use an object. A call adds 1 to `count`, and subtracts it when it ends.
 
-    Whoever takes the last one off calls `notify` if `awaited`. It is not a context manager, as every call counts twice.
+    The caller that brings `count` to 0 must call `notify` if `awaited` is not 0. For speed, this is not a context
+    manager: every call updates two of them.
     """
 
     def __init__(self) -> None:
@@ -238,11 +239,11 @@ class ReferenceCount:
         self._idle = asyncio.Event()
 
     def notify(self) -> None:
-        """Wakes those that wait."""
+        """Wakes the tasks in `ended`."""
         self._idle.set()
 
     async def ended(self, seconds: float) -> bool:
-        """Waits at most so many seconds for all calls to end; returns whether they have."""
+        """Waits at most `seconds` for all calls to end; returns whether they have."""
         self.awaited += 1
         try:
             with contextlib.suppress(TimeoutError):
@@ -261,14 +262,14 @@ PING_MISSED: Final = CodedText("it is connected, but did not answer the last pin
 MISSED_PINGS: Final = 2
 """Pings in a row without an answer after which a connection counts as dead."""
 JITTER: Final = 0.1
-"""Share by which intervals vary, so that many upstreams are not asked at the same moment."""
+"""Share by which intervals vary, so that many upstreams are not pinged at the same moment."""
 
 
 class HealthMonitor:
-    """Pings one session at a time where nothing is heard, and lists again where changes may go unannounced.
+    """Pings a session from which nothing is heard, and refreshes its lists if it may not announce their changes.
 
-    `well(False)` is called at the first missed ping, `well(True)` when the server answers again; `list_again()` asks
-    for the lists once more.
+    `well(False)` is called at the first missed ping, `well(True)` when the server answers again; `list_again()`
+    refreshes the lists.
     """
 
     def __init__(self, well: Callable[[bool], None], list_again: Callable[[], None]) -> None:
@@ -277,7 +278,7 @@ class HealthMonitor:
         self._tasks: list[asyncio.Task[None]] = []
 
     def follow(self, session: UpstreamSession, rules: HealthSettings) -> None:
-        """Monitors this session from now on, by these rules, instead of the one before."""
+        """Monitors this session by these rules from now on, in place of the session before."""
         self.stop()
         loop = asyncio.get_running_loop()
         if rules.ping is not None and (method := _ping_method(session)) is not None:
@@ -316,14 +317,17 @@ class HealthMonitor:
 
 
 def _ping_method(session: UpstreamSession) -> str | None:
-    """The request that shows whether a server is alive; None: a modern server over a network has no connection."""
+    """Returns the method that shows whether a server is alive; None for a modern server over a network.
+
+    Such a server has no connection that could be lost.
+    """
     if session.era == "handshake":
         return "ping"
     return eras.DISCOVER if session.is_local else None
 
 
 async def _answers(session: UpstreamSession, method: str, within: float) -> bool:
-    """Returns whether anything comes back: an error is an answer too, and a failed link reports itself."""
+    """Returns whether the server responds, be it with an error. A failed link counts, too: it reports its own loss."""
     try:
         async with asyncio.timeout(within):
             await session.request(method, {})

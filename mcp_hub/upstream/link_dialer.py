@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _BROWSER_VARIABLES: Final = (
     "MCP_HUB_CHROMIUM", "PLAYWRIGHT_BROWSERS_PATH", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR",
 )  # fmt: skip
-"""Where a browser is found, and where it can show its windows."""
+"""Variables that say where a browser is installed, and on which display it can show windows."""
 _CANDIDATES: Final[Mapping[str, Sequence[str]]] = {"auto": ("http", "sse")}
-"""The transports to try, in order, for a configured one that is not a transport itself."""
+"""The transports to try, in order, for configured values of `transport` that name no single transport."""
 
 Functions = Callable[[Server], Link]
 """Makes a link to functions of the program the hub runs in."""
@@ -40,9 +40,9 @@ class LinkDialer:
     Args:
         environ: the hub's own environment; children see only its safe part.
         settings: returns the environment variables that configure a built-in server's process.
-        sign_ins: returns the tokens of a server that is signed in to.
+        sign_ins: returns the tokens for a server; None if it has no sign-in.
         functions: makes links to functions of the program the hub runs in.
-        ancestry: the hub's place among nested hubs; None: the hub serves nobody.
+        ancestry: the hub's place among nested hubs; None: the hub serves no clients.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class LinkDialer:
         return tokens is not None and tokens.changed
 
     def authorization(self, server: Server) -> UpstreamTokens | None:
-        """Returns the tokens of a server that is signed in to."""
+        """Returns the tokens for a server; None if it has no sign-in."""
         return self._sign_ins(server)
 
     def egress(self, server: Server) -> Egress:
-        """Returns the way to a server on a network."""
-        from mcp_hub.transport.egress import Egress  # with its parser of HTTP, which a hub over stdio does without
+        """Returns the Egress that makes the network connections to a server."""
+        from mcp_hub.transport.egress import Egress  # imports the HTTP parser, which stdio servers do not need
 
         return Egress.of(server.egress, self._environ)
 

@@ -33,15 +33,15 @@ MAX_NAMES: Final = 1024 * 1024
 MAX_TOLD: Final = 20
 """Items of one list that are named in the log when they are left out; the others are counted."""
 SMALL: Final = 128 * 1024
-"""Weight of lists written, or bytes of a cache file read, without a thread: about a millisecond of work."""
+"""Weight of lists, or bytes of a cache file, up to which they are written or read without a thread, in about 1 ms."""
 MANY: Final = 4 * 1024 * 1024
-"""Weight of lists from which collecting garbage among their values would keep the event loop for 20 ms."""
+"""Weight of lists above which garbage collection of their values would block the event loop for 20 ms."""
 SETTLE: Final = 0.1
 """Seconds in which changes are collected before the lists are fetched again."""
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
 Unusable = Callable[[Kind, Any], str | None]
-"""Why an item must not be offered to anybody; None if it may."""
+"""Returns why an item must not be offered to any client; None if it may."""
 
 
 class DrainedList(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ class RawLists:
         """Replaces the lists of these kinds."""
         self.items.update(items)
         if TOOLS in items:
-            # Of two of one name the first counts, as in the catalog.
+            # Of two tools with one name the first counts, as in the catalog.
             self.tools = {
                 tool["name"]: tool
                 for tool in reversed(items[TOOLS])
@@ -150,7 +150,7 @@ class RawLists:
         if await in_slices(_same(before, found)):
             drop([item for items in found.values() for item in items])
             return False
-        before.clear()  # whoever has them last frees them, in slices
+        before.clear()  # so that the last holder of the old lists can free them in slices
         self.adopt(found)
         if await in_slices(weighing(list(found.values()), MANY)):
             settle_heap()
@@ -208,7 +208,7 @@ class RawLists:
 
 
 def _oversized(kind: Kind, item: Any) -> Generator[None, None, str | None]:
-    """The reason why an item is too large to be processed in bounded time; None if it is not."""
+    """Returns why an item is too large to be processed in bounded time; None if it is not."""
     overlong = overlong_name(kind, item)
     if overlong is not None:
         return f"its {overlong}"
@@ -247,11 +247,11 @@ class ListRefresher:
         self._task: asyncio.Task[None] | None = None
 
     def notified(self, method: str) -> None:
-        """Takes a notification; one that is not about a list is ignored."""
+        """Handles a notification; one that is not about a list is ignored."""
         self.soon({kind for kind in KINDS if kind.changed == method})
 
     def soon(self, kinds: set[Kind], after: float = SETTLE) -> None:
-        """Fetches these lists again in so many seconds, once however often this is called until then."""
+        """Fetches these lists again after `after` seconds; several calls until then cause one fetch."""
         self._stale |= kinds
         if self._stale and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._run(after))
@@ -269,7 +269,7 @@ class ListRefresher:
             await asyncio.sleep(after)
             session = self._session()
             if session is None or not self._stale:
-                return  # what is stale stays so until `resume`
+                return  # `resume` refreshes the stale lists later
             kinds, self._stale, after = self._stale, set(), SETTLE
             try:
                 await self._fetch(session, kinds)
@@ -316,7 +316,7 @@ class ListStore:
 
     @property
     def is_cache_large(self) -> bool:
-        """Whether reading the cached catalog would keep the event loop too long."""
+        """Whether reading the cached catalog would block the event loop too long."""
         return self._cache is not None and self._cache.size(self.server) > SMALL
 
     def load(self) -> CachedCatalog | None:
@@ -333,7 +333,7 @@ class ListStore:
         return cached
 
     async def begin(self, session: UpstreamSession) -> None:
-        """Fetches all lists on a new session. What changes meanwhile is fetched again after `resume`.
+        """Fetches all lists on a new session. Lists that change meanwhile are fetched again after `resume`.
 
         Raises what a request raises; the session is closed then.
         """
@@ -365,7 +365,7 @@ class ListStore:
                 self._cache.save(self.server, cached)
 
     def drop(self) -> None:
-        """Empties the lists, and the cache with them."""
+        """Empties the lists, and deletes the cached catalog."""
         self.lists.adopt({kind: [] for kind in KINDS})
         if self._cache is not None:
             self._cache.forget(self.server)
@@ -381,7 +381,7 @@ class ListStore:
         self._refresher.resume()
 
     def notified(self, method: str, params: dict[str, Any]) -> None:
-        """Takes a notification of the shared session."""
+        """Handles a notification on the shared session."""
         self._refresher.notified(method)
 
     def refresh(self, kind: Kind) -> None:

@@ -1,4 +1,4 @@
-"""Negotiation with a server on a fresh connection: its era, its revision, and what both sides can do."""
+"""Negotiation with a server on a new connection: the era, the revision, and the capabilities of both sides."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from mcp_hub.transport.peer import Peer
 from mcp_hub.upstream.session import VERSION_HEADER, Agreement
 
 PROBE_WAIT: Final = 3.0
-"""Seconds a server gets to answer `server/discover` before `initialize` is sent behind it. A server that only knows
-the handshake answers an error at once; one that says nothing would otherwise cost its whole connect deadline."""
+"""Seconds a server gets to answer `server/discover` before `initialize` is sent after it. Most servers that only know
+the handshake answer with an error at once; one that never answers would otherwise use up the connect deadline."""
 
 ClientCapabilities = Callable[[], Awaitable[Json]]
 """Returns the client capabilities that are declared to the server."""
@@ -32,7 +32,7 @@ ClientEra = Callable[[], Awaitable[Era | None]]
 
 
 class NoAgreement(Exception):
-    """The server speaks no revision the hub knows, or answered the handshake with something else. For the user."""
+    """The server speaks no revision that the hub knows. `str()` is for the user."""
 
     hub_code: Final = codes.NO_COMMON_REVISION
 
@@ -60,8 +60,8 @@ async def negotiate(
 ) -> Agreement:
     """Finds the era of a fresh connection and completes its handshake. Not bounded in time.
 
-    A server that has both eras is spoken to in that of its client; without a client in the era of before, at first in
-    the modern one.
+    If the server has both eras, the session gets the era of its client; without a client, that of the earlier session,
+    or the modern one if there was none.
 
     Args:
         pin: the only era to try; `auto`: both.
@@ -92,8 +92,8 @@ async def negotiate(
 async def _of_both(discover: _Attempt, initialize: _Attempt, link: Link, modern: asyncio.Event) -> Agreement:
     """Agrees with a server over HTTP for a client of the handshake era.
 
-    Such a server is discovered first, as one that speaks the modern era alone must not be asked to initialize. What it
-    lists as supported does not tell: servers of both eras list the modern revisions only.
+    `server/discover` is sent first, as a server with only the modern era must not get `initialize`. The revisions that
+    a server lists do not tell whether it has both eras: servers with both list only the modern ones.
     """
     agreed = await _first_of(discover, initialize, wait=PROBE_WAIT, link=link, modern=modern)
     if agreed.era == "handshake" or agreed.only:
@@ -111,10 +111,10 @@ async def _of_both(discover: _Attempt, initialize: _Attempt, link: Link, modern:
 async def _first_of(
     first: _Attempt, second: _Attempt, *, wait: float | None, link: Link, modern: asyncio.Event
 ) -> Agreement:
-    """What the first attempt agrees on. The second one is made when the first fails, or after `wait` seconds.
+    """Returns the result of the first attempt; makes the second one when the first fails, or after `wait` seconds.
 
-    While the link is signing in, the server has not been asked yet; once it is known to be modern, it needs no
-    `initialize`, however slow it is. Raises what the last of them raised.
+    It waits longer for the first while the link is signing in, as nothing was sent yet, and once `modern` is set, as
+    a modern server needs no `initialize`. Raises the error of the second attempt if both fail.
     """
     attempts = [asyncio.ensure_future(first())]
     try:
@@ -124,7 +124,7 @@ async def _first_of(
         if done and _is_answer(attempts[0]):
             return attempts[0].result()
         attempts.append(asyncio.ensure_future(second()))
-        # A slow server of both eras answers the first attempt after all; whichever succeeds first is its era.
+        # A slow server with both eras may still answer the first attempt; the attempt that succeeds first counts.
         for finished in asyncio.as_completed([attempt for attempt in reversed(attempts) if not attempt.done()]):
             with contextlib.suppress(UpstreamAnswered, NoAgreement):
                 agreed = await finished
@@ -136,11 +136,11 @@ async def _first_of(
         await asyncio.wait(attempts)  # unlike awaiting each, it lets a cancellation of this task through
         for attempt in attempts:
             if not attempt.cancelled():
-                attempt.exception()  # seen
+                attempt.exception()  # marks it as retrieved
 
 
 def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:
-    """Returns whether a finished attempt settles the era; raises what no other attempt could change."""
+    """Returns whether a finished attempt settles the era; raises its error if another attempt would fail, too."""
     error = attempt.exception()
     if error is None:
         return True
@@ -148,7 +148,7 @@ def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:
         raise error
     if isinstance(error, LinkError):
         if error.status is None:
-            raise error  # the host is not there: no verdict about the era
+            raise error  # no HTTP response, so nothing is known about the era
         return False
     if isinstance(error, UpstreamAnswered | NoAgreement):
         return False
@@ -156,7 +156,7 @@ def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:
 
 
 async def _discover(peer: Peer, info: Json, modern: asyncio.Event) -> Agreement:
-    """Sets `modern` once the server has named a modern revision."""
+    """Sends `server/discover`. Sets `modern` once the server has named a modern revision."""
     version, only = eras.LATEST_MODERN, False
     for again in (False, True):
         params = eras.with_envelope({}, Envelope(version, {}, info))
@@ -191,7 +191,7 @@ def _modern_revisions_in(error: UpstreamAnswered) -> list[str]:
 
 
 async def _initialize_unless_modern(initialize: _Attempt, discover: _Attempt) -> Agreement:
-    """Initializes a server; one that answers by naming modern revisions is discovered after all."""
+    """Initializes a server; if it refuses and names modern revisions, discovers it instead."""
     try:
         return await initialize()
     except UpstreamAnswered as error:
@@ -203,7 +203,7 @@ async def _initialize_unless_modern(initialize: _Attempt, discover: _Attempt) ->
 async def _initialize(peer: Peer, info: Json, capabilities: ClientCapabilities) -> Agreement:
     told = await capabilities()
     params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": told, "clientInfo": info}
-    headers = {"Mcp-Method": "initialize"}  # servers of both eras may want it of every request
+    headers = {"Mcp-Method": "initialize"}  # servers with both eras may require it on every request
     answer = await _answered(peer.request("initialize", params, headers=headers, cancellable=False))
     version = answer.get("protocolVersion")
     if version not in eras.HANDSHAKE_REVISIONS:
@@ -214,7 +214,7 @@ async def _initialize(peer: Peer, info: Json, capabilities: ClientCapabilities) 
 
 
 async def _answered(request: Coroutine[Any, Any, Any]) -> Json:
-    """The result of the first request to a server. Raises LeftOut if it is a hub that refuses this one."""
+    """Returns the result of the first request to a server. Raises LeftOut if it is a hub that refuses this one."""
     try:
         return _object(await request)
     except UpstreamAnswered as error:

@@ -26,7 +26,7 @@ log = logging.getLogger("mcp_hub.upstream")
 
 VERSION_HEADER: Final = "MCP-Protocol-Version"
 STANDING_WAIT: Final = 1.0
-"""Seconds that the first call of a session waits for the standing stream: what a server asks before is lost."""
+"""Seconds that a new session waits for its standing stream: a server's requests before that would be lost."""
 LISTEN_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 """Seconds before each new attempt to listen for changes; the last one repeats."""
 LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
@@ -34,11 +34,11 @@ LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "
 _LISTING: Final = {
     kind.list_method: Envelope(capabilities=with_extension({}, kind.extension)) for kind in KINDS if kind.extension
 }
-"""What the hub says of itself in requests for lists that belong to an extension."""
+"""The envelopes of requests for lists that belong to an extension: they declare that extension."""
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """What was negotiated with an upstream, and what it said of itself."""
+    """What was negotiated with an upstream, and what the upstream declared."""
 
     era: Era
     version: str
@@ -46,7 +46,7 @@ class Agreement(msgspec.Struct, frozen=True):
     instructions: str | None
     server_info: dict[str, Any]
     told: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The client capabilities that the server was told in the handshake."""
+    """The client capabilities that were declared to the server in the handshake."""
     only: bool = False
     """Whether the server is known to speak this era only."""
     behind: HubPath = HubPath()
@@ -67,7 +67,7 @@ class Agreement(msgspec.Struct, frozen=True):
         return forwarded and extension_settings(self.capabilities, kind.extension) is not None
 
     def to_cache(self, lists: dict[str, list[Any]]) -> CachedCatalog:
-        """Returns what is cached of the upstream. `lists` holds its raw items by `Kind.name`."""
+        """Returns the catalog to cache. `lists` holds the upstream's raw items by `Kind.name`."""
         version, capabilities, info = self.version, self.capabilities, self.server_info
         return CachedCatalog(self.era, version, capabilities, self.instructions, info, lists, self.only)
 
@@ -80,7 +80,7 @@ class Answered(NamedTuple):
 
 
 class UpstreamSession:
-    """A link, the peer on it, and what was negotiated. `lost` is set when the link has died by itself."""
+    """A link, the peer on it, and what was negotiated. `lost` is set once no request can be sent on it any more."""
 
     def __init__(
         self,
@@ -95,15 +95,15 @@ class UpstreamSession:
         self.agreement = agreement
         self.era: Era = agreement.era
         self.transport = transport
-        """The name of the transport, to be shown."""
+        """The name of the transport, for display."""
         self.needs_schemas = agreement.era == "modern" and peer.link.repeats_params
         """Whether a call needs its tool's schema, to repeat arguments in headers."""
         self.has_sole_era = False
-        """Whether the other era is out of the question while this session lasts."""
+        """Whether the other era must not be tried while this session lasts."""
         self.behind = agreement.behind
-        """The hubs behind the server, as it said last."""
+        """The hubs behind the server, as it last reported them."""
         self.left_out: LeftOut | None = None
-        """Why the server must not be served, if that was found out during the session."""
+        """Why the server must not be served, if that turned out during the session."""
         self.lost = asyncio.Event()
         self.loss: LinkError | None = None
         self.log_level: str | None = None
@@ -124,7 +124,7 @@ class UpstreamSession:
 
     @property
     def may_have_other_era(self) -> bool:
-        """Whether the server may speak the era that this session is not of, as far as is known."""
+        """Whether, as far as is known, the server may also have the other era than this session's."""
         return not (self.has_sole_era or self.agreement.only or self.peer.link.sole_era)
 
     @property
@@ -147,15 +147,15 @@ class UpstreamSession:
         schema: dict[str, Any] | None = None,
         cause: object = NO_CAUSE,
     ) -> Any:
-        """Sends one request in the upstream's era and returns its result, whatever JSON that is.
+        """Sends one request in the upstream's era and returns its result, which may be any JSON value.
 
         Args:
             envelope: that of the client whose call caused the request.
-            schema: the inputSchema of the called tool, where `needs_schemas`.
-            cause: the call to which what comes on the stream of this request is attributed.
+            schema: the inputSchema of the called tool, if `needs_schemas`.
+            cause: the call to which messages on the stream of this request are attributed.
 
         Raises:
-            UpstreamAnswered: the upstream answered an error.
+            UpstreamAnswered: the upstream answered with an error.
             LinkError: the transport failed.
         """
         version = self.agreement.version
@@ -180,7 +180,7 @@ class UpstreamSession:
         """Requests one page of a list.
 
         Raises:
-            LeftOut: the server is a hub whose lists have come to include this hub; the session ends.
+            LeftOut: the server is a hub that by now serves this hub, or too many hubs in a row; the session ends.
             UpstreamAnswered, LinkError: as for `request`.
         """
         answer = await self.request(method, params, envelope=_LISTING.get(method))
@@ -213,13 +213,13 @@ class UpstreamSession:
 
     @property
     def busy(self) -> bool:
-        """Whether requests are waiting for answers, apart from the one that listens for changes."""
+        """Whether requests are waiting for responses, apart from the one that listens for changes."""
         listening = self._listening is not None and not self._listening.done()
         return self.peer.in_flight > (1 if listening and not self._cannot_listen else 0)
 
     @property
     def announces_changes(self) -> bool:
-        """Whether changes of lists are certain to be announced: declared, and on a stream that is known to be open."""
+        """Whether changes of lists are certain to be announced: the server declares it, and the stream must be open."""
         if self.era == "modern":
             return not self._cannot_listen
         lists = [self.agreement.capabilities.get(kind.capability) for kind in KINDS]
@@ -227,7 +227,7 @@ class UpstreamSession:
         return declared and self.peer.link.is_local  # a stream over a network may have ended unnoticed
 
     def end(self, error: LinkLost) -> None:
-        """Gives the connection up; requests in flight fail with this error."""
+        """Gives up the connection; requests in flight fail with this error."""
         self.peer.lost(error)
 
     def lose(self, error: LinkError) -> None:
@@ -245,20 +245,24 @@ class UpstreamSession:
         self.peer.link.open_standing_stream({VERSION_HEADER: self.agreement.version})
 
     async def ready_for_questions(self) -> None:
-        """Waits until the server can ask outside of the streams of calls, for a bounded time."""
+        """Waits at most STANDING_WAIT until the server can send requests outside of the streams of calls."""
         if self.era == "handshake":
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STANDING_WAIT):
                     await self.peer.link.standing_stream()
 
     async def announce(self, method: str) -> None:
-        """Sends a notification of the client's to a server of the handshake era; a failed link is ignored."""
+        """Sends a client's notification to a server of the handshake era; a failed link is ignored."""
         if self.era == "handshake":
             with contextlib.suppress(LinkError):
                 await self.peer.notify(method, headers={VERSION_HEADER: self.agreement.version})
 
     async def watch(self, uris: Sequence[str], *, new: str | None = None, old: str | None = None) -> None:
-        """Subscribes to changes of `uris`, where only `new` was added or only `old` removed; neither: all are new.
+        """Subscribes to changes of exactly these `uris`.
+
+        Args:
+            new: the only one that was added since the last call.
+            old: the only one that was removed since then; without both, all are new.
 
         Raises:
             UpstreamAnswered, LinkError: as for `request`.

@@ -1,4 +1,4 @@
-"""Opens sessions with one server: dials a link, negotiates the era, and bounds the time all of that takes."""
+"""Opens sessions with one server: dials a link, negotiates the era, and bounds the time for both."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ OnUpdated = Callable[[Hashable | None, Json], None]
 OnNotification = Callable[[str, Json], None]
 """Takes a notification that is about the lists: its method and its params."""
 CONNECT_ERRORS: Final = (HubError, LinkError, NoAgreement, TimeoutError)
-"""How opening a session may fail without a fault of the hub's."""
+"""Exceptions of opening a session that are not bugs of the hub."""
 
 
 class HubSide(msgspec.Struct, frozen=True):
-    """The hub's side of a session: its identity, what it declares, and what takes the server's messages."""
+    """The hub's side of a session: its identity, what it declares, and the handlers of the server's messages."""
 
     info: Json
     notified: Notified
@@ -44,14 +44,14 @@ class HubSide(msgspec.Struct, frozen=True):
     capabilities: ClientCapabilities
     client_era: ClientEra
     clean: Callable[[str], str] = str
-    """Redacts secrets in a text of the server's, for the log."""
+    """Redacts secrets in a text from the server, for the log."""
 
 
 class SessionOpener:
     """Opens the sessions of one upstream.
 
-    `updated(key, params)` takes changes of resources; the key is a caller's if the session is its own. `messages`
-    redacts what the server says.
+    `updated(key, params)` handles changes of resources; the key is that of the session's caller, None if the session
+    is shared. `messages` redacts texts from the server.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class SessionOpener:
     async def shared(
         self, known: Agreement | None, notified: OnNotification, beside: UpstreamSession | None = None
     ) -> UpstreamSession:
-        """Opens the session of all callers.
+        """Opens a session that all callers share.
 
         Args:
             known: what was negotiated on an earlier session.
-            beside: an open session of all callers, to open that of the other era.
+            beside: an open shared session; the new one gets the other era.
 
         Raises:
             LinkError, UpstreamAnswered, NoAgreement, CommandNotFound, LeftOut: as for `open_session`.
@@ -91,17 +91,17 @@ class SessionOpener:
             other: EraPin = "modern" if beside.era == "handshake" else "handshake"
             entry = entry.model_copy(update={"era": other, "transport": beside.transport})
         session = await self._open(entry, None, attribution, capabilities, self._clients.sole_era, notified, known)
-        session.has_sole_era = entry.era != "auto" or entry.origin != "mcp"  # the hub's own servers never ask
+        session.has_sole_era = entry.era != "auto" or entry.origin != "mcp"  # the hub's own servers ask clients nothing
         return session
 
     async def own(
         self, known: Agreement | None, caller: Hashable | None, told: Json | None, notified: OnNotification
     ) -> UpstreamSession:
-        """Opens a session of one caller alone.
+        """Opens a session for one caller alone.
 
         Args:
             known: what was negotiated on an earlier session.
-            told: the capabilities to declare; None: those that the caller declared when it came.
+            told: the capabilities to declare; None: those that the caller declared when it connected.
 
         Raises:
             LinkError, UpstreamAnswered, NoAgreement, CommandNotFound, LeftOut: as for `open_session`.
@@ -157,16 +157,16 @@ class SessionOpener:
         return take
 
     def _learn_presets(self, values: Any) -> None:
-        """Redacts the presets of local functions from now on: only their own process knows them."""
+        """Redacts the preset values of local functions from now on, which their process has sent."""
         if isinstance(values, list):
             LEARNED.hold(self, (value for value in values if isinstance(value, str)))
 
 
 def _entry_for(server: Server, caller: Hashable) -> Server:
-    """The server's entry as a session of one caller is opened from it, with a browser profile of its own.
+    """Returns the server's entry for the session of one caller, with a separate browser profile.
 
-    Only principals get a lasting profile: a session of the handshake era never comes back, and nobody else may see
-    what it left behind.
+    Only principals get a profile that is kept: a client session of the handshake era never returns, and no other
+    caller may see its data.
     """
     if server.profile is None:
         return server
@@ -178,7 +178,7 @@ def _entry_for(server: Server, caller: Hashable) -> Server:
 
 
 def _era_of(caller: Hashable) -> Era:
-    """The era of a caller with a session of its own: a principal (a text) is a caller in the modern era only."""
+    """Returns the era of a caller that has its own session: only callers of the modern era are principals (strings)."""
     return "modern" if isinstance(caller, str) else "handshake"
 
 
@@ -198,7 +198,7 @@ async def open_session(
         UpstreamAnswered: the server refused the handshake.
         NoAgreement: the server speaks no revision that the hub knows.
         CommandNotFound: the server's command does not exist.
-        LeftOut: the server is this hub itself, or one hub too many in a row.
+        LeftOut: the server is this hub itself, or would make the chain of hubs too long.
     """
     *preferred, transport = dialer.transports(server)
     for one in preferred:
@@ -218,7 +218,7 @@ async def open_session(
         again = isinstance(error, LinkLost) or first == "handshake"
         if settled or not again:
             raise
-        # Its process may have died of the first question, or have settled its era by it: a new one is asked otherwise.
+        # The first request may have ended the process, or fixed its era: a new process is asked in the other era.
         pin: EraPin = "modern" if first == "handshake" else "handshake"
         link = dialer.link(server, transport, side.clean)
         session = await _open(link, transport, dialer, side, pin, None)

@@ -1,4 +1,4 @@
-"""Sessions that are opened when they are first needed, lent to requests, and ended when they have been idle."""
+"""A pool of sessions that are opened when first needed, lent to requests, and ended after an idle time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import msgspec
 from mcp_hub.upstream.session import UpstreamSession
 
 _SWEEP: Final = 60.0
-"""Seconds between two looks for idle sessions."""
+"""Seconds between two searches for idle sessions."""
 
 Open = Callable[[], Coroutine[Any, Any, UpstreamSession]]
 K = TypeVar("K", bound=Hashable)
 
 
 class PooledSession(msgspec.Struct, eq=False):
-    """A session of a pool, open or being opened. Who has taken it gives it back."""
+    """A session of a pool, open or being opened. Each `take` of it needs a `give_back`."""
 
     opening: asyncio.Task[UpstreamSession]
     in_flight: int = 0
@@ -35,7 +35,7 @@ class PooledSession(msgspec.Struct, eq=False):
         return task.cancelled() or task.exception() is not None or task.result().lost.is_set()
 
     def give_back(self) -> None:
-        """Notes that a request which has taken it is done."""
+        """Notes that a request no longer uses it."""
         self.in_flight -= 1
         self.last_used = time.monotonic()
 
@@ -67,7 +67,7 @@ class SessionPool(Generic[K]):
             slot.give_back()
 
     def take(self, key: K, open_session: Open) -> PooledSession:
-        """Takes the session of a key, and begins to open one if there is none."""
+        """Takes the session of a key, and begins to open one if there is none. The caller must `give_back` it."""
         slot = self._slots.get(key)
         if slot is not None and slot.dead:
             self.end(key)
@@ -79,7 +79,7 @@ class SessionPool(Generic[K]):
         return slot
 
     def has(self, key: K) -> bool:
-        """Returns whether there is a session of this key, or one that is being opened."""
+        """Returns whether a session of this key is open or being opened."""
         slot = self._slots.get(key)
         return slot is not None and not slot.dead
 

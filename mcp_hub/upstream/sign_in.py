@@ -1,4 +1,4 @@
-"""Signs in to a server with a user: connects as the hub would, and waits until the user's browser comes back."""
+"""Signs a user in to a server: connects like the hub, and waits until the user's browser returns from the sign-in."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ USER_WAIT: Final = 300.0
 CONNECT: Final = 60.0
 """Further seconds for the requests to the servers."""
 MAX_QUERY: Final = 16 * 1024
-"""Characters of a query; some servers' codes are tokens of several thousand."""
+"""Characters of one query parameter; some servers' codes are tokens of several thousand characters."""
 SIGNED_IN: Final = "Signed in. This window can be closed."
 STRANGE: Final = "This is not the answer to the sign-in that is waited for."
 
 
 def find_oauth_server(config: Config, id: str) -> Server:
-    """Returns the server of an id. An entry with a url alone has the usual sign-in.
+    """Returns the server with an id. An entry that has only a url gets the default sign-in.
 
     Raises:
         ConfigError: there is no such server, it is switched off, or it cannot be signed in to.
@@ -60,9 +60,9 @@ def find_oauth_server(config: Config, id: str) -> Server:
 
 
 async def sign_in(server: Server, tokens: UpstreamTokens) -> None:
-    """Connects as the hub would. The first refusal starts the sign-in, and the answers show that it works.
+    """Connects to the server like the hub. The first refusal starts the sign-in; then the connection shows if it works.
 
-    Raises HubError, and SignInError as `UpstreamTokens` does.
+    Raises HubError if the server cannot be reached or refuses, and SignInError if the sign-in fails.
     """
     said = await tokens.last_challenge()
     try:
@@ -84,7 +84,7 @@ async def _open_session(server: Server, tokens: UpstreamTokens) -> None:
     session = await open_session(server, LinkDialer(children, sign_ins=lambda _: tokens), side)
     try:
         with contextlib.suppress(UpstreamAnswered):
-            await session.request(TOOLS.list_method, {})  # some servers let everybody connect and list nothing
+            await session.request(TOOLS.list_method, {})  # some servers refuse only what follows the handshake
     finally:
         await session.close()
         await children.close()
@@ -111,7 +111,7 @@ class BrowserReturn:
             raise SignInError(f"nobody has signed in within {self._wait:g} s") from None
 
     def take(self, query: Mapping[str, str]) -> bool:
-        """Takes the parameters with which a browser has come back; returns False if they have not the right state."""
+        """Takes the query parameters with which a browser has returned; returns False if their `state` is wrong."""
         given = {name: value for name, value in query.items() if len(value) <= MAX_QUERY}
         state = given.get("state", "")
         if self._state is None or not secrets.compare_digest(state.encode(), self._state.encode()):

@@ -1,4 +1,4 @@
-"""Subscriptions to the resources of one upstream: made once, ended once, and made again on a new session."""
+"""Subscriptions to the resources of one upstream: one for all watchers of a resource, renewed on a new session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OnUpdate = Callable[[Json], None]
 
 
 class ResourceWatchers:
-    """The watchers of each URI and the callback that notifies each of them."""
+    """The watchers of each URI, each with the callback that notifies it."""
 
     def __init__(self) -> None:
         self._watchers: dict[str, dict[Hashable, OnUpdate]] = {}
@@ -85,10 +85,10 @@ class SubscriptionRegistry:
         self._session_for = session_for
         self._shared = shared
         self._watchers: defaultdict[Hashable | None, ResourceWatchers] = defaultdict(ResourceWatchers)
-        """By caller where callers have sessions of their own, else all under None."""
+        """By caller if callers have their own sessions, else all under None."""
         self._restoring: set[asyncio.Task[None]] = set()
         self._asking: WeakValueDictionary[tuple[Hashable | None, str], asyncio.Lock] = WeakValueDictionary()
-        """Held while a resource is being subscribed to: who comes meanwhile is answered when the server was asked."""
+        """Held while a resource is being subscribed to, so that further watchers wait for the server's answer."""
 
     def _key(self, caller: Hashable | None) -> Hashable | None:
         return caller if self._server.session == "client" else None
@@ -138,7 +138,7 @@ class SubscriptionRegistry:
         if not left:
             del self._watchers[key]
         if uri in left:
-            return  # somebody has come meanwhile
+            return  # another watcher was added meanwhile
         session = self._shared() if key is None else None  # a caller's own session ends with it
         if session is not None and not session.lost.is_set():
             with contextlib.suppress(LinkError, HubError):
@@ -156,7 +156,7 @@ class SubscriptionRegistry:
             self._watchers[key].updated(params)
 
     def restore(self, session: UpstreamSession, key: Hashable | None) -> None:
-        """Subscribes on a new session to what was watched on the one before."""
+        """Subscribes on a new session to the resources that were watched on the former one."""
         if key in self._watchers:
             for who in self._watchers[key].watchers:
                 session.attribution.joined(who)

@@ -37,7 +37,7 @@ _FLAGS: Final[dict[str, Any]] = {
     "browser": {"enabled_labs_experiments": ["webui-omnibox-popup@2", "webui-omnibox-aim-popup@2"]}
 }
 """The choices at chrome://flags in a new profile. They keep Chromium from loading the lists below its address bar as
-pages, which takes a process and half the work of a start. As switches they would replace those of Playwright."""
+pages, which takes a process and half the time of a start. As command-line switches they would override Playwright's."""
 
 
 class BrowserProfile:
@@ -122,7 +122,7 @@ def _holder(path: Path) -> int | None:
 
 
 def _signalled(process: int, number: int) -> bool:
-    """Returns whether the signal `number` reached a live process; 0 only asks. A zombie counts as ended."""
+    """Sends the signal `number` (0: none) and returns whether the process is alive. A zombie counts as ended."""
     try:
         os.kill(process, number)
     except OSError:
@@ -258,7 +258,7 @@ def arguments(proxy_url: str) -> list[str]:
     return [
         f"--proxy-server={proxy_url}",
         "--proxy-bypass-list=<-loopback>",  # loopback goes through the proxy too
-        "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # nothing but the proxy is ever looked up
+        "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # Chromium resolves no name but the proxy's
         "--disable-quic",
         "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
         "--webrtc-ip-handling-policy=disable_non_proxied_udp",

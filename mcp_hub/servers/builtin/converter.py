@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class SourceDocument:
-    """A document to convert, with what is known about its type."""
+    """A document to convert, and the known facts about its type."""
 
     body: bytes
     content_type: str = ""
@@ -179,7 +179,7 @@ class Converter:
     async def _convert(self, document: SourceDocument, seconds: float) -> tuple[Json, bytes]:
         worker = await self._worker()
         if worker.conversions:
-            with contextlib.suppress(WorkerDied):  # it may have been dead when the document came: a new one tells
+            with contextlib.suppress(WorkerDied):  # it may have died while idle, so a new process tries, too
                 return await self._converted_by(worker, document, seconds)
             worker = await self._started()
         return await self._converted_by(worker, document, seconds)

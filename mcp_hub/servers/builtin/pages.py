@@ -127,7 +127,7 @@ def text_result(text: str) -> ToolResult:
 
 
 NEWS_WAIT: Final = 1.0
-"""Seconds between a navigation that failed and the event of the download that it became."""
+"""Seconds to wait, after a navigation failed, for the event that it became a download."""
 
 
 def web_address(url: str) -> str:
@@ -145,7 +145,7 @@ def web_address(url: str) -> str:
 
 
 async def goto(browser: OpenBrowser, url: str, seconds: float) -> str:
-    """Opens a URL in the current tab, and returns a hint if the tab shows nothing of it, else "".
+    """Opens a URL in the current tab. Returns a hint for the caller if the tab cannot show it, else "".
 
     A tab whose process dies meanwhile is replaced once. Raises ToolRefused if the rules forbid it or it cannot be
     reached.

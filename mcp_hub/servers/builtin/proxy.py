@@ -73,7 +73,7 @@ class Proxy:
     """A forward proxy on 127.0.0.1 for one browser. It serves absolute-form requests and CONNECT."""
 
     def __init__(self, addresses: AddressRules, urls: UrlRules, proxies: ProxyRules | None = None) -> None:
-        """`proxies`: those that this one goes through itself."""
+        """`proxies`: the rules for the proxies through which this one connects."""
         self.port = 0
         self.password = secrets.token_urlsafe(24)
         self.on_refused: Callable[[str, str], None] = lambda target, why: None
@@ -147,9 +147,10 @@ class Proxy:
     async def addresses_of(self, host: str, port: int, *, proxied: bool = False) -> list[str]:
         """Resolves a host and returns the addresses that may be dialled.
 
-        `proxied`: another proxy dials, which may know names that are not known here; for those there is no address.
+        `proxied`: another proxy dials. It may know names that do not resolve here; for those, the list is empty.
 
-        Raises RequestRefused, whose message names the setting, if none may, and HostUnreachable if it does not resolve.
+        Raises RequestRefused, whose message names the setting, if none may be dialled, and HostUnreachable if the host
+        does not resolve.
         """
         try:
             async with asyncio.timeout(PROXIED_LOOKUP if proxied else DIAL_WAIT):
@@ -171,9 +172,9 @@ class Proxy:
         return allowed[:MAX_ADDRESSES]
 
     def _unknown(self, host: str, port: int) -> list[str]:
-        """Lets a name pass that has no address here and that only another proxy knows; there is nothing to dial.
+        """Returns no addresses for a name that only another proxy can resolve.
 
-        Raises RequestRefused.
+        Raises RequestRefused if the rules forbid the name.
         """
         if (refusal := self._addresses.refused_name(host, port)) is not None:
             raise RequestRefused("guard_blocked", refusal)

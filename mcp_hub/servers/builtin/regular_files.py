@@ -70,7 +70,7 @@ def _plain_line(line: str) -> str:
 
 
 def line_end(lines: Sequence[str]) -> str:
-    """Returns the line end of the first line, which is taken for that of the whole text."""
+    """Returns the line end of the first line, which is used for the whole text."""
     return "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
 
 
@@ -128,7 +128,7 @@ class NotRegularFile(OSError):
 
 
 def kind_of(mode: int) -> str:
-    """Returns what a file is that is not a regular one, such as "a directory"."""
+    """Returns the kind of a file that is not a regular one, such as "a directory"."""
     return _KIND.get(stat.S_IFMT(mode), "no regular file")
 
 

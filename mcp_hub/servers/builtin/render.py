@@ -21,12 +21,12 @@ PAGES_AT_ONCE: Final = 4
 QUIET: Final = 0.7
 """Share of the remaining time that is spent waiting until the page makes no more requests."""
 _READY: Final = 1.0
-"""Seconds that a page has at least before its content is read."""
+"""Least seconds that a page has before its content is read."""
 _TRIES: Final = 3
 
 
 class Renderer:
-    """One browser for all pages, with a context of its own for each page."""
+    """One browser for all pages, with a separate browser context for each page."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = replace(settings, profile=None, headless=True)
@@ -38,7 +38,7 @@ class Renderer:
         self._closing: asyncio.Task[None] | None = None
 
     async def rendered(self, url: str, seconds: float) -> tuple[str, str]:
-        """Renders a page; see the module's function of the same name."""
+        """Renders a page; see `render_page`."""
         try:
             async with asyncio.timeout(seconds) as limit, self._places:
                 self._running += 1

@@ -1,7 +1,7 @@
 """The built-in upstream `text_files`: AgentScope's raw text tools, which bypass all roots and path rules.
 
-So each result says in its `_meta` that it did so, and a policy, read at every call, can forbid the tools. Line ends,
-permissions and links stay as they are; a file is replaced as a whole or not at all.
+Therefore the `_meta` of each result marks it as dangerous, and a policy, read at every call, can forbid the tools. Line
+ends, permissions and links are preserved; a file is replaced as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _warn(text: str) -> None:
 class RawTextTools:
     """Runs tools that read and write any file as text, as far as the policy for raw text allows it.
 
-    `said` is the policy that the configuration names, or None. `warn` is told of each call under the policy `warn`.
+    `said` is the policy in the configuration, or None. `warn` is called with a text for each call under policy `warn`.
     """
 
     def __init__(self, said: str | None = None, warn: Callable[[str], None] = _warn) -> None:

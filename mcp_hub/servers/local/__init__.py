@@ -21,7 +21,7 @@ _ATTRIBUTE: Final = "__mcp_hub_tool__"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The options that a function was made a tool with. None means that the function itself determines the value."""
+    """The options with which a function was made a tool. None means that the function itself determines the value."""
 
     name: str | None = None
     description: str | None = None
@@ -47,7 +47,7 @@ class Mark:
     convert: bool = True
     """Whether arguments are converted to the annotated types.
 
-    Otherwise the function gets them as they came, checked.
+    Otherwise they are checked, but the function gets them unconverted.
     """
     module: str | None = None
     """The module in which the function was marked."""
@@ -103,7 +103,7 @@ def tool(
 
 
 def inherited_options(candidate: object) -> dict[str, Any]:
-    """Returns `preset` and `postprocess` of a marked function, which also apply where it is registered again."""
+    """Returns `preset` and `postprocess` of a marked function, which also apply if it is registered again."""
     mark = mark_of(candidate)
     return {"preset": mark.preset, "postprocess": mark.postprocess} if mark is not None else {}
 

@@ -1,7 +1,7 @@
 """Runs any callable as a stream of chunks: functions, coroutines and generators, sync and async.
 
 Sync code runs in a thread; a generator runs in one thread from beginning to end, so that it may use thread-local state.
-Async code runs on the event loop it is started on. Nothing here knows what a chunk is.
+Async code runs on the event loop it is started on. A chunk may be any object.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def _from_thread(start: Start) -> AsyncGenerator[tuple[Any, bool]]:
             rest = run_in_thread(start, put)
         except CancelledError:
             return
-        except BaseException as raised:  # also sys.exit, which ends the call and not the thread alone
+        except BaseException as raised:  # also sys.exit, which must end the call and not only the thread
             error = raised
         with contextlib.suppress(CancelledError):
             put(_END, (error, rest))

@@ -1,6 +1,6 @@
-"""Functions of the process that the hub itself runs in, served without bytes: for programs that use the library.
+"""Serves functions of the process in which the hub itself runs, for programs that use the library.
 
-It is a `LocalServer`, so the hub treats it as any other server, but messages pass as objects.
+The server is a `LocalServer`, so the hub treats it like any other server, but messages are passed as objects.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class NotJson(ValueError):
 def as_json(value: Any, unknown: Callable[[Any], Any]) -> Any:
     """Returns a Python object as JSON: the object itself if it is JSON, else a copy.
 
-    Models and dataclasses become objects, tuples and sets lists, paths, dates, enums and bytes what they stand for, and
-    any other object what `unknown` makes of it.
+    Models and dataclasses become objects, tuples and sets become lists, enums their values, and paths, dates and bytes
+    strings. `unknown` converts any other object.
     """
     kind = type(value)
     if value is None or kind is bool or kind is int:
@@ -105,7 +105,7 @@ def _text_of(value: Any) -> str:
 
 
 def written_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a call as JSON. Raises NotJson for an object that JSON has no word for."""
+    """Returns the arguments of a call as JSON. Raises NotJson for an object that JSON cannot express."""
 
     def refuse(value: Any) -> Any:
         raise NotJson(f"{type(value).__name__} is not JSON")
@@ -120,7 +120,7 @@ class DirectCall:
     loop: asyncio.AbstractEventLoop | None = None
     """The loop on which an async function runs.
 
-    With None, it gets a loop of its own, as its caller has none or blocks it.
+    With None, it gets a new loop, because its caller has none or blocks it.
     """
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     on_chunk: Callable[[Any, bool], None] | None = None
@@ -142,14 +142,14 @@ class DirectCall:
     _shown: dict[str, Any] = field(default_factory=dict)
 
     def shown(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Keeps the arguments of the call, and returns them as the JSON that rules and records see."""
+        """Keeps the arguments of the call, and returns them as JSON for policies and call records."""
         self._given = arguments
         self._shown = {name: as_json(value, _text_of) for name, value in arguments.items()}
         self.objects = any(self._shown[name] is not value for name, value in arguments.items())
         return dict(self._shown)
 
     def restored(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments that came through the rules, with the objects in place of their unchanged JSON."""
+        """Returns the arguments after the policies, with the original objects in place of their unchanged JSON."""
         return {
             name: self._given[name] if name in self._shown and value is self._shown[name] else value
             for name, value in arguments.items()
@@ -179,7 +179,7 @@ class FunctionServer(LocalServer):
         return iter(self._tools.values())
 
     def get(self, name: str) -> LocalTool | None:
-        """Returns the function of a name; None if there is none."""
+        """Returns the tool with a name; None if there is none."""
         return self._tools.get(name)
 
     def put(self, tool: LocalTool) -> None:
@@ -209,7 +209,7 @@ class FunctionServer(LocalServer):
         return FunctionLink(self)
 
     def begin_anew(self) -> None:
-        """Resets the server after a fork, in whose child none of its threads exists."""
+        """Resets the server in the child process after a fork, where none of its threads exists."""
         self._changing = threading.Lock()
         self.__dict__.pop("_loop", None)
         self._serving = False
@@ -257,7 +257,7 @@ class FunctionServer(LocalServer):
             return self._on_loop(running, answer, no_chunks() if refused else running.tool.chunks(running.call))
 
         if direct is not None and direct.loop is None and running.tool.is_async:
-            # Its caller blocks until it ends, perhaps in the very loop that other functions run on.
+            # The caller blocks until the call ends, perhaps on the loop on which other functions run.
             threading.Thread(target=context.run, args=(asyncio.run, work()), name="function", daemon=True).start()
             return
         theirs = direct.loop if direct is not None and running.tool.is_async else None
@@ -282,7 +282,7 @@ class FunctionServer(LocalServer):
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._own_loop()))
 
     def close(self) -> None:
-        """Ends the async functions on the server's own loop. Functions on loops of their callers go on."""
+        """Ends the async functions on the server's own loop. Functions on the loops of their callers continue."""
         with self._changing:
             if self._serving:
                 self._loop.call_soon_threadsafe(self._loop.stop)
@@ -371,7 +371,7 @@ class FunctionLink(Link):
         self._server.take(message)
 
     def abandon(self, request_id: RequestId) -> None:
-        """Does nothing, as a notification tells the server."""
+        """Does nothing: `notifications/cancelled` tells the server."""
 
     async def close(self) -> None:
         """Disconnects from the server; later messages are dropped."""

@@ -1,4 +1,4 @@
-"""Loads the Python files of a directory, each on its own, unless other users can write them."""
+"""Loads the tools in the Python files of a directory, except files that other users can write."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from mcp_hub.servers.local.tool_results import ToolRefused
 class OwnedImports:
     """A finder for `sys.meta_path` that refuses modules below `directories` which other users can write.
 
-    It stands before the finder that reads `sys.path`, so it covers packages and helpers that tools import too. Modules
-    installed with Python, also in an environment beside the configuration, are not checked.
+    It comes before the finder that reads `sys.path`, so it also covers packages and helpers that tools import. Modules
+    that are installed in the Python environment are not checked.
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
@@ -177,7 +177,7 @@ def _is_tool_class(value: Any) -> TypeGuard[type[Any]]:
 
 
 def _implemented_tool(tool: Any) -> LocalTool:
-    """Returns the tool that an object of a tool class is. Raises TypeError if it lacks something."""
+    """Makes a tool of an object whose class derives from a BaseTool. Raises TypeError if it lacks something."""
     base = _base(type(tool))
     assert base is not None
     if base.__module__.startswith(_LANGCHAIN):
@@ -233,7 +233,7 @@ def _checked(name: str, method: Callable[..., Any], model: type[BaseModel]) -> C
 
 
 def _schema(parameters: Any) -> Mapping[str, Any] | None:
-    """Returns the schema of a tool's list of parameters; None for an empty list: its method's signature has them."""
+    """Returns the schema of a tool's list of parameters; None for an empty list: then the signature gives them."""
     if not parameters:
         return None
     properties = {

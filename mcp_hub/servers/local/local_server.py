@@ -1,7 +1,7 @@
 """A small MCP server of both eras for local tools.
 
 It has three kinds of threads: the main one reads and answers requests, a pool runs sync functions, and one runs the
-event loop of the async ones. So no function can keep others from being answered, unless it ends the process.
+event loop of the async ones. So a function that blocks does not block the answers to other requests.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ CHUNK_KEY: Final = "mcp-hub/chunk"
 MAX_CHUNK: Final = 256 * 1024
 """Most bytes of a chunk that is sent as progress.
 
-Of a longer one only its arrival is reported, as the result has it all.
+For a longer one, only its arrival is reported; the result has all of it.
 """
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 class RunningCall:
-    """A call that runs. Its chunks are sent as progress when they come, and the last one is the result.
+    """A running call. Its chunks are sent as progress as soon as they come, and the last one is the result.
 
     A chunk with `is_last` is sent as progress only if another one follows.
     """
@@ -83,7 +83,7 @@ class RunningCall:
             self._progress(chunk)
 
     def works(self, work: Future[None]) -> None:
-        """Takes the future of the running function: to cancel the call cancels it."""
+        """Sets the future of the running function, which `cancel` cancels."""
         self._work = work
         if self.cancelled:
             work.cancel()
@@ -91,7 +91,7 @@ class RunningCall:
     def cancel(self) -> None:
         """Cancels the call: a coroutine at once, a sync generator at its next chunk.
 
-        Other sync functions run on unobserved.
+        Other sync functions run to their end, and their results are dropped.
         """
         self.cancelled = True
         if self._work is not None:
@@ -169,7 +169,7 @@ class LocalServer:
                 self._take(line)
 
     def _tell_author(self, tool: LocalTool, error: BaseException) -> None:
-        """Writes where a function has failed to the log; its caller is told the exception alone."""
+        """Logs the exception of a function and where it was raised; the caller gets only the exception."""
         sys.stdout.flush()
         print(f"{STDERR_WARNING}{tool.name} failed: {place_of(error)}", file=sys.stderr, flush=True)
 
@@ -255,7 +255,7 @@ class LocalServer:
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
         try:
             bound = self._bound(tool, str(request_id), arguments, params)
-        except (InvalidArguments, FrameError) as error:  # of a program, arguments may be no JSON
+        except (InvalidArguments, FrameError) as error:  # arguments from a program may not be JSON
             bound = BoundCall(
                 str(request_id), arguments, [], {}, refused=error_result("invalid_parameters", tool.name, str(error))
             )
@@ -287,7 +287,7 @@ class LocalServer:
 
         try:
             rest = call_stream.run_in_thread(lambda: tool.start(call), emit)
-        except BaseException as error:  # also sys.exit, which ends the call and not the thread alone
+        except BaseException as error:  # also sys.exit, which must end the call and not only the thread
             whole = tool.mark.postprocess is None
             failure = failure_of(tool.name, error) if whole else asyncio.run(self._failure(running, error))
             self._finished(running, answer, error, failure)

@@ -52,7 +52,7 @@ tool_call: ContextVar[Mapping[str, Any] | None] = ContextVar("tool_call", defaul
 
 @dataclass(frozen=True)
 class BoundCall:
-    """The arguments of one call, as they came and as the function gets them."""
+    """The arguments of one call: as the caller sent them, and as the function gets them."""
 
     id: str
     arguments: Mapping[str, Any]
@@ -92,9 +92,9 @@ class LocalTool:
         else:
             schema = without_properties(drop_titles(written["parameters"]), self.preset)
         self._only: frozenset[str] | None = None
-        """The names that a schema by hand allows, if it allows no others."""
+        """The argument names of a handwritten schema that allows no others; else None."""
         if self.preset and schema.get("additionalProperties") is False:
-            # What callers send for a preset is dropped in `bind`, which refuses any other name: not before.
+            # `bind` drops what callers send for a preset and refuses other unknown names; nothing before it may refuse.
             schema = {key: one for key, one in schema.items() if key != "additionalProperties"}
             self._only = frozenset(schema["properties"]) if self._arguments is None else None
         long = documented.long_description if mark.include_long_description else None
@@ -162,7 +162,7 @@ class LocalTool:
             added = self._extension.checked(self.name, given) if check else {}
             given = {name: value for name, value in given.items() if name not in added}
             if self._arguments is not None and not self._arguments.takes_keywords:
-                added = {}  # checked for the caller's sake; the function does not take them
+                added = {}  # they are only checked, as the function does not accept them
         if self._only is not None and (unknown := sorted(given.keys() - self._only)):
             what = "; ".join(f"{name}: is not an argument of this tool" for name in unknown)
             raise InvalidArguments(f"The arguments of {self.name!r} do not fit, nothing was called. {what}")

@@ -1,7 +1,7 @@
 """The user's functions that change results, as tools of a process: `python -m mcp_hub.servers steps ...`.
 
-Each gets `call`, `result` and `options`, and answers `{"result": ...}`, null for an unchanged result. It does not run
-in the hub, so that a function that blocks, prints or ends its process costs only its own call.
+Each tool gets `call`, `result` and `options`, and answers `{"result": ...}`, with null for an unchanged result. They
+run outside of the hub's process, so that a function that blocks, prints or exits affects only its own call.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MAX_STUCK: Final = 8
 
 
 class ThreadRunner:
-    """Runs each call in a thread of its own. As threads cannot be ended, those that never end are counted."""
+    """Runs each call in a new thread. As threads cannot be ended from outside, those that never end are counted."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._stuck: set[threading.Thread] = set()
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """Runs the function in a thread, and returns or raises what it does."""
+        """Runs the function in a thread, and returns or raises the same as the function."""
         done: Future[Any] = Future()
 
         def work() -> None:
@@ -42,7 +42,7 @@ class ThreadRunner:
                 done.set_result(function())
             except StopIteration as error:  # a future cannot hold a StopIteration
                 done.set_exception(RuntimeError(repr(error)))
-            except BaseException as error:  # sys.exit too ends the call, and not the thread alone
+            except BaseException as error:  # also sys.exit, which must end the call and not only the thread
                 done.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
         async with self._places:
@@ -108,7 +108,7 @@ async def _awaited(value: Any) -> Any:
 
 
 def import_function(name: str) -> Callable[..., Any]:
-    """Imports the function of `module:function`. Raises ImportError if there is none."""
+    """Imports and returns the function `module:function`. Raises ImportError if there is none."""
     module, _, function = name.partition(":")
     target = getattr(importlib.import_module(module), function, None)
     if not callable(target):

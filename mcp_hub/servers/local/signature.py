@@ -29,7 +29,7 @@ _NO_DEFAULT: Final = inspect.Parameter.empty
 
 
 class InvalidArguments(Exception):
-    """The arguments do not fit. `str()` says which, what was expected and what came."""
+    """The arguments do not fit. `str()` says which, what was expected and what was given."""
 
 
 class FunctionArguments:
@@ -226,7 +226,7 @@ class ModelExtension:
         return extend_schema(schema, self._schema, tool)
 
     def checked(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Checks the model's fields among the arguments, and returns them as they came. Raises InvalidArguments."""
+        """Checks the model's fields among the arguments, and returns them unchanged. Raises InvalidArguments."""
         given = {name: value for name, value in arguments.items() if name in self.names}
         try:
             self.model.model_validate_json(encode(given))

@@ -1,4 +1,4 @@
-"""What a tool returns: blocks, ToolResponse and ToolResult, and how values and exceptions become results."""
+"""Results of tools: blocks, ToolResponse and ToolResult, and the conversion of values and exceptions to results."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ _FIELDS_OF_2: Final = frozenset({"content", "state", "metadata", "id"})
 
 
 def is_response_class(kind: Any) -> bool:
-    """Returns whether a class is ToolResponse, ours or AgentScope's, known by its fields: the hub never imports it."""
+    """Returns whether a class is a ToolResponse, the hub's or AgentScope's. The latter is recognised by its fields."""
     if not isinstance(kind, type) or isinstance(kind, GenericAlias):
         return False
     if is_dataclass(kind):
@@ -127,9 +127,9 @@ def is_response_class(kind: Any) -> bool:
 
 
 def given_response(value: Any) -> ToolResponse | None:
-    """Returns what a function returned if it is a ToolResponse, ours or AgentScope's; else None.
+    """Returns a function's return value if it is a ToolResponse, the hub's or AgentScope's; else None.
 
-    AgentScope's of 1.x has the fields of ours and is returned itself; that of 2.x is converted.
+    A ToolResponse of AgentScope 1.x has the fields of the hub's and is returned itself; one of 2.x is converted.
     """
     if isinstance(value, ToolResponse) or not is_response_class(type(value)):
         return value if isinstance(value, ToolResponse) else None
@@ -147,7 +147,7 @@ def given_response(value: Any) -> ToolResponse | None:
 
 
 def _block_of_2(block: dict[str, Any]) -> Block:
-    """Returns a block of AgentScope 2.x, where every kind of data is one block, as one of 1.x."""
+    """Converts a block of AgentScope 2.x to one of 1.x. In 2.x, images, audio and video are all `data` blocks."""
     source = block.get("source")
     if block.get("type") != "data" or not isinstance(source, dict):
         return {"type": "text", "text": block.get("text", "")} if block.get("type") == "text" else block
@@ -209,7 +209,7 @@ def _wire_block(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 JSON_KEY: Final = "mcp-hub/json"
-"""Key in the `_meta` of a result: its text is the JSON of what the tool returned, which was no text."""
+"""Key in the `_meta` of a result: its text is the JSON of the tool's return value, which was not a string."""
 ERROR_KEY: Final = "mcp-hub/error"
 """Key in the `_meta` of an error result: `{"code", "server", "tool", "retryable"}`, see errors.py."""
 _AS_JSON: Final[TypeAdapter[Any]] = TypeAdapter(Any)
@@ -261,7 +261,7 @@ def result_of(tool: str, value: Any) -> dict[str, Any]:
         response = given_response(value)
         if response is not None or isinstance(value, ToolResult):
             exact: dict[str, Any] = value.to_wire() if response is None else _wire_response(response)
-            if response is not None:  # whose metadata may be anything
+            if response is not None:  # its metadata may hold any object
                 exact = _AS_JSON.dump_python(exact, mode="json")
             encode(exact)
             return exact
@@ -277,7 +277,7 @@ def result_of(tool: str, value: Any) -> dict[str, Any]:
 
 
 def marked_as_json(result: dict[str, Any], value: Any) -> dict[str, Any]:
-    """Returns the result of `value` with the mark that tells the number 3 from the text "3"."""
+    """Returns the result of `value`, marked with JSON_KEY if its text is JSON, so that 3 differs from "3"."""
     if value is None or isinstance(value, str | ToolResult) or "structuredContent" in result or result.get("isError"):
         return result
     if given_response(value) is not None:
@@ -310,7 +310,7 @@ def place_of(error: BaseException) -> str:
 
 
 def as_response(value: Any) -> ToolResponse:
-    """Returns what a function returned as a ToolResponse; a ToolResponse is returned itself."""
+    """Returns a function's return value as a ToolResponse; a ToolResponse is returned itself."""
     given = given_response(value)
     return response_of(result_of("the tool", value)) if given is None else given
 

@@ -1,8 +1,8 @@
-"""HTTP/1.1 without I/O: the states of both halves of a connection, and the reading of what the other side says.
+"""HTTP/1.1 without I/O: the states of both halves of a connection, and the parsing of what the other side sends.
 
-`theirs` is the half that is read, `ours` the one that is written. One of them says requests, the other responses;
-`REQUESTS` and `RESPONSES` say what may follow what. The connection may carry another exchange once both are DONE.
-Bytes go in by `receive`, httptools parses them, and what is in them goes to a sink.
+`theirs` is the half that is read, `ours` the one that is written. One of them carries requests, the other responses;
+`REQUESTS` and `RESPONSES` are their transitions. The connection can carry another exchange once both are DONE.
+`receive` takes bytes, httptools parses them, and a sink gets the heads and bodies.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from mcp_hub.transport.http1.heads import MAX_HEAD, BadHead, HeaderLines, Reques
 log = logging.getLogger("mcp_hub.downstream")
 
 IDLE: Final = "IDLE"  # no exchange is under way
-HEAD: Final = "HEAD"  # a head is being said; a response is also owed
+HEAD: Final = "HEAD"  # a request's head is incomplete; or a response is due and its head is incomplete
 BODY: Final = "BODY"  # the head is complete; the rest ends by its length, by chunks, or with the connection
 DONE: Final = "DONE"  # the message is complete
-MUST_CLOSE: Final = "MUST_CLOSE"  # nothing that follows is taken
-SWITCHED: Final = "SWITCHED"  # what follows is another protocol
-ERROR: Final = "ERROR"  # what was said is not valid HTTP
+MUST_CLOSE: Final = "MUST_CLOSE"  # no further message is accepted
+SWITCHED: Final = "SWITCHED"  # the connection continues in another protocol
+ERROR: Final = "ERROR"  # the bytes are not valid HTTP
 
-ASKED: Final = "ASKED"  # the head of a request was said: a response is owed
-BEGIN: Final = "BEGIN"  # a message begins; each `1xx` too, and a request read again without its offer to upgrade
+ASKED: Final = "ASKED"  # the head of a request was sent: a response is due
+BEGIN: Final = "BEGIN"  # a message begins; also each `1xx`, and a request parsed again without its offer to upgrade
 HEADED: Final = "HEADED"  # a head is complete
-WHOLE: Final = "WHOLE"  # a request was said at once
-END: Final = "END"  # a message is complete; a response may be said at once
+WHOLE: Final = "WHOLE"  # a request was sent or read as a whole
+END: Final = "END"  # a message is complete; it may be a response that was sent as a whole
 LAST: Final = "LAST"  # a message is complete, and no other can follow
 SWITCH: Final = "SWITCH"  # a response with status 101 is complete
 NEXT: Final = "NEXT"  # both halves are DONE
-BREAK: Final = "BREAK"  # bytes are refused, or nobody asked for them
+BREAK: Final = "BREAK"  # bytes are refused, because they are invalid or were not requested
 STOP: Final = "STOP"  # nothing more is read
 
 Table = dict[str, dict[str, str]]
@@ -51,7 +51,7 @@ REQUESTS: Final[Table] = {
     MUST_CLOSE: {BEGIN: MUST_CLOSE, BREAK: MUST_CLOSE, STOP: MUST_CLOSE},
     ERROR: {BREAK: ERROR, STOP: ERROR},
 }
-"""The next state of the half that says requests, by its state and what happens. Behind DONE they are pipelined."""
+"""The next state of the half that carries requests, by state and event. A BEGIN in DONE is a pipelined request."""
 RESPONSES: Final[Table] = {
     IDLE: {ASKED: HEAD, BREAK: ERROR, STOP: MUST_CLOSE},
     HEAD: {ASKED: HEAD, BEGIN: HEAD, HEADED: BODY, END: DONE, LAST: MUST_CLOSE, BREAK: ERROR, STOP: MUST_CLOSE},
@@ -61,10 +61,10 @@ RESPONSES: Final[Table] = {
     SWITCHED: {BREAK: SWITCHED, STOP: SWITCHED},
     ERROR: {BREAK: ERROR, STOP: ERROR},
 }
-"""The same of the half that says responses. A response behind a whole one is passed over and ends the connection."""
+"""The same for the half that carries responses. An unrequested response is ignored and ends the connection."""
 
 VERSIONS: Final = frozenset({"1.1", "1.0"})
-"""What the parser takes beside them, HTTP/0.9 and HTTP/2.0, has messages of another form."""
+"""The versions that are accepted. The parser also accepts HTTP/0.9 and HTTP/2.0, whose messages look different."""
 MAX_FIELDS: Final = 128
 """Headers of one response."""
 LINE: Final = 16
@@ -73,7 +73,7 @@ _BODILESS: Final = frozenset({101, 204, 304})
 
 
 class MessageSink(Protocol):
-    """What is told of a message after its head."""
+    """Receives the rest of a message after its head."""
 
     def body_received(self, piece: bytes) -> None:
         """Takes a piece of the body."""
@@ -83,24 +83,24 @@ class MessageSink(Protocol):
 
 
 class RequestSink(MessageSink, Protocol):
-    """What a RequestMachine tells."""
+    """Receives the requests that a RequestMachine reads."""
 
     def request_begun(self, head: RequestHead, length: int | None, *, keep: bool, chunks: bool, expects: bool) -> None:
         """Takes the head of a request, and its Content-Length.
 
-        `keep`: another request may follow. `chunks`: the client understands chunks. `expects`: it waits for a `100`.
+        `keep`: another request may follow. `chunks`: the client understands chunks. `expects`: it awaits a `100`.
         """
 
 
 class ResponseSink(MessageSink, Protocol):
-    """What a ResponseMachine tells."""
+    """Receives the responses that a ResponseMachine reads."""
 
     def response_begun(self, status: int, fields: HeaderLines, first: dict[bytes, bytes]) -> None:
         """Takes the head of a response. `first`: the first value of each header name."""
 
 
 class MessageMachine:
-    """What the machines of both sides have in common."""
+    """The base of the machines of both sides."""
 
     __slots__ = ("_end", "_lines", "_parser", "_sink", "_unfinished", "ours", "theirs")
     _parser: HttpRequestParser | HttpResponseParser
@@ -113,13 +113,13 @@ class MessageMachine:
         self._sink = sink
         self._lines: HeaderLines = []
         self._end: str = END
-        """What the end of the message that is read will be."""
+        """The event at the end of the message that is being read: END, LAST or SWITCH."""
         self._unfinished = 0
         """Bytes received since the parser last reported anything."""
 
     @property
     def under_way(self) -> bool:
-        """Whether a part of a message was read, and not its end."""
+        """Whether a message is being read and is incomplete."""
         return self.theirs is HEAD or self.theirs is BODY
 
     @property
@@ -135,22 +135,22 @@ class MessageMachine:
         return True
 
     def stop(self) -> None:
-        """Takes note that nothing more is read."""
+        """Notes that nothing more is read."""
         self.theirs = self.read[self.theirs][STOP]
 
     def close(self) -> None:
-        """Reads nothing more. Parser and sink refer to the machine: without this they would be cycles."""
+        """Stops reading and drops the parser and the sink, which refer back to the machine: this breaks the cycles."""
         self.stop()
         del self._parser, self._sink
 
     def on_body(self, piece: bytes) -> None:
-        """Tells of a piece of the body (callback of the parser)."""
+        """Passes a piece of the body to the sink (callback of the parser)."""
         self._unfinished = 0
         if self.theirs is BODY:
             self._sink.body_received(piece)
 
     def on_message_complete(self) -> None:
-        """Tells of the end of a message (callback of the parser). A `1xx` has none."""
+        """Reports the end of a message to the sink (callback of the parser), but not the end of a `1xx`."""
         if self.theirs is BODY:
             self._unfinished = 0
             self.theirs = self.read[BODY][self._end]
@@ -158,7 +158,7 @@ class MessageMachine:
 
 
 class RequestMachine(MessageMachine):
-    """The server's: it reads requests."""
+    """The machine of the server: it reads requests."""
 
     __slots__ = ("_heads", "_length", "_target")
     read, written = REQUESTS, RESPONSES
@@ -180,11 +180,11 @@ class RequestMachine(MessageMachine):
 
     @property
     def version(self) -> str:
-        """The version that the last head has named."""
+        """The HTTP version of the last head."""
         return self._parser.get_http_version()
 
     def receive(self, data: bytes | memoryview) -> None:
-        """Reads bytes of the client. Raises BadHead for what is refused, and reads nothing after it."""
+        """Reads bytes of the client. Raises BadHead for a request that is refused; nothing is read after it."""
         begins, rest = self.theirs is IDLE, data
         while True:
             self._unfinished += len(rest)
@@ -193,7 +193,7 @@ class RequestMachine(MessageMachine):
                 break
             except HttpParserUpgrade as found:
                 if self.shut:
-                    return  # something behind the last request
+                    return  # these bytes follow the last request
                 rest = self._without_offer() + bytes(rest[found.args[0] :])
             except HttpParserError as error:
                 self._break(error)
@@ -205,7 +205,7 @@ class RequestMachine(MessageMachine):
             self._heads.learn(data, self._length)
 
     def take_known(self, data: bytes) -> tuple[RequestHead, bytes] | None:
-        """Returns head and body of a whole request whose head is known by its bytes. None: nothing was read.
+        """Returns head and body of a whole request whose head is in the cache. None: nothing was read.
 
         The machine must be IDLE.
         """
@@ -218,7 +218,7 @@ class RequestMachine(MessageMachine):
     def _break(self, error: HttpParserError) -> None:
         self.fail()
         if self.theirs is MUST_CLOSE:
-            return  # something behind the last request
+            return  # these bytes follow the last request
         found = error.__context__
         if isinstance(found, BadHead):
             raise BadHead(str(found), found.status, found.cause) from None  # `found` would refer to itself here
@@ -227,9 +227,9 @@ class RequestMachine(MessageMachine):
         raise BadHead(str(error)) from None
 
     def _without_offer(self) -> bytes:
-        """Returns the head without its `Upgrade`, to be parsed again: httptools does not go on behind an upgrade.
+        """Returns the head without its `Upgrade`, to be parsed again: httptools does not continue after an upgrade.
 
-        Raises BadHead where there is none, as in CONNECT.
+        Raises BadHead if there is none, as in CONNECT.
         """
         method = self._parser.get_method()
         lines = [line for line in self._lines if line[0] != b"upgrade"]
@@ -245,11 +245,11 @@ class RequestMachine(MessageMachine):
     # --- what the connection does -----------------------------------------------------------------------------------
 
     def responding(self) -> None:
-        """Takes note that the head of a response was written before its body."""
+        """Notes that the head of a response was written; its body follows."""
         self.ours = RESPONSES[self.ours][HEADED]
 
     def responded(self, *, keep: bool, more: bool) -> None:
-        """Takes note that a response was written to its end. `more`: another request waits for its own."""
+        """Notes that a response was written completely. `more`: another request waits for its response."""
         self.ours = RESPONSES[self.ours][END if keep else LAST]
         if not keep:
             self.stop()
@@ -259,13 +259,13 @@ class RequestMachine(MessageMachine):
             self.theirs, self.ours = REQUESTS[DONE][NEXT], RESPONSES[DONE][NEXT]
 
     def fail(self) -> None:
-        """Takes note that what was read is refused."""
+        """Notes that the bytes read are refused."""
         self.theirs = REQUESTS[self.theirs][BREAK]
 
     # --- callbacks of the parser ---------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """Begins a head. How many of the current bytes are of the message before is unknown, so none is counted."""
+        """Begins a head. How many of the current bytes belong to the last message is unknown, so none are counted."""
         self.theirs = REQUESTS[self.theirs][BEGIN]
         self._unfinished = 0
         self._target = b""
@@ -275,12 +275,12 @@ class RequestMachine(MessageMachine):
         self._target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Adds a header line. Trailers, behind a body in chunks, are ignored."""
+        """Adds a header line. Trailers after a chunked body are ignored."""
         if self.theirs is HEAD:
             self._lines.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Tells of a request. Raises BadHead."""
+        """Passes the head of a request to the sink. Raises BadHead."""
         parser = self._parser
         if self.theirs is not HEAD or parser.should_upgrade():
             return
@@ -302,7 +302,7 @@ class RequestMachine(MessageMachine):
 
 
 class ResponseMachine(MessageMachine):
-    """The client's: it reads responses."""
+    """The machine of the client: it reads responses."""
 
     __slots__ = ("_head_size", "to_the_end")
     read, written = RESPONSES, REQUESTS
@@ -320,7 +320,7 @@ class ResponseMachine(MessageMachine):
         """Whether the body ends only when the connection is closed."""
 
     def receive(self, data: bytes) -> None:
-        """Reads bytes of the server. Raises NotHttp for what is no response, and reads nothing after it."""
+        """Reads bytes of the server. Raises NotHttp for an invalid or unrequested response, and then reads no more."""
         if self.theirs is not HEAD and self.theirs is not BODY:
             self._break("it sent bytes that were not requested")
             return
@@ -334,7 +334,7 @@ class ResponseMachine(MessageMachine):
             self._break("its head is too large")
 
     def _break(self, reason: str, cause: BaseException | None = None) -> None:
-        """Raises NotHttp, but behind a whole response."""
+        """Raises NotHttp, unless the response is complete already."""
         self.theirs = RESPONSES[self.theirs][BREAK]
         if self.theirs is ERROR:
             raise NotHttp(str(cause) if isinstance(cause, NotHttp) else reason) from None
@@ -342,7 +342,7 @@ class ResponseMachine(MessageMachine):
     # --- what the connection does -----------------------------------------------------------------------------------
 
     def ask(self, *, whole: bool) -> None:
-        """Takes note that a request is written. `whole`: with its body; else `asked` follows."""
+        """Notes that a request is written. `whole`: with its body; otherwise `asked` follows."""
         begun = REQUESTS[self.ours]
         self.ours = begun[WHOLE] if whole else REQUESTS[begun[BEGIN]][HEADED]
         self.theirs = RESPONSES[self.theirs][ASKED]
@@ -350,13 +350,13 @@ class ResponseMachine(MessageMachine):
         self._lines = []
 
     def asked(self) -> None:
-        """Takes note that the rest of the request's body was written."""
+        """Notes that the rest of the request's body was written."""
         self.ours = REQUESTS[self.ours][END]
 
     # --- callbacks of the parser ---------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """Begins a head, or passes over a response that nobody asked for."""
+        """Begins a head, or ignores a response that was not requested."""
         self.theirs = RESPONSES[self.theirs][BEGIN]
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -370,7 +370,7 @@ class ResponseMachine(MessageMachine):
                 raise NotHttp("it has too many headers")
 
     def on_headers_complete(self) -> None:
-        """Tells of a response, but not of a `1xx`. Raises NotHttp."""
+        """Passes the head of a response to the sink, but not that of a `1xx`. Raises NotHttp."""
         if self.theirs is not HEAD:
             return
         status = self._parser.get_status_code()

@@ -1,4 +1,4 @@
-"""One HTTP connection of the client: sends a request at a time, and hands its response to whoever asked."""
+"""One HTTP connection of the client: sends one request at a time, and passes its response to the caller."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from mcp_hub.transport.http1.heads import HeaderLines
 AT_ONCE: Final = 256 * 1024
 """Bytes that are handed to the asyncio transport in one piece."""
 SMALL: Final = 64 * 1024
-"""Bytes of a successful JSON response up to which the caller is called only once the whole body is here."""
+"""Bytes of a successful JSON response up to which it is reported only once its whole body has arrived."""
 
 ResponseCallback = Callable[[HttpResponse | HttpFailure], None]
-"""Called once, on the event loop, with the response as soon as its head is here (a small one: whole), or a failure."""
+"""Called once, on the event loop, with a failure or the response: once its head has arrived, or all of a small one."""
 
 
 class ConnectionOwner(Protocol):
@@ -47,13 +47,13 @@ class ClientConnection(asyncio.Protocol):
         self._machine = ResponseMachine(self)
         self._told: ResponseCallback | None = None
         self._news: HttpResponse | None = None
-        """The response to report when the current bytes are read."""
+        """The response to report once the current bytes are parsed."""
         self._response: HttpResponse | None = None
         self._paused = False
         self._full: asyncio.Future[None] | None = None
         """Pending while the transport's write buffer is full."""
         self.used = False
-        """Whether a response came on it before."""
+        """Whether it has carried an exchange before."""
         self.idle_since = 0.0
         """Event loop time in seconds."""
         self.socket: socket.socket | None = None
@@ -77,7 +77,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport.write(data)
 
     async def exchange(self, head: bytes, body: bytes | None) -> HttpResponse:
-        """Sends a request and returns the response once its head is here. Cancelling closes the connection.
+        """Sends a request and returns the response once its head has arrived. Cancelling closes the connection.
 
         Raises HttpFailure.
         """
@@ -116,7 +116,7 @@ class ClientConnection(asyncio.Protocol):
     async def _send(
         self, transport: asyncio.Transport, rest: memoryview, waiter: asyncio.Future[HttpResponse | HttpFailure]
     ) -> None:
-        """Sends a large body in pieces as the server reads them; stops when the server has answered."""
+        """Sends a large body in pieces as the server reads them; stops if the server answers before the end."""
         while rest and not waiter.done():
             transport.write(bytes(rest[:AT_ONCE]))
             rest = rest[AT_ONCE:]
@@ -134,7 +134,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     def done(self) -> None:
-        """Returns the connection to its pool, if it can be used again; the response was read to its end."""
+        """Returns the connection to its pool, if it can be used again. Called once the response was read completely."""
         if self._transport is not None and not self._transport.is_closing() and self._machine.again():
             self.used = True
             self._keeper.released(self)
@@ -186,7 +186,7 @@ class ClientConnection(asyncio.Protocol):
             self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fails or ends the response that was on its way (asyncio.Protocol)."""
+        """Fails or ends the response that was being received (asyncio.Protocol)."""
         theirs = self._machine.theirs
         self._machine.close()
         self._transport = None

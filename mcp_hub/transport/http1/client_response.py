@@ -1,4 +1,4 @@
-"""The response that the client gets: its head, its body as it comes, decompression, and what can go wrong."""
+"""The response that the client gets: its head, its body as a stream, decompression, and the failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
 BUFFER: Final = 256 * 1024
-"""Bytes of a body that may wait for their reader; beyond that, reading from the connection is paused."""
+"""Bytes of a body that are buffered for the reader; beyond that, reading from the connection is paused."""
 
 
 class BodySource(Protocol):
@@ -95,7 +95,7 @@ class HttpResponse:
             self._wake()
 
     def fail(self, failure: HttpFailure) -> None:
-        """Marks the body as broken off. What has come before can still be read."""
+        """Marks the body as broken off. The bytes received before can still be read."""
         self._source = None
         self._failure = self._failure or failure
         self._wake()
@@ -113,7 +113,7 @@ class HttpResponse:
         return self._size
 
     def whole(self) -> bytes | None:
-        """Returns the rest of the body if it is complete and not compressed, else None: then use `chunk`."""
+        """Returns the rest of the body if all of it has arrived uncompressed; else None: then use `chunk`."""
         if not self._ended or self._inflating is not None:
             return None
         pieces = self._pieces
@@ -135,7 +135,7 @@ class HttpResponse:
                 self._inflating.put(piece)
             given = self._inflating.step()
             if self._inflating.busy:
-                await asyncio.sleep(0)  # a little can inflate to a lot: let other tasks run between the steps
+                await asyncio.sleep(0)  # a few bytes can inflate to many: let other tasks run between the steps
             if given:
                 return given
 
@@ -245,11 +245,11 @@ def decompressor_for(coding: str) -> Decompressor | None:
 
 
 class HttpFailure(Exception):
-    """There is no response, or no complete one. The HTTP client turns it into a LinkError with words for users."""
+    """There is no response, or no complete one. `failure_of` turns it into a LinkError with a text for users."""
 
 
 ProxyStep = Literal["name", "connect", "tls", "credentials", "answer", "refused"]
-"""Where the way through a proxy ended. `refused`: the proxy itself answered, and opened no connection to the host."""
+"""The step at which connecting through a proxy failed. `refused`: the proxy answered that it made no connection."""
 
 
 class NameUnknown(HttpFailure):
@@ -261,11 +261,11 @@ class CertificateRefused(HttpFailure):
 
 
 class CertificateWanted(HttpFailure):
-    """The host ended the TLS handshake for want of a certificate of the client's that it accepts."""
+    """The host ended the TLS handshake because the client presented no certificate that it accepts."""
 
 
 class TlsFailed(HttpFailure):
-    """The TLS handshake failed. `spoken` is False where the answer was no TLS."""
+    """The TLS handshake failed. `spoken` is False if the host answered with something other than TLS."""
 
     def __init__(self, *, spoken: bool = True) -> None:
         super().__init__()
@@ -285,7 +285,7 @@ class ConnectTimeout(HttpFailure):
 
 
 class ProxyFailed(HttpFailure):
-    """The proxy on the way opened no connection; `str()` says what it does, without its name. Nothing was sent."""
+    """The proxy made no connection to the host; nothing was sent. `str()` is a predicate whose subject is the proxy."""
 
     def __init__(self, step: ProxyStep, text: str) -> None:
         super().__init__(text)
@@ -317,13 +317,13 @@ class PoolClosed(HttpFailure):
 
 
 def broken_by(error: Exception) -> HttpFailure:
-    """Returns the failure of a connection that an error of the system or of TLS has ended."""
+    """Returns the failure for an error of the system or of TLS that has ended a connection."""
     if wants_certificate(error):
-        return CertificateWanted()  # with TLS 1.3 the server says so after the handshake
+        return CertificateWanted()  # in TLS 1.3 the server refuses certificates only after the handshake
     return ConnectionBroke(error)
 
 
 def wants_certificate(error: Exception) -> bool:
-    """Returns whether an error of TLS is the other side's refusal of the certificate that it got, or of none."""
+    """Returns whether a TLS error means that the other side refused the client's certificate, or the lack of one."""
     reason = str(getattr(error, "reason", None))
     return "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)

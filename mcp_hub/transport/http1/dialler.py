@@ -1,4 +1,4 @@
-"""Connects to a host: resolves its addresses, tries them side by side, then speaks TLS."""
+"""Connects to a host: resolves its addresses, tries them with staggered starts, then does the TLS handshake."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 
 
 class Dialler:
-    """Makes connections to one host; over TLS if `tls` is given, with a certificate for the host's name."""
+    """Makes connections to one host; if `tls` is given, over TLS, and the host's certificate must match its name."""
 
     def __init__(
         self, host: str, port: int, tls: ssl.SSLContext | None, addresses: Sequence[str] | None = None
     ) -> None:
-        """`addresses`: those that may be dialled, instead of those that the host's name has."""
+        """`addresses`: the addresses to dial, instead of resolving the host's name."""
         self._addresses = Addresses(host, port, addresses)
         self._tls = tls
         self._name = host.rstrip(".")
@@ -101,12 +101,12 @@ class Dialler:
         return ConnectTimeout()
 
     def close(self) -> None:
-        """Stops asking for addresses."""
+        """Cancels the resolution of the host's name."""
         self._addresses.close()
 
 
 class PathDialler:
-    """Makes connections to a Unix socket of this machine."""
+    """Makes connections to the Unix socket at a path."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -146,7 +146,7 @@ def tls_failures() -> Iterator[None]:
             raise CertificateWanted from None
         raise TlsFailed(spoken=error.reason not in _NO_TLS) from None
     except OSError:
-        raise TlsFailed from None  # the host has closed the connection within the handshake
+        raise TlsFailed from None  # the host closed the connection during the handshake
 
 
 async def _give_up(attempts: set[asyncio.Task[socket.socket]]) -> None:
@@ -176,7 +176,7 @@ async def _connect(address: Address) -> socket.socket:
 
 
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
-"""What OpenSSL says of a first answer that is no TLS."""
+"""OpenSSL's reasons for a failed handshake with a host that does not use TLS."""
 FRESH: Final = 10.0
 """Seconds an answer of the resolver is reused."""
 
@@ -185,7 +185,7 @@ Address = tuple[int, int, int, Any]
 
 
 class Addresses:
-    """The resolved addresses of `host`, a name or a literal address, shared by all connections to it."""
+    """The addresses of `host` (a name or an address), cached for FRESH seconds and shared by all its connections."""
 
     def __init__(self, host: str, port: int, addresses: Sequence[str] | None = None) -> None:
         self._host = host
@@ -228,7 +228,7 @@ class Addresses:
         return socket.AI_ADDRCONFIG & getattr(socket, "AI_MASK", ~0)  # some systems reject AI_ADDRCONFIG
 
     def close(self) -> None:
-        """Cancels a query that is under way."""
+        """Cancels a running query."""
         if self._asking is not None:
             self._asking.cancel()
 

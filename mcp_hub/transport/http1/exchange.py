@@ -17,7 +17,7 @@ BODY_DEADLINE: Final = 60.0
 STALLED_AFTER: Final = 120.0
 """Seconds a client may leave a full write buffer unread before its stream is given up."""
 MAX_UNASKED: Final = 64 * 1024
-"""Bytes of a body that are kept before anybody asks for it; then reading from the connection is paused."""
+"""Bytes of a body that are kept before the handler requests it; beyond that, reading is paused."""
 MAX_JOINED: Final = 64 * 1024
 """Bytes of a body up to which it is joined with its head into one write."""
 
@@ -34,7 +34,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ClientGone(HubError):
-    """The client closed the connection; there is nobody to answer."""
+    """The client closed the connection, so no reply can be sent."""
 
 
 class BodyTooLarge(HubError):
@@ -68,7 +68,7 @@ class ExchangeConnection(Protocol):
         """Waits until it is not `paused`, or the client is gone."""
 
     def regulate(self) -> None:
-        """Pauses or resumes reading, depending on the room for what comes."""
+        """Pauses or resumes reading, depending on the room in the buffers."""
 
     def stream_begun(self) -> None:
         """Called when the head of a reply is written before its body."""
@@ -155,17 +155,17 @@ class HttpRequest:
         return self._wire.peer
 
     def let_in(self) -> None:
-        """Takes note that the sender is authenticated, or need not be."""
+        """Notes that the sender is authenticated, or does not have to be."""
         if self._wire.stranger:
             self._wire.let_in()
 
     def speaks_for(self, peer: str) -> None:
-        """Counts a connection on which nobody was let in for the client that a trusted proxy names."""
+        """Counts a connection without an authenticated request towards the client that a trusted proxy names."""
         if self._wire.stranger:
             self._wire.speaks_for(peer)
 
     def whole(self, limit: int) -> bytes | None:
-        """Returns the body if all of it has been received and is at most `limit` bytes, else None: ask `body`."""
+        """Returns the body if all of it has arrived and is at most `limit` bytes; else None: then use `body`."""
         if not self.complete or self._size > limit or self._expects:
             return None
         body, self._body = self._body, b""
@@ -209,7 +209,7 @@ class HttpRequest:
 
     @property
     def full(self) -> bool:
-        """Whether no more of the body may be received before somebody asks for it."""
+        """Whether no more of the body may be received before the handler requests it."""
         return self._waiter is None and self._size > MAX_UNASKED and not self.dropped
 
     def more(self, piece: bytes) -> None:
@@ -233,7 +233,7 @@ class HttpRequest:
             self._wake()
 
     def lose(self) -> None:
-        """Called when the client is gone or sends invalid HTTP; wakes whoever reads the body."""
+        """Called when the client is gone or sends invalid HTTP; wakes the reader of the body."""
         self.disconnected = True
         if self._waiter is not None:
             self._wake()
@@ -248,7 +248,7 @@ class HttpRequest:
     # --- asked by the handler ---------------------------------------------------------------------------------
 
     def drop(self) -> None:
-        """Discards the body, and what is still to come of it."""
+        """Discards the body: what was received and what follows."""
         self.dropped = True
         self._body = b""
         self._size = 0
@@ -394,5 +394,5 @@ class HttpReply:
             self._wire.answered(keep=self._keep)
 
     def lose(self) -> None:
-        """Takes note that the client is gone."""
+        """Notes that the client is gone."""
         self.lost = True

@@ -1,4 +1,4 @@
-"""Heads of HTTP messages on the server: of the requests that it reads, and of the replies that it writes."""
+"""Heads of HTTP messages on the server: parsing those of requests, and writing those of replies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HeaderLines = list[tuple[bytes, bytes]]
-"""Header lines: names in lower case, values as they came."""
+"""Header lines: names in lower case, values unchanged."""
 
 BLANKS: Final = " \t"
 """White space that HTTP allows around a header's value; `str.strip()` alone would remove more."""
@@ -23,7 +23,7 @@ LONG_TARGET: Final = 512
 """Bytes of a target up to which its parts are cached."""
 
 MAX_HEAD: Final = 64 * 1024
-"""Bytes of request line and headers, each counted with one blank after its colon."""
+"""Bytes of request line and headers; each header counts with one blank after its colon."""
 MAX_KNOWN: Final = 8 * 1024
 """Bytes of header lines up to which a connection caches a head."""
 AROUND: Final = len(b"  HTTP/1.1\r\n\r\n")
@@ -40,7 +40,7 @@ _UNSOUND_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class BadHead(ValueError):
-    """A head that is refused and ends its connection. `status`: of the reply. `cause`: for the count of refusals."""
+    """A head that is refused and ends its connection. `status`: of the reply. `cause`: its name in statistics."""
 
     def __init__(self, text: str, status: int = 400, cause: str = "bad_request") -> None:
         super().__init__(text)
@@ -67,29 +67,29 @@ class RequestHead:
         split = split_target(target) if len(target) <= LONG_TARGET else _split(target)
         self.path, self.query, self.authority = split
         self.prefix = ""
-        """The path below which the hub is mounted in another application; `path` is without it."""
+        """The path at which the hub is mounted in another application; `path` does not include it."""
         self.lines = lines
         self.size = sum(len(name) + len(value) + LINE for name, value in lines)
         """Bytes of all header lines."""
         self.in_chunks = _in_chunks([value for name, value in lines if name == b"transfer-encoding"])
         """Whether the body is in chunked transfer coding."""
         self.peer = ""
-        """The sender's address: the peer's, or what a trusted proxy names. Set by the handler."""
+        """The client's address: that of the peer, or the one that a trusted proxy names. Set by the handler."""
         self.passed: object = None
         """The gate that has accepted this head, so that equal heads are not checked again. Set by the handler."""
         self.route: Any = None
-        """What serves requests with this head, once the gate has accepted it. Set by the handler."""
+        """The handler of requests with this head, once the gate has accepted it. Set by the handler of all requests."""
         self.facts: object = None
-        """What `route` has read in the head, so that equal heads are not read again. Set by it."""
+        """What `route` has parsed of the head, so that equal heads are not parsed again. Set by `route`."""
         self._by_name: dict[bytes, list[bytes]] | None = None
         self._values: dict[bytes, list[str]] = {}
         self._text: list[tuple[str, str]] | None = None
         self._accepted: dict[bytes, bool] = {}
         self.takes_gzip = False
-        """Whether `route` has read that the client accepts gzip. Set by it."""
+        """Whether the client accepts gzip. Set by `route`."""
 
     def raw(self, name: bytes) -> list[bytes]:
-        """Returns every value of one header (name in lower case) as it came, in order."""
+        """Returns every value of one header (name in lower case), unchanged and in order."""
         if self._by_name is None:
             self._by_name = {}
             for key, value in self.lines:
@@ -97,7 +97,7 @@ class RequestHead:
         return self._by_name.get(name, [])
 
     def values(self, name: bytes) -> list[str]:
-        """Returns the same as stripped text. The list must not be changed."""
+        """Returns the values of one header as stripped text, in order. The list must not be changed."""
         found = self._values.get(name)
         if found is None:
             found = self._values[name] = [value.decode("latin-1").strip(BLANKS) for value in self.raw(name)]
@@ -127,10 +127,10 @@ class RequestHeadCache:
         self._known: RequestHead | None = None
         self._length_at = 0
         self._of_bytes: tuple[bytes, bytes, RequestHead] | None = None
-        """The last head that came with its whole body: its bytes before and behind the digits of Content-Length."""
+        """The last head that came with its whole body: the bytes before and after the digits of Content-Length."""
 
     def known(self, data: bytes) -> tuple[RequestHead, bytes] | None:
-        """Returns head and body of a whole request if its head has the bytes of a head that the parser has read.
+        """Returns head and body if `data` is a whole request whose head equals the cached one; else None.
 
         Only the digits of Content-Length may differ.
         """
@@ -146,7 +146,7 @@ class RequestHeadCache:
         return head, data[end:]
 
     def learn(self, data: bytes, size: int | None) -> None:
-        """Keeps the bytes of the last head, which the parser has found in `data`, if its request is all there is.
+        """Caches the bytes of the last head, which was parsed from `data`, if `data` is exactly its request.
 
         `size`: its Content-Length.
         """
@@ -176,9 +176,9 @@ class RequestHeadCache:
 
 
 def _in_chunks(codings: list[bytes]) -> bool:
-    """Whether the only transfer coding is `chunked`. Programs disagree on where a body in any other coding ends.
+    """Returns whether the only transfer coding is `chunked`. Programs disagree on where bodies in other codings end.
 
-    Raises BadHead: 501 for another coding inside of `chunked`, 400 where the end of the body is unknown.
+    Raises BadHead: 501 for another coding inside of `chunked`, 400 if the end of the body is unknown.
     """
     if not codings:
         return False
@@ -218,7 +218,7 @@ split_target: Final = lru_cache(maxsize=256)(_split)
 def accepts(values: list[str], *, kind: bytes) -> bool:
     """Returns whether the values of Accept allow the media type `kind` (`type/subtype`).
 
-    Without any, everything is allowed.
+    Without the header, everything is allowed.
     """
     if not values:
         return True
@@ -240,7 +240,7 @@ def is_json(values: list[str]) -> bool:
 
 
 def takes_gzip(values: list[str]) -> bool:
-    """Returns whether the values of Accept-Encoding allow gzip. Without any, it is not worth the risk."""
+    """Returns whether the values of Accept-Encoding allow gzip. Without the header, gzip is not used."""
     any_coding = False
     for item in ",".join(values).split(","):
         name, *parameters = (part.strip().lower() for part in item.split(";"))
@@ -260,7 +260,7 @@ def _is_zero(parameter: str) -> bool:
 
 
 class _StatusLines:
-    """Caches the status line and date of replies, once a second for each status."""
+    """Makes the status line and date of replies; each status is cached for a second."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -292,7 +292,7 @@ EVENT_STREAM: Final[HeaderLines] = [
 
 
 def last_answer(status: int, lines: bytes = b"") -> bytes:
-    """Returns a complete reply to invalid HTTP, or to no request at all; the connection is closed after it."""
+    """Returns a complete reply to invalid HTTP, or to a connection without a slot; the connection closes after it."""
     text = b"Invalid HTTP request received." if status == 400 else HTTPStatus(status).phrase.encode()
     lines += b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(text)
     return start(status) + lines + text

@@ -18,11 +18,11 @@ ABORT_WITHIN: Final = 0.2
 """Seconds that `abort` waits for the tasks it has cancelled."""
 
 Handler = Callable[[HttpRequest, HttpReply], Awaitable[None]]
-"""Answers one request. It may run on after its client has gone."""
+"""Answers one request. It may continue after its client has gone."""
 
 
 class RefusalSink:
-    """Receives each refused connection and request. This one ignores them."""
+    """Receives each refused connection and request. This base class ignores them."""
 
     def note(self, cause: str, peer: str, status: int | None = None, said: str | None = None) -> None:
         """Records one refusal: `cause`, the client's address, and the HTTP status if there was an answer."""
@@ -31,7 +31,7 @@ class RefusalSink:
 class Listener:
     """Runs `handler` for the requests of at most `most` connections. Create it in the event loop that it serves in.
 
-    `exempt(peer)` says if an address, such as a trusted proxy's, has no share of its own of the slots.
+    `exempt(peer)` says whether an address, such as a trusted proxy's, may hold more than one address's share of slots.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Listener:
     # --- told by connections -----------------------------------------------------------------------------------
 
     def acquire_slot(self, holder: SlotHolder, peer: str) -> ConnectionSlot | None:
-        """Returns the slot of a connection that was accepted; None if there is none for it."""
+        """Returns the slot for a connection that was accepted; None if it has to be refused."""
         slot = None if self.ending else self.slots.acquire(holder, peer)
         if slot is not None:
             self.open.add(slot)
@@ -82,7 +82,7 @@ class Listener:
             await asyncio.wait({self._empty}, timeout=grace)
 
     async def abort(self) -> None:
-        """Drops all connections and cancels the tasks that answer."""
+        """Drops all connections and cancels the tasks that answer requests."""
         self.ending = True
         for slot in tuple(self.open):
             slot.holder.abort()
@@ -94,11 +94,11 @@ class Listener:
 
 
 SHARE: Final = 4
-"""One address may have at most one in so many of the slots for strangers, so that others get some too."""
+"""One address may hold 1/SHARE of all slots with connections of strangers, so that others get some too."""
 NEWCOMER: Final = 1.0
-"""Seconds in which a stranger is not closed for another of its address: many clients may start at the same time."""
+"""Seconds in which a stranger is not closed for another of the same address: many clients may start at once."""
 AT_ONCE: Final = 2
-"""Strangers of one address that are closed for one newcomer, so that an address above its share shrinks."""
+"""Strangers of one address that are closed for one newcomer: more than one, so that a surplus shrinks."""
 
 
 class SlotHolder(Protocol):
@@ -128,8 +128,8 @@ class ConnectionSlot:
 class ConnectionSlots:
     """The `most` slots for connections of one listener.
 
-    A stranger is a connection on which no request has been let in yet. Where no slot is free, the oldest stranger is
-    closed for the newcomer. An address that uses up its share of the slots for strangers loses its own oldest ones,
+    A stranger is a connection on which no request has been let in (authenticated) yet. If no slot is free, the oldest
+    stranger is closed for the newcomer. An address that uses up its share of slots loses its own oldest strangers,
     unless it is `exempt`. A connection on which a request was let in keeps its slot.
     """
 
@@ -149,7 +149,7 @@ class ConnectionSlots:
         self._strangers: OrderedDict[ConnectionSlot, None] = OrderedDict()
         """Oldest first."""
         self._of_network: dict[str, OrderedDict[ConnectionSlot, None]] = {}
-        """The same by network, oldest first."""
+        """The strangers by network, oldest first."""
 
     def acquire(self, holder: SlotHolder, peer: str) -> ConnectionSlot | None:
         """Returns a slot for a connection that was accepted; None if none is free and no stranger can be closed."""
@@ -167,7 +167,7 @@ class ConnectionSlots:
         return slot
 
     def _make_room(self, newcomer: ConnectionSlot) -> None:
-        """Closes the oldest strangers of the newcomer's address where it has its share of the slots already."""
+        """Closes the oldest strangers of the newcomer's address if they use up its share of the slots."""
         same = self._of_network.get(newcomer.network)
         if same is None or len(same) < self._share or self._exempt(newcomer.peer):
             return
@@ -179,7 +179,7 @@ class ConnectionSlots:
             self._close(oldest, "crowded")
 
     def speaks_for(self, slot: ConnectionSlot, peer: str) -> None:
-        """Counts the connection of a stranger for the client that its trusted proxy names."""
+        """Counts the connection of a stranger towards the client that its trusted proxy names."""
         network = _network(peer)
         if not slot.stranger or slot not in self._strangers or network == slot.network:
             return
@@ -218,7 +218,7 @@ class ConnectionSlots:
 
 
 def _network(peer: str) -> str:
-    """Returns what counts as one address: of IPv6 the first 64 bits, as one customer usually gets them all."""
+    """Returns the part that counts as one address: of IPv6 the first 64 bits, as one customer usually has all below."""
     if ":" not in peer:
         return peer
     try:

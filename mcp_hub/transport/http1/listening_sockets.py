@@ -20,11 +20,11 @@ from mcp_hub.errors import HubError
 
 BACKLOG: Final = 1024
 MAX_CONNECTIONS: Final = 10_000
-"""As many as there can be sessions. One more takes the slot of a stranger, or is answered 503 at once."""
+"""Connections of one listener, as many as there can be sessions; `ConnectionSlots` refuses more."""
 KEPT_DESCRIPTORS: Final = 256
-"""Descriptors that are kept free for upstream servers, files and the event loop."""
+"""File descriptors that are kept free for upstream servers, files and the event loop."""
 MACOS_DESCRIPTORS: Final = 10_240
-"""OPEN_MAX of macOS, which refuses a higher limit even where it calls its own one infinite."""
+"""OPEN_MAX of macOS, which refuses a higher limit even if it reports its own limit as infinite."""
 CONNECT_WAIT: Final = 2.0
 """Seconds until a connection to a socket of this machine is given up."""
 
@@ -99,14 +99,14 @@ def _refusal(listen: Listen, error: OSError) -> HubError:
 
 
 def is_unix(bound: socket.socket) -> bool:
-    """Returns whether a socket has a path in place of an address."""
+    """Returns whether a socket is a Unix socket."""
     return bound.family == getattr(socket, "AF_UNIX", None)
 
 
 def bind_path(path: Path) -> socket.socket:
-    """Returns a socket that listens on a path, for this user alone. Raises HubError.
+    """Returns a socket that listens on a path, which only this user can open. Raises HubError.
 
-    The socket that a hub has left over which is gone is replaced, and nothing else.
+    It replaces a socket that nobody listens on any more, but no other file.
     """
     where = f"{UNIX}:{path}"
     if sys.platform == "win32":
@@ -174,7 +174,7 @@ def _directory_problem(path: Path) -> HubError | None:
 @contextlib.contextmanager
 def _alone_in(directory: Path) -> Iterator[None]:
     """Keeps other hubs from replacing a socket of this directory while the block runs. Raises HubError, OSError."""
-    if sys.platform == "win32":  # there are no Unix sockets: `path_problem` has said so
+    if sys.platform == "win32":  # there are no Unix sockets, and `bind_path` has refused already
         yield
         return
     import fcntl
@@ -198,7 +198,7 @@ class OwnPath:
         self._inode: int | None = path.lstat().st_ino
 
     def remove(self) -> None:
-        """Removes it, unless that is done. Call it before the socket is closed: then nobody has replaced it yet."""
+        """Removes the path. Idempotent. Call it before the socket is closed: until then no other hub replaces it."""
         inode, self._inode = self._inode, None
         with contextlib.suppress(OSError):
             if inode is not None and self._path.lstat().st_ino == inode:
@@ -210,7 +210,7 @@ async def accepting(bound: socket.socket, protocol: Callable[[], asyncio.BasePro
     loop = asyncio.get_running_loop()
     if not is_unix(bound):
         return await loop.create_server(protocol, sock=bound, backlog=BACKLOG)
-    # The path of a socket that was handed over is not ours to remove; for another one there is OwnPath.
+    # A socket that was handed over keeps its path; OwnPath removes that of a socket that the hub has bound.
     keeping: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
     return await loop.create_unix_server(protocol, sock=bound, backlog=BACKLOG, **keeping)
 
@@ -219,9 +219,10 @@ async def accepting(bound: socket.socket, protocol: Callable[[], asyncio.BasePro
 
 
 def check_handed(listen: Listen, handed: Sequence[tuple[str, socket.socket]]) -> Listen:
-    """Returns `listen` for sockets of a service manager, each with its name: `host` is the one that most can reach.
+    """Returns `listen` with host and port of a socket that a service manager handed over, each given with its name.
 
-    Raises HubError for a socket that cannot be served.
+    Of several, it takes the one that the most clients can reach: a network address before loopback, and loopback before
+    a Unix socket. Raises HubError for a socket that cannot be served.
     """
     hosts = []
     for name, each in handed:
@@ -250,7 +251,7 @@ def base_url(bound: socket.socket, scheme: str) -> str:
 
 
 def connections_possible() -> int:
-    """Returns how many connections there can be, after raising the process's limit of descriptors as far as allowed."""
+    """Raises the process's limit of file descriptors as far as allowed; returns how many connections that permits."""
     if sys.platform == "win32":
         return MAX_CONNECTIONS
     import resource

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection to the server: its address, and what the connection itself proves."""
+"""The client at the other end of a connection: its address, and the identity that the connection itself proves."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class UnixPeer(msgspec.Struct, frozen=True):
     """The other end of a Unix socket."""
 
     uid: int | None
-    """The user that has connected; None where the system does not tell."""
+    """The id of the user that has connected; None if the system does not tell."""
 
     @property
     def address(self) -> str:
-        """What stands for an address in records and limits, such as `unix:1000`."""
+        """The name that is used as an address in records and limits, such as `unix:1000`."""
         return UNIX if self.uid is None else f"{UNIX}:{self.uid}"
 
 
 class CertifiedPeer(msgspec.Struct, frozen=True):
-    """A client with a certificate of an authority that the listener knows."""
+    """A client with a certificate of an authority that the listener trusts."""
 
     names: tuple[str, ...]
     """The names of its certificate; those of DNS in lower case."""
     until: float
-    """When the certificate ends, in seconds of the epoch."""
+    """When the certificate expires, in seconds since the epoch."""
     address: str = ""
     """The address of the client."""
 
@@ -68,7 +68,7 @@ def _uid_of(connection: socket.socket, platform: str = sys.platform) -> int | No
             return int(_CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))[1])
         if platform == "darwin":
             size = _MACOS_CREDENTIALS.size
-            # The structure goes on with groups; the system fills as much of it as there is room for.
+            # The structure continues with groups; the system fills as much of it as there is room for.
             return int(_MACOS_CREDENTIALS.unpack(connection.getsockopt(_MACOS_LEVEL, _MACOS_OPTION, 76)[:size])[1])
     except (OSError, struct.error):
         pass
@@ -76,7 +76,7 @@ def _uid_of(connection: socket.socket, platform: str = sys.platform) -> int | No
 
 
 def certified_peer(transport: asyncio.BaseTransport, address: str) -> CertifiedPeer | None:
-    """Returns what the certificate of a client with an address proves; None for one without a certificate."""
+    """Returns the identity in the client's certificate; None for a client without a certificate."""
     found: Mapping[str, Any] | None = transport.get_extra_info("peercert")
     if not found:
         return None
@@ -84,7 +84,7 @@ def certified_peer(transport: asyncio.BaseTransport, address: str) -> CertifiedP
 
 
 _SOUND: Final = {"URI": ":", "email": "@"}
-"""What each kind of name has to have, so that none is taken for one of another kind."""
+"""A character that a name of each kind must contain, so that it cannot be mistaken for a name of another kind."""
 
 
 def _names_of(certificate: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""The client's side of one origin: the heads of requests to it, and its pool of connections.
+"""The client's connection pool for one origin, and the encoder of request heads.
 
-The pool is bounded, keeps connections alive, and serves first come first served.
+The pool is bounded, keeps connections alive, and serves requests in order of arrival.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from yarl import URL
 
 LOOK_AFTER: Final = 0.05
-"""Seconds of idleness after which a socket is checked before use: the loop may not have noticed that it was closed."""
+"""Seconds of idleness after which a socket is checked before use: the event loop may have missed that it was closed."""
 CUT: Final = 0.5
 """Seconds that `close` waits for the connections to be closed."""
 _REPEATABLE: Final = frozenset({"GET", "DELETE"})
 
 
 class ConnectionMaker(Protocol):
-    """What makes the connections of a pool: a Dialler, or one through a proxy."""
+    """Makes the connections of a pool: a Dialler or a ProxyDialler."""
 
     async def dial(self, protocol: Callable[[], Made]) -> tuple[Made, socket.socket]:
         """Returns the connected protocol and its socket. Not bounded in time. Raises HttpFailure."""
         ...
 
     def late(self) -> HttpFailure:
-        """Returns the failure where `dial` was not done in time."""
+        """Returns the failure for a `dial` that took too long."""
         ...
 
     def close(self) -> None:
-        """Stops asking for addresses."""
+        """Cancels name resolution."""
 
 
 class HttpPool:
@@ -65,7 +65,7 @@ class HttpPool:
         self._idle: deque[ClientConnection] = deque()
         """The most recently used is at the right."""
         self._waiting: deque[asyncio.Future[ClientConnection | None]] = deque()
-        """Each gets a connection, or None: the permission to make one."""
+        """Each future gets a connection, or None as the permission to make one."""
         self._taken = 0
         """Connections that exist or are being made."""
         self._made: set[ClientConnection] = set()
@@ -79,7 +79,7 @@ class HttpPool:
         return [made.socket for made in self._made if made.socket is not None]
 
     async def exchange(self, method: str, head: bytes, body: bytes | None) -> HttpResponse:
-        """Sends one request and returns its response once the head is here. Raises HttpFailure.
+        """Sends one request and returns its response once the head has arrived. Raises HttpFailure.
 
         A GET or DELETE is sent once more if a kept connection turns out to be dead; a POST never is.
         """
@@ -171,14 +171,14 @@ class HttpPool:
         return connection
 
     def _pass_on(self, given: ClientConnection | None) -> None:
-        """Returns what was given to a waiter that was cancelled."""
+        """Gives back what a waiter got that was cancelled, or that came too late."""
         if given is None:
             self._place()
         elif given.alive:
             self.released(given)
 
     def _place(self) -> None:
-        """Lets the next waiter make a connection, as one is gone."""
+        """Lets the next waiter make a connection in place of one that is gone."""
         turn = self._next()
         if turn is None:
             self._taken -= 1
@@ -225,7 +225,7 @@ class HttpPool:
             self._empty.set_result(None)
 
     async def close(self) -> None:
-        """Closes all connections, those in use too, in at most CUT seconds. Waiters get PoolClosed."""
+        """Closes all connections, including those in use, in at most CUT seconds. Waiters get PoolClosed."""
         self._closed = True
         self._dialler.close()
         if self._sweep is not None:
@@ -259,13 +259,13 @@ def is_header(name: str, value: str) -> bool:
 
 
 class RequestHeadEncoder:
-    """Encodes heads of requests to one origin, once for equal requests.
+    """Encodes heads of requests to one origin, and caches them.
 
-    Headers of a request win over `common`, and those over the defaults (Host, User-Agent, Accept, Accept-Encoding).
+    Headers of a request override `common`, which override the defaults (Host, User-Agent, Accept, Accept-Encoding).
     """
 
     def __init__(self, origin: URL, common: Mapping[str, str], *, absolute: bool = False) -> None:
-        """`absolute`: targets are whole URLs, as a proxy wants them."""
+        """`absolute`: request targets are whole URLs, as a forward proxy requires."""
         always = {
             "Host": origin.host_port_subcomponent or "",
             "User-Agent": f"mcp-hub/{VERSION}",

@@ -1,4 +1,4 @@
-"""Connects to a host through a forward proxy: by CONNECT or SOCKS5, then speaks TLS with the host inside the tunnel."""
+"""Connects to a host through a forward proxy: by CONNECT or SOCKS5, then by TLS with the host inside the tunnel."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class ProxyDialler:
     Args:
         proxy: the proxy.
         to_proxy: the TLS context for an `https` proxy.
-        tls: the TLS context for the host; None: what is sent is not encrypted on the way.
-        tunnels: whether a tunnel is opened; else the connection is one to the proxy, which forwards requests.
+        tls: the TLS context for the host; None: no TLS with the host.
+        tunnels: whether to open a tunnel; otherwise the connection ends at the proxy, which forwards each request.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class ProxyDialler:
             raise
 
     def late(self) -> HttpFailure:
-        """Returns the failure where `dial` was not done in time."""
+        """Returns the failure for a `dial` that took too long."""
         if self._reached:
             return ProxyFailed("refused", f"opens no connection to {self._target} in time")
         return ProxyFailed("connect", "takes no connection in time")
 
     def close(self) -> None:
-        """Stops asking for addresses."""
+        """Cancels the resolution of the proxy's name."""
         self._way.close()
 
     @property
@@ -141,7 +141,7 @@ class ProxyDialler:
                 raise ProxyFailed("answer", "does not answer with HTTP; its address may have to begin with socks5h://")
             if (status := int(found[1])) >= 200:
                 break
-        if status in (401, 407):  # tinyproxy says 401
+        if status in (401, 407):  # tinyproxy answers 401
             self._want_credentials(_CHALLENGE.search(head))
         if not 200 <= status < 300:
             reason = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
@@ -193,7 +193,7 @@ class ProxyDialler:
 
 
 class TunnelProtocol(asyncio.Protocol):
-    """A connection to a proxy until the tunnel is open: writes, and reads exactly what was asked for."""
+    """A connection to a proxy until the tunnel is open: reads the proxy's answers, but no byte beyond them."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -213,12 +213,12 @@ class TunnelProtocol(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Ends whatever is read (asyncio.Protocol)."""
+        """Makes pending reads raise EOFError (asyncio.Protocol)."""
         self._ended = True
         self._wake()
 
     def eof_received(self) -> bool:
-        """Ends whatever is read (asyncio.Protocol)."""
+        """Makes pending reads raise EOFError (asyncio.Protocol)."""
         self._ended = True
         self._wake()
         return False
@@ -252,13 +252,16 @@ class TunnelProtocol(asyncio.Protocol):
         """Waits for the head of an answer. Raises EOFError if the connection ends, or the head is too large."""
         while True:
             if self._data and not b"HTTP/".startswith(self._data[:5]):
-                return bytes(self._data)  # it is no HTTP, and may never have an end
+                return bytes(self._data)  # this is not HTTP, so the end of a head may never come
             if (end := self._data.find(b"\r\n\r\n")) >= 0:
                 return await self.read(end + 4)
             await self._more()
 
     def ready(self) -> asyncio.Transport:
-        """Returns the transport below the open tunnel. Raises ProxyFailed if the proxy has sent what was not asked."""
+        """Returns the transport of the open tunnel.
+
+        Raises ProxyFailed if the proxy has sent more than its answer, EOFError if the connection is gone.
+        """
         if self._data:
             raise ProxyFailed("answer", "sends data into the tunnel before anything was asked")
         if self._ended or self._transport is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 UNREAD_DEADLINE: Final = 120.0
-"""Seconds in which a client may read nothing of what is written for it; then its connection is dropped."""
+"""Seconds in which a client may read nothing of its reply; then its connection is dropped."""
 
 
 class UnreadQueue(Protocol):
@@ -57,18 +57,18 @@ class SendBuffer(asyncio.Protocol):
 
     @property
     def unread(self) -> int:
-        """Bytes that are written and that the client's system has not accepted (ByteQueue)."""
+        """Bytes that are written and that the client's system has not accepted (UnreadQueue)."""
         return self._transport.get_write_buffer_size()
 
     def drop_unread(self) -> bool:
-        """Drops the connection and what is in its buffers (ByteQueue)."""
+        """Drops the connection and what is in its buffers (UnreadQueue)."""
         self.abort()
         return True
 
     # --- callbacks of the event loop ------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        """Starts the deadline for unread bytes: without it they would be kept for as long as the client likes."""
+        """Starts the deadline for unread bytes: without it they would stay in memory as long as the client likes."""
         self.paused = True
         if self.share is not None:
             self.share.watch(self)
@@ -97,7 +97,7 @@ class SendBuffer(asyncio.Protocol):
 class LazyTimer:
     """Calls `late()` when the deadline that was last set has passed.
 
-    A deadline is put off often and passes rarely, so the event loop's timer is moved only when it fires.
+    A deadline is often postponed and rarely passes, so the event loop's timer is moved only when it fires.
     """
 
     __slots__ = ("_at", "_late", "_loop", "_timer")
@@ -141,18 +141,18 @@ def _nothing() -> None:
 
 
 FIRST_LOOK: Final = 0.01
-"""Seconds until the first probe; most answers are given by then. Each later interval is twice the one before."""
+"""Seconds until the first probe; most replies are complete by then. The intervals double up to LAST_LOOK."""
 LAST_LOOK: Final = 15.0
 """Seconds between two probes at most. The first probe and those at this interval write a sign of life."""
 _SIGN_OF_LIFE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-"""Clients ignore it in front of a response; the system of a client that has gone resets the connection."""
+"""A living client ignores it before a response; the system of a client that has gone resets the connection."""
 
 
 class HalfCloseProbe:
     """Finds out whether a client that has ended its half of the connection still reads.
 
     A half-closed and a closed connection look the same until something is written. `deadline` calls back for the next
-    probe; `transport` is aborted when the system reports that nobody is there.
+    probe; `transport` is aborted when the system reports that the client is gone.
     """
 
     __slots__ = ("_after", "_deadline", "_transport")

@@ -1,6 +1,6 @@
 """One connection of the server: answers the requests that its machine reads in order, and bounds time and memory.
 
-Invalid HTTP ends the connection. Pipelined requests are answered one after the other, and while one waits for its turn,
+Invalid HTTP ends the connection. Pipelined requests are answered one after the other; while one waits for its turn,
 reading is paused.
 """
 
@@ -28,13 +28,13 @@ HEAD_DEADLINE: Final = 15.0
 MAX_SPILL: Final = 64 * 1024 * 1024
 """Bytes of a refused request's body that are read and discarded, so that the client gets to see the reply."""
 KEEP_CONNECTION: Final = 75.0
-"""Seconds an idle connection is kept: longer than clients keep theirs, so that no request meets a closed one."""
+"""Seconds an idle connection is kept: longer than clients keep theirs, so that no request is sent on a closed one."""
 PIECE: Final = 16 * 1024
-"""Bytes that are parsed at once; this bounds the pipelined requests that wait, parsed, for their turn."""
+"""Bytes that are parsed at once; this bounds the number of pipelined requests in memory."""
 
 
 class ServerConnection(SendBuffer):
-    """The asyncio protocol of one connection; `listener` has what all connections share."""
+    """The asyncio protocol of one connection; `listener` holds what all connections share."""
 
     __slots__ = (
         *("_answering", "_begun", "_deadline", "_error_reply", "_half_closed", "_listener", "_machine", "_reply"),
@@ -43,13 +43,13 @@ class ServerConnection(SendBuffer):
     )
 
     def __init__(self, listener: Listener, slot: ConnectionSlot | None = None) -> None:
-        """`slot`: the slot that the connection has already, after a TLS handshake."""
+        """`slot`: the slot that the connection already holds, after a TLS handshake; None: it needs one."""
         super().__init__(listener.loop)
         self._listener = listener
         self._machine = RequestMachine(self)
         self._deadline = LazyTimer(self._late)
         self._begun = False
-        """Whether the deadline is for something the client has begun, not for an idle connection."""
+        """Whether the deadline is for a head or body that the client has begun, not for an idle connection."""
         # Reading.
         self._spill = 0
         """Bytes discarded since the last message ended."""
@@ -72,12 +72,12 @@ class ServerConnection(SendBuffer):
         self.stranger = True
         """Whether no request of the connection has been let in yet."""
         self._half_closed: HalfCloseProbe | None = None
-        """Set when the client has ended its half of the connection and may wait for replies."""
+        """Set when the client has ended its half of the connection but may still wait for replies."""
 
     # --- callbacks of the event loop------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins the connection; refuses it at once where there is no slot."""
+        """Begins the connection; refuses it with 503 if no slot is free."""
         self._transport = transport
         address = transport.get_extra_info("sockname")
         self.port = int(address[1]) if isinstance(address, tuple) else None
@@ -106,12 +106,12 @@ class ServerConnection(SendBuffer):
             self.stranger = False
 
     def speaks_for(self, peer: str) -> None:
-        """Counts the connection for the client that its trusted proxy names."""
+        """Counts the connection towards the client that its trusted proxy names."""
         if self._slot is not None:
             self._listener.slots.speaks_for(self._slot, peer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tells the handler, and drops the requests that wait."""
+        """Tells the handler of the current request, and drops the waiting requests."""
         self._machine.close()
         self._deadline.close()
         self._waiting.clear()
@@ -127,7 +127,7 @@ class ServerConnection(SendBuffer):
             self._listener.release_slot(slot)
 
     def eof_received(self) -> bool:
-        """Keeps the connection open for a reply that has not begun; closes it otherwise. The client sends no more.
+        """Keeps the connection open for a reply that has not begun; closes it otherwise (asyncio.Protocol).
 
         A client that has gone looks the same until something is written to it (HalfCloseProbe). A client that ends its
         half while a stream is open has gone. TLS cannot be half-closed, and HTTP/1.0 has no `100 Continue` as a probe.
@@ -144,7 +144,7 @@ class ServerConnection(SendBuffer):
         return True
 
     def data_received(self, data: bytes) -> None:
-        """Reads what was received, or keeps it until the requests before it are answered."""
+        """Parses what was received, or keeps it until the requests before it are answered."""
         machine = self._machine
         if machine.theirs is IDLE and (found := machine.take_known(data)) is not None:
             head, body = found
@@ -169,7 +169,7 @@ class ServerConnection(SendBuffer):
         self.regulate()
 
     def regulate(self) -> None:
-        """Pauses or resumes reading, depending on the room for what comes."""
+        """Pauses or resumes reading, depending on the room in the buffers."""
         full, shut = self._full, self._machine.shut
         if self._rest and not (self._waiting or shut or full):
             self._feed_rest()  # until nothing is left, or there is no room
@@ -210,7 +210,7 @@ class ServerConnection(SendBuffer):
     # --- told by the machine ---------------------------------------------------------------------------------------
 
     def request_begun(self, head: RequestHead, length: int | None, *, keep: bool, chunks: bool, expects: bool) -> None:
-        """Starts to answer the request, or queues it behind those before it."""
+        """Starts to answer the request, or queues it behind the one that is being answered."""
         self._begun = False
         self._request = request = HttpRequest(self, head, length, expects=expects)
         reply = HttpReply(self, bodiless=head.method == "HEAD", keep=keep, chunks=chunks)
@@ -298,11 +298,11 @@ class ServerConnection(SendBuffer):
             self._transport.write(data)
 
     def stream_begun(self) -> None:
-        """Takes note that a reply has begun whose end is not written yet."""
+        """Notes that the head of a reply is written and its body follows."""
         self._machine.responding()
 
     def answered(self, *, keep: bool) -> None:
-        """Starts the next request that waits, or waits for one; the reply is complete."""
+        """Called when a reply is complete: starts the next waiting request, or waits for one."""
         request, self._answering, self._reply = self._answering, None, None
         if request is not None:
             request.unwatch()
@@ -328,7 +328,7 @@ class ServerConnection(SendBuffer):
     # --- the end -----------------------------------------------------------------------------------------------
 
     def _late(self) -> None:
-        """Handles the deadline: the connection was idle for too long, or the client too slow."""
+        """Handles a deadline that has passed: the connection was idle for too long, or the client is too slow."""
         if self._half_closed is not None:
             self._half_closed.look(unanswered=self._reply is not None and self._machine.ours is not BODY)
         elif self._reply is not None and not self._begun:

@@ -1,7 +1,7 @@
-"""TLS of the server: the handshake of each connection, and certificates that are read again when their files change.
+"""TLS of the server: the handshake of each connection, and certificates that are reloaded when their files change.
 
-The hub accepts these connections itself, so that each has a slot and a deadline from its first moment: asyncio and
-uvloop report a connection only after its handshake, which some clients never complete.
+The hub accepts these connections itself, so that each has a slot and a deadline from the start: asyncio and uvloop
+report a connection only after its handshake, which some clients never complete.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ log = logging.getLogger("mcp_hub.downstream")
 AT_ONCE: Final = 64
 """Connections that are accepted in a row before other tasks run."""
 AGAIN_AFTER: Final = 1.0
-"""Seconds until the next attempt when the system has no descriptor or memory left; asyncio waits as long."""
+"""Seconds until the next attempt when the system has no file descriptor or memory left, as in asyncio."""
 LOOK_EVERY: Final = 2.0
-"""Seconds between two looks at the files of the certificate."""
+"""Seconds between two checks of the files of the certificate."""
 
 
 class Certificates:
     """The TLS context for new connections. `watched` replaces it when the files of `tls` change.
 
-    Connections that are open keep the context they began with. Raises ConfigError for files that cannot be used.
+    Open connections keep their context. Raises ConfigError for files that cannot be used.
     """
 
     def __init__(self, tls: Tls) -> None:
@@ -50,10 +50,10 @@ class Certificates:
         return tuple(stamp_of(path) for path in named if path is not None)
 
     async def watched(self) -> None:
-        """Looks at the files for ever. Call it as a task.
+        """Checks the files every LOOK_EVERY seconds and never returns. Run it as a task.
 
-        Whoever renews a certificate writes its files one after the other, so they are read once they are the same at
-        two looks. Files that do not fit are told of once; what was in use stays.
+        A renewal writes the files one after the other, so changed files are read only once two checks found the same.
+        Unusable files are logged once, and the certificate in use stays.
         """
         before = self._seen
         while True:
@@ -67,7 +67,7 @@ class Certificates:
         try:
             context = await asyncio.to_thread(tls_context, self._tls)
         except OSError:
-            return  # a file went away while it was read, so there is another look
+            return  # a file vanished while it was read; the next check tries again
         except ConfigError as error:
             self._seen = stamps
             log.error("%s; the certificate that was in use stays", printable(str(error), 1000))
@@ -80,7 +80,7 @@ class Certificates:
 
 
 class TlsServer:
-    """Accepts TLS connections on one listening socket, and closes it in the end."""
+    """Accepts TLS connections on one listening socket; `close` also closes the socket."""
 
     def __init__(self, listener: Listener, certificates: Certificates, listening: socket.socket) -> None:
         self._listener = listener
@@ -89,7 +89,7 @@ class TlsServer:
         self._task = listener.loop.create_task(self._accept())
 
     def close(self) -> None:
-        """Stops accepting. Connections that were accepted go on."""
+        """Stops accepting. Connections that were accepted stay open."""
         self._task.cancel()
         if self._listening.fileno() >= 0:
             with contextlib.suppress(ValueError, OSError, NotImplementedError):
@@ -103,7 +103,7 @@ class TlsServer:
             try:
                 accepted, address = await loop.sock_accept(self._listening)
             except ConnectionError:
-                continue  # its client has left already
+                continue  # the client has left already
             except OSError as error:
                 log.warning("no connection is accepted for %g s: %s", AGAIN_AFTER, error.strerror)
                 await asyncio.sleep(AGAIN_AFTER)
@@ -165,7 +165,7 @@ class TlsHandshake:
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Returns the listener's TLS context. Raises ConfigError, with the cause, for files that cannot be used."""
+    """Returns the listener's TLS context. Raises ConfigError for files that cannot be used."""
     for key, path in (("cert", tls.cert), ("key", tls.key), ("client_ca", tls.client_ca)):
         if path is not None:
             _check_readable(f"listen.tls.{key}", path)
@@ -188,7 +188,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _ask_for_certificates(context: ssl.SSLContext, authorities: Path) -> None:
-    """Makes the context ask clients for a certificate. One without any is let in by a token."""
+    """Makes the context ask clients for a certificate. A client without one must authenticate by a token."""
     try:
         context.load_verify_locations(authorities)
     except (OSError, ValueError):
