@@ -93,7 +93,7 @@ class Children:
             began = time.monotonic()
             lost = await self._start()
             if self.problem is None or failures == 0:
-                log.warning("%s; children may outlive a hub that is killed until there is another one", lost)
+                log.warning("%s; until another one runs, children may outlive a hub that is killed", lost)
             self.problem = lost
             failures = 0 if time.monotonic() - began > STEADY else failures + 1
             if failures:

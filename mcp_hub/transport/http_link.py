@@ -205,7 +205,7 @@ class HttpLink(Link):
 
     def _fail(self, stream: EventStream, error: LinkError) -> None:
         if isinstance(error, HostUnreachable) and self._gone is None:
-            self._gone = LinkLost(str(error), executed=False)
+            self._gone = LinkLost(str(error), executed=False, code=error.hub_code)
         if not stream.answered and self._lost is None and self._receiver is not None:
             stream.answered = True
             self._receiver.failed(stream.request, error)

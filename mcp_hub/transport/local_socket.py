@@ -118,7 +118,7 @@ def _where(path: Path) -> tuple[int, bytes]:
         port, key = found["port"], bytes.fromhex(found["key"])
         if type(port) is int and 0 < port < 65536:
             return port, key
-    raise ConnectionRefusedError(f"{path} names no port")
+    raise ConnectionRefusedError(f"{path} has no valid port and key")
 
 
 def _proof(key: bytes, role: bytes, nonce: bytes) -> bytes:

@@ -81,7 +81,7 @@ class SseLink(Link):
         await self._endpoint
 
     async def _read(self, response: HttpResponse, endpoint: asyncio.Future[URL]) -> None:
-        why = f"the event stream of {where(self._http.url)} ended"
+        why, code = f"the event stream of {where(self._http.url)} ended", None
         parser = SseParser(self._max_frame)
         unsure = False
         try:
@@ -91,13 +91,13 @@ class SseLink(Link):
                     if piece is not chunk:
                         await asyncio.sleep(0)
         except LinkError as error:
-            why = str(error)
+            why, code = str(error), error.hub_code
         except Exception as error:
             log.error("an event stream failed with an unexpected %s", type(error).__name__)
             why = f"unexpected {type(error).__name__}"
         finally:
             response.close()
-        self._lose(LinkLost(why), endpoint)
+        self._lose(LinkLost(why, code=code), endpoint)
 
     def _feed(self, parser: SseParser, piece: bytes, endpoint: asyncio.Future[URL], *, unsure: bool) -> bool:
         """Handles the events of a piece. `unsure` is the last return value of `_too_large`; returns the new one."""
@@ -175,7 +175,7 @@ class SseLink(Link):
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """POSTs one message; returns once it is accepted, within the write deadline. Raises LinkError."""
         if self._lost is not None:
-            raise LinkLost(str(self._lost), executed=False)
+            raise LinkLost(str(self._lost), executed=False, code=self._lost.hub_code)
         if self._closing is not None or self._endpoint is None:
             raise LinkLost("the connection is closed", executed=False)
         try:

@@ -157,7 +157,7 @@ class StdioLink(Link):
                 await process.writable.wait()
         except TimeoutError:
             text = f"it stopped reading its stdin for {self._write_deadline:g} s"
-            process.lose(LinkLost(text, code=codes.HANDSHAKE_LATE))
+            process.lose(LinkLost(text, code=codes.PING_UNANSWERED))
         if process.gone:
             raise LinkLost(process.why(), executed=False)
 

@@ -110,17 +110,17 @@ class SubscriptionRegistry:
                 async with self._session_for(caller) as session:
                     session.attribution.joined(caller)
                     await session.watch(watchers.uris, new=uri)
-            except LinkError as error:
+            except BaseException as error:
                 watchers.remove(uri, who)
-                raise self._messages.call_error(error) from None
-            except BaseException:
-                watchers.remove(uri, who)
+                self._drop_if_empty(self._key(caller))
+                if isinstance(error, LinkError):
+                    raise self._messages.call_error(error) from None
                 raise
 
     async def unwatch(self, uri: str, caller: Hashable | None, who: Hashable) -> None:
         """Stops notifying `who`. A server that fails to unsubscribe is ignored."""
         key = self._key(caller)
-        if self._watchers[key].remove(uri, who):
+        if key in self._watchers and self._watchers[key].remove(uri, who):
             await self._unsubscribe(key, uri)
 
     async def forget(self, who: Hashable) -> None:
@@ -134,15 +134,18 @@ class SubscriptionRegistry:
             await self._end(key, uri)
 
     async def _end(self, key: Hashable | None, uri: str) -> None:
-        left = self._watchers[key].uris
-        if not left:
-            del self._watchers[key]
+        left = self._watchers[key].uris if key in self._watchers else []
+        self._drop_if_empty(key)
         if uri in left:
             return  # another watcher was added meanwhile
         session = self._shared() if key is None else None  # a caller's own session ends with it
         if session is not None and not session.lost.is_set():
             with contextlib.suppress(LinkError, HubError):
                 await session.watch(left, old=uri)
+
+    def _drop_if_empty(self, key: Hashable | None) -> None:
+        if key in self._watchers and not self._watchers[key].uris:
+            del self._watchers[key]
 
     def inherit(self, former: SubscriptionRegistry, session: UpstreamSession | None) -> None:
         """Takes over the watchers of the upstream that was replaced. `session` is the shared one, if it is open."""

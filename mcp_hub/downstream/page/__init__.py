@@ -40,7 +40,7 @@ MAX_LOGIN: Final = 16 * 1024
 """Bytes of a request that begins a session."""
 COOKIE_SECONDS: Final = 12 * 3600
 
-_STRANGE: Final = "This is not the answer to a sign-in that is waited for."
+_STRANGE: Final = "This does not belong to a sign-in that the hub waits for."
 OPEN_AGAIN: Final = "Run `mcp-hub open` on the machine of the hub, and open the link that it prints."
 
 

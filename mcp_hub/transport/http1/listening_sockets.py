@@ -87,7 +87,7 @@ def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
 def _refusal(listen: Listen, error: OSError) -> HubError:
     where = f"{listen.host or '*'}:{listen.port}"
     if error.errno == errno.EADDRINUSE:
-        text = f"cannot listen on {where}: another program does already; choose another listen.port (--port)"
+        text = f"cannot listen on {where}: another program already listens there; choose another listen.port (--port)"
         return HubError(text, codes.PORT_TAKEN)
     if error.errno == errno.EACCES:
         text = f"cannot listen on {where}: not permitted; ports below 1024 are the system's (--port)"
@@ -155,7 +155,8 @@ def path_problem(path: Path) -> HubError | None:
             return None
         except OSError as error:
             return HubError(f"{where}: whether its socket is in use cannot be told: {error}", codes.SOCKET_UNUSABLE)
-    return HubError(f"{where}: another program does already; choose another path (listen.host)", codes.PORT_TAKEN)
+    text = f"{where}: another program already listens there; choose another path (listen.host)"
+    return HubError(text, codes.PORT_TAKEN)
 
 
 def _directory_problem(path: Path) -> HubError | None:

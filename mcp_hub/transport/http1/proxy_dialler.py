@@ -88,7 +88,7 @@ class ProxyDialler:
         """Returns the failure for a `dial` that took too long."""
         if self._reached:
             return ProxyFailed("refused", f"opens no connection to {self._target} in time")
-        return ProxyFailed("connect", "takes no connection in time")
+        return ProxyFailed("connect", "does not accept a connection in time")
 
     def close(self) -> None:
         """Cancels the resolution of the proxy's name."""
@@ -110,7 +110,7 @@ class ProxyDialler:
             raise ProxyFailed("tls", "does not speak TLS; its address may have to begin with http://") from None
         except ConnectFailed as error:
             reason = os.strerror(error.error.errno) if error.error.errno else str(error)
-            raise ProxyFailed("connect", f"takes no connection: {reason}") from None
+            raise ProxyFailed("connect", f"does not accept a connection: {reason}") from None
 
     async def _begun(self, transport: asyncio.Transport, protocol: Callable[[], Made]) -> Made:
         made = protocol()

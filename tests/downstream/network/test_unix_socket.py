@@ -117,7 +117,7 @@ async def test_a_stale_socket_is_replaced_and_one_in_use_is_not(tmp_path: Path) 
     assert path.exists()
     async with serving(listening(path)):
         assert (await ask(path)).status == 200
-        with pytest.raises(HubError, match="another program does already"):
+        with pytest.raises(HubError, match="another program already listens there"):
             await bind(listening(path))
         assert (await ask(path)).status == 200
     assert not path.exists()
