@@ -27,7 +27,7 @@ EXAMPLES: Final = """examples:
 
 
 def _socket_note(configs: list[Path]) -> str | None:
-    """Returns what the client does not use, where the configuration listens on a Unix socket."""
+    """Returns a note if the configuration listens on a Unix socket, which clients cannot use; else None."""
     try:
         listen = read_config(configs[0], os.environ, overlays=configs[1:]).config.listen
     except ConfigError:
