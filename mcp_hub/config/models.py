@@ -1,6 +1,6 @@
 """The configuration as frozen models: the whole of it, and each upstream server.
 
-`load.py` reads a file of any dialect into these; nothing else of the project parses configuration.
+`ConfigReader` reads files of any dialect into these; no other part of the project parses configuration.
 All durations are seconds, all sizes bytes.
 """
 
@@ -69,16 +69,16 @@ EraPin = Literal["auto", "handshake", "modern"]
 
 CONNECT_DEADLINE = 30.0
 CONNECT_DEADLINE_OF_INSTALLERS = 120.0
-"""npx and others download the package on the first start."""
+"""In seconds. npx and others download the package on the first start."""
 INSTALLERS = frozenset({"npx", "uvx", "bunx", "pipx", "docker", "podman", "dnx"})
 LIST_DEADLINE = 10.0
 WRITE_DEADLINE = 5.0
 CALL_DEADLINE = 1200.0
 LIST_WAIT = 3.0
-"""Some clients give up on `tools/list` after 5 s."""
+"""In seconds. Some clients stop waiting for `tools/list` after 5 s."""
 MAX_FRAME = 64 * 1024 * 1024
 MAX_HUB_DEPTH = 4
-"""Hubs in a row, the first and the last included. More than two are rare."""
+"""The maximum number of hubs in a row, the first and the last included."""
 
 
 RULES_OF_LISTS = frozenset({
@@ -272,7 +272,7 @@ class Config(Frozen):
     overlays: tuple[Path, ...] = ()
     """Absolute paths of further files that are laid over it."""
     servers: tuple[Server, ...] = ()
-    """In the order of the file, which decides where names are equal."""
+    """The servers in the order of the file, which decides which of two equal names is the first."""
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
     """Fields of a Server that `defaults` set, and its `deadlines` by name, for the servers that a program adds."""
     on_conflict: OnConflict = "keep_first"
