@@ -34,7 +34,7 @@ VARIABLE: Final = "MCP_HUB_ABOVE"
 
 A hub has a digest for each of its files."""
 HUB_KEY: Final = "mcp-hub/hub"
-"""Member of `_meta` in answers of a hub to another hub, and of the data of the error by which it refuses one."""
+"""The key in `_meta` of a hub's responses to another hub, and in the `data` of the error that refuses one."""
 ITSELF: Final = CodedText("is this hub itself; it is left out", codes.SERVES_ITSELF)
 MAX_HUBS: Final = 256
 """The maximum number of hubs behind one hub. A hub with more is left out, as its list of ids may be incomplete."""

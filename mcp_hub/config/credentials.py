@@ -30,7 +30,7 @@ TokenStore = Literal["file", "keyring"]
 
 
 class OAuthSettings(Frozen):
-    """How the hub gets tokens for one server. It finds what is not set by discovery and registration."""
+    """How the hub gets tokens for one server. Settings that are missing come from discovery and registration."""
 
     grant: Grant = "authorization_code"
     """`authorization_code`: a user signs in with `mcp-hub login`. `client_credentials`: the hub signs in as itself."""

@@ -84,9 +84,9 @@ class ToolRules(Frozen):
     retry: bool | None = None
     """Whether a call that may have been executed can be retried; None: the tool's annotations decide."""
     input_schema: dict[str, Any] | None = None
-    """A schema of a program that is listed in place of the tool's own. Never in a file."""
+    """An input schema that is listed instead of the tool's own. It is set in code only, never in a file."""
     in_program: Any = None
-    """An `InProgram`: what a program does with arguments and results. Never in a file."""
+    """An `InProgram`, with functions for arguments and results. It is set in code only, never in a file."""
 
 
 class Filter(Frozen):

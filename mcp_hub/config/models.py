@@ -95,15 +95,15 @@ class Deadlines(Frozen):
     """The deadlines for each kind of wait."""
 
     connect: Duration = CONNECT_DEADLINE
-    """From the start of a server to its answer to the handshake; `120s` for npx, uvx and others that download."""
+    """The time from the start of a server to the end of the handshake; `120s` for npx, uvx and others that download."""
     list: Duration = LIST_DEADLINE
-    """One page of one list."""
+    """The time for one page of one list."""
     write: Duration = WRITE_DEADLINE
-    """Until a server has read one message from the pipe."""
+    """The time until a server has read one message from the pipe."""
     call: Duration = CALL_DEADLINE
-    """One call in total, with the wait for the connection, retries and the fallback."""
+    """The time for one call in total, with the wait for the connection, retries and the fallback."""
     idle: Duration | None = None
-    """One call without a progress notification. None: only `call` counts."""
+    """The time for one call without a progress notification. None: only `call` applies."""
 
 
 class FileRoot(Frozen):
@@ -154,7 +154,7 @@ class Server(Frozen):
     required: bool = False
     """Whether `serve` ends with exit code 1, and `check` fails, if the hub cannot connect to it."""
     lazy: bool = False
-    """Whether the first call starts it, not the hub. The hub still starts it once to learn what it lists."""
+    """Whether it is started by the first call, not with the hub. The hub still starts it once to read its lists."""
     session: SessionMode = "shared"
     """Who shares a connection. `shared`: all callers of one era. `client`: each caller has its own. `call`: each call
     has its own."""
@@ -189,7 +189,7 @@ class Server(Frozen):
     executable: Path | None = None
     """For the built-in browser: the Chromium to start; None: the one that the hub finds."""
     policy: RawTextPolicy | None = None
-    """For `text_files`: what it may do; None: what the environment variable sets."""
+    """For `text_files`: what it may do. The stricter of this and `AGENTSCOPE_DANGEROUS_TEXT_IO` applies."""
     roots: tuple[FileRoot, ...] = ()
     """For `files`: its directories."""
     allow_over_network: bool = False

@@ -1,4 +1,4 @@
-"""Finds where the keys and values of a JSON or TOML text stand, as offsets in the text.
+"""Finds the keys and values of a JSON or TOML text, as offsets in the text.
 
 The text has been parsed before; these scanners only locate what the parser accepted.
 """
@@ -26,7 +26,7 @@ JSON_TOKEN: Final = re.compile(
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Where one key or list item stands: its name from `name` on, its value from `start` up to `end`."""
+    """The place of one key or list item: its name begins at `name`, its value is from `start` up to `end`."""
 
     name: int
     start: int

@@ -37,7 +37,7 @@ class _HubEntry(msgspec.Struct, frozen=True):
 
 
 def clients_section(config: Config | None, machine: Machine) -> Section:
-    """Returns what `doctor` says of the clients of this machine. `config`: that of this hub; None if it is unusable."""
+    """Returns `doctor`'s findings on the clients of this machine. `config`: that of this hub; None if unusable."""
     files = [file for file in find_client_files(machine) if file.client is not None]
     found: list[Finding] = []
     entries: list[_HubEntry] = []

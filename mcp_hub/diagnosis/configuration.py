@@ -25,7 +25,7 @@ _ABOUT: Final = "file"
 def configuration_section(
     named: Path | None, overlays: Sequence[Path], machine: Machine
 ) -> tuple[Section, LoadedConfig | None]:
-    """Reads the configuration; returns what `doctor` says of it, and the configuration if it can be used.
+    """Reads the configuration; returns `doctor`'s findings on it, and the configuration if it can be used.
 
     Args:
         named: the file of `--config`; None: the default configuration.

@@ -27,7 +27,7 @@ CLOCK_BOUND: Final = 120.0
 
 
 def installation_section(machine: Machine) -> Section:
-    """Returns what `doctor` says of this installation."""
+    """Returns `doctor`'s findings on this installation."""
     found = [
         ok("version", f"mcp-hub {VERSION}, Python {platform.python_version()} ({printable(sys.executable, 500)})"),
         *_on_path(machine),
@@ -78,7 +78,7 @@ def _is_same(file: Path, own: Path) -> bool:
 
 
 def machine_section(config: Config, machine: Machine) -> Section:
-    """Returns what `doctor` says of the machine for these servers."""
+    """Returns `doctor`'s findings on the machine for these servers."""
     servers = [server for server in config.servers if server.enabled]
     found = [*_browser(servers, machine), *_clock(servers, machine), *_proxies(config, machine)]
     return Section("Machine", tuple(found))

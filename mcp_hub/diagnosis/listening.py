@@ -28,7 +28,7 @@ _DAY: Final = 86400
 
 
 def listening_section(config: Config, ports_of_hubs: set[int | str]) -> Section:
-    """Returns what `doctor` says of `listen`. `ports_of_hubs`: ports and sockets of running hubs of this user."""
+    """Returns `doctor`'s findings on `listen`. `ports_of_hubs`: ports and sockets of running hubs of this user."""
     listen = config.listen
     if not listen.model_fields_set:
         return Section("Listening", (ok("listen", "not configured; clients start the hub over stdio"),))

@@ -31,7 +31,7 @@ _COMMON: Final = {
 
 
 def programs_section(config: Config | None, machine: Machine) -> Section:
-    """Returns what `doctor` says of the programs of all servers that are switched on, and of the common launchers.
+    """Returns `doctor`'s findings on the programs of all servers that are switched on, and of the common launchers.
 
     `config`: None if there is none that can be used.
     """

@@ -216,7 +216,7 @@ def _row(server: str, kind: str, name: str, problem: str, code: str) -> FindingR
 
 
 def server_section(report: ServerReport) -> Section:
-    """Returns what `doctor` says of the servers."""
+    """Returns `doctor`'s findings on the servers."""
     found: list[Finding] = []
     for fact in report.servers:
         found += _findings_of(fact)

@@ -17,7 +17,7 @@ DAY: Final = 24 * HOUR
 
 
 def sign_ins_section(config: Config) -> Section:
-    """Returns what `doctor` says of the sign-ins of all servers that are switched on."""
+    """Returns `doctor`'s findings on the sign-ins of all servers that are switched on."""
     store = token_store_for(config)
     servers = [server for server in config.servers if server.enabled and server.url is not None]
     found = [one for server in servers if (one := _finding(server, store)) is not None]

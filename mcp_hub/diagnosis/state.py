@@ -29,7 +29,7 @@ OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def files_section(config: Config) -> Section:
-    """Returns what `doctor` says of the hub's own files."""
+    """Returns `doctor`'s findings on the hub's own files."""
     private = {
         "cache": config.cache_dir or catalog_cache.default_directory(),
         "tokens": config.token_dir or token_store.default_directory(),
@@ -102,7 +102,7 @@ def _writable(about: str, file: Path) -> Iterator[Finding]:
 
 
 def hubs_section() -> tuple[Section, list[Json]]:
-    """Queries the running hubs. Returns what `doctor` says of them, and their facts."""
+    """Queries the running hubs. Returns `doctor`'s findings on them, and their facts."""
     left: list[Path] = []
     hubs = list(running_hubs(left_over=left.append))
     found = [one for hub in hubs for one in _hub(hub)]

@@ -1,4 +1,4 @@
-"""What the tools of a hub cost in a model's context, in each way of exposing them, and which nobody calls."""
+"""Computes what the tools of a hub cost in a model's context, by way of exposing them, and which are never called."""
 
 from __future__ import annotations
 

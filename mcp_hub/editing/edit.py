@@ -80,7 +80,7 @@ class Edit(msgspec.Struct, frozen=True):
         return [printable(line[:1] + line[1:].expandtabs(4), _LINE) for line in clear]
 
     def check(self) -> None:
-        """Raises if the edit cannot be written now.
+        """Checks that the edit can be written now.
 
         Raises:
             EditRefused: the file cannot be replaced as it is.
