@@ -73,7 +73,7 @@ class ProtocolError(HubError):
 
 
 class UpstreamAnswered(ProtocolError):
-    """The upstream itself answered with a JSON-RPC error; which is passed on unchanged.
+    """The upstream itself answered with a JSON-RPC error, which is passed on unchanged.
 
     `error` is the whole error object, unknown fields included. A malformed one is sent as `data` of an INTERNAL_ERROR.
     """

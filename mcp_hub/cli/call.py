@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 for a result, 1 for an error, 2 for an unknown tool or unusable arguments."""
+    """Returns 0 for a result, 1 for an error, 2 for an unknown tool. Raises ConfigError for unusable arguments."""
     words: list[str] = options.words
     options.tool = words.pop(0) if words and not _is_argument(words[0]) else None
     given: list[Given] = [] if options.args is None else [_json_object(options.args, "--args")]

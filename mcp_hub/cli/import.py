@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when all servers are imported, 1 if there are none, 3 if not confirmed, 4 after a stale preview."""
+    """Returns 0 when all servers are imported, 1 if there are none, 3 or 4 if not confirmed. Raises EditRefused."""
     machine = Machine.this()
     files = [file for name in options.sources for file in _named(name, machine)]
     if not options.sources:

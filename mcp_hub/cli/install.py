@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when the hub is in the client, 2 if it cannot be put there, 3 without a confirmation."""
+    """Returns 0 when the hub is in the client, 3 or 4 if not confirmed. Raises EditRefused if it cannot be added."""
     client, machine = client_named(options.client), Machine.this()
     configs = [Path(one).absolute() for one in (path_to_edit(options), *options.overlays)]
     originals: list[FoundServer] = []

@@ -106,7 +106,7 @@ HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"
 _REFUSED: Final = "The sign-in was refused; the terminal says more. This window can be closed."
 _WITH_SCREEN: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Environment variables. On Linux a browser can open a window only if one of them is set."""
+"""Except on macOS and Windows, a browser can open a window only if one of these variables is set."""
 
 
 class RedirectListener(BrowserReturn):

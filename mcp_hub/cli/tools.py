@@ -64,7 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lists the current tools. Unavailable servers are named on stderr, and their cached tools are listed."""
+    """Lists the current tools. Unavailable servers are named on stderr; their cached tools are listed.
+
+    Raises ConfigError for an unknown group.
+    """
     loaded = load_with_files(options, quiet=True)
     config = loaded.config
     if options.duplicates:

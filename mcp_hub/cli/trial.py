@@ -64,7 +64,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 def server_of(id: str, entry: Mapping[str, Any]) -> Server:
-    """Returns the Server of a configuration entry. Raises ConfigError if the entry is not valid or is switched off."""
+    """Returns the Server of a configuration entry. Raises ConfigError if the hub would refuse it or switch it off."""
     config = config_of({"servers": {id: {**entry, "enabled": True}}})
     server = config.servers[0]
     if not server.enabled:

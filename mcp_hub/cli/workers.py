@@ -305,7 +305,7 @@ class WorkerPool:
 async def _store(children: Children, directory: Path, *, started: bool) -> AsyncIterator[str]:
     """Runs a store for the workers while the block runs, and yields its URL; "" if it is not to be `started`.
 
-    It listens only on a Unix socket in `directory`, and writes no files. Raises ConfigError if it does not start.
+    It listens only on a Unix socket in `directory`, and writes no data to disk. Raises ConfigError if it fails.
     """
     program = _store_program() if started else None
     if program is None:

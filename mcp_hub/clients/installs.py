@@ -70,7 +70,7 @@ def open_file(client: Client, machine: Machine) -> ClientFile:
 def plan_install(
     client: Client, machine: Machine, command: Sequence[str], originals: Sequence[FoundServer] | None = None
 ) -> Installation:
-    """Plans to add the hub to a client. The plan is empty if the client has the hub already.
+    """Plans to add the hub to a client. The hub's entry stays unchanged if it is there already.
 
     `originals` are servers of the hub that are switched off in the client; None: all stay on.
 

@@ -37,7 +37,7 @@ class Placement(msgspec.Struct, frozen=True):
     made: int = 0
     """The number of objects around the entry that were made."""
     before: str = ""
-    """Text that was added in front of the outermost of them."""
+    """Text that was added in front of the entry, or of the outermost of these objects."""
     after: str = ""
     """Text that was added behind it."""
 

@@ -92,7 +92,7 @@ class Edit(msgspec.Struct, frozen=True):
             _check_replaceable(self.path)
 
     def apply(self) -> None:
-        """Writes the file atomically, with its mode and owner. Of a symbolic link, the target is written.
+        """Writes the file atomically, with its mode and owner. A symbolic link is followed.
 
         Raises:
             EditRefused: it cannot be written.

@@ -136,7 +136,7 @@ class Journal:
         return [edit for edit in edits.values() if edit.changes]
 
     def take_back(self, run: Run, edits: Sequence[Edit]) -> None:
-        """Writes the edits of `undo`, and marks the run as undone."""
+        """Writes the edits of `undo`, and marks the run as undone. Raises StaleEdit if a file has changed since."""
         for edit in edits:
             edit.check()
         _apply_all(edits)

@@ -57,6 +57,7 @@ class SecretStore:
 
         Raises:
             EditRefused: its file would be in a Git work tree.
+            KeyringError: the keyring cannot be read.
         """
         base = _SAFE.sub("-", f"{server}.{name}").strip("-.") or "secret"
         user, number = base, 1
