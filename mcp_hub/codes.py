@@ -1,7 +1,7 @@
-"""The codes of what a person can cure, in `check`, `doctor` and refusals to start. `diagnosis/table.py` explains each.
+"""Codes of problems that the user can solve. `check`, `doctor` and a refused start print them.
 
-There is one code for each distinct cure. A code never changes its meaning, and one that is given up is not used again.
-What goes over the wire has codes of its own (`errors.py`).
+`diagnosis/codes.toml` explains each code. There is one code for each distinct remedy. A code never changes its meaning,
+and a retired code is never reused. Errors that are sent to clients have other codes (`errors.py`).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ CLIENT_START_FAILED: Final = "HUB-806"
 CLIENT_START_SLOW: Final = "HUB-807"
 CLIENT_DUPLICATES: Final = "HUB-808"
 
-# What servers list
+# Tools and other items that servers list
 PIN_DIFFERS: Final = "HUB-901"
 SCREEN_FLAGGED: Final = "HUB-902"
 ITEM_LEFT_OUT: Final = "HUB-903"
@@ -140,12 +140,12 @@ NAME_CONFUSABLE: Final = "HUB-905"
 
 
 class CodedText(str):
-    """A text for the user that knows the code of its cure."""
+    """A message for the user, with its code of this module in `code`."""
 
     __slots__ = ("code",)
 
     def __new__(cls, text: str, code: str) -> Self:
-        """Makes the text of `text` with a code of this module."""
+        """Makes the message `text` with a code of this module."""
         made = super().__new__(cls, text)
         made.code = code
         return made
@@ -159,7 +159,7 @@ def code_of(text: str | None) -> str | None:
 
 
 def with_code(text: str, code: str | None = None) -> str:
-    """Returns a text with a code, or with its own, in brackets behind its first line."""
+    """Returns `text` with `code`, or else with the code of a CodedText, in brackets after its first line."""
     known = code or code_of(text)
     first, newline, rest = text.partition("\n")
     return f"{first} [{known}]{newline}{rest}" if known else str(text)

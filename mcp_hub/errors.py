@@ -1,4 +1,4 @@
-"""Everything that can go wrong, as types whose name says whose fault it is.
+"""The exceptions of the hub. The name of each class says whose fault the error is.
 
 `to_wire` is the only place where an exception becomes a wire answer; no message text is ever inspected.
 Codes: JSON-RPC 2.0, MCP 2026-07-28 (-32020..-32022) and the hub's own range -32010..-32019.
@@ -16,21 +16,21 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 RESOURCE_NOT_FOUND = -32002
-"""Handshake revisions only; the modern one says INVALID_PARAMS."""
+"""Used in handshake revisions only; the modern revision uses INVALID_PARAMS."""
 URL_ELICITATION_REQUIRED = -32042
-"""Of the revision 2025-11-25: the user has to visit the URLs in the data first."""
+"""Used in revision 2025-11-25: the user has to visit the URLs in `data` first."""
 HEADER_MISMATCH = -32020
 MISSING_CLIENT_CAPABILITY = -32021
 UNSUPPORTED_PROTOCOL_VERSION = -32022
 
 
 class HubError(Exception):
-    """Base of every error the hub raises on purpose. Those of one policy are in its own module."""
+    """Base of every error the hub raises on purpose. A policy's errors are in the module of the policy."""
 
     policy: ClassVar[str | None] = None
-    """The policy that decides so, for the record of a call."""
+    """The name of the policy that raises this error, for the record of the call."""
     refuses: ClassVar[bool] = False
-    """Whether it means that the hub refused a call, which then counts as `refused` and not as `error`."""
+    """Whether the hub refused the call, which then counts as `refused` and not as `error`."""
 
     def __init__(self, message: str = "", *codes: str) -> None:
         """Makes the error. `codes`: one of `codes.py` for the whole message, or one for each of its lines."""
@@ -39,7 +39,7 @@ class HubError(Exception):
 
     @property
     def hub_code(self) -> str | None:
-        """The code of its cure, for the user; None where it has none."""
+        """The first of `codes`; None if the error has none."""
         return self.codes[0] if self.codes else None
 
     def for_user(self) -> str:
@@ -56,11 +56,11 @@ class ConfigError(HubError):
 
 
 class LeftOut(HubError):
-    """A server must not be served: it is this hub itself, or one hub too many in a row. `str()` says which."""
+    """A server must not be served: it is this hub itself, or too many hubs would be chained. `str()` says which."""
 
 
 class ProtocolError(HubError):
-    """A peer said something the protocol forbids; becomes a JSON-RPC error with `code`."""
+    """A peer sent something that the protocol forbids. It becomes a JSON-RPC error with `code`."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -73,9 +73,9 @@ class ProtocolError(HubError):
 
 
 class UpstreamAnswered(ProtocolError):
-    """The upstream itself answered with a JSON-RPC error; it is passed on untouched.
+    """The upstream itself answered with a JSON-RPC error, which is passed on unchanged.
 
-    `error` is the whole error object as it came, unknown fields included.
+    `error` is the whole error object, unknown fields included. A malformed one is sent as `data` of an INTERNAL_ERROR.
     """
 
     def __init__(self, error: Any) -> None:
@@ -88,7 +88,7 @@ _ODD_ERROR = "The server answered with an error that is not of the form JSON-RPC
 
 
 class ClientAnswered(UpstreamAnswered):
-    """The client answered what it was asked with an error; the server that asked gets it as it came."""
+    """The client answered a server's request with a JSON-RPC error, which the server gets unchanged."""
 
 
 def _is_sound(error: Any) -> bool:
@@ -107,7 +107,7 @@ class UnknownName(ProtocolError):
 class CallError(HubError):
     """The hub decided that a call ends here.
 
-    On `tools/call` a result with `isError` and the code in `_meta`; on any other method a JSON-RPC error.
+    `tools/call` gets a result with `isError` and the code in `_meta`; any other method gets a JSON-RPC error.
     """
 
     code: ClassVar[str]
@@ -122,7 +122,7 @@ class CallError(HubError):
         self.server = server
         self.retry_after = retry_after
         self.executed = executed
-        """False only where it is certain that the upstream never acted on the call."""
+        """False only if it is certain that the upstream did not execute the call."""
 
     def data(self, tool: str | None = None) -> dict[str, Any]:
         """Returns the machine-readable part: `{code, server, tool, retryable, retry_after?}`."""
@@ -138,17 +138,17 @@ class CallError(HubError):
 
 
 class ServerUnavailable(CallError):
-    """The upstream is not there: dead, unreachable, still failing to start."""
+    """The upstream is not available: it died, cannot be reached, or fails to start."""
 
     code, rpc_code, retryable = "server_unavailable", -32010, True
 
 
 class NotConnected(ServerUnavailable):
-    """There is no connection to the upstream, and the last attempt to make one failed; nothing was asked of it."""
+    """There is no connection to the upstream, and the last attempt to connect failed; no request was sent."""
 
 
 class StateLost(CallError):
-    """The upstream is there, but what earlier calls had set up in it is gone; nothing was asked of it."""
+    """The upstream is available, but the state that earlier calls set up in it is lost; no request was sent."""
 
     code, rpc_code, retryable = "server_unavailable", -32010, True
 
@@ -168,7 +168,7 @@ class ResultTooLarge(CallError):
 
 
 class Overloaded(CallError):
-    """A bound is reached; try again later."""
+    """A limit of the hub is reached. The call can be retried later."""
 
     code, rpc_code, retryable = "overloaded", -32013, True
     policy, refuses = "limits", True
@@ -181,7 +181,7 @@ class PermissionDenied(CallError):
 
 
 class SignInMissing(PermissionDenied):
-    """The upstream is there, but nobody is signed in to it, or not for this; nothing was asked of it."""
+    """The upstream needs a sign-in that is missing or does not cover this call. The call was not executed."""
 
 
 class InvalidParameters(CallError):
@@ -192,20 +192,20 @@ class InvalidParameters(CallError):
 
 
 class ToolFailed(CallError):
-    """A function of the user's that takes part in the call raised."""
+    """A function of the user's that takes part in the call raised an exception."""
 
     code, rpc_code = "tool_error", -32019
     policy = "shape-result"
 
 
 class CallCancelled(CallError):
-    """The call was given up before it was answered."""
+    """The call was cancelled before it was answered."""
 
     code, rpc_code = "cancelled", -32018
 
 
 class InternalError(CallError):
-    """The hub's own fault."""
+    """The hub itself failed."""
 
     code, rpc_code = "internal", -32019
 

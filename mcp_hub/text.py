@@ -1,4 +1,4 @@
-"""Characters of upstreams' texts that cannot be seen or steer a terminal: found, and shown as escapes."""
+"""Finds characters that are invisible or control a terminal, and replaces them by escapes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-"""Unicode categories that are invisible or steer a terminal: controls, bidi marks, tags, surrogates, separators."""
+"""Unicode categories that are invisible or control a terminal: controls, bidi marks, tags, surrogates, separators."""
 
 
 def printable(text: str, limit: int = 500) -> str:
@@ -28,14 +28,14 @@ def _escape(char: str) -> str:
 
 
 def json_escaped(text: str, keep: str = "") -> str:
-    """Returns a JSON text in which all characters that are invisible or steer a terminal are JSON escapes."""
+    """Returns a JSON text in which unprintable characters are JSON escapes, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else json.dumps(char)[1:-1] for char in text)
 
 
 def new_lines(before: Sequence[str], now: Sequence[str]) -> Sequence[str]:
-    """Returns the lines of `now` that came after those of `before`; both are the last few lines of one text."""
+    """Returns the lines of `now` that were added after `before`. Both are the last few lines of a growing text."""
     for skipped in range(len(before) + 1):
         kept = before[skipped:]
         if tuple(now[: len(kept)]) == tuple(kept):

@@ -1,4 +1,4 @@
-"""The command line: one command a file, imported only if it runs."""
+"""The command line. Each command is a module, which is imported only if the command runs."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ Start here:
   mcp-hub help COMMAND    explains a command"""
 
 COMPLETION_VARIABLE = "_ARGCOMPLETE"
-"""Set by the code of `mcp-hub completion` when a shell asks how a line may go on."""
+"""The environment variable that a shell sets when it asks for completions of a command line."""
 
 GARBAGE_AFTER = (5_000, 1, 265)
-"""Thresholds of the garbage collector. Python's default of 700 objects costs a tenth of a call. A collection of the
-middle generation looks at 15,000 objects, which takes some milliseconds; one of all objects comes after 4,000,000, so
-never during the imports. A hub at work has others (`frames.freeze_imports`)."""
+"""Thresholds of the garbage collector. Python's default of 700 objects costs a tenth of a call's time. A collection
+of the middle generation visits 15,000 objects, which takes some milliseconds. A full collection comes after 4,000,000
+objects, so never during the imports. A running hub sets other thresholds (`frames.freeze_imports`)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns one of `EXIT_CODES`. Entry point of `mcp-hub`.
+    """Runs one command and returns its exit code, one of `EXIT_CODES`. This is the entry point of `mcp-hub`.
 
     This module imports little, so that Ctrl-C during the other imports ends the command without a traceback.
     """
@@ -122,7 +122,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         meant = f"did you mean {near}?" if near is not None else "`mcp-hub help` lists them all"
         parser.error(f"there is no command {printable(chosen, 100)!r}; {meant}")
     options, unknown = parser.parse_known_args(arguments)
-    if hasattr(options, "words"):  # argparse takes positional arguments from one place only, options may stand between
+    if hasattr(options, "words"):  # argparse does not take positional arguments that follow an option
         options.words += [word for word in unknown if word == "-" or not word.startswith("-")]
         unknown = [word for word in unknown if word.startswith("-") and word != "-"]
     if unknown:
@@ -135,7 +135,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    """Returns the parser, and that of the chosen command. The others are only named: to make them takes time."""
+    """Returns the main parser and that of the chosen command. The others are not made, as that takes time."""
 
     def parser_of_command(**how: Any) -> Any:
         return argparse.ArgumentParser(**how) if how["prog"] == f"mcp-hub {chosen}" else object()
@@ -196,7 +196,7 @@ def _escape_what_cannot_be_encoded() -> None:
 
 
 def _discard_output() -> None:
-    """Discards all further output after a closed pipe, of which the interpreter would complain at its end."""
+    """Discards all further output after a closed pipe, so that the interpreter does not report an error at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in (1, 2):
         os.dup2(nowhere, number)

@@ -1,4 +1,4 @@
-"""`mcp-hub add WHAT`: add a server to the configuration: shown, confirmed, tried once, then switched on."""
+"""`mcp-hub add WHAT`: show, confirm and try a new server, then add it to the configuration."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from mcp_hub.text import printable
 MAX_VALUES: Final = 100
 RELOADS: Final = "A hub that is running takes it over by itself."
 _PLAIN: Final = Server(id="any", transport="stdio", command="any", namespace="")
-"""A server whose entry declares nothing."""
+"""A server without settings of its own, for the environment that every child process gets."""
 EXAMPLES: Final = """examples:
   mcp-hub add time                                      a server of the bundled list
   mcp-hub add filesystem --set directory=~/Documents    with what it needs
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when it was added, 1 if it does not work, 2 if inputs are missing, 3 without a confirmation.
+    """Returns 0 when it was added, 1 if it does not work, 2 if inputs are missing, 3 or 4 if not confirmed.
 
     Raises:
         ConfigError: there is no such server, or the file cannot be edited.
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         if code == OK and not options.json:
             print(_told_off(candidate.id))
         return code
-    # What would be refused is refused before anybody is asked.
+    # Errors are raised before the user is asked.
     server = server_of(candidate.id, candidate.entry(values))
     hide_secrets_of(Config(servers=(server,)))
     plan = addition.plan(on=True)
@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _download(bundle: Package, candidate: Candidate, options: argparse.Namespace) -> int:
-    """Confirms the download of a bundle, whose command line is only known then."""
+    """Asks before a bundle is downloaded, as its command line is known only afterwards. Returns an exit code."""
     if BundleStore(default_directory()).has(bundle):
         return OK
     note = f"It is a bundle: {bundle.identifier} (SHA-256 {bundle.sha256})"
@@ -116,7 +116,7 @@ def _download(bundle: Package, candidate: Candidate, options: argparse.Namespace
     words = ("download", bundle.identifier, str(bundle.sha256))
     plan = Plan(commands=(words,), notes=(candidate.origin, note), facts=facts)
     code = confirm(plan, options, "Download and unpack it, to see what it would run?")
-    options.confirm = None  # what it would run is confirmed by a token of its own
+    options.confirm = None  # the command line is confirmed later, by another token
     return code
 
 
@@ -148,10 +148,10 @@ def _told_off(id: str) -> str:
 
 
 def _decide(trial: Trial, options: argparse.Namespace) -> bool | None:
-    """Returns whether the server is switched on; None: it is not added.
+    """Returns whether to switch the server on; None if it must not be added.
 
-    One that fails is not added, except where only the sign-in is missing. One that the screen flags is switched on by a
-    person at a terminal only.
+    A server that fails is not added, unless only its sign-in is missing. A server that the screening flags is switched
+    on only by a person at a terminal.
     """
     if trial.problem is not None:
         return True if trial.wants_sign_in else None
@@ -161,7 +161,7 @@ def _decide(trial: Trial, options: argparse.Namespace) -> bool | None:
 
 
 class Addition(msgspec.Struct, frozen=True):
-    """A candidate with all of its inputs, and the file that it goes into."""
+    """A candidate, the values of its inputs, and the configuration file to add it to."""
 
     candidate: Candidate
     values: Mapping[str, str]
@@ -186,7 +186,7 @@ class Addition(msgspec.Struct, frozen=True):
         return self.candidate.entry(references), kept
 
     def plan(self, *, on: bool) -> Plan:
-        """Returns what is written. Secrets go into the keyring or a file of this user; the entry refers to them."""
+        """Returns the plan that adds the entry. Its secrets go into the keyring or a private file."""
         candidate = self.candidate
         entry, kept = self._entry()
         file = self.file.fresh()
@@ -206,7 +206,7 @@ class Addition(msgspec.Struct, frozen=True):
 
 
 def is_secret(candidate: Candidate, name: str, value: str) -> bool:
-    """Returns whether a value is kept outside of the configuration: a secret that is no variable already."""
+    """Returns whether a value is a secret to store outside of the configuration. A `${VARIABLE}` is not."""
     scope = VariableScope(os.environ, Path.home(), Path.cwd())
     if has_variable(value, scope) or not value:
         return False
@@ -255,7 +255,7 @@ def has_program(name: str) -> bool:
 
 
 def _values(given: list[str], candidate: Candidate) -> dict[str, str]:
-    """Reads `NAME=VALUE`s. Several of one name are the lines of one value."""
+    """Reads texts `NAME=VALUE`. Values of a repeated name become the lines of one value. Raises ConfigError."""
     values: dict[str, str] = {}
     if len(given) > MAX_VALUES:
         raise ConfigError(f"--set was given more than {MAX_VALUES} times")
@@ -274,7 +274,7 @@ def _in_home(value: str) -> str:
 
 
 def _complete(candidate: Candidate, values: dict[str, str], *, asking: bool) -> dict[str, str]:
-    """Asks at the terminal for inputs that are missing."""
+    """Returns `values`, and, if `asking`, what the user answers at the terminal for missing inputs."""
     if not asking:
         return values
     values = dict(values)

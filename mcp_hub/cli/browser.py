@@ -17,7 +17,7 @@ from mcp_hub.servers.builtin.chromium import find, installed_below, needs_no_san
 from mcp_hub.text import printable
 
 ANY = "browser"
-"""What a browser is called that no server of the configuration uses."""
+"""The name that is printed for the browser if the configuration has no browser server."""
 
 
 EXAMPLES = """examples:
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _named(options: argparse.Namespace) -> dict[str, str | None]:
-    """Returns {server: `executable`} of each browser of the configuration."""
+    """Returns `{server id: executable}` of the browser servers; None is a browser that is still to be found."""
     if options.config is None:
         try:
             options.config = default_path(Path.cwd(), os.environ)
@@ -56,7 +56,7 @@ def _named(options: argparse.Namespace) -> dict[str, str | None]:
 
 
 def status(named: dict[str, str | None], *, as_json: bool = False) -> int:
-    """Prints which browser would be started for each browser of the configuration. Raises NoChromium."""
+    """Prints which browser would be started for each server in `named`. Raises NoChromium."""
     found = {server: find(executable, os.environ, Path.home()) for server, executable in (named or {ANY: None}).items()}
     if as_json:
         rows = [{"server": server, "executable": str(path)} for server, path in found.items()]

@@ -41,7 +41,7 @@ from mcp_hub.version import VERSION
 _ENVELOPE: Final = Envelope(client_info={"name": "mcp-hub call", "version": VERSION})
 PROGRESS_RATE: Final = 10
 STDERR_WAIT: Final = 0.1
-"""Seconds that `--explain` waits for what the server writes to its stderr."""
+"""Seconds that `--explain` waits for the server's stderr after the response."""
 
 
 EXAMPLES = """examples:
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 for a result, 1 for an error, 2 for an unknown tool or unusable arguments."""
+    """Returns 0 for a result, 1 for an error, 2 for an unknown tool. Raises ConfigError for unusable arguments."""
     words: list[str] = options.words
     options.tool = words.pop(0) if words and not _is_argument(words[0]) else None
     given: list[Given] = [] if options.args is None else [_json_object(options.args, "--args")]
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 Given = dict[str, Any] | tuple[str, str]
-"""A JSON object, or (key, text) whose type the tool's schema tells."""
+"""A JSON object, or (key, text), where the tool's schema says how to read the text."""
 
 
 def _is_argument(word: str) -> bool:
@@ -141,7 +141,7 @@ def _merged(given: Sequence[Given], schema: Any) -> dict[str, Any]:
 
 
 def _typed(text: str, schema: Any) -> Any:
-    """Returns a text itself where the schema takes one, else what it means as JSON."""
+    """Returns `text` if the schema takes a string or the text is not JSON; else its JSON value."""
     if isinstance(schema, dict) and _takes_text(schema):
         return text
     try:
@@ -180,7 +180,7 @@ async def _call(config: Config, selection: Selection, options: argparse.Namespac
                 failure, answer = error, to_wire(error, TOOLS.act_method, name)
             facts = _explained(hub, call, failure, answer.get("result"), time.monotonic() - started)
             if options.explain and upstream is not None:
-                await asyncio.sleep(STDERR_WAIT)  # the lines come by another pipe than the answer
+                await asyncio.sleep(STDERR_WAIT)  # stderr is another pipe than the response
                 facts["stderr"] = [printable(line) for line in new_lines(before, upstream.last_words)]
     failed = "error" in answer or answer["result"].get("isError") is True
     if options.json:
@@ -256,7 +256,7 @@ def _unknown(hub: Engine, name: str, tool: str | None) -> str:
 
 
 def _absent_servers(hub: Engine, name: str, tool: str | None) -> tuple[list[str], bool]:
-    """Returns why servers that may have the tool are not available, and whether one of them was named."""
+    """Returns why servers that may have the tool are not available, and whether the tool must be of one of them."""
     reasons, certain = [], False
     for upstream in hub.upstreams.values():
         server = upstream.server

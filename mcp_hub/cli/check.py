@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 1 if no server works, a required one fails, a file of tools is left out, or names must not conflict.
+    """Returns 1 if no server works, a required one fails, a file of tools is left out, or names conflict and must not.
 
     With `--strict` one server that fails is enough.
 
@@ -84,7 +84,7 @@ def _as_json(report: ServerReport) -> dict[str, Any]:
 
 
 def _listed_text(rows: list[dict[str, Any]]) -> str:
-    """Returns what clients would be listed and why, in one line."""
+    """Returns in one line how many tools clients would be listed, and why."""
     parts = (f"{' and '.join(one['clients'])} {one['listed']} of {one['of']} tools ({one['why']})" for one in rows)
     return f"listed to clients: {'; '.join(parts)}"
 
@@ -104,7 +104,7 @@ def _print_findings(findings: list[FindingRow]) -> None:
 
 
 def _tools_text(fact: dict[str, Any]) -> str:
-    """Returns how many tools callers get, and of how many if rules hide some."""
+    """Returns the number of exposed tools, and of all tools if rules hide some."""
     shown, listed = fact["exposed_tools"], fact["tools"]
     return str(shown) if shown == listed else f"{shown} of {listed}"
 

@@ -17,7 +17,7 @@ from mcp_hub.cli import OK
 SHELLS: Final = ("bash", "zsh", "fish")
 PROGRAMS: Final = ("mcp-hub", "mcp-hub-gateway")
 ANSWER_WITHIN: Final = 3.0
-"""Seconds after which a shell gets no names of tools."""
+"""Seconds to wait for the names of tools; then the shell gets none."""
 EXAMPLES: Final = """to use it:
   bash  echo 'eval "$(mcp-hub completion bash)"' >> ~/.bashrc
   zsh   echo 'eval "$(mcp-hub completion zsh)"' >> ~/.zshrc     (below the line with compinit)
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the code of a shell."""
+    """Prints the completion script of a shell."""
     from argcomplete.shell_integration import shellcode
 
     print(shellcode(PROGRAMS, shell=options.shell), end="")
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def answer_shell(make_parser: Callable[[str | None], argparse.ArgumentParser]) -> None:
-    """Writes what a shell may complete the line in `$COMP_LINE` with, and ends the process."""
+    """Writes the completions of the line in `$COMP_LINE` for the shell, and exits the process."""
     from argcomplete import autocomplete
     from argcomplete.completers import FilesCompleter
     from argcomplete.finders import safe_actions
@@ -55,7 +55,7 @@ def answer_shell(make_parser: Callable[[str | None], argparse.ArgumentParser]) -
         known = COMPLETERS.get((chosen, action.dest)) or COMPLETERS.get((None, action.dest))
         return known(**given) if known is not None else FilesCompleter()(prefix)
 
-    safe_actions.add(ConfigFiles)  # it is read while a line is completed
+    safe_actions.add(ConfigFiles)  # argcomplete runs it, so that completers know `--config`
     completer: Any = offered  # any callable will do, though the signature names a class
     autocomplete(make_parser(chosen), always_complete_options="long", default_completer=completer)
     sys.exit(OK)
@@ -106,7 +106,7 @@ def _known_servers(**_: object) -> Iterable[str]:
 
 
 def _arguments(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-    """Returns `key=` for what the schema of the tool has."""
+    """Returns `key=` for each property in the input schema of the tool."""
     schema = _cached_tools(parsed_args).get(parsed_args.name, {}).get("inputSchema", {})
     return [f"{key}=" for key in schema.get("properties", {}) if key.isidentifier()]
 
@@ -131,7 +131,7 @@ async def _read_cached(config: Any) -> dict[str, dict[str, Any]]:
     from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
 
     cache = CatalogCache(config.cache_dir or default_directory())
-    # One with a cached catalog is not started for its first seconds; the others would be at once.
+    # A server with a cached catalog is started only after some seconds; any other would start at once.
     servers = tuple(server for server in config.servers if server.enabled and cache.size(server))
     async with Engine(msgspec.structs.replace(config, servers=servers), kept=cache) as hub:
         await hub.begun()
@@ -152,4 +152,4 @@ COMPLETERS: Final[dict[tuple[str | None, str], Completer]] = {
     (None, "tool_set"): _named("tool_sets"),
     (None, "group"): _named("groups"),
 }
-"""(command, or None for any; name of the argument) -> what may stand there."""
+"""(command, or None for any; name of the argument) -> its completer."""

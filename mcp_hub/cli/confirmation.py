@@ -1,4 +1,4 @@
-"""What a command would do: shown first, and confirmed by a person, by `--yes`, or by the token of a preview."""
+"""Plans of commands: shown first, then confirmed by a person, by `--yes`, or by the token of a preview."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mcp_hub.editing.secret_store import SERVICE, KeyringSecret, forget_in_keyri
 from mcp_hub.text import printable
 
 _BUNDLE: Final = re.compile(rb"bundles[/\\]+([0-9a-f]{64})")
-"""The directory of an unpacked bundle, in the command line of its entry."""
+"""Matches the path of an unpacked bundle in a configuration file. Group 1 is the bundle's SHA-256."""
 _COLOURS: Final = {"+": "32", "-": "31", "@": "36"}
 
 
@@ -31,13 +31,13 @@ class Plan(msgspec.Struct, frozen=True):
 
     edits: tuple[Edit, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
-    """Command lines that would run, each with its words."""
+    """The command lines that would run, each as its words."""
     secrets: tuple[KeyringSecret, ...] = ()
-    """What goes into the keyring."""
+    """The secrets to put into the keyring."""
     notes: tuple[str, ...] = ()
-    """Sentences about it."""
+    """Sentences to print before the rest."""
     facts: Mapping[str, Any] = {}
-    """What `--json` prints besides."""
+    """Further members of the object that `--json` prints."""
 
     @property
     def empty(self) -> bool:
@@ -46,7 +46,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """A digest of the edits and the command lines: another token, another plan."""
+        """A digest of the edits, the names of secrets and the command lines. Different plans have different tokens."""
         digests = sorted(edit.digest for edit in self.edits if edit.changes)
         users = sorted(secret.user for secret in self.secrets)
         words = "\0".join([*digests, *users, *("\1".join(command) for command in self.commands)])
@@ -72,7 +72,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def add_confirmation_arguments(parser: argparse.ArgumentParser, json: str = "print JSON") -> None:
-    """Adds `--json`, whose help is `json`, and `--yes` and `--confirm TOKEN`: what `confirm` reads."""
+    """Adds the options that `confirm` reads: `--json`, with the help text `json`, `--yes` and `--confirm TOKEN`."""
     parser.add_argument("--json", action="store_true", help=json)
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--yes", action="store_true", help="do not ask for confirmation")
@@ -81,9 +81,9 @@ def add_confirmation_arguments(parser: argparse.ArgumentParser, json: str = "pri
 
 
 def confirm(plan: Plan, options: argparse.Namespace, question: str = "Do this?") -> int:
-    """Shows a plan and asks. Returns OK to go on; else UNCONFIRMED or STALE, the exit code of the command.
+    """Shows a plan and asks the user. Returns OK if it is confirmed, else the exit code UNCONFIRMED or STALE.
 
-    With `--json` nothing is shown before the end, as the command then prints one JSON value: this one where it ends.
+    With `--json` the user is not asked, and a plan is printed only if it is not confirmed: a command prints one value.
     """
     as_json = getattr(options, "json", False)
     if not as_json:
@@ -106,7 +106,7 @@ def can_ask() -> bool:
 
 
 def ask(question: str) -> bool:
-    """Asks at the terminal; only `y` and `yes` are a yes."""
+    """Asks at the terminal. Returns True for `y` and `yes`, False for any other answer."""
     print(f"\n{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -139,11 +139,11 @@ def carry_out(
 ) -> int:
     """Confirms a plan of edits and writes them, all or none, so that `undo` restores what was there.
 
-    Returns OK, UNCONFIRMED or STALE. Raises EditRefused where a file cannot be written.
+    Returns OK, UNCONFIRMED or STALE. Raises EditRefused if a file cannot be written.
     """
     for edit in plan.edits:
         if edit.changes:
-            edit.check()  # what would be refused is refused before anybody is asked
+            edit.check()  # errors are raised before the user is asked
     code = confirm(plan, options, question)
     if code != OK:
         return code
@@ -172,7 +172,7 @@ def write(plan: Plan, command: Sequence[str], journal: Journal | None = None) ->
 
 
 def follow_bundles(edits: Sequence[Edit]) -> None:
-    """Takes away the unpacked bundles that no entry names any more, and brings back those that one names again."""
+    """Removes unpacked bundles that no entry names any more, and restores those that an entry names again."""
     named = [(_bundles(edit.before), _bundles(edit.after)) for edit in edits]
     if not any(before != after for before, after in named):
         return

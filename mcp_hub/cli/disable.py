@@ -14,5 +14,5 @@ EXAMPLES: Final = """example:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when it is off. Raises ConfigError if it is not in the file."""
+    """Returns 0 when the server is off. Raises ConfigError if the server is not in the file."""
     return switch(options, on=False)

@@ -1,4 +1,4 @@
-"""`mcp-hub doctor`: look at the configuration, its servers and the machine, and say what to do about what is wrong."""
+"""`mcp-hub doctor`: check the configuration, its servers and the machine, and say how to solve each problem."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXAMPLES = """examples:
   mcp-hub doctor --fix       show what it can repair, ask, and repair it
   mcp-hub doctor --json      the same facts for a program"""
 WIDTH: Final = 120
-"""Characters of a line, as long as the terminal is not narrower."""
+"""The maximum width of a line, in characters; a narrower terminal reduces it."""
 _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
 _WORDS: Final = {"ok": "ok", "warn": "warn", "fail": "FAIL"}
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Looks at everything. Returns 1 if anything fails, 3 if a repair was not confirmed."""
+    """Runs all checks. Returns 1 if anything fails, 3 if a repair was not confirmed, 4 if its preview is stale."""
     set_up_logging(options.verbose, quiet=True)
     if (options.yes or options.confirm) and not options.fix:
         print("--yes and --confirm are for --fix; without it doctor only looks", file=sys.stderr)
@@ -86,7 +86,7 @@ def _sections_of(loaded: LoadedConfig, ports: set[int | str], machine: Machine) 
 
 
 class _Report:
-    """Prints sections as they come, and counts."""
+    """Prints each section as soon as it is complete, and counts the findings."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._sections: list[Section] = []
@@ -100,7 +100,7 @@ class _Report:
             _print(section)
 
     def end(self, options: argparse.Namespace) -> int:
-        """Prints the closing line, and repairs what can be repaired if that is wanted. Returns the exit code."""
+        """Prints the closing line, and with `--fix` makes the repairs. Returns the exit code."""
         found = [finding for section in self._sections for finding in section.findings]
         failed = sum(finding.level == "fail" for finding in found)
         warned = sum(finding.level == "warn" for finding in found)
@@ -140,7 +140,7 @@ def _closing_line(found: list[Finding], failed: int, warned: int, fixable: int) 
 
 
 def _repair(fixable: list[Finding], options: argparse.Namespace) -> int:
-    """Shows the repairs, has them confirmed, and makes them. Returns OK, FAILED, UNCONFIRMED or STALE."""
+    """Shows the repairs, asks for confirmation, and makes them. Returns OK, FAILED, UNCONFIRMED or STALE."""
     repairs = {finding.repair.command: finding.repair for finding in fixable if finding.repair is not None}
     if not repairs:
         print("There is nothing that --fix can repair.", file=sys.stderr)

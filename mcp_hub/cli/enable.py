@@ -1,4 +1,4 @@
-"""`mcp-hub enable SERVER`: switch a server on. `disable` is its other half."""
+"""`mcp-hub enable SERVER`: switch a server on. It shares its code with `disable`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when it is on. Raises ConfigError if it is not in the file."""
+    """Returns 0 when the server is on. Raises ConfigError if the server is not in the file."""
     return switch(options, on=True)
 
 
 def switch(options: argparse.Namespace, *, on: bool) -> int:
-    """Changes the one key that says whether a server is on, and shows the difference. `undo` takes it back."""
+    """Switches a server on or off by the key of its entry, and shows the difference. Returns the exit code."""
     set_up_logging(options.verbose, quiet=True)
     file = ServerFile.open(path_to_edit(options, alone=True))
     file.switch(options.server, on=on)
@@ -38,7 +38,7 @@ def switch(options: argparse.Namespace, *, on: bool) -> int:
     if plan.empty:
         print(json_text({**plan.as_json(), "done": True}) if options.json else f"{shown} is {state} already")
         return OK
-    options.yes, options.confirm = True, None  # the command names what it does, and one key is taken back as easily
+    options.yes, options.confirm = True, None  # not asked: one key changes, and `undo` restores it
     code = carry_out(plan, options, ["mcp-hub", "enable" if on else "disable", options.server])
     if code == OK and not options.json:
         print(f"switched {shown} {state}; `mcp-hub undo` takes it back. {RELOADS}")

@@ -15,7 +15,7 @@ EXAMPLES = """examples:
   mcp-hub explain HUB-201    the cause, and what to do
   mcp-hub explain            all codes with their titles"""
 WIDTH = 100
-"""Characters of a line, as long as the terminal is not narrower."""
+"""The maximum width of a line, in characters; a narrower terminal reduces it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints cause and cure of each code, or the titles of all. Raises ConfigError for a code that does not exist."""
+    """Prints cause and remedy of each given code, or the titles of all. Raises ConfigError for an unknown code."""
     from mcp_hub.diagnosis.page import anchor
 
     known = remedies()

@@ -1,4 +1,4 @@
-"""The first configuration of a person who has no servers yet: it works as it is, with what this machine has."""
+"""The first configuration for a user who has no servers yet. It works on this machine without changes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 '''
 SERVERS: Final = ("time", "memory")
-"""Servers of the bundled list that need nothing but their launcher."""
+"""Servers of the bundled list that need no inputs, only their launcher."""
 
 
 async def first_file(path: Path, has_program: Callable[[str], bool]) -> tuple[Edit, ...]:
-    """Returns what writes the first configuration at `path`, where there is none, and a file of tools beside it.
+    """Returns the edits that create the configuration at `path`, and an example of local tools beside it.
 
-    Of the well-known servers it has those whose launcher is installed.
+    The configuration has those of `SERVERS` whose launcher is installed.
     """
     listings = [listing for name in SERVERS if (listing := await Seed().find(name)) is not None]
     file = ServerFile(path, HEAD.encode())

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when all is taken over, 1 if there is nothing, 3 without a confirmation, 4 after a stale preview."""
+    """Returns 0 when all servers are imported, 1 if there are none, 3 or 4 if not confirmed. Raises EditRefused."""
     machine = Machine.this()
     files = [file for name in options.sources for file in _named(name, machine)]
     if not options.sources:
@@ -86,7 +86,7 @@ def _named(name: str, machine: Machine) -> list[ClientFile]:
 
 
 def _of_project(machine: Machine) -> list[str]:
-    """Tells of the servers of the directory that the user is in, which are for whoever works there."""
+    """Returns notes on servers in project files of the working directory, which are imported only on request."""
     return [
         f"{file.path.relative_to(Path.cwd())} has {len(file.servers)} servers of this directory, which are left out; "
         f"to take them over: mcp-hub import {file.path.relative_to(Path.cwd())}"

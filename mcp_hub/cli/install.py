@@ -27,7 +27,7 @@ EXAMPLES: Final = """examples:
 
 
 def _socket_note(configs: list[Path]) -> str | None:
-    """Returns what the client does not use, where the configuration listens on a Unix socket."""
+    """Returns a note if the configuration listens on a Unix socket, which clients cannot use; else None."""
     try:
         listen = read_config(configs[0], os.environ, overlays=configs[1:]).config.listen
     except ConfigError:
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when the hub is in the client, 2 if it cannot be put there, 3 without a confirmation."""
+    """Returns 0 when the hub is in the client, 3 or 4 if not confirmed. Raises EditRefused if it cannot be added."""
     client, machine = client_named(options.client), Machine.this()
     configs = [Path(one).absolute() for one in (path_to_edit(options), *options.overlays)]
     originals: list[FoundServer] = []

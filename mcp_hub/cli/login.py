@@ -1,4 +1,4 @@
-"""`mcp-hub login SERVER`: sign in to a server, so that the hub can call it; the browser returns to an address here."""
+"""`mcp-hub login SERVER`: sign in to a server by OAuth. The browser is redirected to a local listener."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _duration(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Signs in. Raises ConfigError for an unusable entry, HubError if the sign-in fails."""
+    """Signs in. Raises ConfigError if the server has no sign-in, HubError if the sign-in fails."""
     config = load(options, quiet=True)
     server = find_oauth_server(config, options.server)
     run_loop(_login(config, server, options.timeout, browser=not options.no_browser))
@@ -106,14 +106,14 @@ HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"
 _REFUSED: Final = "The sign-in was refused; the terminal says more. This window can be closed."
 _WITH_SCREEN: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Variables of which one is set on POSIX where a browser can open a window."""
+"""Except on macOS and Windows, a browser can open a window only if one of these variables is set."""
 
 
 class RedirectListener(BrowserReturn):
-    """The return of the browser to a listener of this command."""
+    """Receives the redirect of the browser on a local HTTP listener."""
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Answers the browser's request. Only one with the right state counts."""
+        """Answers a request of the browser. It is accepted only with the right `state`."""
         from aiohttp import web
 
         given = dict(request.query)
@@ -126,7 +126,7 @@ class RedirectListener(BrowserReturn):
 async def redirect_listener(
     ports: list[int], show: Callable[[str], None], wait: float
 ) -> AsyncIterator[RedirectListener]:
-    """Listens on the first free port of `ports`; 0 is any. Raises SignInError if none is free."""
+    """Listens on the first free port of `ports`, where 0 means any port. Raises SignInError if none is free."""
     from aiohttp import web
 
     redirects: list[RedirectListener] = []
@@ -154,7 +154,7 @@ async def redirect_listener(
 
 
 def open_browser(url: str) -> bool:
-    """Opens a URL in the user's browser, without a shell; returns whether there is one."""
+    """Opens a URL in the user's browser, without a shell. Returns False if there is no browser."""
     if not url.startswith(("https://", "http://")):
         return False
     if os.name == "posix" and sys.platform != "darwin" and not any(os.environ.get(name) for name in _WITH_SCREEN):

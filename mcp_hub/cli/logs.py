@@ -18,7 +18,7 @@ EXAMPLES = """examples:
   mcp-hub logs -f --json | jq .   a JSON object per line"""
 
 PATIENCE = 30.0
-"""Seconds for an answer of a hub that is not followed."""
+"""Seconds to wait for the hub's answer without `--follow`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what there is, and with `--follow` what comes. Returns 1 if no hub runs."""
+    """Prints the stored calls and lines, and with `--follow` new ones. Raises HubError if no hub runs."""
     from mcp_hub.hub.hub_status import ask_hub
 
     hub, asked = chosen_hub(options), {"ask": "logs", "server": options.server, "follow": options.follow}
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _text(answer: dict[str, Any], *, as_json: bool) -> str | None:
-    """Returns an answer as a line; None for one that is not known."""
+    """Returns an answer of the hub as a line of text; None if its kind is unknown."""
     if isinstance(record := answer.get("record"), dict):
         from mcp_hub.observability.records import readable_record
 

@@ -1,4 +1,4 @@
-"""`mcp-hub manifests`: print what runs the hub as replicas on Kubernetes, or write it for `kubectl apply -k`."""
+"""`mcp-hub manifests`: print the Kubernetes objects of several replicas, or write them for `kubectl apply -k`."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ EXAMPLES = """examples:
 NAME: Final = "mcp-hub"
 PORT: Final = 8808
 USER: Final = 10001
-"""The user of the image."""
+"""The id of user and group in the image."""
 DELAY: Final = 5
-"""Seconds for which a replica that is about to stop serves on while balancers notice."""
+"""Seconds for which a stopping replica still accepts requests, until load balancers have noticed."""
 GRACE: Final = 45
-"""Seconds until Kubernetes kills a replica: the delay, calls, streams, and some more."""
+"""Seconds until Kubernetes kills a stopping replica: the delay, the end of calls and streams, and a reserve."""
 MOUNTED: Final = "/etc/mcp-hub"
 MAX_REPLICAS: Final = 64
 _VARIABLE: Final = re.compile(
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the objects, or writes their files. Returns 0."""
+    """Prints the objects, or writes their files. Returns 0. Raises ConfigError."""
     if not 1 <= options.replicas <= MAX_REPLICAS:
         raise ConfigError(f"--replicas takes a number from 1 to {MAX_REPLICAS}", codes.VALUE_WRONG)
     if options.overlays:
@@ -91,9 +91,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> tuple[str, Config, set[str]]:
-    """Returns a configuration file's text, what it means, and the variables that it names.
+    """Returns the text of a configuration file, its Config, and the names of its variables.
 
-    Raises ConfigError if it cannot be used, or has secrets in it: what is in a ConfigMap is no secret.
+    Raises ConfigError if the file cannot be used or contains secrets, which must not be in a ConfigMap.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -117,7 +117,7 @@ def _variables(text: str) -> set[str]:
 
 
 def _replicas_file(given: Any, host: str | None) -> str:
-    """Returns the second configuration file, which says what only replicas need. `given`: `store` of the first."""
+    """Returns the text of a second configuration file, for replicas only. `given`: the `store` of the first file."""
     whole = given if isinstance(given, dict) else {"url": given or "${STORE_URL}"}
     store = {**whole, "address": f"http://${{POD_IP}}:{PORT}"}
     listen: Json = {"shutdown_delay": f"{DELAY}s", **({"public_host": host} if host else {})}
@@ -125,7 +125,7 @@ def _replicas_file(given: Any, host: str | None) -> str:
 
 
 def _beside(config: Config, home: Path) -> list[str]:
-    """Returns the files and directories beside a configuration that it names, safe to print."""
+    """Returns the printable paths of files and directories below `home` that a configuration names."""
     found: set[Path] = set()
 
     def text(value: Any) -> str:
@@ -143,7 +143,7 @@ def _beside(config: Config, home: Path) -> list[str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as such."""
+    """Writes texts of several lines in YAML's block style."""
 
 
 _Dumper.add_representer(
@@ -166,7 +166,7 @@ def _secret_note(names: list[str]) -> str:
 
 
 def _write(directory: Path, files: Mapping[str, str], objects: list[Json]) -> None:
-    """Writes files that do not exist yet. Raises ConfigError if one does; nothing is written then."""
+    """Writes new files. If one exists already, nothing is written. Raises ConfigError."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -205,7 +205,7 @@ def _others() -> list[Json]:
 
 
 def _deployment(options: argparse.Namespace, container: Json, digest: str | None) -> Json:
-    """Returns the Deployment. With `digest` a change of the configuration is a change of the pods."""
+    """Returns the Deployment. With `digest`, a change of the configuration replaces the pods."""
     annotations = {"annotations": {"mcp-hub/configuration": digest}} if digest is not None else {}
     spread = {
         "maxSkew": 1,
@@ -272,7 +272,7 @@ def _container(image: str, files: list[str], names: list[str], host: str | None)
 
 
 def _probe(what: str, host: str | None) -> Json:
-    """Returns a probe. A hub that is known by a `host` accepts requests for that alone, not for a pod's address."""
+    """Returns a probe. It sends `host` as the Host header, as such a hub refuses requests for a pod's address."""
     headers = {} if host is None else {"httpHeaders": [{"name": "Host", "value": host.removesuffix(":*")}]}
     return {"httpGet": {"path": f"/healthz/{what}", "port": "http", **headers}, "timeoutSeconds": 3}
 
@@ -289,9 +289,9 @@ def _budget() -> Json:
 
 
 def _network_policy() -> Json:
-    """Lets clients and replicas in by the one port, and nobody out to the metadata services of clouds.
+    """Returns a policy that admits traffic to the hub's port only, and blocks the metadata services of clouds.
 
-    Names are asked for anywhere: a node's own cache of them is at a link-local address, as those services are.
+    DNS is allowed to any address, as a node's DNS cache has a link-local address, like those services.
     """
     names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     outside = [

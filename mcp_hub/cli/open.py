@@ -28,13 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_hub_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments that say which of several running hubs is meant."""
+    """Adds the arguments that choose one of several running hubs."""
     add_config_arguments(parser, "the hub that serves this file, if several run")
     parser.add_argument("--pid", type=int, help="the hub with this process id, if several run")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the link, and opens it in a browser where there is one. Returns 1 if no hub runs."""
+    """Opens the page in a browser, or prints its link. Raises HubError if no hub runs."""
     from mcp_hub.hub.hub_status import ask_hub
 
     hub = chosen_hub(options)
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def chosen_hub(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the facts of the running hub that is meant. Raises HubError if there is none, or more than one."""
+    """Returns the facts of the chosen hub. Raises HubError if none runs, ConfigError if several match."""
     from mcp_hub.hub.hub_status import running_hubs
 
     named = [] if options.config is None else [options.config, *options.overlays]
@@ -75,7 +75,7 @@ def chosen_hub(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def refused(answer: dict[str, Any], hub: dict[str, Any]) -> HubError:
-    """Returns the error for a hub that gives no answer to a request."""
+    """Returns the error to raise if a hub refused a request or did not understand it."""
     problem = answer.get("problem") or f"hub {hub.get('pid')} is of version {hub.get('version')}, which has no page"
     cure = answer.get("cure") or "restart it with this version"
     return HubError(f"{printable(str(problem), 2000)}: {printable(str(cure), 2000)}")

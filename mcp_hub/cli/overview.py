@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints where the user stands. Returns 0: a missing or wrong configuration is an answer here, not a failure."""
+    """Prints the state of the installation. Returns 0, also for a missing or wrong configuration."""
     facts: Json = {
         "version": VERSION,
         "configuration": _configuration(),

@@ -37,9 +37,9 @@ from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 
 MAX_DIFF = 400
-"""Lines of the differences of one item."""
+"""The maximum number of lines of one item's differences."""
 MAX_COMPARED = 2000
-"""Lines of one definition. Comparing takes time up to the product of both."""
+"""The maximum number of lines of a definition. Comparing takes time up to the product of both numbers of lines."""
 
 
 EXAMPLES = """examples:
@@ -68,8 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Returns 0 if all was pinned or nothing differs, 1 if something differs or a server is not available.
 
-    What replaces or drops a part of the record is shown and confirmed before: 3 if it was not, 4 if the preview that
-    was confirmed is out of date.
+    A change that replaces or drops pins has to be confirmed: returns 3 if it is not, 4 if the confirmed preview is out
+    of date. Raises ConfigError.
     """
     config = load(options, quiet=True)
     known = [server.id for server in config.servers]
@@ -97,16 +97,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 Facts = dict[str, Any]
-"""What is found of one server; `record` is not for printing."""
+"""`{"server", "problem", "pinned", "differences", "record"}` of one server. `record` is not printed."""
 
 
 async def _ask(
     config: Config, recorded: PinsByServer, options: argparse.Namespace
 ) -> tuple[list[Facts], list[FindingRow]]:
-    """Asks the servers what they list. Returns what is found of each, and the findings of the screen."""
+    """Asks the servers for their lists. Returns the facts of each server, and the findings of the screening."""
     named: list[str] = options.servers
     wanted = [one for one in config.servers if one.id in named or (not named and one.enabled)]
-    # They are asked without pins, as these may hide items.
+    # Pins are off here, as they may hide items.
     asked = tuple(
         PINS_OF_SERVER.changed(one, "off").model_copy(update={"enabled": one.enabled and one in wanted})
         for one in config.servers
@@ -133,7 +133,7 @@ def _record(
     forgotten: Sequence[str],
     options: argparse.Namespace,
 ) -> int:
-    """Writes the record. What replaces or drops a part of the one before is confirmed first."""
+    """Writes the record, after a confirmation if it replaces or drops pins. Returns the exit code."""
     kept = {id: one for id, one in recorded.items() if id not in forgotten}
     pins = {**kept, **{one["server"]: one["record"] for one in found if one["record"] is not None}}
     gone = [f"{printable(id)}: no longer in the configuration, is forgotten" for id in forgotten]
@@ -194,7 +194,7 @@ def _described(record: PinRecord) -> Facts:
 
 
 def _difference_lines(found: Iterable[Facts], *, whole: bool = False) -> list[str]:
-    """Returns how servers differ from their records, with `whole` also the texts."""
+    """Returns lines on how servers differ from their records, with `whole` also the diffs."""
     lines = []
     for one in found:
         if one["problem"] is None and not one["pinned"]:
@@ -220,7 +220,7 @@ def _diff(before: Any, after: Any) -> Iterator[str]:
 
 
 def _lines(value: Any) -> list[str]:
-    # A long text is one line of JSON. Broken at its line ends it can be compared.
+    # A long text is one line of JSON. Split at its line ends, it can be compared line by line.
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=True) if value is not None else ""
     return text.replace("\\n", "\\n\n").splitlines()
 

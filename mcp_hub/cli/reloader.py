@@ -1,4 +1,4 @@
-"""Loads the configuration of a running hub again when one of its files changes or SIGHUP comes."""
+"""Reloads the configuration of a running hub when one of its files changes or SIGHUP arrives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Place = tuple[str, Path]
 
 
 class FileWatcher:
-    """Watches the files of a configuration: those it was `read` from, of local tools, and in `folders`."""
+    """Watches the files of a configuration: those it was `read` from, those of local tools, and those in `folders`."""
 
     def __init__(self, config: Config, read: Iterable[Path], folders: Iterable[Path] = ()) -> None:
         self._paths: tuple[Path, ...] = ()
@@ -50,11 +50,11 @@ class FileWatcher:
         self.follow(config, read, folders)
 
     def follow(self, config: Config, read: Iterable[Path], folders: Iterable[Path] = ()) -> None:
-        """Watches the files of this configuration from now on. A file that is new to it does not count as changed."""
+        """Watches the files of this configuration from now on. A newly watched file does not count as changed."""
         self._paths = tuple(sorted({*read, *config.files}))
         self._tools = tuple(server.tools_dir for server in config.servers if server.tools_dir is not None)
         self._folders = tuple(folders)
-        # A change during the load of the configuration still counts.
+        # Earlier stamps are kept, so that a change while the configuration is loaded is noticed.
         self._seen = {place: self._seen.get(place, now) for place, now in self._stamps().items()}
 
     def _stamps(self) -> dict[Place, tuple[FileStamp | None, ...]]:
@@ -76,7 +76,7 @@ class FileWatcher:
 
     async def wait_for_change(self) -> None:
         """Returns when a file has changed and no more changes follow for `SETTLE_TIME`."""
-        from watchfiles import awatch  # takes 60 ms, which the first answer does not wait for
+        from watchfiles import awatch  # not at the top, as it takes 60 ms
 
         before = await asyncio.to_thread(self._stamps)
         while before == self._seen:
@@ -92,7 +92,7 @@ class FileWatcher:
             )
             event = asyncio.ensure_future(anext(events))
             try:
-                await asyncio.sleep(0)  # it watches from its first step; earlier changes are seen by the comparison
+                await asyncio.sleep(0)  # starts to watch; the comparison notices earlier changes
                 while (before := await asyncio.to_thread(self._stamps)) == self._seen:
                     await event
                     event = asyncio.ensure_future(anext(events))
@@ -145,14 +145,14 @@ log = logging.getLogger("mcp_hub")
 WATCH_DELAY: Final = 1.0
 """Seconds after the start until files are watched, so that the first answers do not wait for it."""
 RESTART_KEYS: Final = ("cache_dir", "watch", "state_file")
-"""Keys of the file whose change needs a restart, besides those of policies that say so themselves."""
+"""Root keys whose change needs a restart, besides those of policies (`needs_restart`)."""
 MAX_LINE: Final = 4000
 MAX_RELOADS: Final = 20
-"""Reloads that are remembered."""
+"""The number of reloads that the history keeps."""
 
 
 class Reloader:
-    """Loads the configuration of a hub again, and applies it if it is valid.
+    """Reloads the configuration of a hub, and applies it if it is valid.
 
     `select` returns the selection for a configuration or raises ConfigError. `say` shows the user a line. `on_load`
     gets each new configuration before it is applied, so that the log knows its secrets.
@@ -174,13 +174,13 @@ class Reloader:
         self.listener: ListenerSettings | None = None
         """The settings of the listener; None over stdio."""
         self.announced: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-        """Returns the block in which a load runs, so that others are told of it."""
+        """Makes the context manager of each reload, which notifies the service manager."""
         self.changing: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
-        """Returns the block in which a configuration takes the place of another one, so that replicas know of it."""
+        """Makes the context manager of each change of the configuration, which notifies the other replicas."""
         self.asked: Callable[[], Awaitable[None]] | None = None
-        """Has the other replicas load their files too, when a person asked for it here."""
+        """Makes the other replicas reload too, after a SIGHUP to this process."""
         self._again = asyncio.Event()
-        """Set when the files are to be loaded because they have changed, or because another replica says so."""
+        """Set to reload because the files have changed, or because another replica requests it."""
         self._one_at_a_time = asyncio.Lock()
         self._done = asyncio.Event()
         """Set while nothing is being loaded."""
@@ -191,7 +191,7 @@ class Reloader:
         self._history: deque[Reload] = deque(maxlen=MAX_RELOADS)
 
     def facts(self) -> ConfigurationFacts:
-        """Returns what is known of the files: those in force, and the last reloads."""
+        """Returns the active configuration, the last reloads, and why the current files are not active, if so."""
         return ConfigurationFacts(self._loaded, tuple(self._history), self.refused)
 
     def _note(self, changed: tuple[str, ...], problem: str | None = None) -> None:
@@ -200,7 +200,7 @@ class Reloader:
 
     @contextlib.asynccontextmanager
     async def running(self, again: asyncio.Event) -> AsyncIterator[None]:
-        """Loads the configuration again whenever `again` is set or a file changes, while the block runs."""
+        """Reloads whenever `again` is set or a file changes, while the block runs."""
         works = (self._watch(), self._reload_on(self._again), self._reload_on(again, asked=True))
         tasks = [asyncio.get_running_loop().create_task(work) for work in works]
         try:
@@ -211,7 +211,7 @@ class Reloader:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def load(self) -> None:
-        """Has the files loaded again, by this replica alone."""
+        """Requests a reload by this replica alone."""
         self._again.set()
 
     async def _watch(self) -> None:
@@ -242,7 +242,7 @@ class Reloader:
             self._done.set()
 
     async def reload(self) -> bool:
-        """Loads the configuration again and returns whether it is active. An invalid one changes nothing."""
+        """Reloads the configuration and returns whether it is active. An invalid configuration changes nothing."""
         path = self._hub.config.path
         if path is None:
             return False

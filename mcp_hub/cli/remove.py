@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when it was removed, 3 without a confirmation. Raises ConfigError if it is not in the file."""
+    """Returns 0 when the server was removed, 3 without a confirmation. Raises ConfigError for an unknown server."""
     set_up_logging(options.verbose, quiet=True)
     file = ServerFile.open(path_to_edit(options, alone=True))
     file.remove(options.server, Journal.of_user())

@@ -1,4 +1,4 @@
-"""What the commands show of a hub's servers: progress, findings of pins and screen, addresses, the catalog."""
+"""Texts that commands print about a hub: progress of connecting, addresses, the catalog."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def connect_all(hub: Engine) -> None:
 
 
 class LastLine(logging.Handler):
-    """The last line that a server wrote to stderr while the block runs, such as what its launcher downloads."""
+    """Keeps the last line that a server wrote to stderr while the block runs, such as the progress of a download."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -66,7 +66,7 @@ class LastLine(logging.Handler):
         self._log.propagate = self._before[1]
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Takes a line of a server; passes on what would have been logged without this."""
+        """Keeps a line of a server, and passes on records that would have been logged without this handler."""
         if record.levelno == logging.DEBUG:
             if record.msg == "%s: %s" and isinstance(record.args, tuple) and len(record.args) == 2:
                 self.server, self.text = (printable(str(one), 80).strip() for one in record.args)
@@ -86,8 +86,8 @@ SHOWN_NAMES = 8
 def addresses_text(bases: Iterable[str], public_hosts: Sequence[str], *, sse: bool, with_token: bool) -> str:
     """Returns the URLs of the hub and the lines to paste into a client.
 
-    `bases` are such as `http://127.0.0.1:8808` and `unix:/run/hub.sock`; `public_hosts` are the names that a reverse
-    proxy gives the hub, of which the first is pasted.
+    `bases` are URLs such as `http://127.0.0.1:8808` and `unix:/run/hub.sock`. `public_hosts` are the hub's names behind
+    a reverse proxy; the lines to paste have the first one.
     """
     public = [f"https://{host}" for host in public_hosts]
     sockets = [base for base in bases if base.startswith(f"{UNIX}:")]
@@ -109,7 +109,7 @@ def addresses_text(bases: Iterable[str], public_hosts: Sequence[str], *, sse: bo
 
 
 def _socket_lines(base: str) -> list[str]:
-    """Returns what can be done with a Unix socket: clients have no URL for it."""
+    """Returns advice on a Unix socket, for which clients have no URL."""
     path = shlex.quote(base.partition(":")[2])
     return [
         "Clients have no URL for a Unix socket: name it in a reverse proxy of yours, and that by --public-host.",
@@ -119,7 +119,7 @@ def _socket_lines(base: str) -> list[str]:
 
 
 def terminal_text(config: Config) -> str:
-    """Returns what to say to a person who starts the hub over stdio at a terminal."""
+    """Returns the text for a person who starts the hub over stdio at a terminal."""
     words = ["serve", *(word for path in config.files for word in ("--config", str(path)))]
     entry = {"hub": {"command": "mcp-hub", "args": words}}
     return "\n".join(
@@ -137,7 +137,7 @@ def terminal_text(config: Config) -> str:
 
 
 def _from_elsewhere(url: str) -> str:
-    """Returns a URL for other machines, if the hub listens on all addresses of this one."""
+    """Returns the URL for other machines: a wildcard address is replaced by the name of this machine."""
     for everywhere in ("0.0.0.0", "[::]"):
         if f"//{everywhere}:" in url:
             return url.replace(everywhere, socket.gethostname(), 1)
@@ -145,7 +145,7 @@ def _from_elsewhere(url: str) -> str:
 
 
 def catalog_text(hub: Engine) -> str:
-    """Returns what is served, a line for each server."""
+    """Returns the served items as text, with a line for each server."""
     lines = ["", f"Serving {_count_items(hub)}:"]
     names: dict[str, list[str]] = {}
     for name in hub.catalog.names(TOOLS):

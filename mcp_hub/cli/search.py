@@ -17,7 +17,7 @@ from mcp_hub.registry.sources import SEED, Found, Seed, registry_of
 from mcp_hub.text import printable
 
 SHOWN: Final = 40
-"""Servers that are printed without `--json`."""
+"""The maximum number of servers that are printed without `--json`."""
 EXAMPLES: Final = """examples:
   mcp-hub search time
   mcp-hub search github --json
@@ -103,7 +103,7 @@ def _shown(piece: str | Input) -> str:
 
 
 def _version(listing: Listing) -> str | None:
-    """Returns the version that would run; None for a server on a network, which has the version that it has."""
+    """Returns the version that would run; None for a remote server."""
     first = listing.offers[0] if listing.offers else None
     return first.version if isinstance(first, Package) else None
 

@@ -1,4 +1,4 @@
-"""`mcp-hub serve`: the hub over stdio, or over a network."""
+"""`mcp-hub serve`: run the hub over stdio, or over a network."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves until the client disconnects or a signal comes."""
+    """Serves until the client disconnects or a signal arrives. Returns 1 if a required server failed."""
     frames.own_heap()
     network = options.sse or options.http
     if network:
@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _place(options: argparse.Namespace) -> WorkerPlace | None:
-    """Returns what the parent of a worker tells it; None for a process that is no worker."""
+    """Returns the settings that a worker gets from its parent; None if this process is not a worker."""
     if options.workers is None:
         return None
     from mcp_hub.cli.workers import WorkerPlace
@@ -159,7 +159,7 @@ async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, 
     from mcp_hub.downstream.stdio import serve_stdio
 
     config = loaded.config
-    # On one pipe a client would take records for messages. A terminal is for the person.
+    # If stdout and stderr are one pipe, the client would read records as messages. A terminal shows both.
     apart = os.isatty(stdout) or not os.path.samestat(os.fstat(stdout), os.fstat(2))
     with recording(config, on_stderr=apart) as records:
         signals = Signals(records.line)
@@ -238,7 +238,7 @@ async def _network(
 
 
 def _handed(place: WorkerPlace | None) -> list[tuple[str, socket.socket]]:
-    """Returns the sockets that another process has opened for this one: a parent of workers, or a service manager."""
+    """Returns (name, socket) for each socket that the parent of workers or a service manager passed on."""
     from mcp_hub.cli.service_manager import handed_sockets
 
     return handed_sockets(os.environ) if place is None else place.handed()
@@ -247,9 +247,9 @@ def _handed(place: WorkerPlace | None) -> list[tuple[str, socket.socket]]:
 async def _joined(
     config: Config, dispatcher: Dispatcher, app: App, running: Supervision, *, alone: bool
 ) -> Replicas | None:
-    """Makes the hub one of the replicas that meet in its store. Raises ConfigError.
+    """Joins the other replicas through the configured store. Returns None without a store. Raises ConfigError.
 
-    `alone`: whether no parent passes signals on to all of them.
+    `alone` is False for a worker, whose parent passes signals on to all workers.
     """
     if config.store is None:
         return None
@@ -297,7 +297,7 @@ def _cure(code: str) -> str | None:
 
 
 class Supervision(msgspec.Struct, frozen=True):
-    """What looks after a running hub."""
+    """The objects that observe and control a running hub."""
 
     status: Status
     reloader: Reloader
@@ -336,7 +336,7 @@ async def _supervised(
 
 @contextlib.asynccontextmanager
 async def _required(hub: Engine, stop: asyncio.Event, records: RecordWriter) -> AsyncIterator[list[str]]:
-    """Stops the hub if a required server fails. Clients are answered meanwhile."""
+    """Stops the hub if required servers fail, and yields their ids. Clients are served meanwhile."""
     missing: list[str] = []
 
     async def watch() -> None:
@@ -363,6 +363,6 @@ async def _announce(
     await hub.settled_catalog()
     records.line(catalog_text(hub))
     if page.base() is not None and sys.stderr is not None and sys.stderr.isatty():
-        # For the person at the terminal alone: a file or a service manager would keep the link.
+        # Only at a terminal: a file or a service manager would store the link.
         records.line(f"\nSee it at work, by a link that works once and for 60 s:\n  {await page.link()}")
         records.line("`mcp-hub open` makes another one.")

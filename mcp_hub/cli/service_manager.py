@@ -1,6 +1,6 @@
-"""What systemd, or another manager of services, hands to the hub and hears of it: sockets, readiness, the watchdog.
+"""Works with systemd or another service manager: socket activation, readiness, the watchdog.
 
-The protocols are those of `sd_listen_fds` and `sd_notify`. Without their variables nothing here has an effect.
+The protocols are those of `sd_listen_fds` and `sd_notify`, and need their environment variables.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ log = logging.getLogger("mcp_hub")
 FIRST_DESCRIPTOR: Final = 3
 MAX_SOCKETS: Final = 64
 SHORTEST_WATCH: Final = 0.05
-"""Seconds between two signs of life at least, however short the manager's patience."""
+"""The minimum time between two watchdog messages, in seconds, even if the manager's timeout is shorter."""
 NOTIFY, WATCHDOG = "NOTIFY_SOCKET", "WATCHDOG_USEC"
 
 
 def handed_sockets(environ: MutableMapping[str, str]) -> list[tuple[str, socket.socket]]:
-    """Returns the sockets that were handed to this process, each with its name, and takes their variables away.
+    """Returns (name, socket) for each socket that was passed to this process, and removes the variables about them.
 
-    Raises ConfigError where the variables cannot be what a manager of services sets.
+    Raises ConfigError if the variables are not what a service manager sets.
     """
     count, pid = environ.pop("LISTEN_FDS", None), environ.pop("LISTEN_PID", None)
     names = environ.pop("LISTEN_FDNAMES", "").split(":")
@@ -58,18 +58,18 @@ def handed_sockets(environ: MutableMapping[str, str]) -> list[tuple[str, socket.
 
 
 class ServiceNotifier:
-    """Tells the manager of services about the hub, as datagrams on its socket."""
+    """Sends the state of the hub to the service manager, as datagrams on its socket."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
-        """Takes the variables away, so that no child speaks for the hub."""
+        """Removes the variables from `environ`, so that no child process sends messages in the hub's name."""
         self._address = environ.pop(NOTIFY, "")
         pid, patience = environ.pop("WATCHDOG_PID", None), environ.pop(WATCHDOG, "")
         watched = patience.isascii() and patience.isdigit() and pid in (None, str(os.getpid()))
         self._patience = int(patience) / 1_000_000 if watched else 0.0
-        """Seconds after which the manager ends a hub that gives no sign of life; 0: it does not."""
+        """The watchdog timeout, in seconds; 0 without a watchdog."""
         self._unheard = False
         self._ended = False
-        """Whether the manager has heard that the hub stops."""
+        """Whether the manager was told that the hub stops."""
 
     def say(self, *lines: str) -> None:
         """Sends lines such as `READY=1`. Never blocks, never raises: the manager may be gone."""
@@ -87,7 +87,7 @@ class ServiceNotifier:
 
     @contextlib.contextmanager
     def reloading(self) -> Iterator[None]:
-        """Says that the configuration is loaded again while the block runs, and afterwards that the hub is ready."""
+        """Reports that the hub reloads while the block runs, and afterwards that it is ready."""
         self.say("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
             yield
@@ -96,7 +96,7 @@ class ServiceNotifier:
 
     @contextlib.asynccontextmanager
     async def watching(self, stop: asyncio.Event) -> AsyncIterator[None]:
-        """Gives signs of life while the block runs, and says when `stop` is set."""
+        """Sends watchdog messages while the block runs, and reports when `stop` is set."""
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(work) for work in (self._alive(), self._stopping(stop))] if self._address else []
         try:

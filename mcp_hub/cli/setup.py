@@ -1,4 +1,4 @@
-"""`mcp-hub setup`: from the servers of your clients, or from nothing, to a hub that works in all of them."""
+"""`mcp-hub setup`: import the servers of your clients, or make a first configuration, and install the hub in them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXAMPLES: Final = """examples:
   mcp-hub undo                      restores the files"""
 LAUNCHERS: Final = {"npx": "Node", "uvx": "uv", "docker": "Docker", "dnx": ".NET"}
 NAME_WIDTH: Final = 40
-"""Characters of a name that are shown beside what is said of it; a longer one has its line longer."""
+"""The maximum width of the column of names, in characters. A longer name makes only its own line longer."""
 SHOWN_PROBLEM: Final = 600
 
 
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when all is set up, 1 if none of its servers works, 3 without a confirmation, 4 after a stale preview.
+    """Returns 0 when all is set up, 1 if no new server works, 3 without a confirmation, 4 after a stale preview.
 
     Raises:
         EditRefused: a file cannot be read or edited.
@@ -70,13 +70,13 @@ def run(options: argparse.Namespace) -> int:
     if plan.empty:
         return setup.end(plan, [])
     for edit in plan.edits:
-        edit.check()  # what would be refused is refused before anybody is asked
+        edit.check()  # errors are raised before the user is asked
     code = confirm(plan, options, setup.question())
     return setup.carry_out(plan) if code == OK else code
 
 
 class Setup:
-    """What one run finds, plans and does."""
+    """One run of the command: what it finds, plans and does."""
 
     def __init__(self, path: Path, machine: Machine, options: argparse.Namespace) -> None:
         self._path = path
@@ -155,7 +155,7 @@ class Setup:
                 yield facts | {"switched_off": list(one.switched_off)}
 
     def _commands(self) -> tuple[tuple[str, ...], ...]:
-        """The command lines that the check starts: those of new servers that are on."""
+        """Returns the command lines that the check will start: those of new servers that are on."""
         rows = [row.found for row in self._found.added if row.found.on and "url" not in row.found.values]
         words = [tuple(Redactor().text(word) for word in shown_words(one)) for one in rows]
         if self._first:
@@ -165,7 +165,7 @@ class Setup:
         return tuple(words)
 
     def question(self) -> str:
-        """Returns what a person is asked."""
+        """Returns the question of the confirmation."""
         names = [one.file.name for one in self._installs if one.edit.changes]
         into = f" and put the hub into {_listed(names)}" if names else ""
         starts = ", start the servers once to see that they work," if self._commands() or self._found.added else ""
@@ -200,7 +200,7 @@ class Setup:
         yield ""
 
     def _needs(self, row: ImportedServer) -> list[str]:
-        """Returns what a server needs that is not plain from its command line."""
+        """Returns what a new server needs to work: its launcher, missing values, places for its secrets."""
         needs: list[str] = []
         if row.action != "add":
             return needs
@@ -218,7 +218,7 @@ class Setup:
         return needs
 
     def _originals_on(self) -> bool:
-        """Whether a client starts a server itself that the hub starts too."""
+        """Returns whether a client itself starts a server that the hub starts too."""
         served = {one.identity for one in self._served() if one.on}
         return any(
             one.on and not one.is_hub and one.identity in served
@@ -252,7 +252,7 @@ class Setup:
         return self.end(plan, trials) if code == OK else code
 
     def _check_and_plan(self) -> list[Trial]:
-        """Starts the new servers once, and plans the rest by those that work."""
+        """Starts the new servers once. If none works, no client is changed; one that fails stays on in the clients."""
         config = read_config(self._path, os.environ, overlays=self._overlays).config
         hide_secrets_of(config)
         trials = run_loop(self._check(config))
@@ -273,7 +273,7 @@ class Setup:
         return {row.id for row in self._found.added}
 
     async def _check(self, config: Config) -> list[Trial]:
-        """Starts the servers that are new, and keeps what they list, so that the hub need not ask for it again."""
+        """Starts the new servers, and stores their lists in the catalog cache for the hub."""
         new = self._new_ids()
         servers = [server for server in config.servers if server.id in new and server.enabled]
         if not servers:

@@ -1,4 +1,4 @@
-"""What the signals of a running hub mean."""
+"""Handles the signals of a running hub."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class Signals:
     """Handles the signals of a running hub.
 
     The first SIGTERM or SIGINT sets `stop`. The second ends the process at once, and the reaper ends its children.
-    SIGHUP sets `again`, so that the configuration is loaded again. If its terminal is gone, SIGHUP sets `stop`.
+    SIGHUP sets `again`, so that the configuration is reloaded. If the hub's terminal was closed, SIGHUP sets `stop`.
     """
 
     def __init__(self, say: Callable[[str], None] = lambda text: None) -> None:
-        """Catches the signals; `say` takes a line for the person who interrupts the hub at a terminal."""
+        """Installs the handlers. `say` prints a line for the person who interrupts the hub at a terminal."""
         self._say = say
         self.calls: Callable[[], int] = lambda: 0
-        """Returns how many calls run."""
+        """Returns the number of running calls."""
         self.stop = asyncio.Event()
         self.again = asyncio.Event()
         self._in_terminal = _has_terminal()

@@ -60,8 +60,8 @@ def read_selection(options: argparse.Namespace, config: Config) -> Selection:
 
 
 MAX_REPEATS: Final = 10
-"""Lines of one kind in `REPEAT_WINDOW` seconds; further ones are counted. A kind is a logger, a text before formatting
-and its first argument, which mostly is the name of a server."""
+"""Log lines of one kind that are shown in `REPEAT_WINDOW` seconds; further ones are counted. Lines of one kind have the
+same logger, level, unformatted text and first argument, which mostly is the name of a server."""
 REPEAT_WINDOW: Final = 1.0
 MAX_LINE: Final = 4000
 MAX_KINDS: Final = 256
@@ -111,7 +111,7 @@ class LogHandler(logging.Handler):
         self.redaction = Redactor()
         self.records: RecordWriter | None = None
         self.timed = False
-        """Whether lines begin with the local time and its zone, as they do for a hub that runs on."""
+        """Whether lines begin with the local time and its zone. They do for `serve`, and not for short commands."""
         self._repeats = RepeatFilter()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -158,7 +158,7 @@ _handler = LogHandler()
 """The log handler of the process."""
 _known_secrets: set[str] = set()
 MAX_SECRETS = 10_000
-"""Secrets of all loaded configurations that are kept for the log."""
+"""The maximum number of secrets, over all loaded configurations, that the log hides."""
 
 
 _CONFIG_HELP: Final = (
@@ -168,7 +168,7 @@ _CONFIG_HELP: Final = (
 
 
 def add_config_arguments(parser: argparse.ArgumentParser, text: str = _CONFIG_HELP) -> None:
-    """Adds `--config`, which gives `options.config`, the first file, and `options.overlays`, those laid over it."""
+    """Adds `--config`. `options.config` is the first file; `options.overlays` are further ones, whose values win."""
     parser.set_defaults(overlays=[])
     parser.add_argument("--config", metavar="FILE", type=Path, action=ConfigFiles, help=text)
 
@@ -185,9 +185,9 @@ class ConfigFiles(argparse.Action):
 
 
 def path_to_edit(options: argparse.Namespace, *, alone: bool = False) -> Path:
-    """Returns the configuration file that a command changes: the one that is used, else the user's own, yet to make.
+    """Returns the configuration file that a command changes: the one in use, else a new one in the user's directory.
 
-    Raises ConfigError for several files where it must be `alone`.
+    Raises ConfigError if `alone` is set and several files are given.
     """
     if alone and options.overlays:
         raise ConfigError("this command changes one file: name it by a single --config")
@@ -218,7 +218,7 @@ def load(options: argparse.Namespace, *, quiet: bool = False, advice: bool = Fal
     """Reads the configuration of the options, and prints its warnings to stderr. Raises ConfigError.
 
     `quiet` logs only errors, for commands that print the state of servers themselves. `advice` also prints advice, and
-    files that are left out as errors.
+    reports files that are left out as errors.
     """
     return load_with_files(options, quiet=quiet, advice=advice).config
 
@@ -226,14 +226,14 @@ def load(options: argparse.Namespace, *, quiet: bool = False, advice: bool = Fal
 def load_with_files(
     options: argparse.Namespace, *, quiet: bool = False, advice: bool = False, told: bool = False
 ) -> LoadedConfig:
-    """Does the same as `load`, and returns also the files that were read. `told`: another process prints warnings."""
+    """Does the same as `load`, and also returns the files it read. `told`: another process prints the warnings."""
     set_up_logging(options.verbose, quiet=quiet)
     path = options.config or default_path(Path.cwd(), os.environ)
     loaded = read_config(path, os.environ, overlays=options.overlays)
     hide_secrets_of(loaded.config)
     if told:
         return loaded
-    # `check` prints the reasons of servers that are switched off in its table.
+    # The table of `check` has the reasons why servers are switched off.
     shown = [f": {server.disabled_reason}" for server in loaded.config.servers if advice and server.disabled_reason]
     duplicates = [CodedText(str(one), DUPLICATE) for one in loaded.duplicates]
     for warning in (*loaded.warnings, *duplicates, *(loaded.advice if advice else ())):
@@ -246,7 +246,7 @@ def load_with_files(
 
 
 def root_egress(path: Path | None) -> Egress:
-    """Returns the way to networks by the root of a configuration; by the environment, where it cannot be read."""
+    """Returns the Egress with the `proxy` of a configuration; without one, that of the environment."""
     from mcp_hub.config.egress_settings import EgressSettings
     from mcp_hub.transport.egress import Egress
 
@@ -254,7 +254,7 @@ def root_egress(path: Path | None) -> Egress:
         path = path or default_path(Path.cwd(), os.environ)
         tree = read_document(path).tree
         if not isinstance(tree, dict) or tree.get("proxy") is None:
-            return Egress.of()  # the secrets of servers are not read for this
+            return Egress.of()  # reads no secrets of servers
         config = read_config(path, os.environ).config
     except ConfigError:
         return Egress.of()
@@ -263,7 +263,7 @@ def root_egress(path: Path | None) -> Egress:
 
 
 def hide_secrets_of(config: Config) -> None:
-    """Makes the log hide the secrets of this configuration, and of those before."""
+    """Makes the log hide the secrets of this configuration and of earlier ones."""
     _known_secrets.update(secrets_of(config))
     while len(_known_secrets) > MAX_SECRETS:
         _known_secrets.pop()
@@ -298,7 +298,7 @@ def make_hub(
 ) -> Engine:
     """Makes a hub with the catalog cache of the configuration, which records its calls in `records`.
 
-    `groups` are switched on. `expose` is the mode that holds for every client.
+    `groups` are switched on. `expose` overrides the configured mode for every client.
     """
     kept = CatalogCache(config.cache_dir or default_directory())
     record = records.write if records is not None and CALL_LOG.of(config).enabled else None

@@ -86,7 +86,7 @@ def _print_hub(facts: Json) -> None:
 
 
 def _listed_text(one: Json) -> str:
-    """Returns what of its tools a client was listed, and why."""
+    """Returns a sentence on how many tools a client was listed, and why."""
     who = "every client" if one["client"] is None else printable(str(one["client"])) or "a client without a name"
     principal = f" ({printable(str(one['principal']))})" if one["principal"] else ""
     return f"{who}{principal} is listed {one['listed']} of {one['of']} tools: {one['why']}"

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the costs. Servers that are not available are named on stderr, and count with their cached tools.
+    """Prints the costs. Unavailable servers are named on stderr, and count with their cached tools.
 
     Raises EditRefused for a client that is not known.
     """

@@ -1,4 +1,4 @@
-"""`mcp-hub tools`: list the tools that the hub exposes, or names that were found twice."""
+"""`mcp-hub tools`: list the tools that the hub exposes, or duplicate names."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lists the current tools. Servers that are not available are named on stderr, and their cached tools listed."""
+    """Lists the current tools. Unavailable servers are named on stderr; their cached tools are listed.
+
+    Raises ConfigError for an unknown group.
+    """
     loaded = load_with_files(options, quiet=True)
     config = loaded.config
     if options.duplicates:
@@ -142,7 +145,7 @@ async def _list_by_server(config: Config, selection: Selection, groups: list[str
 
 
 def _card(hub: Engine, catalog: Catalog, name: str) -> dict[str, Any] | None:
-    """Returns a tool as it is listed, with its source: `native`, `mcp` or `builtin`."""
+    """Returns the definition of a tool with its `source`: `native`, `mcp` or `builtin`."""
     entry, route = catalog.entry(TOOLS, name), catalog.resolve(TOOLS, name)
     upstream = hub.upstreams.get(route.upstream) if route is not None else None
     return entry and {**entry, "source": upstream.server.origin if upstream is not None else "builtin"}
@@ -163,7 +166,7 @@ def _formatted(tools: list[dict[str, Any]], format: Format) -> str:
 
 LEAST_DESCRIPTION: Final = 20
 PIPED_WIDTH: Final = 160
-"""Columns of a line that no terminal shows."""
+"""The width of a line, in characters, if stdout is not a terminal."""
 
 
 def _line_width() -> int:
@@ -176,11 +179,11 @@ def _first_line(tool: dict[str, Any], room: int) -> str:
 
 
 _Row = dict[str, str]
-"""The keys are `what` (tool, server, tool set, ...), `name`, and the places `kept` and `dropped`."""
+"""`{"what", "name", "kept", "dropped"}`: a kind such as `tool` or `server`, its name, and two places."""
 
 
 def _find_duplicates(loaded: LoadedConfig, hub: Engine) -> list[_Row]:
-    """Returns names that were found twice: in folders, in files of local tools, and in the merged lists."""
+    """Returns the duplicate names in folders, in files of local tools, and in the merged lists."""
     return [*_of_folders(loaded), *_of_files(hub), *_of_lists(hub)]
 
 

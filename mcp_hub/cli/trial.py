@@ -1,4 +1,4 @@
-"""Starts servers once, without serving them, and reports what they list and what the screen finds in it."""
+"""Starts servers once, without serving them, and reports what they list and what the screening finds."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ SHOWN_TOOLS: Final = 50
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """What one server has listed, or why it could not be asked."""
+    """What one server listed, or why it failed."""
 
     id: str
     problem: str | None
-    """None: it answered."""
+    """Why the server failed; None if it works."""
     wants_sign_in: bool = False
     """Whether the problem is that the user has to sign in."""
     record: PinRecord = PinRecord()
     tools: tuple[tuple[str, str], ...] = ()
-    """Name and first line of the description of each."""
+    """(name, first line of the description) of each tool."""
     others: int = 0
-    """Resources, templates and prompts."""
+    """The number of resources, templates and prompts."""
     findings: tuple[FindingRow, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """Yields what it offers as lines for the user."""
+        """Yields lines for the user: the tools and the findings, or the problem."""
         if self.problem is not None:
             yield f"{printable(self.id, 100)}: {printable(self.problem, 2000)}"
             return
@@ -64,7 +64,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 def server_of(id: str, entry: Mapping[str, Any]) -> Server:
-    """Returns the Server that an entry of a file makes. Raises ConfigError if it would be refused or switched off."""
+    """Returns the Server of a configuration entry. Raises ConfigError if the hub would refuse it or switch it off."""
     config = config_of({"servers": {id: {**entry, "enabled": True}}})
     server = config.servers[0]
     if not server.enabled:
@@ -75,9 +75,9 @@ def server_of(id: str, entry: Mapping[str, Any]) -> Server:
 async def try_servers(
     servers: Iterable[Server], config: Config | None = None, kept: CatalogCache | None = None
 ) -> list[Trial]:
-    """Starts each server, lists what it has, and ends it.
+    """Starts each server, reads its lists, and stops it.
 
-    `config` has the rules of the screen to go by; `kept` is where the lists are cached for the next start.
+    `config` has the settings of the screening. `kept` stores the lists for the next start.
     """
     tried = tuple(server.model_copy(update={"enabled": True, "lazy": False}) for server in servers)
     rules = config.settings if config is not None else {}

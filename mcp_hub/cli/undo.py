@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when the last run was undone, 1 if there is none. Raises EditRefused after later edits."""
+    """Returns 0 when the last run was undone, 1 if there is none. Raises EditRefused if a file was edited since."""
     journal = Journal.of_user()
     if options.list:
         return _print_runs([run for run in journal.runs() if not run.undone], as_json=options.json)

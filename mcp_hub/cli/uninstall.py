@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when the hub is out of the client, 2 if its file cannot be edited, 3 without a confirmation."""
+    """Returns 0 when the hub is not in the client, 3 or 4 if not confirmed. Raises EditRefused if that fails."""
     client = client_named(options.client)
     done = plan_uninstall(client, Machine.this(), Journal.of_user())
     facts = {"client": client.id, "file": str(done.file.path), "restored": list(done.restored)}

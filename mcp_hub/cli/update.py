@@ -1,4 +1,4 @@
-"""`mcp-hub update [SERVER ...]`: newer versions of what is pinned, how their tools differ, before they are used."""
+"""`mcp-hub update [SERVER ...]`: find newer versions of pinned servers, and compare their tools first."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 when all is up to date or was updated, 1 if a server could not be, 3 without a confirmation.
+    """Returns 0 when all is up to date or was updated, 1 if a server could not be updated, 3 without a confirmation.
 
     Raises:
         ConfigError: the configuration is not valid, or a server is not in the file.
@@ -107,7 +107,7 @@ def _compare_and_write(
 
 
 def _is_good(before: Trial, after: Trial, *, asked: bool) -> bool:
-    """Returns whether a newer version may be written. Only a person accepts what the screen flags anew."""
+    """Returns whether a newer version may be written. New findings of the screening need a person at a terminal."""
     return after.problem is None and (asked or not _flagged_anew(before, after))
 
 
@@ -116,7 +116,7 @@ def _flagged_anew(before: Trial, after: Trial) -> list[FindingRow]:
 
 
 def _difference(before: Trial, after: Trial) -> Iterator[str]:
-    """Yields what the user should know before the newer version is used."""
+    """Yields lines on how the newer version differs from the pinned one."""
     if after.problem is not None:
         yield f"the newer version fails, so that the pinned one stays: {printable(after.problem, 1500)}"
         return

@@ -1,7 +1,7 @@
 """`mcp-hub serve --workers N`: several replicas of the hub on one port of this machine, and their store.
 
-The parent opens the sockets, hands them to each worker, starts a worker again that has ended, and serves nothing. Each
-worker is a replica like any other. The others reach it by a socket in a directory that only this user can enter.
+The parent opens the sockets, passes them to each worker, and restarts workers that end. It serves no requests itself.
+Each worker is an ordinary replica. The others reach it by a Unix socket in a directory that only this user can enter.
 """
 
 from __future__ import annotations
@@ -38,48 +38,48 @@ log = logging.getLogger("mcp_hub")
 
 MAX_WORKERS: Final = 64
 STORES: Final = ("valkey-server", "redis-server")
-"""Programs that can be the store, the first that there is."""
+"""Programs that can be the store. The first that is installed is used."""
 STORE_WITHIN: Final = 10.0
 """Seconds for the store to answer after it was started."""
 READY_WITHIN: Final = 120.0
-"""Seconds for a worker to listen; after that it is started again."""
+"""Seconds for a worker to listen; then it is killed and restarted."""
 AGAIN: Final = 0.5
-"""Seconds until a process that has ended is started again, doubled each time up to AGAIN_AT_MOST."""
+"""Seconds until an ended process is restarted, doubled for each failure in a row up to AGAIN_AT_MOST."""
 AGAIN_AT_MOST: Final = 30.0
 STEADY: Final = 10.0
-"""Seconds after which a process that ends is started again at once."""
+"""A worker that ran for more than these seconds is restarted at once."""
 END_WITHIN: Final = 20.0
-"""Seconds for workers to end beside `listen.shutdown_delay`; then they are killed."""
+"""Seconds, after `listen.shutdown_delay`, until workers that have not ended are killed."""
 _HANG_UP: Final[signal.Signals] = getattr(signal, "SIGHUP", signal.SIGTERM)
 _KILL: Final[signal.Signals] = getattr(signal, "SIGKILL", signal.SIGTERM)
 _VARIABLE: Final = "MCP_HUB_WORKER"
-"""What the parent tells a worker."""
+"""The environment variable with the WorkerPlace of a worker, as JSON."""
 _ELSEWHERE: Final = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin")
-"""Where programs of the system are that may not be on PATH."""
+"""Directories that may be missing on PATH and have programs of the system."""
 
 
 class WorkerPlace(msgspec.Struct, frozen=True):
-    """What a worker is told by its parent."""
+    """The settings that a worker gets from its parent."""
 
     sockets: tuple[int, ...]
     """The descriptors of the sockets that it listens on."""
     store: str
-    """The URL of the store that was started for the workers; "" where the configuration names one."""
+    """The URL of the store that was started for the workers; "" if the configuration names one."""
     address: str
-    """Where the other workers reach it."""
+    """The address at which other workers reach it: `unix:/PATH`."""
     tells: int
-    """The descriptor on which it says that it is ready."""
+    """The descriptor of the pipe on which it reports that it is ready."""
     speaks: bool
-    """Whether it says where the hub listens."""
+    """Whether this worker prints where the hub listens."""
 
     @classmethod
     def taken(cls, environ: MutableMapping[str, str]) -> WorkerPlace | None:
-        """Returns what this process was told; None for one that is no worker. No child of it is told the same."""
+        """Returns the place of this process, and removes it from `environ`. None if this process is not a worker."""
         said = environ.pop(_VARIABLE, None)
         return None if said is None else msgspec.json.decode(said.encode(), type=cls)
 
     def handed(self) -> list[tuple[str, socket.socket]]:
-        """Returns the sockets, each with a name. No child of this process inherits them."""
+        """Returns (name, socket) for each socket. Child processes do not inherit them."""
         for number in (*self.sockets, self.tells):
             os.set_inheritable(number, False)
         return [(f"worker {number}", socket.socket(fileno=number)) for number in self.sockets]
@@ -90,7 +90,7 @@ class WorkerPlace(msgspec.Struct, frozen=True):
         return config.model_copy(update={"store": store.model_copy(update={"address": self.address})})
 
     def ready(self, bases: list[str]) -> list[str]:
-        """Tells the parent that connections are accepted; returns those of the URLs that clients may know."""
+        """Reports to the parent that connections are accepted. Returns the URLs for clients: `bases` but its own."""
         with contextlib.suppress(OSError):
             os.write(self.tells, b"1")
             os.close(self.tells)
@@ -98,9 +98,9 @@ class WorkerPlace(msgspec.Struct, frozen=True):
 
 
 async def serve_workers(count: int, arguments: Sequence[str], config: Config) -> int:
-    """Runs the workers of a hub until a signal comes; returns the exit code.
+    """Runs the workers of a hub until a signal arrives. Returns the exit code.
 
-    `arguments` are those of the command line. Raises ConfigError, and HubError if the listener cannot start.
+    `arguments` are the words of the command line. Raises ConfigError, and HubError if the listener cannot start.
     """
     from mcp_hub.cli.service_manager import ServiceNotifier, handed_sockets
     from mcp_hub.downstream.admission import check_listener
@@ -150,7 +150,7 @@ def _store_program() -> str | None:
 
 
 class WorkerPool:
-    """The workers of one hub, each of them started again when it ends."""
+    """The workers of one hub. A worker that ends is restarted."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class WorkerPool:
         delay: float,
         notifier: ServiceNotifier,
     ) -> None:
-        """`delay`: seconds for which workers serve on after SIGTERM."""
+        """`delay`: seconds for which workers still serve after SIGTERM."""
         self._count = count
         self._arguments = arguments
         self._children = children
@@ -172,14 +172,14 @@ class WorkerPool:
         self._notifier = notifier
         self._stop = asyncio.Event()
         self._spawning = asyncio.Lock()
-        """Held while a worker is started: it must not inherit what another one is handed."""
+        """Held while a worker is started, so that it does not inherit the descriptors of another one."""
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ready: set[int] = set()
         self._code = OK
-        """What this command ends with."""
+        """The exit code of this command."""
 
     async def run(self, store: str) -> int:
-        """Runs the workers until a signal comes, or one of them cannot begin."""
+        """Runs the workers until a signal arrives, or until one ends before any was ready. Returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end)
@@ -215,7 +215,7 @@ class WorkerPool:
             await asyncio.wait(left, timeout=END_WITHIN)
 
     async def _keep(self, number: int, store: str) -> None:
-        """Keeps one worker running. One that ends before any was ever ready ends the others too."""
+        """Keeps one worker running. If it ends before any worker was ready, all are stopped."""
         failures = 0
         loop = asyncio.get_running_loop()
         while not self._stop.is_set():
@@ -255,7 +255,7 @@ class WorkerPool:
             self._children.ended(process.pid)
 
     async def _spawned(self, number: int, store: str) -> tuple[asyncio.subprocess.Process, int]:
-        """Returns a worker that has just been started, and the descriptor on which it says that it is ready."""
+        """Starts a worker. Returns its process, and the descriptor to read its readiness from."""
         path = self._directory / f"worker{number}"
         own = bind_path(path)
         heard, tells = os.pipe()
@@ -276,7 +276,7 @@ class WorkerPool:
         return process, heard
 
     async def _listening(self, number: int, heard: int, process: asyncio.subprocess.Process) -> None:
-        """Notes that a worker listens; ends one that does not in time."""
+        """Waits until a worker listens, and kills it if that takes too long."""
         loop = asyncio.get_running_loop()
         read: asyncio.Future[bytes] = loop.create_future()
 
@@ -288,7 +288,7 @@ class WorkerPool:
         try:
             async with asyncio.timeout(READY_WITHIN):
                 if not await read:
-                    return  # it has ended
+                    return  # the worker has ended
         except TimeoutError:
             log.warning("worker %d does not listen after %g s", number, READY_WITHIN)
             process.kill()
@@ -303,9 +303,9 @@ class WorkerPool:
 
 @contextlib.asynccontextmanager
 async def _store(children: Children, directory: Path, *, started: bool) -> AsyncIterator[str]:
-    """Runs a store for the workers while the block runs, and yields its URL; "" where it is not to be `started`.
+    """Runs a store for the workers while the block runs, and yields its URL; "" if it is not to be `started`.
 
-    It listens on a socket in the directory alone, and keeps nothing on disk. Raises ConfigError if it does not answer.
+    It listens only on a Unix socket in `directory`, and writes no data to disk. Raises ConfigError if it fails.
     """
     program = _store_program() if started else None
     if program is None:
@@ -364,7 +364,7 @@ async def _answers(path: Path) -> bool:
 async def _keep_store(
     children: Children, program: str, directory: Path, path: Path, process: asyncio.subprocess.Process
 ) -> None:
-    """Starts the store again whenever it ends, and ends it at the end."""
+    """Restarts the store whenever it ends. Stops it when this task is cancelled."""
     try:
         while True:
             await process.wait()

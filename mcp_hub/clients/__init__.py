@@ -1,4 +1,4 @@
-"""The programs that are clients of MCP servers on this machine: where their servers stand, and how an entry looks."""
+"""MCP clients on this machine: where their configuration files are, and the form of a server's entry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcp_hub.editing import Syntax
 
 System = Literal["linux", "macos", "windows"]
 EntryForm = Literal["plain", "stdio", "local", "opencode", "goose"]
-"""`plain`: command, args. `stdio`, `local`: with that `type`. The others are of that client alone."""
+"""`plain`: `command`, `args`. `stdio`, `local`: the same with that `type`. The others: the form of that client."""
 
 _NAME: Final = re.compile(r"\{(\w+)\}")
 
@@ -26,33 +26,33 @@ class Client(msgspec.Struct, frozen=True):
     """One client program."""
 
     id: str
-    """As commands name it: `claude-desktop`."""
+    """The name in commands: `claude-desktop`."""
     name: str
     files: tuple[str, ...]
-    """Where its file may be, as templates of `Machine.paths`. The first that exists is it."""
+    """Where its configuration file may be, as templates of `Machine.paths`. The first that exists is used."""
     marks: tuple[str, ...]
-    """Templates of what is there only where the program is installed, or was run."""
+    """Templates of paths that exist only if the client is installed or was run."""
     root: KeyPath = ("mcpServers",)
     syntax: Syntax = "json"
     form: EntryForm = "plain"
     listed: bool = False
     """Whether its servers are a list of entries with a `name`."""
     off: tuple[str, bool] | None = None
-    """The key and value that switch an entry off; None: the client has none, and the entry has to go."""
+    """The key and value that switch an entry off; None: the client has no switch, so the entry is removed."""
     project_files: tuple[str, ...] = ()
-    """Its files in the directory of a project."""
+    """The names of its configuration files in a project's directory."""
     program: str | None = None
     """The command of a client that is run at a terminal."""
     start_limit: float | None = None
-    """Seconds that it gives a server to start, as far as its documentation says."""
+    """Seconds that it waits for a server to start; None if its documentation does not say."""
     calls_itself: tuple[str, ...] = ()
     """The names that it gives in its `clientInfo`, in lower case."""
     defers: bool = False
-    """Whether it shows its model a few of many tools itself, so that it wants the whole list."""
+    """Whether the client itself chooses which tools its model sees, so that it needs the whole list."""
     tool_limit: int | None = None
-    """The number of tools beyond which it cuts the list or fails, where that is known."""
+    """The number of tools beyond which it cuts the list or fails; None if unknown."""
     instead: str | None = None
-    """The client's own command to add a server, for where its file cannot be edited."""
+    """The client's own command to add a server, to suggest if its file cannot be edited."""
 
     @property
     def short_path(self) -> bool:
@@ -61,7 +61,7 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """The system, home and environment that clients are looked for with."""
+    """The operating system, home directory and environment in which clients are searched."""
 
     system: System
     home: Path
@@ -76,7 +76,7 @@ class Machine(msgspec.Struct, frozen=True):
     def paths(self, template: str) -> Iterator[Path]:
         """Yields the paths of a template: none if it is for another system or needs a variable that is not set.
 
-        `linux:`, `macos:` and `windows:` in front name the one system that it is for. `{home}`, `{config}` (XDG),
+        `linux:`, `macos:` or `windows:` in front restricts a template to that system. `{home}`, `{config}` (XDG),
         `{data}` (where desktop applications keep settings), `{local}` and `{VARIABLE}` are directories; `*` is a glob.
         """
         system, colon, rest = template.partition(":")
@@ -116,9 +116,9 @@ class Machine(msgspec.Struct, frozen=True):
         return Path(value) if value else None
 
     def file_of(self, client: Client) -> Path | None:
-        """Returns the client's file: the first that exists, else the one that the client would make.
+        """Returns the client's file: the first that exists, else the one that the client would create.
 
-        None if the client is not on this machine, as far as one can see.
+        Returns None if there is no sign of the client on this machine.
         """
         candidates = [path for template in client.files for path in self.paths(template)]
         there = next((path for path in candidates if os.path.lexists(path)), None)
@@ -127,14 +127,14 @@ class Machine(msgspec.Struct, frozen=True):
         return next((path for path in candidates if path.parent.is_dir()), candidates[0] if candidates else None)
 
     def has(self, client: Client) -> bool:
-        """Returns whether there are traces of the client."""
+        """Returns whether files or the program of the client are on this machine."""
         found = any(path.exists() for template in (*client.files, *client.marks) for path in self.paths(template))
         program = client.program
         return found or (program is not None and shutil.which(program, path=self.environ.get("PATH", "")) is not None)
 
 
 def entry_of(client: Client, id: str, command: str, args: tuple[str, ...]) -> dict[str, Any]:
-    """Returns an entry for a program as the client writes it."""
+    """Returns the entry of a stdio server in the client's form."""
     words = {"command": command, "args": list(args)}
     if client.form == "opencode":
         return {"type": "local", "command": [command, *args]}

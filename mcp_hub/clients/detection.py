@@ -1,4 +1,4 @@
-"""Which clients are on this machine, and which servers their files have."""
+"""Finds the clients on this machine, and reads the servers in their files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mcp_hub.text import printable
 
 _ANSWERS_YES: Final = frozenset({"-y", "--yes"})
 Identity = tuple[Any, ...]
-"""What makes two entries the same server: what is run or reached, and with which environment or headers."""
+"""Equal for two entries of the same server: its command or URL, and its environment or headers."""
 
 
 class FoundServer(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class FoundServer(msgspec.Struct, frozen=True):
     values: dict[str, Any]
     """The entry in the hub's own spelling, with variables as they are written."""
     server: Server | None
-    """What the hub reads in it; None if it cannot be used."""
+    """The server that the hub would start; None if the entry is not valid."""
     problem: str | None = None
     """Why it cannot be used, or is off."""
     is_hub: bool = False
@@ -47,12 +47,12 @@ class FoundServer(msgspec.Struct, frozen=True):
 
     @property
     def on(self) -> bool:
-        """Whether the entry is switched on where it stands; it may still lack the value of a variable."""
+        """Whether the entry is switched on in its file; a variable may still lack a value."""
         return self.values.get("enabled", True) is not False
 
     @property
     def identity(self) -> Identity | None:
-        """What it has in common with every other entry of the same server."""
+        """Equal for all entries of the same server; None if it cannot be compared."""
         return None if self.server is None else identity_of(self.server)
 
     @property
@@ -74,11 +74,11 @@ class ClientFile(msgspec.Struct, frozen=True):
     problem: str | None = None
     """A sentence on why the file cannot be read."""
     notes: tuple[str, ...] = ()
-    """What else there is to say: servers of projects, other people who can write to it."""
+    """Warnings, such as servers of other projects, or other users who can write to the file."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name of the client, else the path."""
         return self.client.name if self.client is not None else str(self.path)
 
     @property
@@ -88,7 +88,7 @@ class ClientFile(msgspec.Struct, frozen=True):
 
 
 def identity_of(server: Server) -> Identity | None:
-    """Returns what makes two entries the same server; None for the hub's own kinds."""
+    """Returns a value that is equal for entries of the same server; None for local and built-in servers."""
     if server.command:
         program = program_name(server.command)
         if program not in INSTALLERS and len(PureWindowsPath(server.command).parts) > 1:
@@ -113,9 +113,9 @@ def find_client_files(machine: Machine) -> list[ClientFile]:
 
 
 def project_files(directory: Path, machine: Machine) -> list[ClientFile]:
-    """Returns the files of servers that a directory has for the people who work in it.
+    """Returns the project files of clients in a directory.
 
-    In the user's home some of them are the user's own files, which are not of a project.
+    In the home directory, the user's own files of clients may have the same paths; they are left out.
     """
     found = []
     for client in CLIENTS:
@@ -129,9 +129,9 @@ def project_files(directory: Path, machine: Machine) -> list[ClientFile]:
 def read_client_file(
     path: Path, machine: Machine, client: Client | None = None, project: Path | None = None
 ) -> ClientFile:
-    """Reads a file of servers of any client. It never raises: what is wrong with the file is its `problem`.
+    """Reads a file of servers of any client. It never raises: an error becomes the `problem`.
 
-    `project` is the directory whose own servers in Claude Code's file are read too.
+    Claude Code's file also has servers for single directories; those for `project` are read too.
     """
     try:
         content = read_bytes(path)
@@ -148,7 +148,7 @@ def read_client_file(
         return ClientFile(path, client, problem="\n".join(findings.error_lines()))
     dialect, entries = find_entries(document.tree, path, KeyTable(), findings, project)
     if not entries:
-        # A file of settings without servers is no mistake of a client, nor is one whose servers are all gone.
+        # A client's file of settings without servers is not an error.
         expected = client is None or not isinstance(document.tree, dict) or bool(document.tree.get(client.root[0]))
         told = "\n".join(findings.error_lines()) if expected and findings.errors else None
         return ClientFile(path, client, problem=told, notes=document.warnings)
@@ -170,7 +170,7 @@ def _is_blank(path: Path, content: bytes, client: Client | None) -> bool:
     try:
         return FileEditor(path, content, client.syntax if client is not None else None).tree in (None, {})
     except EditRefused:
-        return False  # who reads it next says what is wrong
+        return False  # the caller reports the error
 
 
 def _told(findings: Findings) -> Iterator[str]:

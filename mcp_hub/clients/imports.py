@@ -1,4 +1,4 @@
-"""Servers of clients taken into the hub's own file: each once, under a name of its own, without its secrets."""
+"""Imports the servers of clients into the hub's file: each once, under a unique name, without its secrets."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NOT_SECRET: Final = frozenset({"command"})
 
 
 class ImportedServer(msgspec.Struct):
-    """One server and what becomes of it."""
+    """One server, and what the import does with it."""
 
     id: str
     """Its name in the hub's file."""
     sources: list[str]
-    """The clients that have it, each with the name it has there if that is another."""
+    """The clients that have it, such as `Cursor`, or `Cursor (gh)` if its name there differs."""
     found: FoundServer
     action: Action
     """`add`: it is new. `same`: the hub has it. `hub`: it is a hub. `broken`: it cannot be used."""
@@ -42,7 +42,7 @@ class ImportedServer(msgspec.Struct):
 
     @property
     def reason(self) -> str:
-        """Why it is not taken over, or what it lacks; empty if nothing."""
+        """Why it is not imported, or what it lacks; "" if neither."""
         if self.action == "same":
             return f"the hub has it as {self.same_as}"
         if self.action == "hub":
@@ -62,7 +62,7 @@ def shown_words(found: FoundServer) -> list[str]:
     for at in _secret_places(found.values):
         if at[0] == "args" and isinstance(found.values["args"], list):
             words[1 + int(at[1])] = "***"
-        elif at[0] == "args":  # what stands there is no list, and cannot be used
+        elif at[0] == "args":  # not a list, so the entry is not valid
             words[1:] = ["***"]
         elif at[0] == "url":
             words[0] = Redactor().text(words[0])
@@ -70,7 +70,7 @@ def shown_words(found: FoundServer) -> list[str]:
 
 
 class ImportPlan(msgspec.Struct, frozen=True):
-    """What an import does."""
+    """The changes of an import."""
 
     servers: tuple[ImportedServer, ...]
     edits: tuple[Edit, ...]
@@ -85,7 +85,7 @@ class ImportPlan(msgspec.Struct, frozen=True):
 
 
 def plan_import(files: Sequence[ClientFile], target: ServerFile, store: SecretStore, machine: Machine) -> ImportPlan:
-    """Returns what it takes to have the servers of `files` in the file `target`. Nothing is written.
+    """Plans the import of the servers in `files` into the file `target`. Nothing is written.
 
     Raises:
         EditRefused: the target cannot be edited.
@@ -104,7 +104,7 @@ def plan_import(files: Sequence[ClientFile], target: ServerFile, store: SecretSt
                 row = by_identity[identity]
                 row.sources.append(_source(file, found, row.id))
                 if found.on and not row.found.on:
-                    row.found = found  # on in one client is on
+                    row.found = found  # a server that is on in any client is imported as on
                 continue
             row = _row(found, known, names, file)
             rows.append(row)

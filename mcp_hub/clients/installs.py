@@ -1,4 +1,4 @@
-"""The hub's own entry in the files of clients: put in, taken out, and the originals that it stands for switched off."""
+"""Adds the hub's entry to files of clients and removes it, and switches off there the servers that the hub serves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mcp_hub.text import printable
 ENTRY: Final = "hub"
 """The name of the hub's entry."""
 _PASSING: Final = ("/uv/archive-v", "/uv/builds-v", "\\uv\\archive-v", "/pipx/.cache/", "/pipx/cache/", "/_npx/")
-"""Parts of paths of environments that are deleted without a word."""
+"""Parts of the paths of temporary environments, which their tools delete at any time."""
 
 
 class Installation(msgspec.Struct, frozen=True):
@@ -31,16 +31,16 @@ class Installation(msgspec.Struct, frozen=True):
     file: ClientFile
     edit: Edit
     switched_off: tuple[str, ...] = ()
-    """The servers that are switched off or taken out there, as the hub serves them."""
+    """The servers that are switched off in or removed from the client, as the hub serves them."""
     restored: tuple[str, ...] = ()
-    """The servers that come back there, as the hub goes."""
+    """The servers that are restored in the client, as the hub is removed."""
 
 
 def hub_command(*configs: Path) -> tuple[str, ...]:
     """Returns the command line that starts this hub with a configuration of these files, by absolute paths only.
 
     Raises:
-        EditRefused: the hub runs from an environment that may be gone tomorrow.
+        EditRefused: the hub runs from a temporary environment.
     """
     if any(part in sys.prefix for part in _PASSING):
         raise EditRefused(
@@ -56,7 +56,7 @@ def hub_command(*configs: Path) -> tuple[str, ...]:
 
 
 def open_file(client: Client, machine: Machine) -> ClientFile:
-    """Returns the file of a client. Raises EditRefused if the client is not there, or its file cannot be read."""
+    """Returns the file of a client. Raises EditRefused if the client is not found, or its file cannot be read."""
     path = machine.file_of(client)
     if path is None:
         looked = ", ".join(str(one) for template in client.files for one in machine.paths(template))
@@ -70,12 +70,12 @@ def open_file(client: Client, machine: Machine) -> ClientFile:
 def plan_install(
     client: Client, machine: Machine, command: Sequence[str], originals: Sequence[FoundServer] | None = None
 ) -> Installation:
-    """Returns what it takes to have the hub in a client. Nothing changes if it is there as it should be.
+    """Plans to add the hub to a client. The hub's entry stays unchanged if it is there already.
 
-    `originals` are the servers of the hub: those that the client has too are switched off there. None: they stay.
+    `originals` are servers of the hub that are switched off in the client; None: all stay on.
 
     Raises:
-        EditRefused: the client or its file is not as it must be.
+        EditRefused: the client is not found, its file cannot be edited, or another server has the hub's name.
     """
     try:
         file = open_file(client, machine)
@@ -85,7 +85,7 @@ def plan_install(
         if kept is None and any(one.id == ENTRY and not one.is_hub for one in file.servers):
             raise EditRefused(f"{printable(str(file.path))}: there is another server {ENTRY!r}; rename it there first")
         off = []
-        # From the end on, so that the places of those before stay as they are.
+        # From the end, so that the positions of earlier entries stay valid.
         for one in reversed(file.servers):
             if one.is_hub and one.id == ENTRY and one is not kept:
                 editor.remove(one.entry.at)
@@ -101,7 +101,7 @@ def plan_install(
 
 
 def _is_same(found: FoundServer, wanted: Mapping[str, Any], command: Sequence[str]) -> bool:
-    """Returns whether an entry is the wanted one, or the user's own for the same configuration."""
+    """Returns whether an entry is the wanted one, or another entry that serves the same configuration."""
     if found.id == ENTRY:
         return found.on and dict(found.entry.values) == wanted
     own = tuple(command[command.index("serve") :])
@@ -114,10 +114,10 @@ def _is_served(found: FoundServer, originals: Sequence[FoundServer]) -> bool:
 
 
 def plan_uninstall(client: Client, machine: Machine, journal: Journal) -> Installation:
-    """Returns what it takes to have the hub out of a client, and its file as it was if it was not edited since.
+    """Plans to remove the hub from a client. A file that was not edited since is restored as it was.
 
     Raises:
-        EditRefused: the client or its file is not as it must be.
+        EditRefused: the client is not found, or its file cannot be edited.
     """
     file = open_file(client, machine)
     editor = FileEditor.open(file.path, client.syntax)
@@ -131,7 +131,7 @@ def plan_uninstall(client: Client, machine: Machine, journal: Journal) -> Instal
 
 
 def _installs(journal: Journal, client: Client, path: Path) -> Iterator[Edit]:
-    """Yields the edits that put a hub into a file that had none, newest first."""
+    """Yields the edits that added the hub to the file, newest first."""
     for run in journal.runs():
         for edit in run.edits if not run.undone else ():
             if edit.path == path and edit.placements:
@@ -141,7 +141,7 @@ def _installs(journal: Journal, client: Client, path: Path) -> Iterator[Edit]:
 
 
 def _restore(client: Client, installed: Edit, editor: FileEditor) -> Iterator[str]:
-    """Gives the client back what the installation switched off or took out, unless it was changed since."""
+    """Restores entries that the installation switched off or removed, unless they changed since. Yields their names."""
     root = _root(client, editor)
     before, after, now = (
         dict(_entries(one.get(root)))
@@ -180,7 +180,7 @@ def _root(client: Client, editor: FileEditor) -> KeyPath:
 
 
 def _place(client: Client, editor: FileEditor, root: KeyPath, name: str) -> KeyPath:
-    """Returns where an entry of that name goes: behind the others."""
+    """Returns the place of a new entry of that name, after the others."""
     listed = editor.get(root)
     return (*root, (len(listed) if isinstance(listed, list) else 0) if client.listed else name)
 
@@ -196,7 +196,7 @@ def _switch_off(client: Client, editor: FileEditor, server: FoundServer) -> None
 
 
 def _with_own_command(text: str, client: Client, machine: Machine, command: Sequence[str]) -> str:
-    """Returns a refusal, with the client's own command to add a server if the client is there and has one."""
+    """Returns an error text, with the client's own command to add a server if it has one."""
     if client.instead is None or not machine.has(client):
         return text
     return f"{text}. Its own command works all the same: {client.instead} {ENTRY} -- {shlex.join(command)}"

@@ -15,7 +15,7 @@ _CLINE: Final = "/settings/cline_mcp_settings.json"
 CLIENTS: Final = (
     Client(
         "claude-desktop", "Claude Desktop",
-        # The packaged application of Windows sees a copy of %APPDATA% of its own, and that one only.
+        # On Windows the packaged application sees only its own copy of %APPDATA%.
         ("windows:{local}/Packages/Claude_*/LocalCache/Roaming/Claude/claude_desktop_config.json",
          "{data}/Claude/claude_desktop_config.json", "linux:{config}/claude/claude_desktop_config.json"),
         ("windows:{local}/Packages/Claude_*", "{data}/Claude", "linux:{config}/claude/claude_desktop_config.json"),
@@ -72,7 +72,7 @@ CLIENTS: Final = (
         calls_itself=("goose",),
     ),
     Client(
-        # In 2026 Cline moved its servers from VS Code's storage into one file of its extension and its command.
+        # In 2026 Cline moved its servers from VS Code's storage into one file for its extension and its command.
         "cline", "Cline",
         ("{CLINE_MCP_SETTINGS_PATH}", f"{{CLINE_DATA_DIR}}{_CLINE}", f"{{CLINE_DIR}}/data{_CLINE}",
          f"{{home}}/.cline/data{_CLINE}", f"{_CODE}/globalStorage/saoudrizwan.claude-dev{_CLINE}"),
@@ -110,7 +110,7 @@ _BY_OWN_NAME: Final = {name: client for client in CLIENTS for name in client.cal
 
 
 def client_calling_itself(name: str) -> Client | None:
-    """Returns the client that gives this name in its `clientInfo`, also through a proxy; None if none is known to.
+    """Returns the client that gives this name in its `clientInfo`, also through a proxy; None if it is not known.
 
     A proxy such as mcp-remote appends itself: `claude-ai (via mcp-remote 0.1.37)`.
     """
@@ -118,7 +118,7 @@ def client_calling_itself(name: str) -> Client | None:
 
 
 def client_named(name: str) -> Client:
-    """Returns the client of that name. Raises EditRefused with the names there are."""
+    """Returns the client of that name. Raises EditRefused, with all known names, if there is none."""
     folded = name.lower().replace(" ", "-").replace("_", "-")
     found = BY_ID.get(folded) or next((one for one in CLIENTS if one.name.lower() == name.lower()), None)
     if found is not None:

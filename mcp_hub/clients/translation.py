@@ -1,4 +1,4 @@
-"""Entries of clients in the hub's own spelling: the same server, written as `servers.yaml` has it."""
+"""Translates entries of clients into the hub's own keys, as in `servers.yaml`."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def own_values(
     server: Server | None,
     defaults: Mapping[str, FieldValue],
 ) -> dict[str, Any]:
-    """Returns an entry, over the defaults of its file, in the hub's own keys and forms of variables.
+    """Returns an entry, with the defaults of its file, in the hub's own keys and forms of variables.
 
-    Nothing is expanded. `server` is what the hub reads in it; None if it cannot be read.
+    Variables are not expanded. `server` is the server of the entry; None if the entry is not valid.
     """
     given = canonical_values(raw.values, raw.at, dialect, Findings(lambda at: ("", None)))
     given |= {name: item for name, item in defaults.items() if name not in given}
@@ -62,14 +62,14 @@ def own_values(
     if allowed == ["*"]:
         del found["enable_tools"]
     elif isinstance(allowed, list) and isinstance(denied, list):
-        # The hub takes a name in both lists for a mistake; in the clients that have both, the second counts.
+        # The hub refuses a name in both lists; in clients that have both, the denial wins.
         found["enable_tools"] = [name for name in allowed if name not in denied]
     found |= {key: raw.values[key] for key in RESTRICTIONS if key in raw.values}
     return {key: found[key] for key in (*_ORDER, *(key for key in found if key not in _ORDER)) if key in found}
 
 
 def _unfold_command(given: dict[str, FieldValue]) -> None:
-    """Gives `command` and `args` their one form: opencode has both in a list, an older Zed in a mapping."""
+    """Brings `command` and `args` into the hub's form: opencode has both in a list, an older Zed in a mapping."""
     command = given.get("command")
     if command is None:
         return

@@ -57,22 +57,22 @@ class LoadedConfig(msgspec.Struct, frozen=True):
     read: frozenset[Path] = frozenset()
     """The files that its values came from, besides the file itself."""
     advice: tuple[str, ...] = ()
-    """What works and could be safer. Shown by `check`."""
+    """Advice on settings that work but could be safer. `check` shows it."""
     left_out: tuple[str, ...] = ()
     """The errors of files of tools and tool sets that were left out."""
     duplicates: tuple[Duplicate, ...] = ()
-    """Names that were found twice. The first of each is kept."""
+    """Duplicate names. The first of each is kept."""
     folders: tuple[Path, ...] = ()
     """The folders whose files belong to the configuration."""
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """All messages for the user while it is served."""
+        """All messages to show while the configuration is served, without the advice."""
         return (*self.warnings, *self.left_out, *map(str, self.duplicates))
 
 
 class ConfigReader:
-    """Reads files of any dialect. `keys` are those of the policies that the configuration is for."""
+    """Reads files of any dialect. `keys` are the configuration keys of the policies."""
 
     def __init__(self, keys: KeyTable) -> None:
         self._keys = keys
@@ -93,7 +93,7 @@ class ConfigReader:
         home: Path | None = None,
         overlays: Sequence[Path | str] = (),
     ) -> LoadedConfig:
-        """Reads the file at `path`, and lays `overlays` over it. No message quotes a value that may be a secret.
+        """Reads the file at `path`, and `overlays`, whose values win. No message quotes a value that may be a secret.
 
         Raises:
             ConfigError: a file has errors. It has a line for each: `servers.yaml:12: servers.github.args: must be
@@ -109,7 +109,7 @@ class ConfigReader:
     def config_of(
         self, tree: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, literal: bool = False
     ) -> Config:
-        """Reads a configuration of a program, as a file with this content in the working directory. It has no path.
+        """Reads a configuration from a mapping, like a file in the working directory. Its `path` is None.
 
         `literal`: variables are not expanded. Warnings are logged to `mcp_hub.config`. Raises ConfigError.
         """
@@ -190,8 +190,8 @@ def _layer(document: ConfigDocument, keys: KeyTable, shared: VariableScope, name
 def _defaults(layers: Sequence[Layer], keys: KeyTable) -> tuple[dict[int | str, dict[str, FieldValue]], dict[str, Any]]:
     """Returns the values of `defaults`, and the fields of a Server that they set.
 
-    The values are those for every entry, under `""`; and those with errors, under the identity of their file, as only
-    its own entries have a place for them.
+    The values for all entries are under `""`. Values with errors are under the `id` of their layer: only the entries of
+    that file use them, as their errors have places there.
     """
     given: dict[int | str, dict[str, FieldValue]] = {"": {}}
     places: dict[str, tuple[Layer, FieldValue]] = {}
@@ -294,7 +294,7 @@ def _config(
 
 
 def _through(server: Server, proxy: SecretStr | None) -> Server:
-    """Returns a server with the proxy of the root, if it is reached over a network or reaches others itself."""
+    """Returns a server with the proxy of the root, if it is remote or makes connections itself."""
     if server.url is None and server.builtin not in ("web", "browser", "native"):
         return server
     egress = with_root_proxy(server.egress, proxy)
@@ -302,7 +302,7 @@ def _through(server: Server, proxy: SecretStr | None) -> Server:
 
 
 def _expanded_root(layer: Layer, findings: Findings) -> dict[str, FieldValue]:
-    """Returns the root keys of one file that count, but `defaults`. Paths of tools and skills are absolute."""
+    """Returns the expanded root keys of one file, without `defaults`. Paths of tools and skills become absolute."""
     given = {}
     for key, value in layer.root.items():
         if key in ("defaults", "serverDefaults"):
@@ -323,7 +323,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _root_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
-    """Reads the root keys that no other part reads. What is absent is None."""
+    """Reads the root keys that no other part reads. Absent ones are None."""
     token_store = fields.choice("token_store", {word: word for word in get_args(TokenStore)})
     if token_store == "keyring" and (lacking := missing("keyring")) is not None:
         findings.warning(("token_store",), f"no sign-in can be read or kept: {lacking}", lacking.code)
@@ -344,7 +344,7 @@ def _root_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
 
 
 def _expand(value: Any, scope: VariableScope, at: KeyPath, findings: Findings) -> Any:
-    """Expands a value of the root, where a variable without a value is an error, as no entry can be switched off."""
+    """Expands a value of the root. A variable without a value is an error, as there is no entry to switch off."""
     expanded, reasons = expand_tree(value, scope, at)
     for place, reason in reasons.items():
         findings.error(place, reason, reason.code)
@@ -352,7 +352,7 @@ def _expand(value: Any, scope: VariableScope, at: KeyPath, findings: Findings) -
 
 
 def _advise_of_tokens(root: Mapping[str, Any], scope: VariableScope, findings: Findings) -> None:
-    """Advises against tokens of clients and of the collector in plain text."""
+    """Adds advice about plain-text tokens of clients and of the trace collector."""
     tracing = root.get("tracing")
     headers = tracing.get("headers") if isinstance(tracing, dict) else None
     for name, value in headers.items() if isinstance(headers, dict) else ():

@@ -1,9 +1,9 @@
-"""Keeps a hub from serving itself, and bounds how many hubs stand in a row.
+"""Prevents a hub from serving itself, and limits how many hubs are in a row.
 
-An entry whose command starts the same hub is found by its words (`is_this_hub`). What the words do not show (a script,
-a shell, another hub between) is found at run time, by two marks. A hub that is started by another inherits `VARIABLE`,
-with a digest of the configuration of every hub above it. A hub that is connected to tells other hubs, in the `_meta` of
-its handshake and of its lists, which hubs its lists come from (`Behind`).
+An entry that starts the same hub is recognised by its command line (`is_this_hub`). Indirect loops, through a script, a
+shell or another hub, are recognised at run time. A hub that is started by another one inherits `VARIABLE`, with digests
+of the configuration files of all hubs above it. A hub tells hubs that connect to it, in the `_meta` of its handshake
+and of its lists, which hubs its lists come from (`HubPath`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ VARIABLE: Final = "MCP_HUB_ABOVE"
 
 A hub has a digest for each of its files."""
 HUB_KEY: Final = "mcp-hub/hub"
-"""Member of `_meta` in answers of a hub to another hub, and of the data of the error by which it refuses one."""
+"""The key in `_meta` of a hub's responses to another hub, and in the `data` of the error that refuses one."""
 ITSELF: Final = CodedText("is this hub itself; it is left out", codes.SERVES_ITSELF)
 MAX_HUBS: Final = 256
-"""Hubs behind one hub. A hub with more is left out, as its list of ids is cut and may lack this one's."""
+"""The maximum number of hubs behind one hub. A hub with more is left out, as its list of ids may be incomplete."""
 MAX_NOTES: Final = 8
 MAX_NOTE: Final = 300
-"""Characters."""
+"""The maximum length of a note, in characters."""
 
 _FILES: Final = r"[0-9a-f]{16}(?:\.[0-9a-f]{16}){0,15}"
 _ABOVE: Final = re.compile(rf"([0-9a-f]{{32}}):({_FILES}(?:,{_FILES}){{0,63}})")
@@ -53,13 +53,13 @@ class HubPath(msgspec.Struct, frozen=True):
     hubs: tuple[str, ...] = ()
     """The hub's id, then those of all hubs that its lists come from."""
     depth: int = 0
-    """How many hubs stand in a row, this one included."""
+    """The number of hubs in a row, this one included."""
     notes: tuple[str, ...] = ()
-    """What it and the hubs behind it have left out to keep the row within bounds, a text for each."""
+    """A text on each server that it and the hubs behind it have left out to keep the row within its limit."""
 
     @classmethod
     def read(cls, answer: Any) -> Self:
-        """Reads the path in the answer to a handshake or a list. What no hub would write is ignored."""
+        """Reads the path in the response to a handshake or list request. Invalid parts are ignored."""
         meta = answer.get("_meta") if isinstance(answer, dict) else None
         said = meta.get(HUB_KEY) if isinstance(meta, dict) else None
         hubs = said.get("hubs") if isinstance(said, dict) else None
@@ -79,13 +79,13 @@ class Ancestry(msgspec.Struct, frozen=True):
     """The place of one hub in a row of hubs."""
 
     above: tuple[str, ...]
-    """Digests of the files of the hubs above, outermost hub first; of one hub with dots between them."""
+    """For each hub above, outermost first, the digests of its files, joined by dots."""
     own: str
-    """The digests of the hub's own files, with dots between them."""
+    """The digests of the hub's own files, joined by dots."""
     salt: str
-    """The key of the digests, which reveal nothing to whoever does not know the paths."""
+    """The HMAC key of the digests, in hexadecimal, so that digests do not reveal the paths."""
     limit: int
-    """Hubs that may stand in a row."""
+    """The maximum number of hubs in a row."""
     identity: Callable[[], str]
     """Returns its id. Hubs of one user on one machine with the same configuration have the same id."""
 
@@ -93,7 +93,7 @@ class Ancestry(msgspec.Struct, frozen=True):
     def of(cls, paths: Sequence[Path], environ: Mapping[str, str], limit: int, key: Callable[[], bytes | None]) -> Self:
         """Returns the ancestry of a hub that is started with `environ`. `paths` are its files, none if made in code.
 
-        `key()` returns a secret of the user, None where none can be kept. It is called when another hub is met.
+        `key()` returns a secret of the user, None if none can be stored. It is called when the id is first needed.
         """
         written = _ABOVE.fullmatch(environ.get(VARIABLE, ""))
         salt = written[1] if written is not None else secrets.token_hex(16)
@@ -134,10 +134,10 @@ class Ancestry(msgspec.Struct, frozen=True):
         return not set(self.own.split(".")).isdisjoint(other.split("."))
 
     def refusal(self, client_info: Any) -> ProtocolError | None:
-        """Returns why a client over stdio is not served; None if it is.
+        """Returns the error for a client over stdio that must not be served; None if it can be served.
 
-        Behind a hub with the same configuration, serving is a loop only if the client is a hub. Any other client was
-        started by a tool of that hub, such as an agent in a shell, and is served; depth bounds such rows.
+        Below a hub with the same configuration, serving is a loop only if the client is a hub. Any other client was
+        started by a tool of that hub, such as an agent in a shell, and is served; `limit` also ends such rows.
         """
         if self.too_deep:
             place = {"code": "too_deep", "hubs": len(self.above) + 1, "limit": self.limit}
@@ -163,7 +163,10 @@ class Ancestry(msgspec.Struct, frozen=True):
             raise LeftOut(text, codes.TOO_MANY_HUBS)
 
     def describe(self, behind: Iterable[HubPath], notes: Iterable[str]) -> dict[str, Any]:
-        """Returns what the hub announces to others. `behind` are the paths of the servers that its lists come from."""
+        """Returns what the hub announces to others: `{"hubs": [ID, ...], "depth": 1, "leftOut": [TEXT, ...]}`.
+
+        `behind` are the paths of the servers that its lists come from.
+        """
         shown = list(behind)
         hubs = dict.fromkeys([self.identity(), *(id for one in shown for id in one.hubs)])
         said: dict[str, Any] = {
@@ -205,14 +208,14 @@ _MODULE: Final = "mcp_hub"
 _SERVE: Final = "serve"
 _CONFIG_OPTION: Final = "--config"
 _REQUIREMENT: Final = re.compile(r"[\[=@<>~!].*")
-"""Extras and version behind the name of a package."""
+"""Extras and version after the name of a package."""
 
 DefaultPath = Callable[[Path, Mapping[str, str]], Path]
 """Returns the default configuration of a hub by its working directory and its environment."""
 
 
 def is_this_hub(server: Server, paths: Sequence[Path], environ: Mapping[str, str], default_path: DefaultPath) -> bool:
-    """Returns whether an enabled entry of a hub with these files starts `mcp-hub serve` with one of them."""
+    """Returns whether an enabled entry starts `mcp-hub serve` with one of `paths`, the files of this hub."""
     if not server.enabled or not server.command:
         return False
     options = options_of_serve((server.command, *server.args), environ)
@@ -233,7 +236,7 @@ def is_this_hub(server: Server, paths: Sequence[Path], environ: Mapping[str, str
 
 
 def options_of_serve(words: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Returns the words behind `mcp-hub ... serve` in a command line, whatever launches it; None without it."""
+    """Returns the words after `mcp-hub ... serve` in a command line, with any launcher; None if it does not occur."""
     if _SERVE not in words:
         return None
     for index, word in enumerate(words):

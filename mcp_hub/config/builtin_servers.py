@@ -1,4 +1,4 @@
-"""Built-in servers: the keys that only they have, the skills that one serves, and which are refused over a network."""
+"""Built-in servers: the keys that only they have, the files of skills, and which are refused over a network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ELSEWHERE: Final = frozenset({"policy", "roots"})
 def read_builtin(
     fields: Fields, builtin: Builtin | None, at: KeyPath, findings: Findings, unresolved: dict[KeyPath, CodedText]
 ) -> dict[str, Any]:
-    """Reads the fields of a Server that only built-in ones have. Errors are added to the findings."""
+    """Reads the fields of built-in servers. Errors go to `findings`, missing directories to `unresolved`."""
     foreign = {key: owners for key, owners in _BELONGS_TO.items() if key in fields and builtin not in owners}
     for key, owners in foreign.items() if builtin is not None or "builtin" not in fields else ():
         named = " or ".join(f"'builtin: {owner}'" for owner in owners)
@@ -114,7 +114,7 @@ def no_directory(directory: Path) -> CodedText:
 SKILL_FILE: Final = "SKILL.md"
 MAX_SKILL_FILE: Final = 1024 * 1024
 MAX_FILES: Final = 500
-"""Files of one skill. A directory with more is not one."""
+"""The maximum number of files of a skill. A directory with more is refused."""
 MAX_DEPTH: Final = 8
 _FRONT: Final = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
 
@@ -130,7 +130,7 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 def read_name_and_description(directory: str | Path) -> tuple[str, str]:
-    """Returns name and description of the skill in a directory. Raises ValueError, for the user, without one."""
+    """Returns name and description of the skill in a directory. Raises ValueError, with a text for the user."""
     path = Path(directory)
     if not path.is_dir():
         raise ValueError(f"The skill directory '{directory}' does not exist or is not a directory.")
@@ -147,7 +147,7 @@ def read_name_and_description(directory: str | Path) -> tuple[str, str]:
 
 
 def read_skill(directory: Path) -> Skill:
-    """Returns the skill in a directory with its files. Raises ValueError, for the user, without one."""
+    """Returns the skill in a directory with its files. Raises ValueError, with a text for the user."""
     name, description = read_name_and_description(directory)
     files = [file for file in _files(directory) if file != SKILL_FILE]
     if len(files) >= MAX_FILES:
@@ -168,7 +168,7 @@ def _front_matter(path: Path) -> dict[str, Any]:
 
 
 def front_matter(content: bytes, path: Path) -> dict[str, Any]:
-    """Returns the front matter of a `SKILL.md`, {} if it has none. Raises ValueError, for the user, naming the path."""
+    """Returns the front matter of a `SKILL.md`, {} if it has none. Raises ValueError, with a text for the user."""
     from mcp_hub.config.syntax import parse_yaml
 
     if len(content) > MAX_SKILL_FILE:

@@ -30,9 +30,9 @@ _WINDOWS_BASE: Final = frozenset({
     "USERNAME", "PROCESSOR_ARCHITECTURE", "NUMBER_OF_PROCESSORS",
 })  # fmt: skip
 _CERTIFICATES: Final = frozenset({"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"})
-"""Paths, no secrets. Behind a proxy that decrypts TLS a child can reach nothing without them."""
+"""Paths, not secrets. A child behind a proxy that decrypts TLS cannot connect without them."""
 _PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
-"""Needed where a proxy is the only way out. A value with a password is a secret and not passed on."""
+"""Needed if only a proxy reaches the internet. A value with a password is a secret and is not passed on."""
 
 _HINTS: Final = {
     "node": "install Node.js (https://nodejs.org)",
@@ -59,7 +59,7 @@ _WELL_KNOWN: Final = {f"mcp-server-{name}": f"command: uvx, args: [mcp-server-{n
 """Commands of well-known packages -> what runs them without an installation."""
 
 _WINDOWS_PROGRAMS: Final = (".com", ".exe", ".bat", ".cmd")
-"""Suffixes of what Windows starts, in its order. Others that PATHEXT has, such as .js, need a program to be named."""
+"""Suffixes of programs that Windows starts, in its order. Others of PATHEXT, such as .js, need an interpreter."""
 SHOWN_DIRECTORIES: Final = 4
 
 
@@ -80,13 +80,13 @@ def child_environment(
 ) -> dict[str, str]:
     """Returns the whole environment of the child of `server`: a small base of `environ`, and what the entry declares.
 
-    Nothing else is passed on, as secrets of one server must not reach another. PATH, also one of the entry, keeps its
-    order; usual directories that exist and are missing are appended.
+    Nothing else is passed on, as secrets of one server must not reach another. PATH, also that of the entry, keeps its
+    order; the usual directories that exist are appended.
     """
     passed = {name: value for name, value in environ.items() if _is_passed_on(name, value, windows)}
     own = {name: value.get_secret_value() for name, value in server.env.items()}
     if windows:
-        # `Path` and `PATH` are one variable there; of both a child would see either.
+        # `Path` and `PATH` are one variable on Windows; of both, a child would see either one.
         declared = {name.upper() for name in own}
         passed = {name.upper(): value for name, value in passed.items() if name.upper() not in declared}
         own = {name.upper() if name.upper() == "PATH" else name: value for name, value in own.items()}
@@ -241,7 +241,7 @@ def _newest_version(versions: Path) -> Iterator[Path]:
 
 
 _WRAPPERS: Final = frozenset({"cmd", "env"})
-"""As in `cmd /c npx ...`, which Windows needs, and `env NAME=value npx ...`."""
+"""Programs that start another: `cmd /c npx ...`, which Windows needs, and `env NAME=value npx ...`."""
 _MAX_WRAPPERS: Final = 3
 
 _NPM_EXACT: Final = re.compile(r"v?=?\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]*)?")
@@ -265,7 +265,7 @@ class _Launcher(msgspec.Struct, frozen=True):
     packages: frozenset[str]
     """Options whose value is a package."""
     instead: frozenset[str]
-    """Those of them that replace the first plain word."""
+    """Those of `packages` that name what is run, instead of the first plain word."""
     values: frozenset[str]
     """Other options that take a value."""
 
@@ -328,11 +328,11 @@ class PackageSpec(msgspec.Struct, frozen=True):
     """A package that a command downloads."""
 
     written: str
-    """The word of the command line."""
+    """The word of the command line that names the package."""
     kind: Literal["npm", "pypi"]
     name: str
     version: str | None
-    """None: whatever version is the newest at the time."""
+    """The pinned version; None: the newest at the time of the download."""
 
     def at(self, version: str) -> str:
         """Returns the word that pins the package to a version, written as it is pinned now."""
@@ -349,13 +349,13 @@ def find_packages(command: str, args: tuple[str, ...]) -> tuple[PackageSpec, ...
 
 
 def find_unpinned_packages(command: str, args: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the packages, as written, that a command downloads in whatever version is the newest at the time."""
+    """Returns the packages, as written, that a command downloads without a pinned version."""
     found = _downloaded(command, args)
     return tuple(word for word, launcher, _ in found if not (_python_pinned if launcher.python else _npm_pinned)(word))
 
 
 def _downloaded(command: str, args: tuple[str, ...]) -> list[tuple[str, _Launcher, bool]]:
-    """Returns the packages as written, and of each whether it is what is started, not one that is added to it."""
+    """Returns (package as written, launcher, whether it is the one that is started) for each package."""
     name, words = unwrap_command(command, args)
     for head, launcher in _LAUNCHERS.items():
         if (name, *words[: len(head) - 1]) == head:

@@ -19,7 +19,7 @@ from mcp_hub.security.private_files import refuse_foreign
 from mcp_hub.text import printable
 
 MAX_FILE = 1024 * 1024
-"""Bytes. The parsers take up to seconds for a megabyte, and no file written by a person comes near."""
+"""The maximum size of a file, in bytes. The parsers take up to seconds for a megabyte."""
 
 _PARSERS: Final = {
     ".yaml": parse_yaml,
@@ -38,7 +38,7 @@ class ConfigDocument(msgspec.Struct, frozen=True):
     """A configuration file as a tree of plain values, with its warnings and the lines of its keys."""
 
     path: Path
-    """Absolute."""
+    """The absolute path."""
     tree: Any
     written: Mapping[KeyPath, str]
     warnings: tuple[str, ...]
@@ -47,7 +47,7 @@ class ConfigDocument(msgspec.Struct, frozen=True):
     _line_of: Callable[[KeyPath], int | None]
 
     def findings(self, name: str | None = None) -> Findings:
-        """Returns findings with the faults of the file so far. `name` is what messages call it."""
+        """Returns findings that start with the parser's errors. Messages call the file `name`."""
         shown = self.path.name if name is None else name
         found = Findings(lambda at: (shown, self.line_of(at)))
         found.errors.extend(FileFinding(shown, line, text) for line, text in self.faults)
@@ -91,7 +91,7 @@ def read_document(path: Path) -> ConfigDocument:
 
 def _read(path: Path) -> tuple[bytes, tuple[str, ...]]:
     try:
-        # Checked before it is opened: opening a pipe without a writer never returns.
+        # Checked before it is opened, as opening a pipe without a writer blocks.
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigError(f"{path}: is not a file", codes.FILE_UNREADABLE)
         with path.open("rb") as file:
@@ -150,14 +150,14 @@ def _check_bounds(tree: Any) -> None:
 
 
 MAX_FILES_OF_FOLDER: Final = 1000
-"""Files of one directory that are read."""
+"""The maximum number of files of one directory that are read."""
 
 FileStamp = tuple[str, int, int, int]
 """Path, time of the last change in nanoseconds, size in bytes, inode: different after every change of the file."""
 
 
 def stamp_of(path: Path) -> FileStamp | None:
-    """Returns the stamp of a file, behind all links; None if there is none."""
+    """Returns the stamp of a file, with all links resolved; None if there is no file."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -174,7 +174,7 @@ def tool_files(directory: Path | None) -> tuple[FileStamp, ...]:
 
 
 MAX_COMPILED: Final = 64 * 1024
-"""Bytes of a file whose syntax is checked at once; compiling it takes some 20 ms."""
+"""The maximum size, in bytes, of a file whose syntax is checked here. That takes some 20 ms."""
 
 
 def syntax_error_in(files: Iterable[FileStamp]) -> str | None:
@@ -186,7 +186,7 @@ def syntax_error_in(files: Iterable[FileStamp]) -> str | None:
         except SyntaxError as error:
             return f"{path}:{error.lineno}: {error.msg}"
         except (OSError, ValueError, RecursionError):
-            continue  # the process that imports it says why it cannot
+            continue  # the process that imports the file reports the error
     return None
 
 
@@ -196,7 +196,7 @@ def python_files(folder: Path) -> tuple[Path, ...]:
 
 
 def folder_files(folder: Path) -> tuple[Path, ...]:
-    """Returns the configuration files in a folder by name, but those that begin with `_` or `.`; () if none."""
+    """Returns the configuration files in a folder by name, without those that begin with `_` or `.`; () if none."""
     try:
         names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in _PARSERS)
     except OSError:

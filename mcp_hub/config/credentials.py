@@ -1,4 +1,4 @@
-"""What one entry proves its identity with: its headers, its environment, and its OAuth settings."""
+"""The credentials of an entry: its headers, its environment, and its OAuth settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TokenStore = Literal["file", "keyring"]
 
 
 class OAuthSettings(Frozen):
-    """How the hub gets tokens for one server. It finds what is not set by discovery and registration."""
+    """How the hub gets tokens for one server. Settings that are missing come from discovery and registration."""
 
     grant: Grant = "authorization_code"
     """`authorization_code`: a user signs in with `mcp-hub login`. `client_credentials`: the hub signs in as itself."""
@@ -78,13 +78,13 @@ def is_loopback(host: str | None) -> bool:
 
 
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-"""RFC 6749, 3.3."""
+"""One scope, as in RFC 6749, section 3.3."""
 _OAUTH_ALIASES: Final = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scopes"}
-"""Spellings of other hosts."""
+"""Keys of other hosts -> keys of OAuthSettings."""
 
 
 def read_oauth(fields: Fields, findings: Findings) -> OAuthSettings | None:
-    """Reads `auth: oauth` or a mapping below `auth`; None for anything else, which is a bearer token or nothing."""
+    """Reads `auth: oauth` or a mapping below `auth`; None if it is absent or a bearer token."""
     given = fields.values.get("auth")
     if given is None or not (given.value == "oauth" or isinstance(given.value, dict)):
         return None
@@ -224,7 +224,7 @@ def read_env(fields: Fields, reasons: dict[KeyPath, CodedText]) -> dict[str, Sec
     if "env_keys" in fields:
         at = fields.values["env_keys"].at
         for name in fields.texts("env_keys"):
-            # What stands under `envs` wins, and Goose refuses to start without a secret that it cannot find.
+            # Values in `envs` win. As in Goose, a server does not start without a secret that is not found.
             if name not in found and (value := _of_variable(fields, name, at, reasons)) is not None:
                 found[name] = SecretStr(value)
     return found
@@ -261,7 +261,7 @@ def _header_and_scheme(header: str | None) -> tuple[str, str]:
 
 
 def _read_auth(fields: Fields, headers: _Headers) -> None:
-    """Reads FastMCP's `auth` where it is a bearer token. `read_oauth` reads its other forms."""
+    """Reads FastMCP's `auth` if it is a bearer token. `read_oauth` reads its other forms."""
     given = fields.values.get("auth")
     if given is None or given.value in (None, False, "none"):
         return
@@ -277,14 +277,14 @@ def _of_variable(fields: Fields, name: str | None, at: KeyPath, reasons: dict[Ke
         return None
     value = fields.scope.environ.get(name)
     if value is None:
-        # The secret itself may stand where the name of its variable belongs.
+        # A user may have written the secret itself instead of a variable's name, so it is not quoted.
         shown = name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "named there"
         reasons.setdefault(at, CodedText(f"the environment variable {shown} is not set", codes.VARIABLE_UNSET))
     return value
 
 
 def _forwarded_names(fields: Fields) -> list[str]:
-    """Returns the names below `env_vars`, and those that stand alone in a list below `env` (1MCP)."""
+    """Returns the names in `env_vars`, and those without a value in a list `env` (1MCP)."""
     env = fields.values.get("env")
     pairs = env.value if env is not None and isinstance(env.value, list) else []
     alone = [item for item in pairs if isinstance(item, str) and "=" not in item]

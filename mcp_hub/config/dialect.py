@@ -84,9 +84,9 @@ class TransportKind(msgspec.Struct, frozen=True):
     """A transport: the class of its links, and how entries ask for it."""
 
     link: str
-    """`module:Class`. It is imported with the first link, as each costs the start some milliseconds."""
+    """`module:Class`. It is imported for the first link, as each import takes some milliseconds."""
     schemes: tuple[str, ...] = ()
-    """The schemes of its URLs; none: it needs a command."""
+    """The schemes of its URLs; empty if it needs a command."""
     spellings: tuple[str, ...] = ()
     """Further names, in lower case."""
 
@@ -127,7 +127,7 @@ FILTERS: Final = {
     **dict.fromkeys(("include_tags", "includeTags"), "tools.allow_tags"),
     **dict.fromkeys(("exclude_tags", "excludeTags"), "tools.deny_tags"),
 }  # fmt: skip
-"""Key as written -> what it filters and how. A list under `tools` is a filter too, a mapping has rules for tools."""
+"""Key as written -> `KIND.HALF` of a filter. A list under `tools` is a filter too, a mapping has rules for tools."""
 
 RESTRICTIONS: Final = {
     "sandboxEnabled": "the sandbox of VS Code",
@@ -159,7 +159,7 @@ HARMLESS: Final = frozenset({
     "bundled", "display_name", "faviconUrl", "serverName", "sourceFile", "requestOptions", "oauthScopes",
     "oauthClient", "remoteConfigured", "owner", "enableKeepAlive", "keepAliveInterval",
 })  # fmt: skip
-"""Known keys of other hosts for their windows, their questions to the user or their bookkeeping."""
+"""Keys of other hosts that are ignored without a warning: for display, confirmations and bookkeeping."""
 
 ENTRY_KEYS: Final = frozenset(
     {"deadlines", "tools", *TIMEOUTS, *ALIASES, *FILTERS, *RESTRICTIONS, *WITHOUT_EFFECT, *HARMLESS}

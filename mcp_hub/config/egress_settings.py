@@ -16,7 +16,7 @@ from mcp_hub.text import printable
 EGRESS_KEYS: Final = ("proxy", "ca", "client_cert", "client_key", "cookies")
 _FILES: Final = ("ca", "client_cert", "client_key")
 _WITH_PROXY: Final = ("web", "browser")
-"""Built-in servers that reach others, and so may have a proxy of their own."""
+"""Built-in servers that make connections themselves, so that their entry may have a proxy."""
 
 
 class EgressSettings(Frozen):
@@ -25,7 +25,7 @@ class EgressSettings(Frozen):
     proxy: SecretStr | None = None
     """The address of a proxy, or `direct`; None: the proxy of the root or of the environment variables."""
     own: bool = False
-    """Whether the proxy was written into the entry itself, and so holds for whatever host it has."""
+    """Whether the entry itself names the proxy, which is then used for every host, despite `NO_PROXY`."""
     ca: str | None = None
     """A PEM file of certificate authorities that are trusted besides those of the system."""
     client_cert: str | None = None
@@ -39,7 +39,7 @@ class EgressSettings(Frozen):
 def read_egress(
     fields: Fields, url: str | None, builtin: str | None, unresolved: dict[KeyPath, CodedText]
 ) -> EgressSettings | None:
-    """Reads the keys of one entry; None if it has none. Files that are missing go to `unresolved`."""
+    """Reads these keys of one entry; None if it has none. Missing files go to `unresolved`."""
     given = [key for key in EGRESS_KEYS if key in fields and fields.values[key].value is not None]
     allowed = EGRESS_KEYS if url is not None else ("proxy",) if builtin in _WITH_PROXY else ()
     for key in given:
@@ -77,5 +77,5 @@ def read_proxy(fields: Fields) -> SecretStr | None:
 
 
 def with_root_proxy(egress: EgressSettings, proxy: SecretStr | None) -> EgressSettings:
-    """Returns the way to a server with the proxy of the root, if its entry has none of its own."""
+    """Returns `egress` with the proxy of the root, unless it has a proxy already."""
     return egress if proxy is None or egress.proxy is not None else egress.model_copy(update={"proxy": proxy})

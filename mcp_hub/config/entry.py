@@ -51,7 +51,7 @@ from mcp_hub.security.private_files import refuse_foreign_directory
 from mcp_hub.text import printable
 
 BROWSERS_AT_ONCE: Final = 8
-"""Callers that may have a session of a browser at the same time."""
+"""The default of `max_sessions` for browsers."""
 _BROWSERS: Final = re.compile(r"playwright[/-]mcp|mcp/playwright|chrome-devtools-mcp|puppeteer", re.IGNORECASE)
 """Packages and images of browsers, whose callers must not see each other's pages and cookies."""
 _UNPINNED: Final = "whoever publishes the next one decides what runs here; write NAME@X.Y.Z (Python: NAME==X.Y.Z)"
@@ -63,7 +63,7 @@ _VALIDATIONS: Final[Mapping[str | bool, Validation]] = {
 
 
 class EntryContext(msgspec.Struct, frozen=True):
-    """What all entries of one file are read with."""
+    """The context in which all entries of one file are read."""
 
     dialect: Dialect
     scope: VariableScope
@@ -129,7 +129,7 @@ def _expanded_values(
         unresolved.update(missing)
     command = given.get("command")
     if command is not None and isinstance(command.value, dict):
-        # An older form of Zed.
+        # The form of older versions of Zed.
         del given["command"]
         for key, name in (("path", "command"), ("args", "args"), ("env", "env")):
             if key in command.value:
@@ -187,7 +187,7 @@ def _server_fields(
 
 
 def _optional_fields(fields: Fields, *, browser: bool) -> dict[str, Any]:
-    """Reads the fields of the Server that `defaults` may set too. What is absent is None."""
+    """Reads the fields of the Server that `defaults` may set too. Absent ones are None."""
     return {
         "session": _session(fields, browser=browser),
         "required": fields.flag("required"),
@@ -207,7 +207,7 @@ def _optional_fields(fields: Fields, *, browser: bool) -> dict[str, Any]:
 def default_fields(fields: Fields, findings: Findings, keys: Iterable[EntryKey[Any]]) -> dict[str, Any]:
     """Returns the fields of a Server that `defaults` set for every server.
 
-    Deadlines and the settings of policies are mappings by name, which a server's own are laid over.
+    Deadlines and the settings of policies are mappings by name; a server's own values win over them.
     """
     values = _optional_fields(fields, browser=False) | read_rules(fields, findings, ("defaults",))
     values["deadlines"] = _given_deadlines(fields)
@@ -216,9 +216,9 @@ def default_fields(fields: Fields, findings: Findings, keys: Iterable[EntryKey[A
 
 
 def with_defaults(server: Server, defaults: Mapping[str, Any]) -> Server:
-    """Returns a server with the values of `default_fields` that it does not have itself. A disabled one stays as it is.
+    """Returns a server with the values of `default_fields` that it does not set itself. A disabled one is unchanged.
 
-    Entries of the configuration are read with their defaults; this is for servers that come from elsewhere.
+    Entries of the configuration file are read with their defaults already; this is for other servers.
     """
     if not server.enabled or not defaults:
         return server
@@ -247,7 +247,7 @@ def _make_server(
 
 
 def _missing_extra(values: Mapping[str, Any]) -> CodedText | None:
-    """Returns why the entry cannot be served where an extra that it needs is not installed, else None."""
+    """Returns why the entry cannot be served if an extra that it needs is not installed; else None."""
     extra: Extra | None = OF_BUILTINS.get(values["builtin"] or "")
     if extra is None and values["oauth"] is not None:
         extra = "oauth"
@@ -285,7 +285,7 @@ def _command(fields: Fields) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _transport(fields: Fields, dialect: Dialect, url: str | None) -> Transport | None:
-    """Reads the transport. Without one a command means stdio, a path `/sse` SSE, any other URL of the web `auto`."""
+    """Reads the transport. Without one a command means stdio, a path `/sse` SSE, any other http(s) URL `auto`."""
     inferred: Transport = "stdio" if url is None else _transport_of_scheme(url)
     if url is not None and fields.values["url"].at[-1] == "httpUrl":
         inferred = "http"

@@ -1,4 +1,4 @@
-"""The rules of one entry that several parts read, as frozen models, and their reader: filters, rules for tools, health.
+"""The rules of one entry, as frozen models, and their reader: filters, rules for tools, results, health.
 
 All durations are seconds, all sizes bytes. Names of tools are patterns (`*`, `?`, `[...]`) over original names.
 """
@@ -70,9 +70,9 @@ class ToolRules(Frozen):
     schemas: SchemaForm | None = None
     """`compact`: the input schema is listed without parts that cost tokens and change nothing."""
     timeout: Duration | None = None
-    """One call in total, in place of `deadlines.call`."""
+    """How long one call may take in total, in place of `deadlines.call`."""
     idle_timeout: Duration | None = None
-    """One call without a progress notification, in place of `deadlines.idle`."""
+    """How long one call may take without a progress notification, in place of `deadlines.idle`."""
     validate_arguments: Validation | None = None
     """How arguments are checked; None: as the entry sets it."""
     max_result_bytes: Size | None = None
@@ -84,9 +84,9 @@ class ToolRules(Frozen):
     retry: bool | None = None
     """Whether a call that may have been executed can be retried; None: the tool's annotations decide."""
     input_schema: dict[str, Any] | None = None
-    """A schema of a program that is listed in place of the tool's own. Never in a file."""
+    """An input schema that is listed instead of the tool's own. It is set in code only, never in a file."""
     in_program: Any = None
-    """An `InProgram`: what a program does with arguments and results. Never in a file."""
+    """An `InProgram`, with functions for arguments and results. It is set in code only, never in a file."""
 
 
 class Filter(Frozen):
@@ -113,7 +113,7 @@ class HealthSettings(Frozen):
 
 
 _DENY_WINS: Final = frozenset({"disabled_tools", "disabledTools", "excludeTools"})
-"""Keys of Codex, Kiro and Gemini, whose documentation says that they count after those that allow."""
+"""Keys of Codex, Kiro and Gemini, which by their documentation win over keys that allow."""
 
 
 def read_filters(fields: Fields) -> dict[str, Filter]:
@@ -169,8 +169,8 @@ def read_tools(
 ) -> tuple[dict[str, ToolRules], tuple[str, ...]]:
     """Reads the mapping `tools`: returns ({pattern: rules}, names of tools that are switched off).
 
-    Of FastMCP's transforms those are supported that match a rule: `enabled: false`, and arguments that are hidden
-    behind a default.
+    Of FastMCP's transforms, only those are supported that rules can express: `enabled: false`, and arguments that are
+    hidden and have a default.
     """
     found: dict[str, ToolRules] = {}
     off: list[str] = []
@@ -248,9 +248,9 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
 
 
 def read_policy_keys(keys: Iterable[EntryKey[Any]], fields: Fields, findings: Findings) -> dict[str, Any]:
-    """Reads the keys of policies: returns {name: setting} of those that the entry has.
+    """Reads the keys of policies. Returns {name: setting} for those that the entry has.
 
-    What has a variable without a value is left out: the entry is switched off for it.
+    A key with a variable without a value is left out, as the entry is switched off for it.
     """
     reading = KeyReading(findings, fields.scope)
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The extras of the distribution: what needs them, whether they are installed; and the keyring, one of them."""
+"""The optional extras of the distribution, whether they are installed, and access to the keyring, one of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Extra = Literal["web", "browser", "oauth", "verify", "keyring", "otel", "search"
 _PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = {
     "web": ("markitdown",),
     "browser": ("playwright",),
-    # mcp_types comes with mcp 2: beside AgentScope there is an older one.
+    # mcp_types comes with mcp 2; AgentScope requires an older mcp, without it.
     "oauth": ("aiohttp", "httpx2", "mcp", "mcp_types"),
     "verify": ("fastmcp", "httpx2"),
     "keyring": ("keyring",),
@@ -40,7 +40,7 @@ def missing(extra: Extra) -> CodedText | None:
 
 
 def default_model_there() -> bool:
-    """Returns whether the package is installed that ships the model of search; it has no files for every platform."""
+    """Returns whether the package with the default search model is installed; it is not available on all platforms."""
     return _is_there("wordllama")
 
 

@@ -1,6 +1,6 @@
 """The types of settings: the check of each annotation, secret texts, durations and sizes as people write them.
 
-Texts of numbers and of `yes` and `no` are read as what they say, because a variable can only be a text.
+Texts such as `30` and `yes` are accepted as numbers and booleans, because a variable's value is always a text.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class ValidationError(ValueError):
 
 
 class Before(msgspec.Struct, frozen=True):
-    """In `Annotated`: `parse` converts what is written before the type is checked. Its ValueError is the error."""
+    """In `Annotated`: `parse` converts the value before its type is checked. Its ValueError becomes the error."""
 
     parse: Check
 
 
 class After(msgspec.Struct, frozen=True):
-    """In `Annotated`: `check` gets the value that has passed the type. Its ValueError is the error."""
+    """In `Annotated`: `check` gets the value after its type is checked. Its ValueError becomes the error."""
 
     check: Check
 
@@ -193,7 +193,7 @@ def _secret(value: Any) -> SecretStr:
     if isinstance(value, SecretStr):
         return value
     if hasattr(value, "get_secret_value"):
-        value = value.get_secret_value()  # of another library
+        value = value.get_secret_value()  # a secret type of another library
     return SecretStr(_text(value))
 
 

@@ -1,4 +1,4 @@
-"""Reads the keys of one mapping, whatever its dialect. What does not fit becomes a finding, never an exception."""
+"""Reads the keys of one mapping, in any dialect. A wrong value becomes a finding, never an exception."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class FieldValue(msgspec.Struct, frozen=True):
 
 
 class Fields:
-    """Typed access to the keys of one mapping. Methods return None, or an empty value, for what is absent or wrong.
+    """Typed access to the keys of one mapping. Methods return None, or an empty value, for absent and wrong values.
 
-    What is wrong is added to the findings, which never quote a value. Places in `unresolved`, whose variables have no
-    value, are no errors.
+    Errors are added to the findings, which never quote a value. Values at places in `unresolved`, which have a variable
+    without a value, are not reported.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Fields:
         return None if given is None or given.value is None else given
 
     def _usable(self, text: str, at: KeyPath) -> str | None:
-        """Returns the text; None for a NUL and for what cannot be encoded, which no process can be started with."""
+        """Returns the text; None, with an error, if it has a NUL or cannot be encoded, as no process accepts it."""
         try:
             text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
@@ -210,7 +210,7 @@ class Fields:
 def canonical_values(
     values: Mapping[str, Any], at: KeyPath, dialect: Dialect, findings: Findings
 ) -> dict[str, FieldValue]:
-    """Returns `values` by canonical key; deadlines of every spelling as `deadlines.call` and so on.
+    """Returns `values` by canonical key. Deadlines of every spelling become `deadlines.call` and so on.
 
     An unknown key is a warning, two keys that contradict each other are an error.
     """
@@ -264,7 +264,7 @@ def restriction(values: Mapping[str, Any], kept: Container[str]) -> CodedText | 
 
     Args:
         values: The entry as it is written.
-        kept: The keys of policies.
+        kept: The keys that policies implement.
     """
     for key, what in RESTRICTIONS.items():
         if key in kept:
@@ -276,7 +276,7 @@ def restriction(values: Mapping[str, Any], kept: Container[str]) -> CodedText | 
 
 
 def _as_here(key: str, value: Any) -> Any:
-    """Returns a value in the hub's words: MCPHub says with true or false whether each client has a connection."""
+    """Returns the hub's value for that of another program: MCPHub's `perSessionClient` is true or false."""
     if key == "perSessionClient" and isinstance(value, bool):
         return "client" if value else None
     return value

@@ -68,7 +68,7 @@ class Findings:
         self.errors: list[FileFinding] = []
         self.warnings: list[FileFinding] = []
         self.advice: list[FileFinding] = []
-        """What works and could be safer. Shown by `check`."""
+        """Advice on settings that work but could be safer. `check` shows it."""
         self._misspelt: list[FileFinding] = []
 
     def error(self, at: KeyPath, text: str, code: str = codes.VALUE_WRONG) -> None:
@@ -84,7 +84,7 @@ class Findings:
         self.advice.append(self._finding(at, f"{dotted(at)}: {text}" if at else text, code))
 
     def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
-        """Warns that the key at `at` is unknown, and names its right place, or the known one that it resembles."""
+        """Warns that the key at `at` is unknown, and names its right place, or a known key of similar name."""
         if (place := _ELSEWHERE.get(str(at[-1]))) is not None:
             text = f"{dotted(at)} has no effect here; write it as {place}"
             self.warnings.append(self._finding(at, text, codes.KEY_UNKNOWN))
@@ -150,5 +150,5 @@ def only_known(values: Mapping[str, Any], known: Iterable[str], at: KeyPath, fin
 
 
 def is_remark(key: str) -> bool:
-    """Returns whether a key is one for comments in JSON, or for anchors in YAML."""
+    """Returns whether a key is only a comment in JSON, or holds anchors in YAML."""
     return key.startswith(("_", "//", "#", "x-", "$comment"))

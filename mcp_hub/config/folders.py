@@ -1,6 +1,6 @@
-"""Reads the folders beside a configuration: tools and servers in files of their own, tool sets, skills.
+"""Reads the folders beside a configuration: tools and servers in separate files, tool sets, skills.
 
-A broken file is reported and left out; the others count.
+A broken file is reported and left out; the others are used.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ BUILTIN: Final = "builtin"
 MCP: Final = "mcp"
 TOOL_SETS: Final = Path("configs", "tool_sets")
 LOCAL: Final = "local"
-"""The name of the server that the root key `tools_dir` stands for."""
+"""The name of the server that the root key `tools_dir` defines."""
 SKILLS: Final = "skills"
-"""The name of a root key, and of the server that it stands for."""
+"""The name of a root key, and of the server that it defines."""
 MAX_SKILLS: Final = 200
 NATIVE_TIMEOUT: Final = 60.0
 """Default deadline of one call of a native tool, in seconds."""
 MAX_NATIVE: Final = 512 * 1024
-"""Characters of all native tools together. They are passed in the environment of a process, which is bounded."""
+"""The maximum length of all native tools together, in characters. They are passed in a process's environment."""
 _BARE: Final = frozenset({"command", "cmd", "url", "httpUrl", "serverUrl", "mcp_server_url"})
 """A mapping with one of these keys at its top is an entry itself."""
 
@@ -66,7 +66,7 @@ class FolderContents(msgspec.Struct):
     """What was found in the folders."""
 
     servers: list[Server] = msgspec.field(default_factory=list)
-    """The servers of files of their own."""
+    """The servers that have separate files."""
     native: Server | None = None
     tool_sets: list[ToolSetSettings] = msgspec.field(default_factory=list)
     left_out: list[str] = msgspec.field(default_factory=list)
@@ -79,7 +79,7 @@ class FolderContents(msgspec.Struct):
 
 
 class FolderReader:
-    """Reads the folders beside the configuration at `path`, whose own entries win where names are equal."""
+    """Reads the folders beside the configuration at `path`. On equal names, entries of the configuration win."""
 
     def __init__(self, path: Path, scope: VariableScope, keys: KeyTable, defaults: Mapping[str, Any]) -> None:
         self._path = path
@@ -102,7 +102,7 @@ class FolderReader:
             else:
                 check_tools_dir(tools_dir, ("tools_dir",), findings)
         elif "tools_dir" not in fields and self._path.name in FILE_NAMES and not self._scope.literal:
-            # Python files in `tools` itself do not count, as a directory of this name is likely to hold something else.
+            # Python files in `tools` itself are not used, as a directory of this name often holds something else.
             tools_dir = self._path.parent / TOOLS
             if LOCAL not in ids and any((tools_dir / BUILTIN).glob("*.py")):
                 try:
@@ -135,9 +135,9 @@ class FolderReader:
         return self._read_skills(places, findings)
 
     def tool_sets(self, own: Mapping[str, ToolSetSettings]) -> Sequence[ToolSetSettings]:
-        """Returns the tool sets of files of their own. `own` are those of the configuration itself, by name."""
+        """Returns the tool sets in separate files. `own` are those of the configuration itself, by name."""
         if self._scope.literal:
-            return ()  # a configuration of a program does not depend on its directory
+            return ()  # a configuration made in code does not depend on the directory
         folder = self._path.parent / TOOL_SETS
         self.found.folders.append(folder)
         if folder.is_dir():
@@ -168,7 +168,7 @@ class FolderReader:
             self._tell(findings)
 
     def _read_skills(self, given: Sequence[tuple[KeyPath, Path]], findings: Findings) -> Server | None:
-        """Returns the server of the skills in these directories, each of which is a skill or has some."""
+        """Returns the server of the skills in these directories. Each is a skill, or has skills in subdirectories."""
         taken: dict[str, str] = {}
         skills: list[Skill] = []
         for at, directory in given:
@@ -204,7 +204,7 @@ class FolderReader:
                 read_native(values, at, stem, scope, document.written, findings)
                 for at, stem, values in _native_tools(document, findings)
             ]
-            # A file counts as a whole or not at all.
+            # A file with an error is left out as a whole.
             for one in () if findings.errors else read:
                 if one is None or not self._free("tool", one.name, names, document.path) or one.tool is None:
                     continue
@@ -326,7 +326,7 @@ def _find_file_entries(document: ConfigDocument, keys: KeyTable, findings: Findi
 
 
 def _local_tools_server(directory: Path, id: str) -> Server:
-    """Returns the Server that the root key `tools_dir` stands for."""
+    """Returns the Server that the root key `tools_dir` defines."""
     missing = None if directory.is_dir() else no_directory(directory)
     return Server(
         id=id, transport="stdio", tools_dir=directory, namespace=id, enabled=missing is None, disabled_reason=missing

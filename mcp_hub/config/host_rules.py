@@ -1,4 +1,4 @@
-"""What files of other hosts say of their entries: which are off, which tools are denied, which folder they are for."""
+"""Rules in files of other hosts: which entries are off, which tools are denied, which folder an entry is for."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mcp_hub.config.variables import VariableScope, expand_tree
 from mcp_hub.text import printable
 
 PROJECT_VARIABLE: Final = "CLAUDE_PROJECT_DIR"
-"""The variable in which Claude Code tells programs the directory of its project."""
+"""The environment variable in which Claude Code passes the directory of its project to programs."""
 AMP_ROOT: Final = "amp.mcpServers"
 GOOSE_ROOT: Final = "extensions"
 _PARTS_OF_GOOSE: Final = frozenset({"builtin", "platform", "frontend", "inline_python"})
 """Types of extensions that run inside of Goose."""
 _GOOSE_TYPES: Final = _PARTS_OF_GOOSE | {"stdio", "sse", "streamable_http"}
 MAX_NAMED: Final = 10
-"""Names in one message."""
+"""The maximum number of names in one message."""
 
 
 def gemini_disabled(policy: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
@@ -36,7 +36,7 @@ def gemini_disabled(policy: Mapping[str, Any], names: Iterable[str]) -> dict[str
 def opencode_denied_tools(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Returns the tools that opencode's `tools: {"NAME_*": false}` and `permission: {"NAME_*": deny}` deny.
 
-    What a later rule allows again stays denied, unless that is the whole server: never more tools than meant.
+    A tool that a later rule allows again stays denied, unless the rule allows the whole server.
     """
     refused: dict[str, tuple[str, ...]] = {}
     for key in ("tools", "permission"):
@@ -116,7 +116,7 @@ def _type_of(extension: Any) -> str | None:
 
 
 def without_parts_of_goose(extensions: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
-    """Returns the extensions that are servers. Those that are on and run inside of Goose are told, in one warning."""
+    """Returns the extensions that are servers. One warning names those that are on and run inside of Goose."""
     inside = [name for name, one in extensions.items() if _type_of(one) in _PARTS_OF_GOOSE]
     if on := [name for name in inside if extensions[name].get("enabled", True) is not False]:
         findings.warning((GOOSE_ROOT,), f"{_named(on)}: run inside of Goose and are not served")
@@ -124,14 +124,14 @@ def without_parts_of_goose(extensions: Mapping[str, Any], findings: Findings) ->
 
 
 def goose_header_scope(env: Any, scope: VariableScope) -> VariableScope:
-    """Returns the scope of headers in Goose, which have variables of the entry's own environment, as it is written."""
+    """Returns the scope for headers in Goose, which may also use variables from the entry's own `env`."""
     values, unresolved = expand_tree(env if isinstance(env, dict) else {}, scope, ())
     own = {name: str(value) for name, value in values.items() if (name,) not in unresolved}
     return msgspec.structs.replace(scope, bare_names=True, environ={**scope.environ, **own})
 
 
 class ClaudeProjects:
-    """The servers that Claude Code has for one directory each, where `claude mcp add` writes them."""
+    """The servers in Claude Code's file that are for one directory each, as `claude mcp add` writes them."""
 
     def __init__(self, tree: Mapping[str, Any]) -> None:
         """`tree` is the file; its key `projects` maps directories to their settings."""

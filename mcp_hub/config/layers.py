@@ -1,4 +1,4 @@
-"""Several files of one configuration, of which a later one is laid over those before it."""
+"""Merges several files of one configuration. Values of later files win."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from mcp_hub.config.settings import KeyTable
 from mcp_hub.config.variables import VariableScope
 
 MAX_FILES: Final = 16
-"""Files of one configuration."""
+"""The maximum number of files of one configuration."""
 _BY_NAME: Final = ("tool_sets", "profiles", "groups")
-"""Root keys whose values have names, which are merged by name."""
+"""Root keys with named values, which are merged by name."""
 _JOINED: Final = "blacklist"
-"""A root key whose lists are joined, as no file must allow what another one refuses."""
+"""A root key whose lists are joined, so that no file allows what another one refuses."""
 _SPELLINGS: Final = (("web", "scrape"), ("defaults",), ("serverDefaults",))
 
 
 class Layer(msgspec.Struct):
-    """One file of a configuration: its entries, and the root keys that count of it."""
+    """One file of a configuration: its entries, and the root keys that are taken from it."""
 
     document: ConfigDocument
     findings: Findings
@@ -46,7 +46,7 @@ class Layer(msgspec.Struct):
 
 
 def merged_entries(layers: Iterable[Layer]) -> list[tuple[Layer, RawEntry]]:
-    """Returns the entries of all files, in the order in which their names come. Of equal names the last one counts."""
+    """Returns the entries of all files, in the order of their names' first occurrence. The last of equal names wins."""
     found: dict[str, tuple[Layer, RawEntry]] = {}
     for layer in layers:
         for entry in layer.entries:
@@ -58,10 +58,10 @@ def merged_entries(layers: Iterable[Layer]) -> list[tuple[Layer, RawEntry]]:
 
 
 def merge_root_keys(layers: Sequence[Layer], keys: KeyTable) -> Place:
-    """Leaves every root key to the last file that has it, and returns where the keys are.
+    """Keeps every root key only in the last file that has it, and returns the function that finds a key's place.
 
-    What has names is merged by name, and lists of what is refused are joined. A value that is replaced by another one
-    is told, with both places.
+    Named values are merged by name, and lists of `blacklist` are joined. A warning with both places reports each value
+    that is replaced by a different one.
     """
     origins: dict[KeyPath, tuple[Layer, KeyPath]] = {}
     for spellings in _groups(keys, layers):

@@ -1,4 +1,4 @@
-"""The network side as frozen models, and its reader: where the hub listens, who is let in, what each may use.
+"""The settings of the listener as frozen models, and their reader: address, authentication, limits.
 
 All durations are seconds, all sizes bytes.
 """
@@ -25,18 +25,18 @@ TOKEN_HOLDER = "token"
 """The principal of callers with `listen.token`."""
 
 UNIX = "unix"
-"""The scheme of `listen.host` for a Unix socket, and in `trusted_proxies` whoever connects over one."""
+"""In `listen.host` the scheme of a Unix socket; in `trusted_proxies` every peer on one."""
 MAX_SOCKET_PATH = 100
-"""Bytes of the path of a Unix socket; the systems allow 104 to 108."""
+"""The maximum length of a Unix socket's path, in bytes; operating systems allow 104 to 108."""
 
 MAX_SHUTDOWN_DELAY = 600.0
-"""Seconds; more is a mistake, as whoever stops the hub would wait no longer."""
+"""The maximum, in seconds; a service manager would not wait longer for the hub to stop."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
 def _delay(value: Any) -> float:
-    """Returns the seconds of a duration, which may be none. Raises ValueError."""
+    """Returns the seconds of a duration, which may be 0. Raises ValueError."""
     return 0.0 if value in (0, "0", "0s") and value is not False else parse_duration(value)
 
 
@@ -161,7 +161,7 @@ class Listen(Frozen):
 
     @property
     def socket_path(self) -> Path | None:
-        """The path of the Unix socket that is listened on; None for an address."""
+        """The path of the Unix socket to listen on; None for an address."""
         path = _socket_path(self.host)
         return None if path is None else Path(path)
 
@@ -199,7 +199,7 @@ _HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1
 
 
 def read_listen(fields: Fields, findings: Findings) -> Listen | None:
-    """Reads `listen`; None, with errors in the findings if it is not valid, where there is none."""
+    """Reads `listen`. Returns None if it is absent or not valid; the errors go to the findings."""
     given = fields.values.get("listen")
     if given is None or given.value is None:
         return None
@@ -265,7 +265,7 @@ def _tls(fields: Fields, value: Any, at: KeyPath, findings: Findings) -> Tls | N
 
 
 def check_profiles(listen: Listen, profiles: Mapping[str, Any], findings: Findings) -> None:
-    """Adds an error for every profile that is named and does not exist."""
+    """Adds an error for every profile that `listen` names and that does not exist."""
     for key, profile in listen.profiles.items():
         if profile not in profiles:
             there = ", ".join(profiles) or "none"

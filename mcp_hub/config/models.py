@@ -1,6 +1,6 @@
 """The configuration as frozen models: the whole of it, and each upstream server.
 
-`load.py` reads a file of any dialect into these; nothing else of the project parses configuration.
+`ConfigReader` reads files of any dialect into these; no other part of the project parses configuration.
 All durations are seconds, all sizes bytes.
 """
 
@@ -69,16 +69,16 @@ EraPin = Literal["auto", "handshake", "modern"]
 
 CONNECT_DEADLINE = 30.0
 CONNECT_DEADLINE_OF_INSTALLERS = 120.0
-"""npx and others download the package on the first start."""
+"""In seconds. npx and others download the package on the first start."""
 INSTALLERS = frozenset({"npx", "uvx", "bunx", "pipx", "docker", "podman", "dnx"})
 LIST_DEADLINE = 10.0
 WRITE_DEADLINE = 5.0
 CALL_DEADLINE = 1200.0
 LIST_WAIT = 3.0
-"""Some clients give up on `tools/list` after 5 s."""
+"""In seconds. Some clients stop waiting for `tools/list` after 5 s."""
 MAX_FRAME = 64 * 1024 * 1024
 MAX_HUB_DEPTH = 4
-"""Hubs in a row, the first and the last included. More than two are rare."""
+"""The maximum number of hubs in a row, the first and the last included."""
 
 
 RULES_OF_LISTS = frozenset({
@@ -95,15 +95,15 @@ class Deadlines(Frozen):
     """The deadlines for each kind of wait."""
 
     connect: Duration = CONNECT_DEADLINE
-    """From the start of a server to its answer to the handshake; `120s` for npx, uvx and others that download."""
+    """The time from the start of a server to the end of the handshake; `120s` for npx, uvx and others that download."""
     list: Duration = LIST_DEADLINE
-    """One page of one list."""
+    """The time for one page of one list."""
     write: Duration = WRITE_DEADLINE
-    """Until a server has read one message from the pipe."""
+    """The time until a server has read one message from the pipe."""
     call: Duration = CALL_DEADLINE
-    """One call in total, with the wait for the connection, retries and the fallback."""
+    """The time for one call in total, with the wait for the connection, retries and the fallback."""
     idle: Duration | None = None
-    """One call without a progress notification. None: only `call` counts."""
+    """The time for one call without a progress notification. None: only `call` applies."""
 
 
 class FileRoot(Frozen):
@@ -154,7 +154,7 @@ class Server(Frozen):
     required: bool = False
     """Whether `serve` ends with exit code 1, and `check` fails, if the hub cannot connect to it."""
     lazy: bool = False
-    """Whether the first call starts it, not the hub. The hub still starts it once to learn what it lists."""
+    """Whether it is started by the first call, not with the hub. The hub still starts it once to read its lists."""
     session: SessionMode = "shared"
     """Who shares a connection. `shared`: all callers of one era. `client`: each caller has its own. `call`: each call
     has its own."""
@@ -189,7 +189,7 @@ class Server(Frozen):
     executable: Path | None = None
     """For the built-in browser: the Chromium to start; None: the one that the hub finds."""
     policy: RawTextPolicy | None = None
-    """For `text_files`: what it may do; None: what the environment variable sets."""
+    """For `text_files`: what it may do. The stricter of this and `AGENTSCOPE_DANGEROUS_TEXT_IO` applies."""
     roots: tuple[FileRoot, ...] = ()
     """For `files`: its directories."""
     allow_over_network: bool = False
@@ -272,7 +272,7 @@ class Config(Frozen):
     overlays: tuple[Path, ...] = ()
     """Absolute paths of further files that are laid over it."""
     servers: tuple[Server, ...] = ()
-    """In the order of the file, which decides where names are equal."""
+    """The servers in the order of the file, which decides which of two equal names is the first."""
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
     """Fields of a Server that `defaults` set, and its `deadlines` by name, for the servers that a program adds."""
     on_conflict: OnConflict = "keep_first"

@@ -72,10 +72,10 @@ def read_native(
     written: Mapping[KeyPath, str],
     findings: Findings,
 ) -> NativeToolEntry | None:
-    """Reads the tool of one mapping; None, with errors in the findings, if it is not valid or `enabled` is false.
+    """Reads the tool of one mapping; None if `enabled` is false or, with errors in the findings, if it is not valid.
 
-    A variable without a value switches it off with a warning. Its name stays taken, so that no other tool gets its
-    calls.
+    A variable without a value switches the tool off, with a warning. Its name stays taken, so that no other tool
+    gets its calls.
     """
     if values.get("enabled") is False:
         return None
@@ -87,7 +87,7 @@ def read_native(
         place = (*at, renamed[key][0])
         if key in ("api_key", "token", "password") and is_plain_secret("token", value, scope):
             findings.advise(place, PLAIN_SECRET_ADVICE)
-        # Texts for the model may have what looks like a variable, and are no place for secrets.
+        # Texts for the model are not expanded: they may look like variables, and hold no secrets.
         expanded, missing = (value, {}) if key in ("description", "parameters") else expand_tree(value, scope, place)
         given[key] = FieldValue(expanded, place)
         unresolved |= missing
@@ -294,7 +294,7 @@ class _NativeToolReader:
             self._headers[name] = text
 
     def _credentials(self) -> str:
-        """Adds the credentials to what every call sends, and returns how they are sent."""
+        """Adds the credentials to the headers or query of every call, and returns the `auth_method`."""
         fields = self._fields
         if "auth_method" in fields and isinstance(word := fields.values["auth_method"].value, str):
             plain = word.strip().lower().replace(" ", "_").replace("-", "_")

@@ -1,6 +1,6 @@
-"""Native tools, which are REST endpoints: their schemas, and the requests that arguments make.
+"""Native tools, which are REST endpoints: their schemas, and the requests for given arguments.
 
-Pure: the configuration makes the definitions, and the child process that serves them reads them and sends the requests.
+This module does no I/O. The configuration makes the definitions; the child process that serves them sends the requests.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Json = dict[str, Any]
 ParameterPlace = Literal["path", "query", "body", "header"]
 
 MAX_BODY: Final = 8 * 1024 * 1024
-"""Bytes of a request's body."""
+"""The maximum size of a request's body, in bytes."""
 MAX_ADDRESS: Final = 16 * 1024
-"""Characters of a URL or a header. Servers refuse longer ones, and the caller gets an error that says so."""
+"""The maximum length of a URL or a header, in characters. Many servers refuse longer ones."""
 PATH_PARAMETER: Final = re.compile(r"\{([^{}]+)\}")
 """A parameter in the path of a URL."""
 
@@ -31,7 +31,7 @@ class InvalidArgument(ValueError):
 
 
 class PointerNotFound(ValueError):
-    """A JSON pointer does not exist in an answer."""
+    """A JSON pointer does not exist in a response."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class NativeRequest:
     """The request of one call."""
 
     url: str
-    """Percent-encoded."""
+    """The percent-encoded URL."""
     headers: dict[str, str]
     body: bytes | None
 
@@ -76,9 +76,9 @@ class NativeToolDefinition:
     form: bool = False
     """Whether the body is a form and not JSON."""
     result: str | None = None
-    """JSON pointer to the part of an answer that is the result; None: all of it."""
+    """The JSON pointer to the part of a response that is the result; None: all of it."""
     max_bytes: int = 8 * 1024 * 1024
-    """Of an answer, decompressed."""
+    """The maximum size of a decompressed response, in bytes."""
 
     def to_json(self) -> Json:
         """Returns an object from which `from_json` makes the same tool."""
@@ -143,7 +143,7 @@ class NativeToolDefinition:
 
         origin, slash, path = _split_url(self.url)
         path = PATH_PARAMETER.sub(put_in, path)
-        # A value that means the directory above would lead to another endpoint, encoded or not.
+        # A value with `..`, encoded or not, would lead to another endpoint.
         if any(part in (".", "..") for part in re.split(r"[/\\]", unquote(path))):
             raise InvalidArgument("a value in the path must not be '.' or '..', nor lead there")
         pairs = list(self.query)
@@ -218,7 +218,7 @@ def _segment(name: str, value: Any) -> str:
 
 
 def _hints(method: str) -> Json:
-    """Returns the annotations of a tool by what HTTP says of its method."""
+    """Returns the annotations of a tool that follow from its HTTP method."""
     if method in ("GET", "HEAD"):
         return {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": True}
     return {"readOnlyHint": False, "idempotentHint": method in ("PUT", "DELETE"), "openWorldHint": True}

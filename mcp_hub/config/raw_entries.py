@@ -1,4 +1,4 @@
-"""Finds the entries of a file: which dialect it is of, where its entries are, and what else it says of them."""
+"""Finds the entries of a file, its dialect, and the rules elsewhere in the file that apply to the entries."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def find_entries(
 ) -> tuple[Dialect, list[RawEntry]]:
     """Returns the dialect and the entries of a document in their order. Errors go to the findings.
 
-    `project` is the directory whose own servers count in a file of Claude Code; None for none. A file that is not
-    `alone`, as there are others of the same configuration, may have rules and no servers.
+    Claude Code's file has servers for single directories; those for `project` are used, and none if it is None. A file
+    that is not `alone` is one of several of a configuration, and may have rules without servers.
     """
     if isinstance(tree, list):
         return Dialect("servers", keys), _list_entries(tree, (), findings)
@@ -96,7 +96,7 @@ def find_entries(
 
 
 def _roots(tree: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
-    """Returns the keys of a file that have entries below them, and Gemini's policy: which of them may be used."""
+    """Returns the keys of a file that have entries below them, and Gemini's policy on which servers may be used."""
     roots = [root for root in ROOTS if root in tree]
     if GOOSE_ROOT in roots and (len(roots) > 1 or not is_goose(tree[GOOSE_ROOT])):
         roots.remove(GOOSE_ROOT)
@@ -112,7 +112,7 @@ def _roots(tree: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
 def _with_own(
     entries: Sequence[RawEntry], servers: Mapping[str, Any], folder: str | None, findings: Findings
 ) -> list[RawEntry]:
-    """Returns the entries with those of a project of Claude Code, which win where names are equal."""
+    """Returns the entries with those of a project of Claude Code, which win on equal names."""
     at: KeyPath = ("projects", folder or "", "mcpServers")
     own = {entry.id: entry for entry in _list_entries(servers, at, findings)}
     return [own.pop(entry.id, entry) for entry in entries] + list(own.values())
@@ -156,8 +156,8 @@ def _list_entries(listed: Any, at: KeyPath, findings: Findings) -> list[RawEntry
 def _unfolded(values: dict[str, Any]) -> dict[str, Any]:
     """Moves the keys below `params` up: MiroFlow writes the keys of an entry, or a URL, there.
 
-    The same is done with Cline's `transport`, which may hold the keys of one, and with the headers below Continue's
-    `requestOptions`.
+    The same is done with Cline's `transport`, which may hold the keys of an entry, and with the headers below
+    Continue's `requestOptions`.
     """
     options = values.get("requestOptions")
     if isinstance(options, dict) and "headers" in options and "headers" not in values:
@@ -174,7 +174,7 @@ def _unfolded(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, findings: Findings) -> None:
-    """Warns about unknown root keys. In a file of another host only those count that resemble a key of the hub."""
+    """Warns about unknown root keys. In a file of another host, only those that resemble a key of the hub."""
     own = ROOT_KEYS | keys.root_names
     known = own | HARMLESS_ROOTS | set(ROOTS) | (_OPENCODE_ROOTS if "mcp" in roots else set())
     ours = roots in ([], ["servers"])

@@ -1,4 +1,4 @@
-"""The rules at the top of a file that several parts read, as frozen models, and their reader.
+"""The rules at the top of a file that belong to no single policy, as frozen models, and their reader.
 
 All durations are seconds, all sizes bytes. Names of tools are patterns (`*`, `?`, `[...]`) over original names.
 """
@@ -24,7 +24,7 @@ from mcp_hub.config.store import StoreSettings
 from mcp_hub.security.address_rules import problem_of_entries
 
 SCRAPE_TOOLS = ("scrape", "scrape_website")
-"""What tools that read pages are called."""
+"""Usual names of tools that read pages."""
 
 
 class WebSettings(Frozen):
@@ -148,7 +148,7 @@ MAX_RECENT: Final = 50
 
 
 class ExposeSettings(Frozen):
-    """What of the tools that a client may call it is listed. What is not listed can be called all the same."""
+    """Which of the tools that a client may call are listed to it. Tools that are not listed can be called too."""
 
     mode: Exposed = "auto"
     """`all`: all tools; `search`: a few, `hub_search` and `hub_call`; `code`: a few, `hub_search` and `hub_run`;
@@ -156,7 +156,7 @@ class ExposeSettings(Frozen):
     budget: Annotated[int, Meta(ge=1)] = 8000
     """Estimated tokens up to which `auto` lists everything to a client that does not defer tools itself."""
     always: tuple[str, ...] = ()
-    """The tools that every client is listed: `server/tool` patterns, exposed or original names."""
+    """The tools that are listed to every client: `server/tool` patterns, exposed or original names."""
     recent: Annotated[int, Meta(ge=0, le=MAX_RECENT)] = 0
     """How many of the tools that a principal used last are listed to it too."""
 
@@ -181,7 +181,7 @@ def read_root_rules(
     findings: Findings,
     more_sets: Callable[[Mapping[str, ToolSetSettings]], Iterable[ToolSetSettings]] = lambda own: (),
 ) -> dict[str, Any]:
-    """Reads the fields of a Config that are rules of several parts. Keys that the file does not have are absent.
+    """Reads the fields of a Config whose models are in this module. Keys that the file does not have are absent.
 
     `more_sets` gets the tool sets of the file by name, and returns those of other files.
     """
@@ -248,7 +248,7 @@ def _read_expose(given: Mapping[str, FieldValue], findings: Findings) -> ExposeS
 def read_policy_keys(
     keys: Iterable[RootKey[Any]], given: Mapping[str, FieldValue], reading: KeyReading
 ) -> dict[str, Any]:
-    """Reads the keys of policies: returns {name: setting} of those that the file has."""
+    """Reads the keys of policies. Returns {name: setting} for those that the file has."""
     found: dict[str, Any] = {}
     for key in keys:
         item = _first(given, key.name, *key.spellings)

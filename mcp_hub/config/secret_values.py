@@ -61,7 +61,7 @@ def is_plain_secret(name: str, value: Any, scope: VariableScope) -> bool:
 
 
 def _is_plain_word(text: str) -> bool:
-    # Settings and no secrets: `SESSION_MODE: persistent`, `AUTH_TYPE: oauth2`, `KEY_COUNT: 100000`.
+    # Settings, not secrets: `SESSION_MODE: persistent`, `AUTH_TYPE: oauth2`, `KEY_COUNT: 100000`.
     return re.fullmatch(r"[a-z]{1,12}\d?|\d{1,8}|true|false", text, re.IGNORECASE) is not None
 
 
@@ -90,7 +90,7 @@ def _is_plain_secret_word(before: str, word: str, scope: VariableScope) -> bool:
 
 
 _ORDINARY: Final = re.compile(r"[A-Za-z]{1,12}|[0-9.:]{1,12}")
-"""Values that are no secrets under an ordinary name: `production`, `warning`, `127.0.0.1`."""
+"""Values that are not secrets under an ordinary name: `production`, `warning`, `127.0.0.1`."""
 _PUBLIC_HEADERS: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 
 
@@ -115,7 +115,7 @@ _HEADERS: Final = frozenset({"headers", "http_headers", "static_headers", "reque
 
 
 def secret_texts(tree: Any, depth: int = 0) -> Iterator[str]:
-    """Yields every value of a file of any client that must not be shown, by the keys around it."""
+    """Yields the secret values in a file of any client, which are recognised by the keys around them."""
     if depth > MAX_DEPTH or not isinstance(tree, dict | list):
         return
     if isinstance(tree, list):
@@ -137,7 +137,7 @@ def secret_texts(tree: Any, depth: int = 0) -> Iterator[str]:
 
 
 def _in_settings(value: Any) -> Iterator[str]:
-    """Yields the secrets in settings of policies, which only these know."""
+    """Yields the secrets in settings of policies, whose models are not known here."""
     if isinstance(value, SecretStr):
         yield value.get_secret_value()
     elif isinstance(value, Frozen):
@@ -150,7 +150,7 @@ def _in_settings(value: Any) -> Iterator[str]:
 
 
 def secrets_of_listener(listen: Listen) -> Iterator[str]:
-    """Yields the tokens of callers, and the secret of the hub for its issuer."""
+    """Yields the tokens of callers, and the hub's client secret for token introspection."""
     if listen.token is not None:
         yield listen.token.get_secret_value()
     for principal in listen.principals.values():

@@ -1,4 +1,4 @@
-"""The base of all settings: frozen models, checked when they are made; and the keys whose settings policies own."""
+"""The base of all settings: frozen models, checked when they are made; and the configuration keys of policies."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 Exposed = Literal["auto", "all", "search", "code"]
-"""What of its tools a client is listed: `all`; a few, and a `search` for the others or `code` that calls them; or
-`auto`, by client and size."""
+"""Which tools are listed to a client. `all`: all; `search`: a few, and a search for the others; `code`: a few, and a
+tool whose code calls the others; `auto`: by client and size."""
 
 
 class FrozenMeta(msgspec.StructMeta):
@@ -45,10 +45,10 @@ class FrozenMeta(msgspec.StructMeta):
         return _fields(cls)
 
     def made_of(cls, given: Mapping[str, Any]) -> Any:
-        """Makes an object of the given values and defaults. Raises ValidationError with all that does not fit."""
+        """Makes an object of the given values and defaults. Raises ValidationError with all errors."""
         values: dict[str, Any] = {}
         errors: list[tuple[KeyPath, str]] = []
-        # An object of defaults alone needs no checks, and most objects are that.
+        # Most objects have only defaults, which need no checks.
         checks = _checks(cls) if given or _needs_values(cls) else {}
         for name, (check, required) in checks.items():
             if name in given:
@@ -78,14 +78,14 @@ class FrozenMeta(msgspec.StructMeta):
 class Frozen(msgspec.Struct, metaclass=FrozenMeta, frozen=True):
     """An immutable model. Its errors never quote a value.
 
-    It is made of values as they are written, in a file or in Python, and raises ValidationError if they do not fit.
+    It is made of values as written, in a file or in Python, and raises ValidationError if they are not valid.
     `__post_init__` checks fields together; its ValueError becomes a ValidationError.
     """
 
     NOT_SHOWN: ClassVar[frozenset[str]] = frozenset()
     """Fields that `repr` leaves out, as they may hold secrets."""
     OFF: ClassVar[Mapping[str, Any] | None] = None
-    """The values that `off` stands for in a file; None where `off` means nothing."""
+    """The values that `off` stands for in a file; None if `off` is not allowed."""
     NUMBER: ClassVar[str | None] = None
     """The field that a plain number in a file stands for."""
 
@@ -140,7 +140,7 @@ M = TypeVar("M", bound=Frozen)
 
 
 def read_model(model: type[M], value: Any, at: KeyPath, findings: Findings) -> M | None:
-    """Reads a model from what a file has at `at`; None, with errors in the findings, where it does not fit.
+    """Reads a model from the value at `at` of a file; None, with errors in the findings, if it is not valid.
 
     `off` and `false` stand for the model's `OFF`, a plain number for its field `NUMBER`, `true` for its defaults.
     """
@@ -164,12 +164,12 @@ def read_model(model: type[M], value: Any, at: KeyPath, findings: Findings) -> M
 
 
 def as_list(model: type[Frozen], key: str, value: Any) -> Any:
-    """Returns a list of one text where the field is a list and one text was given."""
+    """Returns a single text as a list if the field is a list; any other value unchanged."""
     return [value] if isinstance(value, str) and is_list(model.model_fields[key].type) else value
 
 
 class KeyReading(msgspec.Struct, frozen=True):
-    """What the value of a policy's key is read with."""
+    """The context in which the value of a policy's key is read."""
 
     findings: Findings
     scope: VariableScope
@@ -179,7 +179,7 @@ class KeyReading(msgspec.Struct, frozen=True):
 
 T = TypeVar("T")
 ReadKey = Callable[["FieldValue", KeyReading], T | None]
-"""Returns the setting that a value stands for; None, with errors in the findings, where it does not fit."""
+"""Returns the setting for a value; None, with errors in the findings, if it is not valid."""
 
 
 class EntryKey(msgspec.Struct, Generic[T], frozen=True, eq=False):
@@ -227,7 +227,7 @@ class RootKey(msgspec.Struct, Generic[T], frozen=True, eq=False):
 
 
 class KeyTable(msgspec.Struct, frozen=True, dict=True):
-    """The keys of all policies. A policy may take a key that the hub otherwise only knows of other hosts."""
+    """The keys of all policies. A policy may define a key that is otherwise known as one of other hosts."""
 
     entry: tuple[EntryKey[Any], ...] = ()
     root: tuple[RootKey[Any], ...] = ()
@@ -267,7 +267,7 @@ def model_key(model: type[M]) -> ReadKey[M]:
 
 
 def mode_key(model: type[M]) -> ReadKey[M]:
-    """Returns the reader of a key whose value is a model with a `mode`, which a single word stands for."""
+    """Returns the reader of a key whose value is a model, or a single word as its `mode`."""
     return lambda given, reading: read_model(model, by_mode(given.value), given.at, reading.findings)
 
 
@@ -285,6 +285,6 @@ def parsed_key(parse: Callable[[Any], T]) -> ReadKey[T]:
 
 
 def by_mode(value: Any) -> Any:
-    """Returns a value with a single word as its `mode`, and with `mode: false`, as YAML reads `off`, as `off`."""
+    """Returns `{"mode": WORD}` for a single word, and turns `mode: false`, as YAML reads `off`, into `off`."""
     value = {"mode": value} if isinstance(value, str) and value != "off" else value
     return {**value, "mode": "off"} if isinstance(value, dict) and value.get("mode") is False else value

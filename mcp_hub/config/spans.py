@@ -1,4 +1,4 @@
-"""Finds where the keys and values of a JSON or TOML text stand, as offsets in the text.
+"""Finds the keys and values of a JSON or TOML text, as offsets in the text.
 
 The text has been parsed before; these scanners only locate what the parser accepted.
 """
@@ -26,7 +26,7 @@ JSON_TOKEN: Final = re.compile(
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Where one key or list item stands: its name from `name` on, its value from `start` up to `end`."""
+    """The place of one key or list item: its name begins at `name`, its value is from `start` up to `end`."""
 
     name: int
     start: int
@@ -34,10 +34,10 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class JsonSpans(msgspec.Struct, frozen=True):
-    """The places of a JSON text."""
+    """The places of all keys and list items of a JSON text."""
 
     of: dict[KeyPath, Span]
-    """In the order of the text; `()` is the value at the top. Of equal keys the first counts."""
+    """Path -> place, in the order of the text. `()` is the value at the top. Of equal keys, the first is kept."""
     repeated: list[tuple[KeyPath, int, int]]
     """Equal keys of one object: (key, offset, offset of the first)."""
 
@@ -76,7 +76,7 @@ def json_spans(text: str) -> JsonSpans:
             if mark is not None:
                 at.append("" if mark == "{" else 0)
                 awaits_key = mark == "{"
-    # A key without a value is an error of the text, which still has a place.
+    # A key without a value is an error, which needs a place too.
     for key, offset in named.items():
         found.setdefault(key, Span(offset, offset, offset))
     return JsonSpans(found, repeated)
@@ -114,11 +114,11 @@ class TomlLine(msgspec.Struct, frozen=True):
     """A header of a table, or a key with its value."""
 
     path: KeyPath
-    """From the top of the document. A table in an array has its number behind the name."""
+    """The path from the top of the document. In an array of tables, the index follows the name."""
     kind: str
     """`key`, `table`, or `item` for a table in an array."""
     table: KeyPath
-    """The table whose header it stands below; for a header its own path."""
+    """The path of the table that a key belongs to; for a header its own path."""
     span: Span
 
 

@@ -10,7 +10,7 @@ from mcp_hub.config.field_types import After, SecretStr
 from mcp_hub.config.settings import Frozen
 
 MIN_KEY: Final = 32
-"""Bytes of a replica key; shorter ones can be guessed."""
+"""The minimum length of a replica key, in bytes; shorter ones can be guessed."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -66,6 +66,6 @@ class StoreSettings(Frozen):
 
     @property
     def place(self) -> str:
-        """Where the store is, without user and password: a host with its port, or the path of a socket."""
+        """The place of the store, without user and password: a host with its port, or the path of a socket."""
         parts = urlsplit(self.url.get_secret_value())
         return parts.path if parts.hostname is None else f"{parts.hostname}:{parts.port or 6379}"

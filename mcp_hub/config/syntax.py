@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 32
 MAX_VALUES = 100_000
-"""Aliases of YAML can make a small file expand to any number of values."""
+"""The maximum number of values. Aliases of YAML can make a small file expand to any number."""
 
 
 class ParsedText(msgspec.Struct, frozen=True):
@@ -35,9 +35,9 @@ class ParsedText(msgspec.Struct, frozen=True):
     line_of: Callable[[KeyPath], int | None] = lambda at: None
     """Returns the line of exactly this key; None if it is not known."""
     written: Mapping[KeyPath, str] = msgspec.field(default_factory=dict)
-    """The spelling of values that are no texts: as environment variables `1.10`, `no` and `0755` mean themselves."""
+    """The spelling of values that are not texts, as `1.10`, `no` and `0755` must stay so in environment variables."""
     faults: tuple[tuple[int | None, str], ...] = ()
-    """(line, text) of errors beside which the rest can be read, such as a duplicate key."""
+    """(line, text) of errors that leave the rest readable, such as a duplicate key."""
 
 
 class UnreadableText(Exception):
@@ -83,7 +83,7 @@ def parse_json(text: str) -> ParsedText:
         faults = [
             (line, f"{dotted(at)}: this key is already given in line {before}") for at, line, before in lines()[1]
         ]
-        # Two spellings of one key, one with an escape, differ in their text.
+        # The scanner may miss a key that is repeated in another spelling, such as with an escape.
         faults = faults or [(None, "a key is given twice in the same object")]
     return ParsedText(tree, lambda at: lines()[0].get(at), faults=tuple(faults))
 
@@ -110,7 +110,7 @@ def _load_json5(text: str, pairs: Any) -> Any:
         return json5.loads(text, object_pairs_hook=pairs)
     except RecursionError:
         raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE) from None
-    except Exception as error:  # the parser also raises what its conversions of numbers and texts raise
+    except Exception as error:  # errors of converting numbers and texts pass through
         found = _JSON5_ERROR.match(str(error))
         if found is None:
             raise UnreadableText("is not valid JSON") from None
@@ -179,14 +179,14 @@ _NUMBERS: Final = frozenset({_TAG + "int", _TAG + "float", _TAG + "bool"})
 
 
 def parse_yaml(text: str) -> ParsedText:
-    """Parses YAML of plain data; no tag constructs anything. Duplicate keys and tags are faults.
+    """Parses YAML of plain data; no tag creates an object. Duplicate keys and tags are faults.
 
     Raises:
         UnreadableText: the text is not YAML, contains itself, or is too deep or too large.
     """
     import yaml
 
-    # The compiled loader is ten times faster, where it was built.
+    # The compiled loader is ten times faster, but not built everywhere.
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _check_yaml_depth(yaml.parse(text, Loader=loader))
@@ -245,7 +245,7 @@ class _YamlTree:
     """The values, lines and spellings of one composed document."""
 
     def __init__(self, library: ModuleType) -> None:
-        """`library` is PyYAML, which is imported for files of YAML only."""
+        """`library` is PyYAML, which is imported only for YAML files."""
         self._yaml = library
         self.lines: dict[KeyPath, int] = {}
         self.written: dict[KeyPath, str] = {}

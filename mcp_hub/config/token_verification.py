@@ -1,4 +1,4 @@
-"""Tokens that an authorization server issues, as frozen models: how they are verified, what they let one use."""
+"""The verification of tokens that an authorization server issues: its settings, as frozen models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcp_hub.config.field_types import After, Before, Duration, SecretStr
 from mcp_hub.config.settings import Frozen
 
 MAX_VERIFIED_SECONDS = 3600.0
-"""Seconds that a verified token is accepted without asking again, and so the longest that a revoked one works."""
+"""The maximum of `cache`, in seconds, and so the longest time for which a revoked token is still accepted."""
 
 Algorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448"
@@ -59,7 +59,7 @@ class Jwt(Frozen):
     jwks_uri: WebAddress | None = None
     """Where the issuer publishes its keys; either this or `public_key`."""
     public_key: str | None = None
-    """PEM."""
+    """The issuer's public key in PEM; either this or `jwks_uri`."""
     algorithms: Annotated[tuple[Algorithm, ...], Before(_as_texts), Meta(min_length=1)] = ("RS256",)
     """Accepted algorithms; a token signed with another one is refused."""
     required_scopes: Scopes = ()

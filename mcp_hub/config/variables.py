@@ -1,4 +1,4 @@
-"""Expands `${VAR}` and its relatives in the texts of a configuration, and reads `envFile`s.
+"""Expands `${VAR}` and other forms of variables in the texts of a configuration, and reads `envFile`s.
 
     ${VAR}  ${VAR:-default}  ${env:VAR}  ${env:VAR:-default}  {env:VAR}  ${file:PATH}
     ${keyring:SERVICE/USERNAME}
@@ -37,7 +37,7 @@ _SECRET: Final = re.compile(r"secrets\.([A-Za-z_][A-Za-z0-9_]*)")
 _BARE_TOKEN: Final = re.compile(rf"{_TOKEN.pattern}|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.()-]*")
-"""Names behind `env:`, such as `ProgramFiles(x86)`."""
+"""Names after `env:`, such as `ProgramFiles(x86)`."""
 _OS_ENVIRON: Final = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)")
 _PROJECT_FOLDERS: Final = frozenset({".vscode", ".cursor", ".gemini", ".codex", ".roo", ".claude", ".zed", ".windsurf"})
 _HINTS: Final = {
@@ -56,7 +56,7 @@ class UnresolvedVariable(Exception):
 
 
 class VariableScope(msgspec.Struct, frozen=True):
-    """The sources of variables."""
+    """The sources of variables, and which forms of variables are expanded."""
 
     environ: Mapping[str, str]
     home: Path
@@ -69,13 +69,13 @@ class VariableScope(msgspec.Struct, frozen=True):
     bare_names: bool = False
     """Whether `$NAME` is expanded."""
     literal: bool = False
-    """Whether nothing is expanded, as for texts of a program."""
+    """Whether nothing is expanded, as for a configuration made in code."""
     read: set[Path] = msgspec.field(default_factory=set)
     """The files that values come from, also those that do not exist."""
 
     @property
     def tokens(self) -> re.Pattern[str]:
-        """What variables look like."""
+        """The pattern that matches variables and the escape `$${`."""
         return _BARE_TOKEN if self.bare_names else _TOKEN
 
     @property
@@ -111,7 +111,7 @@ def has_variable(text: str, scope: VariableScope) -> bool:
 
 
 def expand_tree(value: Any, scope: VariableScope, at: KeyPath) -> tuple[Any, dict[KeyPath, CodedText]]:
-    """Returns `value` with all texts expanded, and {place: reason} of those that stay as they are without a value."""
+    """Returns `value` with all texts expanded, and {place: reason} for texts whose variables have no value."""
     reasons: dict[KeyPath, CodedText] = {}
 
     def inner(value: Any, at: KeyPath) -> Any:
@@ -229,7 +229,7 @@ def _file(text: str, scope: VariableScope) -> str:
 
 
 def _keyring_secret(text: str) -> str:
-    """Returns a secret of the system's keyring. It is divided at the last `/`, as a service may be a URL."""
+    """Returns a secret of the system's keyring. `text` is split at its last `/`, as a service may be a URL."""
     from mcp_hub.config.extras import KeyringError, read_secret
 
     service, _, username = text.rpartition("/")
@@ -249,7 +249,7 @@ def _keyring_secret(text: str) -> str:
 def explain_unresolved(reasons: Mapping[KeyPath, CodedText], entry: KeyPath) -> CodedText | None:
     """Returns reasons as one text for the user, with places relative to the entry: `... is not set (env.TOKEN)`.
 
-    It has the code of the first reason. None without any.
+    It has the code of the first reason. Returns None if there are no reasons.
     """
     places: dict[CodedText, list[str]] = {}
     for at, reason in reasons.items():

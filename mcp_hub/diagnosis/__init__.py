@@ -1,4 +1,4 @@
-"""What is wrong with a hub and the machine around it, for a person: findings, and the code of each cure."""
+"""Findings of `doctor` about a hub and its machine, and the remedies of the codes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Repair(msgspec.Struct, frozen=True):
     command: tuple[str, ...]
     """The command line that would do the same, for the user."""
     back: str
-    """What undoes it."""
+    """How to undo it, for the user."""
     apply: Callable[[], None]
     """Makes the change. Raises OSError."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One fact that was looked at: in order, worth a look, or wrong."""
+    """The result of one check."""
 
     level: Level
     about: str
@@ -59,12 +59,12 @@ def ok(about: str, text: str) -> Finding:
 
 
 def warn(about: str, text: str, code: str | None = None, repair: Repair | None = None) -> Finding:
-    """Makes the finding of something that works and should be looked at. The code may come with the text."""
+    """Makes the finding of something that works but needs attention. `code` defaults to that of a CodedText."""
     return Finding("warn", about, str(text), code or code_of(text), repair)
 
 
 def fail(about: str, text: str, code: str | None = None, repair: Repair | None = None) -> Finding:
-    """Makes the finding of something that does not work. The code may come with the text."""
+    """Makes the finding of something that does not work. `code` defaults to that of a CodedText."""
     return Finding("fail", about, str(text), code or code_of(text), repair)
 
 

@@ -24,7 +24,7 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
 START_WAIT: Final = 60.0
-"""Seconds to wait for a hub where its client's limit is not known or longer."""
+"""The longest wait for a hub to start, in seconds, unless the limit of its client is shorter."""
 _SHOWN: Final = 8
 
 
@@ -37,7 +37,7 @@ class _HubEntry(msgspec.Struct, frozen=True):
 
 
 def clients_section(config: Config | None, machine: Machine) -> Section:
-    """Returns what `doctor` says of the clients of this machine. `config`: that of this hub, if it can be used."""
+    """Returns `doctor`'s findings on the clients of this machine. `config`: that of this hub; None if unusable."""
     files = [file for file in find_client_files(machine) if file.client is not None]
     found: list[Finding] = []
     entries: list[_HubEntry] = []
@@ -63,7 +63,7 @@ def _how(file: ClientFile) -> str:
 
 
 def _duplicates(about: str, file: ClientFile, config: Config | None) -> Iterator[Finding]:
-    """Yields the servers that a client starts itself beside the hub that serves them."""
+    """Yields a finding for each server that a client starts itself although the hub serves it."""
     served = {identity_of(server): server.id for server in config.servers if server.enabled} if config else {}
     for server in file.servers:
         if server.on and not server.is_hub and server.identity is not None and server.identity in served:
@@ -103,7 +103,7 @@ def _entry(one: _HubEntry, config: Config | None, machine: Machine) -> Iterator[
 
 
 def _config_of(command: str, args: tuple[str, ...], cwd: Path | None, environ: dict[str, str]) -> Path | str:
-    """Returns the configuration of a hub that a client starts, or what is wrong with it."""
+    """Returns the configuration of the hub that a client starts, or a text on what is wrong with it."""
     options = options_of_serve((command, *args), environ) or ()
     directory = cwd or Path(Path.cwd().anchor)  # which directory a client starts it in is not known
     named = next((word for word in config_options(options) if word), None)

@@ -1,4 +1,4 @@
-"""What the configuration looks like before any server is connected to."""
+"""Checks the configuration, without connecting to any server."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ABOUT: Final = "file"
 def configuration_section(
     named: Path | None, overlays: Sequence[Path], machine: Machine
 ) -> tuple[Section, LoadedConfig | None]:
-    """Reads the configuration; returns what `doctor` says of it, and the configuration if it can be used.
+    """Reads the configuration; returns `doctor`'s findings on it, and the configuration if it can be used.
 
     Args:
-        named: the file of `--config`; None: the one that would be found without.
-        overlays: further files of `--config`, which are laid over it.
-        machine: where it is read.
+        named: the file of `--config`; None: the default configuration.
+        overlays: further files of `--config`, whose values win.
+        machine: the machine whose environment is used.
     """
     found: list[Finding] = []
     path = named
@@ -67,14 +67,14 @@ def _shown(line: str) -> str:
 
 
 def _repair(path: Path | None, code: str | None) -> Repair | None:
-    """Returns how the rights of a configuration are mended that others can write to."""
+    """Returns the repair of a configuration that other users can write to; None for other codes."""
     if code != codes.OPEN_TO_OTHERS or path is None:
         return None
     return next((closed(open_one, stat.S_IWGRP | stat.S_IWOTH) for open_one in _writable(path)), None)
 
 
 def _writable(path: Path) -> Iterator[Path]:
-    """Yields the file and its directory where others can write to them."""
+    """Yields the file and its directory, each if other users can write to it."""
     for one in (path.resolve(), path.resolve().parent):
         mode = one.stat().st_mode
         if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
@@ -82,7 +82,7 @@ def _writable(path: Path) -> Iterator[Path]:
 
 
 def closed(path: Path, rights: int) -> Repair:
-    """Returns the change that takes `rights` away from a file or directory."""
+    """Returns the repair that removes the mode bits `rights` from a file or directory."""
     before = stat.S_IMODE(path.stat().st_mode)
     after = before & ~rights
     back = f"chmod {before:04o} {shlex.quote(str(path))}"

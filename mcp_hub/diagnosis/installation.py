@@ -1,4 +1,4 @@
-"""This installation and the machine it is on: interpreter, PATH, extras, browser, clock, proxies."""
+"""Checks this installation and its machine: interpreter, PATH, extras, browser, clock, proxies."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from mcp_hub.version import VERSION
 
 COMMAND: Final = "mcp-hub"
 CLOCK_BOUND: Final = 120.0
-"""Seconds that clocks may differ; tokens and certificates mostly allow a minute or more."""
+"""Seconds by which clocks may differ; tokens and certificates mostly allow a minute or more."""
 
 
 def installation_section(machine: Machine) -> Section:
-    """Returns what `doctor` says of this installation."""
+    """Returns `doctor`'s findings on this installation."""
     found = [
         ok("version", f"mcp-hub {VERSION}, Python {platform.python_version()} ({printable(sys.executable, 500)})"),
         *_on_path(machine),
@@ -78,7 +78,7 @@ def _is_same(file: Path, own: Path) -> bool:
 
 
 def machine_section(config: Config, machine: Machine) -> Section:
-    """Returns what `doctor` says of the machine for these servers."""
+    """Returns `doctor`'s findings on the machine for these servers."""
     servers = [server for server in config.servers if server.enabled]
     found = [*_browser(servers, machine), *_clock(servers, machine), *_proxies(config, machine)]
     return Section("Machine", tuple(found))
@@ -99,13 +99,13 @@ def _browser(servers: list[Server], machine: Machine) -> Iterator[Finding]:
 
 
 def _clock(servers: list[Server], machine: Machine) -> Iterator[Finding]:
-    """Yields whether this machine's clock agrees with those of the servers that are reached without a proxy."""
+    """Yields a finding that compares this machine's clock with those of servers that are reached without a proxy."""
     direct = [server for server in servers if server.url and _is_direct(server, machine)]
     urls = {url.partition("://")[2].partition("/")[0]: url for server in direct if (url := server.url)}
     offsets = [offset for offset in in_parallel(clock_offset, list(urls.values())) if offset is not None]
     if not offsets:
         return
-    offset = sorted(offsets)[len(offsets) // 2]  # one server may be wrong itself
+    offset = sorted(offsets)[len(offsets) // 2]  # the median, as one server's clock may be wrong
     if abs(offset) > CLOCK_BOUND:
         way = "ahead of" if offset > 0 else "behind"
         yield fail("clock", f"it is {abs(offset) / 60:.0f} minutes {way} that of servers", codes.CLOCK_WRONG)

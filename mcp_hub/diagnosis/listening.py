@@ -1,4 +1,4 @@
-"""What the network side needs before the hub is started: a free port, tokens, a certificate, descriptors."""
+"""Checks what `listen` needs before the hub is started: a free port, tokens, a certificate, descriptors."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from mcp_hub.transport.http1.listening_sockets import connections_possible, path
 from mcp_hub.transport.http1.tls_server import tls_context
 
 SOON: Final = 14
-"""Days before the end of a certificate from which on it is told."""
+"""Days. A certificate that ends sooner is a warning."""
 FEW: Final = 1000
-"""Connections that a hub on a network should be able to have."""
+"""Connections. It is a warning if the limit of descriptors allows fewer."""
 _DAY: Final = 86400
 
 
 def listening_section(config: Config, ports_of_hubs: set[int | str]) -> Section:
-    """Returns what `doctor` says of `listen`. `ports_of_hubs`: ports and sockets of running hubs of this user."""
+    """Returns `doctor`'s findings on `listen`. `ports_of_hubs`: ports and sockets of running hubs of this user."""
     listen = config.listen
     if not listen.model_fields_set:
         return Section("Listening", (ok("listen", "not configured; clients start the hub over stdio"),))
@@ -100,13 +100,13 @@ def _certificate(tls: Tls) -> Iterator[Finding]:
 
 
 def _end_of(serving: ssl.SSLContext, tls: Tls) -> float:
-    """Returns the end of the certificate in seconds of the epoch, by a TLS handshake in memory.
+    """Returns the end of the certificate in seconds since 1970, by a TLS handshake in memory.
 
     Raises SSLCertVerificationError if it is not valid now.
     """
     asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     asking.check_hostname = False
-    asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the certificate itself is enough, whoever has signed it
+    asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trusts the certificate itself, whoever signed it
     asking.load_verify_locations(tls.cert)
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     client, server = asking.wrap_bio(down, up), serving.wrap_bio(up, down, server_side=True)

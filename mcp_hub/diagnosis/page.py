@@ -47,7 +47,7 @@ This page has the cause and the cure of each code. [All codes](../codes.md) list
 
 
 def anchor(code: str) -> str:
-    """Returns where the section of a code is, such as `docs/reference/codes-servers.md#hub-201`."""
+    """Returns the path and anchor of a code's section, such as `docs/reference/codes-servers.md#hub-201`."""
     return f"docs/reference/{_page_of(code)}.md#{code.lower()}"
 
 

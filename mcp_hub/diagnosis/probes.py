@@ -1,4 +1,4 @@
-"""Questions to the machine, each with a deadline: what a program says, who listens, what time it is elsewhere."""
+"""Probes of the machine, each with a timeout: versions of programs, listening ports, clocks of servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 A = TypeVar("A")
 
 ANSWER_WAIT: Final = 10.0
-"""Seconds that a program has to say its version."""
+"""Seconds for a program to print its version."""
 CONNECT_WAIT: Final = 5.0
 AT_ONCE: Final = 8
 MAX_OUTPUT: Final = 4000
@@ -110,7 +110,7 @@ def holder_of(port: int) -> str | None:
 
 
 def _target(link: Path) -> str:
-    """Returns where a link leads, also to nowhere; "" if it is gone."""
+    """Returns the target of a symbolic link, which need not exist; "" if the link is gone."""
     try:
         return os.readlink(link)  # noqa: PTH115
     except OSError:
@@ -118,7 +118,7 @@ def _target(link: Path) -> str:
 
 
 def _listening_inodes(port: int) -> set[str]:
-    """Returns how the sockets that listen on a port look among the descriptors of a process."""
+    """Returns `socket:[INODE]`, as in /proc/PID/fd, of each socket that listens on a port."""
     found = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):

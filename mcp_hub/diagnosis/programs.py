@@ -1,4 +1,4 @@
-"""The programs that servers are started by: where they are, their versions, and whether client programs find them."""
+"""Checks the programs that start servers: where they are, their versions, and whether client programs find them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mcp_hub.diagnosis.probes import first_line, in_parallel, of_desktop
 from mcp_hub.text import printable
 
 _LAUNCHERS: Final = frozenset({"npx", "npm", "node", "bun", "bunx", "deno", "uv", "uvx", "pipx", "docker", "podman"})
-"""Programs whose version is asked for; each knows `--version`."""
+"""Programs whose version is shown; each has an option `--version`."""
 _OF_NODE: Final = frozenset({"npx", "npm"})
-"""Those of which the version of Node counts, by which they run."""
+"""Launchers that run on Node, whose version is shown instead of theirs."""
 _NODE: Final = re.compile(r"Node v(\d{1,4})\.")
 _NODE_NEEDED: Final = 18
 """The oldest Node.js that MCP's SDK for TypeScript supports. An older one has syntax errors in packages."""
@@ -27,13 +27,13 @@ _COMMON: Final = {
     "uvx": "servers from PyPI need uv",
     "docker": "servers in containers need it",
 }
-"""The launchers that most servers are started by, and who misses each."""
+"""The launchers of most servers -> what needs each."""
 
 
 def programs_section(config: Config | None, machine: Machine) -> Section:
-    """Returns what `doctor` says of the programs of all servers that are switched on, and of the common launchers.
+    """Returns `doctor`'s findings on the programs of all servers that are switched on, and of the common launchers.
 
-    `config`: None where there is none that can be used.
+    `config`: None if there is none that can be used.
     """
     servers = [server for server in config.servers if server.enabled] if config is not None else []
     commands = {server.command: server for server in servers if server.command is not None}
@@ -44,7 +44,7 @@ def programs_section(config: Config | None, machine: Machine) -> Section:
 
 
 def _common(name: str, machine: Machine) -> Finding:
-    """Returns where a launcher is that no server uses. It is not started."""
+    """Returns the finding on a launcher that no server uses. The launcher is not started."""
     server = Server(id=name, transport="stdio", command=name, namespace="")
     try:
         file = find_command(name, child_environment(server, machine.environ, machine.home)["PATH"], None)
@@ -78,7 +78,7 @@ def _program(server: Server, machine: Machine) -> list[Finding]:
 
 
 def _version(name: str, file: str, environ: Mapping[str, str]) -> str | None:
-    """Returns the version of a launcher; of npx and npm that of Node."""
+    """Returns the version of a launcher, for npx and npm that of Node."""
     if name in _OF_NODE:
         try:
             node = find_command("node", environ["PATH"], None)

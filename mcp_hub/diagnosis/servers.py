@@ -1,4 +1,4 @@
-"""The servers of a configuration as they are when they are connected to: the facts of `check` and of `doctor`."""
+"""Connects to the servers of a configuration, and collects the facts for `check` and `doctor`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
 
 MAX_WORD: Final = 4000
-"""Characters of one word of a command line."""
+"""The maximum length of one word of a command line, in characters."""
 MAX_PROBLEM: Final = 2000
 
 Json = dict[str, Any]
@@ -38,7 +38,7 @@ FindingRow = dict[str, str]
 
 
 class ServerReport(msgspec.Struct, frozen=True):
-    """What connecting to every server has shown."""
+    """The results of connecting to every server."""
 
     servers: list[Json]
     """The facts about each server."""
@@ -76,13 +76,13 @@ class ServerReport(msgspec.Struct, frozen=True):
         return sum(fact["state"] in CONNECTED_STATES for fact in self.servers)
 
     def is_bad(self, *, strict: bool) -> bool:
-        """Returns whether `check` fails: something that is meant to be there is not. `strict`: one server is enough."""
+        """Returns whether `check` fails. With `strict` one server that does not work is enough."""
         incomplete = (self.meant and not self.working) or (strict and self.working < self.meant)
         return bool(self.failed or self.forbidden or self.strangers or self.broken or incomplete)
 
 
 async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[None]]) -> ServerReport:
-    """Connects to every server and returns what that has shown. `connect(hub)` waits until all have been tried."""
+    """Connects to every server and returns the results. `connect(hub)` waits until each has succeeded or failed."""
     config = loaded.config
     async with Engine(config) as hub:
         await connect(hub)
@@ -126,7 +126,7 @@ def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:
 
 
 def _not_by_default(tools: Iterable[str]) -> tuple[str, ...]:
-    """Returns the tools without those that the setting has where it is not written."""
+    """Returns the tools without those that the setting has by default."""
     return tuple(name for name in tools if name not in SCRAPE_TOOLS)
 
 
@@ -179,7 +179,7 @@ def _belongs(hub: Engine, exposed: str, upstream: str) -> bool:
 
 
 def trust_findings(hub: Engine) -> list[FindingRow]:
-    """Returns all differences from the pins, and all findings of the screen."""
+    """Returns all differences from the pins, and all findings of the screening."""
     found, pins = [], hub.rules.pins
     for id, upstream in hub.upstreams.items():
         found += [_row(id, *problem, codes.PIN_DIFFERS) for problem in pins.problems(id)]
@@ -190,7 +190,7 @@ def trust_findings(hub: Engine) -> list[FindingRow]:
 
 
 def screen_findings(hub: Engine) -> list[FindingRow]:
-    """Returns the findings of the screen in all that is listed now."""
+    """Returns the findings of the screening in all items that are listed now."""
     _, screen = hub.catalog, hub.rules.screen
     while screen.step():
         pass
@@ -216,7 +216,7 @@ def _row(server: str, kind: str, name: str, problem: str, code: str) -> FindingR
 
 
 def server_section(report: ServerReport) -> Section:
-    """Returns what `doctor` says of the servers."""
+    """Returns `doctor`'s findings on the servers."""
     found: list[Finding] = []
     for fact in report.servers:
         found += _findings_of(fact)

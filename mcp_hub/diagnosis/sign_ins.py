@@ -1,4 +1,4 @@
-"""The sign-ins of servers on this machine: which are there, which are needed, which have expired."""
+"""Checks the sign-ins to servers: which exist, which are missing, which have expired."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY: Final = 24 * HOUR
 
 
 def sign_ins_section(config: Config) -> Section:
-    """Returns what `doctor` says of the sign-ins of all servers that are switched on."""
+    """Returns `doctor`'s findings on the sign-ins of all servers that are switched on."""
     store = token_store_for(config)
     servers = [server for server in config.servers if server.enabled and server.url is not None]
     found = [one for server in servers if (one := _finding(server, store)) is not None]
@@ -25,7 +25,7 @@ def sign_ins_section(config: Config) -> Section:
 
 
 def _finding(server: Server, store: TokenStore) -> Finding | None:
-    """Returns what there is to say of one server; None for one without a sign-in."""
+    """Returns the finding on one server; None for a server without a sign-in."""
     entry = server if server.oauth is not None else with_sign_in(server)
     if entry is None or entry.oauth is None or (server.oauth is None and store.stamp(entry) is None):
         return None

@@ -1,4 +1,4 @@
-"""The hub's own files on this machine, and the hubs that run now."""
+"""Checks the hub's own files on this machine, and the running hubs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def files_section(config: Config) -> Section:
-    """Returns what `doctor` says of the hub's own files."""
+    """Returns `doctor`'s findings on the hub's own files."""
     private = {
         "cache": config.cache_dir or catalog_cache.default_directory(),
         "tokens": config.token_dir or token_store.default_directory(),
@@ -83,7 +83,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _writable(about: str, file: Path) -> Iterator[Finding]:
-    """Yields whether a file could be written, without writing it."""
+    """Yields a finding on whether a file could be written, without writing it."""
     shown = printable(str(file), 500)
     above = next((one for one in file.parents if one.exists()), file.parent)
     if not above.is_dir():
@@ -102,7 +102,7 @@ def _writable(about: str, file: Path) -> Iterator[Finding]:
 
 
 def hubs_section() -> tuple[Section, list[Json]]:
-    """Asks the hubs that run; returns what `doctor` says of them, and their facts."""
+    """Queries the running hubs. Returns `doctor`'s findings on them, and their facts."""
     left: list[Path] = []
     hubs = list(running_hubs(left_over=left.append))
     found = [one for hub in hubs for one in _hub(hub)]

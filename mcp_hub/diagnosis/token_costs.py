@@ -1,4 +1,4 @@
-"""What the tools of a hub cost in a model's context, in each way of exposing them, and which nobody calls."""
+"""Computes what the tools of a hub cost in a model's context, by way of exposing them, and which are never called."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ ToolName = tuple[str, str]
 """The server and the tool's own name."""
 
 FEW: Final[tuple[Exposed, ...]] = ("search", "code")
-"""The ways in which a client is listed a few tools and searches the others."""
+"""The ways in which only a few tools are listed, and the others are searched."""
 MAX_LINE: Final = 1024 * 1024
-"""Bytes of a line of a call log; a longer one is not read."""
+"""The maximum length of a line of a call log, in bytes; a longer one is not counted."""
 
 
 class _Line(msgspec.Struct):
-    """What is read of a line of a call log."""
+    """The fields that are read from a line of a call log."""
 
     event: str
     time: str
@@ -47,13 +47,13 @@ class _Line(msgspec.Struct):
 
 
 class CallCounts(msgspec.Struct):
-    """The calls of tools that records know of."""
+    """The recorded calls of tools."""
 
     counts: Counter[ToolName] = msgspec.field(default_factory=Counter)
     sources: list[str] = msgspec.field(default_factory=list)
-    """The files and hubs that were asked; empty if there are none."""
+    """The files and hubs that the counts come from; empty if there are none."""
     since: str | None = None
-    """When the first record was made, in ISO 8601."""
+    """The time of the first record, in ISO 8601."""
 
     def _began(self, moment: str) -> None:
         self.since = min(self.since or moment, moment)
@@ -96,7 +96,7 @@ def _read(path: Path, found: CallCounts) -> None:
             try:
                 line = decoder.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                continue  # of another program, or torn
+                continue  # written by another program, or cut off
             if line.event == "call":
                 found._began(line.time)
                 if line.method == TOOLS.act_method and line.upstream and line.tool and line.verdict != "refused":
@@ -113,10 +113,10 @@ def _add_hub(facts: Json, found: CallCounts) -> None:
 
 
 def token_costs(hub: Engine, calls: CallCounts, client: str | None = None) -> Json:
-    """Returns what a hub's tools cost by the estimate, whose servers have been connected to.
+    """Returns the estimated costs, in tokens, of the tools of a hub whose servers are connected.
 
-    The keys are `client` (what the client of this name is listed, or any other one), `ways`, `groups`, `servers`,
-    `tools` and `records`. Raises EditRefused for a client that is not known.
+    The keys are `client` (what is listed to the client of this name; None: to an unknown client), `ways`, `groups`,
+    `servers`, `tools` and `records`. Raises EditRefused for a client that is not known.
     """
     catalog, exposure = hub.catalog, Exposure(hub.config, hub.generation.selection, None, hub.catalogs.whole)
     few = exposure.few(catalog)
@@ -145,7 +145,7 @@ def _of_client(hub: Engine, exposure: Exposure, catalog: Catalog, few: Catalog, 
 
 
 def named_client(written: str | None) -> tuple[str | None, str]:
-    """Returns (the name of a client, what it calls itself). Raises EditRefused for a client that is not known."""
+    """Returns (the name of a client, the name in its `clientInfo`). Raises EditRefused for an unknown client."""
     if written is None:
         return None, ""
     from mcp_hub.clients.table import client_calling_itself, client_named

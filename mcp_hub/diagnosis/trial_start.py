@@ -23,16 +23,16 @@ from mcp_hub.text import printable
 from mcp_hub.version import VERSION
 
 END_WAIT: Final = 5.0
-"""Seconds that a hub has to end after its stdin was closed."""
+"""Seconds for a hub to end after its stdin was closed."""
 MAX_LINE: Final = 1024 * 1024
 SHOWN: Final = 500
 
 
 class Start(msgspec.Struct, frozen=True):
-    """How a hub has started."""
+    """The result of a trial start."""
 
     seconds: float
-    """Until it answered, ended or was given up."""
+    """Seconds until it answered, ended, or the wait was over."""
     answered: bool
     ended: bool = False
     """Whether it ended without an answer."""
@@ -43,7 +43,7 @@ class Start(msgspec.Struct, frozen=True):
 def start(argv: Sequence[str], environ: Mapping[str, str], config: Path | None, wait: float) -> Start:
     """Starts a hub, waits at most `wait` seconds for an answer to `initialize`, and ends it.
 
-    A hub with this `config` takes the question for one of itself: it answers and starts none of its servers.
+    A hub with this `config` is made to recognise the request as a loop: it answers with an error and starts no servers.
     """
     began = time.monotonic()
     row = Ancestry.of([config], {}, MAX_HUB_DEPTH, lambda: None).for_children if config is not None else None
@@ -65,7 +65,7 @@ def start(argv: Sequence[str], environ: Mapping[str, str], config: Path | None, 
 
 
 class _Conversation:
-    """One question to a process, whose output is read in threads, so that it never blocks."""
+    """One request to a process, whose output is read in threads, so that the process never blocks."""
 
     def __init__(self, hub: subprocess.Popen[bytes]) -> None:
         self._hub = hub
@@ -104,7 +104,7 @@ class _Conversation:
                 self._stderr = (self._stderr + chunk)[-4 * SHOWN :]
 
     def end(self) -> bool:
-        """Ends the process: by the end of its stdin, else by a signal. Returns whether it had ended by itself."""
+        """Ends the process: closes its stdin, then kills it. Returns whether it had ended by itself before."""
         ended = self.answered.is_set() and self.silent
         with contextlib.suppress(OSError):
             if self._hub.stdin is not None:

@@ -1,7 +1,7 @@
 """Edits text files by span: an entry is set, inserted or removed, and no other byte of the file changes.
 
-Every edit is checked: the new text is parsed, and must hold exactly what the old one held and the change. What cannot
-be edited in this way is refused, and nothing is written.
+Every edit is checked: the new text is parsed, and its content must equal the old content with the change. An edit that
+fails the check is refused, and nothing is written.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _BOM: Final = "\ufeff"
 
 
 class EditRefused(ConfigError):
-    """A text cannot be edited: it is not valid, or the place is written in a way that no edit is safe for."""
+    """A text cannot be edited: it is not valid, or the place is written in a form that cannot be edited safely."""
 
 
 class Placement(msgspec.Struct, frozen=True):
     """What an insertion added around the entry. `remove` needs it to restore the text byte for byte."""
 
     made: int = 0
-    """How many objects around the entry were made."""
+    """The number of objects around the entry that were made."""
     before: str = ""
-    """Further text in front of what was made."""
+    """Text that was added in front of the entry, or of the outermost of these objects."""
     after: str = ""
-    """Further text behind it."""
+    """Text that was added behind it."""
 
 
 class Edited(msgspec.Struct, frozen=True):
@@ -47,21 +47,21 @@ class Edited(msgspec.Struct, frozen=True):
 
     text: str
     tree: Any
-    """What it holds. The next edit needs it, and to parse a large file takes seconds."""
+    """Its parsed content, kept for the next edit, as parsing a large file takes seconds."""
     placement: Placement = Placement()
 
 
 UNREAD: Final = object()
-"""The tree of a text that was not parsed yet."""
+"""Stands for the tree of a text that was not parsed yet."""
 
 
 def syntax_of(name: str) -> Syntax:
-    """Returns the syntax of a file by the suffix of its name; JSON where it has another one."""
+    """Returns the syntax of a file by the suffix of its name; `json` for any other suffix."""
     return _SUFFIXES.get("." + name.lower().rpartition(".")[2], "json")
 
 
 def parse(text: str, syntax: Syntax) -> ParsedText:
-    """Parses a text that is to be edited. The tree is None where it holds no value.
+    """Parses a text that is to be edited. The tree is None if it holds no value.
 
     Raises:
         EditRefused: it is not valid, or a key is given twice.
@@ -91,7 +91,7 @@ def _holds_json(text: str) -> bool:
 def insert(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) -> Edited:
     """Returns `text` with a new key, or a new last list item, at `at`. Missing objects around it are made.
 
-    `tree` is what `text` holds, if that is known.
+    `tree` is the parsed `text`, if it was parsed already.
 
     Raises:
         EditRefused: the key is already there, or there is no safe place for it.
@@ -157,14 +157,14 @@ def newline_of(text: str) -> str:
 
 
 def get(tree: Any, at: KeyPath) -> Any:
-    """Returns what is at `at`, which is there."""
+    """Returns the value at `at`, which must exist."""
     for part in at:
         tree = tree[part]
     return tree
 
 
 def has(tree: Any, at: KeyPath) -> bool:
-    """Returns whether a tree has something at `at`."""
+    """Returns whether a tree has a value at `at`."""
     for part in at:
         if isinstance(tree, dict):
             if part not in tree:
@@ -176,7 +176,7 @@ def has(tree: Any, at: KeyPath) -> bool:
 
 
 def _with(tree: Any, at: KeyPath, value: Any, *, new: bool, around: KeyPath = ()) -> Any:
-    """Returns a copy of `tree`, which is at `around`, with the value at `at` in it."""
+    """Returns a copy of `tree` with the value at `at`. `around` is the path of `tree`, for messages."""
     if not at:
         return value
     part, rest = at[0], at[1:]
@@ -210,14 +210,14 @@ def _without(tree: Any, at: KeyPath) -> Any:
 
 
 def _checked(text: str, syntax: Syntax, expected: Any, at: KeyPath, *, added: bool) -> Any:
-    """Returns what the new text holds. Raises EditRefused unless it is exactly what is expected."""
+    """Returns the tree of the new text. Raises EditRefused unless it equals `expected`."""
     if len(text.encode()) > MAX_FILE:
         raise EditRefused(f"the file would become larger than {MAX_FILE:,} bytes")
     try:
         tree = parse(text, syntax).tree
     except EditRefused:
         tree = EditRefused
-    # What held nothing but the removed entry is left empty, null or away, as the syntax has it.
+    # An object whose only entry was removed becomes empty, null or absent, depending on the syntax.
     if not same(tree, expected) and (added or not same(_pruned(tree, at), _pruned(expected, at))):
         raise EditRefused(
             f"{dotted(at) or 'the top'} is written in a way that cannot be edited safely; edit it by hand"
@@ -226,7 +226,7 @@ def _checked(text: str, syntax: Syntax, expected: Any, at: KeyPath, *, added: bo
 
 
 def _pruned(tree: Any, at: KeyPath) -> Any:
-    """Returns `tree` without what is empty on the way to `at`."""
+    """Returns `tree` without empty values on the path `at`."""
     if tree is None or tree in ({}, []) or not at:
         return None if tree in (None, {}, []) else tree
     if isinstance(tree, dict) and at[0] in tree:

@@ -25,11 +25,11 @@ from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 
 MAX_LINES: Final = 20_000
-"""Lines of a file that are compared. Comparing takes time up to the product of both."""
+"""The maximum number of lines of a file to compare. Comparing takes time up to the product of both numbers."""
 _REFERENCE: Final = re.compile(r"[+\- ]\s*[\"']?[\w.-]+[\"']?\s*[:=]\s*[\"']?\$\{(?:file|keyring|env):[^{}]*\}[\"']?,?")
 """A line of a diff whose value only refers to a secret."""
 _LINE: Final = 400
-"""Characters of a line that a diff shows."""
+"""The maximum length of a line in a diff, in characters."""
 
 
 class StaleEdit(HubError):
@@ -37,15 +37,15 @@ class StaleEdit(HubError):
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """The change of a file from `before` to `after`; None: there is no file."""
+    """The change of a file from `before` to `after`. None means that there is no file."""
 
     path: Path
     before: bytes | None
     after: bytes | None
     secret: bool = False
-    """Whether nothing of the content may be shown."""
+    """Whether the content is a secret that must not be shown."""
     placements: tuple[tuple[KeyPath, Placement], ...] = ()
-    """What `remove` needs to take the inserted entries out again."""
+    """The inserted entries with their placements, for `remove`."""
 
     @property
     def changes(self) -> bool:
@@ -54,7 +54,7 @@ class Edit(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """A digest of the path, of what is there and of what will be."""
+        """A digest of the path, the old content and the new content."""
         parts = (str(self.path).encode("utf-8", "surrogatepass"), digest_of(self.before), digest_of(self.after))
         return hashlib.sha256(
             b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts)
@@ -80,7 +80,7 @@ class Edit(msgspec.Struct, frozen=True):
         return [printable(line[:1] + line[1:].expandtabs(4), _LINE) for line in clear]
 
     def check(self) -> None:
-        """Raises if the edit cannot be written now.
+        """Checks that the edit can be written now.
 
         Raises:
             EditRefused: the file cannot be replaced as it is.
@@ -92,7 +92,7 @@ class Edit(msgspec.Struct, frozen=True):
             _check_replaceable(self.path)
 
     def apply(self) -> None:
-        """Writes the file: atomically, with its mode and owner, and behind a symbolic link the file it leads to.
+        """Writes the file atomically, with its mode and owner. A symbolic link is followed.
 
         Raises:
             EditRefused: it cannot be written.
@@ -112,7 +112,7 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 def digest_of(content: bytes | None) -> str:
-    """Returns the digest of a file's content; `none` where there is no file."""
+    """Returns the digest of a file's content; `none` if there is no file."""
     return "none" if content is None else hashlib.sha256(content).hexdigest()
 
 
@@ -126,11 +126,11 @@ def read_bytes(path: Path) -> bytes | None:
     """Returns the content of a file; None if there is none.
 
     Raises:
-        EditRefused: it cannot be read, is no regular file, or is larger than 1 MiB.
+        EditRefused: it cannot be read, is not a regular file, or is larger than 1 MiB.
     """
     shown = printable(str(path))
     try:
-        # Checked before it is opened: opening a pipe without a writer never returns.
+        # Checked before it is opened, as opening a pipe without a writer blocks.
         if not stat.S_ISREG(path.stat().st_mode):
             raise EditRefused(f"{shown}: is not a file")
         with path.open("rb") as file:
@@ -231,11 +231,11 @@ class FileEditor:
             self._take(remove(self.text, self.syntax, at, placement, self.tree))
 
     def has(self, at: KeyPath) -> bool:
-        """Returns whether there is something at `at`."""
+        """Returns whether there is a value at `at`."""
         return has(self.tree, at)
 
     def get(self, at: KeyPath) -> object:
-        """Returns what is at `at`; None if there is nothing."""
+        """Returns the value at `at`; None if there is none."""
         return get(self.tree, at) if self.has(at) else None
 
     def edit(self) -> Edit:

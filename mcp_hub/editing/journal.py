@@ -23,7 +23,7 @@ from mcp_hub.security.private_files import PrivateDirectory
 from mcp_hub.text import printable
 
 MAX_RUNS: Final = 100
-"""Runs that are kept; the oldest go."""
+"""The maximum number of runs that are kept; the oldest are deleted."""
 _MAX_RUN: Final = 64 * 1024 * 1024
 
 
@@ -39,13 +39,13 @@ class Run(msgspec.Struct, frozen=True):
     """User names of the secrets that it put into the keyring."""
     undone: bool = False
     name: str = ""
-    """Its file. Two commands at once have the same number and different files."""
+    """The name of its file. Two commands that run at once may have the same number, but have different files."""
 
 
 class Journal:
     """The runs that changed files, newest last, in one private directory.
 
-    Every method raises EditRefused where the directory cannot be used.
+    Every method raises EditRefused if the directory cannot be used.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -123,7 +123,7 @@ class Journal:
         """
         edits: dict[Path, Edit] = {}
         later = []
-        # A run may have edited a file twice; what is restored is what was there before the first edit.
+        # A run may have edited a file twice; the content before the first edit is restored.
         for edit in reversed(run.edits):
             done = edits.get(edit.path) or Edit(edit.path, now := read_bytes(edit.path), now, edit.secret)
             if done.after == edit.after:
@@ -136,7 +136,7 @@ class Journal:
         return [edit for edit in edits.values() if edit.changes]
 
     def take_back(self, run: Run, edits: Sequence[Edit]) -> None:
-        """Writes the edits of `undo`, and marks the run as undone."""
+        """Writes the edits of `undo`, and marks the run as undone. Raises StaleEdit if a file has changed since."""
         for edit in edits:
             edit.check()
         _apply_all(edits)
@@ -187,7 +187,7 @@ def _path_of(kind: type, value: object) -> object:
 
 
 def state_directory() -> Path:
-    """Returns the directory in which the hub keeps what it must remember of this user."""
+    """Returns the directory for the hub's persistent state of this user."""
     import platformdirs
 
     return Path(platformdirs.user_state_dir("mcp-hub", appauthor=False))

@@ -17,7 +17,7 @@ _FIRST_INDENT: Final = re.compile(r"[{\[][^\n\"{\[]*\n([ \t]+)\S")
 
 
 class _Gap(msgspec.Struct, frozen=True):
-    """What stands between two values: a comma, and where the last comma or comment ends."""
+    """The text between two values: the offset of its comma, and the end of its last comma or comment."""
 
     comma: int | None
     end: int
@@ -115,7 +115,7 @@ class _Layout:
         return [at for at in self.spans if len(at) == depth and at[:-1] == around]
 
     def gap(self, start: int, end: int) -> _Gap:
-        """Looks at the commas and comments between two offsets."""
+        """Returns the comma and the end of the last comma or comment between two offsets."""
         comma, last = None, start
         for token in JSON_TOKEN.finditer(self.text, start, end):
             if token["mark"] == ":":
@@ -127,7 +127,7 @@ class _Layout:
         return _Gap(comma, last)
 
     def indent_of(self, offset: int) -> str | None:
-        """Returns the indentation of what begins its line at `offset`; None if something stands before it."""
+        """Returns the indentation in front of `offset`; None if other text is in front of it on its line."""
         start = self.text.rfind("\n", 0, offset) + 1
         lead = self.text[start:offset]
         return lead if not lead.strip(" \t") else None

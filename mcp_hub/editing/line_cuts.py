@@ -1,4 +1,4 @@
-"""Whole lines put into a text and taken out of it, so that taking out restores what was there."""
+"""Inserts whole lines into a text and removes them, so that removing restores the text."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _LINE_END: Final = re.compile(r"\r\n|\n|\r|\Z")
 
 
 def end_of_line(text: str, offset: int) -> int:
-    """Returns where the line of `offset` ends, in front of its line break."""
+    """Returns the offset of the end of the line of `offset`, in front of its line break."""
     found = _LINE_END.search(text, offset)
     return found.start() if found else len(text)
 
 
 def last_line_end(text: str) -> int:
-    """Returns where the last line that is not blank ends, 0 if all are."""
+    """Returns the offset of the end of the last line that is not blank; 0 if all are blank."""
     end = len(text.rstrip())
     return end_of_line(text, end) if end else 0
 
@@ -35,9 +35,9 @@ def put_lines(text: str, offset: int, lines: Sequence[str], *, gap: bool = False
 
 
 def cut_lines(text: str, start: int, end: int, *, gap: bool = False) -> str:
-    """Returns the text without the lines from `start`, the begin of a line, up to `end`, the end of a line.
+    """Returns the text without the lines from `start`, the beginning of a line, up to `end`, the end of a line.
 
-    `gap`: an empty line in front of them goes too.
+    `gap`: an empty line in front of them is removed too.
     """
     if start == 0:
         found = _LINE_END.match(text, end)

@@ -1,4 +1,4 @@
-"""Places for secrets that a file of servers only refers to: the system's keyring, or files of this user alone."""
+"""Stores the secrets that a configuration refers to: in the system's keyring, or in private files of this user."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class KeyringSecret(msgspec.Struct, frozen=True):
-    """A secret that goes into the keyring once that is confirmed."""
+    """A secret to put into the keyring when the plan is confirmed."""
 
     user: str
     value: str
 
 
 class KeptSecret(msgspec.Struct, frozen=True):
-    """A secret and what refers to it. It is not kept yet: that is part of the plan of its command."""
+    """The place of a secret, and the reference to it. The secret is stored when the command's plan is confirmed."""
 
     reference: str
     """`${keyring:mcp-hub/github.TOKEN}` or `${file:/home/me/.local/share/mcp-hub/secrets/github.TOKEN}`."""
@@ -46,7 +46,7 @@ class SecretStore:
 
     @classmethod
     def of_user(cls) -> SecretStore:
-        """Returns the store of this user, in the keyring where there is one that works."""
+        """Returns the store of this user: the keyring if it works, else private files."""
         import platformdirs
 
         directory = Path(platformdirs.user_data_dir("mcp-hub", appauthor=False)) / "secrets"
@@ -56,7 +56,8 @@ class SecretStore:
         """Returns the place of a secret of a server. Another secret of the same name is never replaced.
 
         Raises:
-            EditRefused: its file would lie in a Git work tree.
+            EditRefused: its file would be in a Git work tree.
+            KeyringError: the keyring cannot be read.
         """
         base = _SAFE.sub("-", f"{server}.{name}").strip("-.") or "secret"
         user, number = base, 1

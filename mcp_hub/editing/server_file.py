@@ -1,4 +1,4 @@
-"""The entries of a configuration file of any dialect, as they are edited: added, removed, switched, replaced."""
+"""Edits the entries of a configuration file of any dialect: adds, removes, switches and changes them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ServerFile:
         return self.entries[id]
 
     def add(self, id: str, values: Mapping[str, Any]) -> None:
-        """Adds an entry behind the others."""
+        """Adds an entry after the others."""
         if id in self.entries:
             shown = printable(id, 100)
             raise EditRefused(
@@ -77,7 +77,7 @@ class ServerFile:
         self.entries[id] = RawEntry(id, values, at)
 
     def _root(self) -> KeyPath:
-        """Returns the key that the servers are below, in a file without any."""
+        """Returns the root key for servers, in a file without servers."""
         tree = self._editor.tree
         for root in ("servers", "mcpServers", "mcp_servers", "context_servers"):
             if isinstance(tree, dict) and root in tree:
@@ -85,13 +85,13 @@ class ServerFile:
         return ("servers",)
 
     def remove(self, id: str, journal: Journal) -> None:
-        """Removes an entry; one that the hub has added leaves the file as it was."""
+        """Removes an entry. If the hub added it, the file is restored as it was before."""
         at = self.entry(id).at
         self._editor.remove(at, journal.placement(self.path, at))
         self.entries = {one.id: one for one in self._find()}
 
     def switch(self, id: str, *, on: bool) -> None:
-        """Switches an entry on or off by the one key that says so."""
+        """Switches an entry on or off by its key `enabled`, `isActive` or `disabled`."""
         entry = self.entry(id)
         name = next((name for name in (*_ON, _OFF) if name in entry.values), None)
         if name is not None and name not in self._written(entry):
@@ -118,7 +118,7 @@ class ServerFile:
         self._editor.put(word.at, text)
 
     def edit(self) -> Edit:
-        """Returns all replacements so far as one change of the file."""
+        """Returns all changes so far as one edit of the file."""
         return self._editor.edit()
 
     def _written(self, entry: RawEntry) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Inserts, replaces and removes tables and keys of TOML texts. Inline tables are left to their owner."""
+"""Inserts, replaces and removes tables and keys of TOML texts. Inline tables are not edited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def insert(text: str, tree: Any, at: KeyPath, value: Any) -> tuple[str, Placement]:
-    """Returns the text with the new key, or with a new table at its end. TOML makes the tables around it itself."""
+    """Returns the text with the new key, or with a new table at its end. Tables around it need no headers in TOML."""
     lines = toml_lines(text)
     for depth in range(1, len(at)):
         if any(one.kind == "key" and one.path == at[:depth] for one in lines):

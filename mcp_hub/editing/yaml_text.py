@@ -19,7 +19,7 @@ _BREAKS: Final = "\n\r\x85\u2028\u2029"
 
 
 def insert(text: str, tree: Any, at: KeyPath, value: Any) -> tuple[str, Placement]:
-    """Returns the text with a new entry behind the last one of its mapping or list."""
+    """Returns the text with a new entry after the last one of its mapping or list."""
     nodes = _Nodes(text)
     depth = len(at) - 1
     while depth > 0 and not nodes.has(at[:depth]):
@@ -111,7 +111,7 @@ def _plain(value: str) -> str:
 
 
 class _Nodes:
-    """The nodes of a text and the places where its words end."""
+    """The nodes of a text, and the offsets at which its tokens end."""
 
     def __init__(self, text: str) -> None:
         import yaml
@@ -139,13 +139,13 @@ class _Nodes:
         return node
 
     def content_end(self, node: yaml.Node, start: int = 0) -> int:
-        """Returns where the last word of a node ends, which began no earlier than `start`."""
+        """Returns the offset of the end of a node's last token, but at least `start`."""
         number = bisect.bisect_right(self._ends, node.end_mark.index)
         end = self._ends[number - 1] if number else 0
         return len(self._text[: max(end, start)].rstrip())
 
     def indent_in(self, around: Any) -> str:
-        """Returns what the entries of a block begin with."""
+        """Returns the indentation of the entries of a block."""
         first = around.value[0]
         if isinstance(around, self.library.SequenceNode):
             column = around.start_mark.column
