@@ -43,7 +43,7 @@ class Catalog:
     def __init__(self, findings: tuple[CatalogFinding, ...], unlisted: Mapping[str, Route], server_info: Json) -> None:
         self.findings = findings
         self._entries: dict[Kind, tuple[CatalogEntry, ...]] = {}
-        """The listed items. Those of upstreams that are away are not listed, but still resolve, so that a call of one
+        """The listed items. Those of unavailable upstreams are not listed, but still resolve, so that a call of one
         fails with the reason."""
         self._unlisted = unlisted
         """Unlisted resources that are the UI of listed tools or files of listed skills, by exposed URI."""

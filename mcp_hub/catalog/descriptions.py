@@ -20,7 +20,7 @@ _SHORT_FORM: Final = re.compile(
     r"\b(?:(?i:e\.g|i\.e|etc|vs|cf|approx|incl|resp|mr|mrs|dr|no|fig|st)|(?<!['’])[A-Z])\.\Z"
 )
 LOOKED_AT: Final = 8 * 1024
-"""The end of the first sentence is searched in so many characters."""
+"""The most characters in which the end of the first sentence is searched."""
 
 
 def shortened_description(text: str, length: DescriptionLength) -> str:

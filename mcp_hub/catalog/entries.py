@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """What an exposed name leads to: an upstream, and the name (or URI) that the upstream itself uses."""
+    """The target of an exposed name: an upstream, and the name (or URI) that the upstream itself uses."""
 
     upstream: str
     kind: Kind

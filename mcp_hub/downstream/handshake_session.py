@@ -45,7 +45,7 @@ class SessionStreams:
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._given_up: dict[int, Callable[[], object]] = {}
         self._written: dict[int, Callable[[], object]] = {}
-        """By stream number: takes the stream from the response that is still written from it."""
+        """By stream number: a function that takes the stream from the response that is still written from it."""
         self._last = 0
 
     def new(self) -> EventLog:

@@ -261,7 +261,7 @@ async def _modern_only(handler: Handler, exchange: Exchange) -> Any:
 
 
 def _log_relay(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
-    """Returns a function that sends a request's log messages of the wanted levels to its client; None if none is."""
+    """Returns a function that sends a request's log messages to its client, from the level it wants; None for none."""
     if exchange.era == "handshake":
         return Respondent(exchange.caller, exchange.send).hear
     least = exchange.envelope.log_level

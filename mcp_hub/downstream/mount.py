@@ -33,7 +33,7 @@ class Mount(msgspec.Struct, frozen=True):
     """How an application authenticates the requests to the hub that is mounted in it."""
 
     authenticate: Authenticate | None = None
-    """Is asked about senders that neither the tokens of the configuration nor the verifier know; None: nothing is."""
+    """Is asked about senders that neither the tokens of the configuration nor the verifier know; None: refuses them."""
 
     def objection(self, listen: Listen) -> CodedText | None:
         """Returns why the hub may not be mounted, as a text for the user; None if it may.

@@ -30,7 +30,7 @@ async def write_welcome(request: HttpRequest, reply: HttpReply, paths: list[str]
 async def write_health(reply: HttpReply, *, leaving: bool, store: str | None) -> None:
     """Answers a health check: 200 `{"status": "ok"}`, or 503 `{"status": "stopping"}` if `leaving`.
 
-    `store`: the state of the replicas' store; None if there is none. A store that is away does not make a replica
+    `store`: the state of the replicas' store; None if there is none. An unreachable store does not make a replica
     unready, as it can still serve whatever needs no shared state.
     """
     shared = {} if store is None else {"store": store}

@@ -33,7 +33,7 @@ AT_ONCE: Final = 0.01
 meanwhile."""
 
 CallerFilter = Callable[[Hashable | None], bool]
-"""Returns whether a caller is among those that are meant."""
+"""Returns whether a change concerns a caller, given by its key."""
 Watcher = Callable[[frozenset[Kind], CallerFilter], None]
 """Called with the kinds of lists that have changed, and the callers for whom they have."""
 Visible = Callable[[Route, str | None], bool]
@@ -44,7 +44,7 @@ class CallerViews(Protocol):
     """Reduces a caller's full catalog to what is active for it."""
 
     def view(self, whole: Catalog, caller: Hashable | None) -> Catalog:
-        """Returns what a caller sees of its full catalog."""
+        """Returns the catalog of what a caller sees of its full catalog."""
 
     def preparing(self, whole: Catalog, former: Catalog | None, profile: str | None) -> Generator[None]:
         """Makes, in steps, the views of a new catalog that callers of a profile had of the `former` one."""

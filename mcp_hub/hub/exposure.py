@@ -53,14 +53,14 @@ MAX_CLIENT_NAME: Final = 100
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Whether a client is listed all of its tools, and the reason, as the end of a sentence about them."""
+    """Whether a client is listed all of its tools, and the reason, such as `it defers tools itself`."""
 
     all: bool
     why: str
 
 
 class _Given(msgspec.Struct):
-    """What a client was listed last."""
+    """The list that a client was given last."""
 
     catalog: ref[Catalog]
     """The catalog that it was made of."""

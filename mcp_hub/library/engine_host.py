@@ -84,7 +84,7 @@ class ServerTools:
 
 
 class CallLabel(NamedTuple):
-    """What identifies a call in records, spans and errors: the name of its tool for the caller, and the caller's id."""
+    """What identifies a call in records, spans and errors: the tool's name and the call's id, as its caller has them."""
 
     name: str
     id: str | None = None

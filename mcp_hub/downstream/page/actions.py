@@ -85,7 +85,7 @@ class ActionsPart:
         return {"done": True, **done, "text": printable(done["text"], 1000)}
 
     async def _tell(self, kind: ChangeKind, value: Any) -> None:
-        """Tells every other replica of the hub to do the same. Raises CallError while the store is away."""
+        """Tells every other replica of the hub to do the same. Raises CallError while the store is unreachable."""
         sharing = self._hub.sharing
         await sharing.tell(kind, EVERYBODY, value)
 

@@ -145,7 +145,7 @@ class Feed:
             self.close()
 
     def close(self) -> None:
-        """Keeps nothing any more."""
+        """Stops keeping records, and drops those that are kept."""
         if self._check is not None:
             self._check.cancel()
             self._check = None

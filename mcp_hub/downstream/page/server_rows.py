@@ -48,7 +48,7 @@ class ServerCost(msgspec.Struct):
 
 
 class ServerRows:
-    """Makes the rows of the servers. What takes long is done in threads, and cached by catalog."""
+    """Makes the rows of the servers. Long computations run in threads, and are cached by catalog."""
 
     def __init__(self, dispatcher: Dispatcher, feed: Feed, cure: Callable[[str], str | None]) -> None:
         self._hub = dispatcher.hub

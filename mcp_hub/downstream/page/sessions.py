@@ -1,4 +1,4 @@
-"""Who may see the live page: one-time links, and the sessions that they or a caller's token begin."""
+"""Access to the live page: one-time links, and the sessions that a link or a caller's token begins."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LINK_SECONDS: Final = 60.0
 MAX_LINKS: Final = 16
 """The most links that wait to be used; with one more, the oldest becomes invalid."""
 MAX_SESSIONS: Final = 256
-"""The most sessions of the page; with one more, one ends: rather one of the network, then an idle, then the oldest."""
+"""The most sessions of the page. One more ends another: of the network before local, idle before open, oldest first."""
 MAX_OF_ONE: Final = 16
-"""The most sessions of one principal, or of the person at the machine; with one more, one ends, as above."""
+"""The most sessions of one principal, or of the person at the machine. One more ends another, in the same order."""
 IDLE_SECONDS: Final = 8 * 3600.0
 """Seconds without a request after which a session ends."""
 COOKIE: Final = "mcp_hub_page_"

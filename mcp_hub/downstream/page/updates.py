@@ -174,7 +174,7 @@ class _Stream:
         await self._states(time.monotonic())
 
     async def changes(self) -> bytes:
-        """Returns the events since the last time."""
+        """Returns the events since the last call, as bytes of the stream."""
         part, session, data = self._part, self._session, []
         before = self._number
         self._number, dropped, calls = part.calls(session, before)

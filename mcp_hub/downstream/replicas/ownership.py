@@ -23,7 +23,7 @@ from mcp_hub.store.membership import OWNED_FOR, Claim, Member, Membership
 CLAIM_AGAIN: Final = OWNED_FOR / 8
 """Seconds after which this replica renews a claim, so that the store does not drop it."""
 RECLAIM_WAIT: Final = 2.0
-"""Seconds without new claims after the store was away, so that former owners can claim first."""
+"""Seconds without new claims after the store was unreachable, so that former owners can claim first."""
 ASK_AGAIN: Final = 0.1
 """Seconds until an owner is looked up again."""
 SURE_WITHIN: Final = 30
@@ -104,7 +104,7 @@ class Owners:
         return what.owner == self._members.me.owner
 
     async def begin(self, what: Ownership) -> None:
-        """Claims something that has just begun here. If the store is away, the first use claims it."""
+        """Claims something that has just begun here. If the store is unreachable, the first use claims it."""
         try:
             await self._claim(what)
         except (StoreUnavailable, NotOwner):
@@ -135,7 +135,7 @@ class Owners:
     async def still_here(self, what: Ownership) -> bool:
         """Returns whether this replica still owns something; it asks the store if its last claim is too old.
 
-        Returns True while the store is away, as no other replica can take it over then.
+        Returns True while the store is unreachable, as no other replica can take it over then.
         """
         for _ in range(SURE_WITHIN):
             try:
@@ -220,7 +220,7 @@ class Owners:
         if self._mine.pop(what.name, None) is not None and what.let_go is not None:
             what.let_go()
 
-    # --- after the store was away, or this replica was paused -----------------------------------------------------
+    # --- after the store was unreachable, or this replica was paused -----------------------------------------------
 
     def reclaim(self) -> None:
         """Claims again what this replica owned, and ends what is open for things that others own by now."""
@@ -240,7 +240,7 @@ class Owners:
             what = left.pop()
             try:
                 await self._claim(what)
-            except (NotOwner, StoreUnavailable):  # the store is away again, or too slow for so many claims
+            except (NotOwner, StoreUnavailable):  # the store is unreachable again, or too slow for so many claims
                 if self._mine.get(what.name) is what:
                     left.append(what)
                     await asyncio.sleep(ASK_AGAIN)

@@ -179,7 +179,7 @@ class SharedSessions:
     # --- what the store knows --------------------------------------------------------------------------------------
 
     async def state(self, known_as: str) -> dict[str, str]:
-        """Returns what the store knows of a session beyond its id; {} if the store is away.
+        """Returns what the store knows of a session beyond its id; {} if the store is unreachable.
 
         Members: `ended`; `level`, that of logging; `own`, set if servers may have kept something for it alone.
         """

@@ -240,7 +240,7 @@ class Groups:
     async def spread(self) -> None:
         """Tells the other replicas of the hub which groups were switched here; returns when they know.
 
-        Raises CallError while the store is away; the change is in force at this replica alone then.
+        Raises CallError while the store is unreachable; the change is in force at this replica alone then.
         """
         unsaid, self._unsaid = self._unsaid, []
         for caller, states in unsaid:

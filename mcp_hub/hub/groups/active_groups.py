@@ -35,9 +35,9 @@ RUN: Final = "hub_run"
 MAX_FOUND: Final = 50
 """The most tools in one answer of `hub_search`."""
 MAX_QUERY: Final = 1000
-"""Characters."""
+"""The most characters of a query."""
 DETAILS: Final = {"brief": 20, "signature": 10, "full": 10}
-"""What `hub_search` shows of each tool -> how many tools, unless the call says otherwise."""
+"""The value of `detail` in `hub_search` -> how many tools it shows, unless the call has a `limit`."""
 
 _RESET_TEXT: Final = (
     "Activates and deactivates groups of tools, as your current task needs them.\n"
@@ -147,7 +147,7 @@ def contents_of(catalog: Catalog) -> str:
     Servers with the most tools come first. If there is not enough room, purposes are left out before servers are.
     """
     names: dict[str, list[str]] = {}
-    for route in catalog.routes(TOOLS):  # also of servers that are away, so that the text changes rarely
+    for route in catalog.routes(TOOLS):  # also of unavailable servers, so that the text changes rarely
         names.setdefault(route.upstream, []).append(route.name)
     if not names:
         return ""
