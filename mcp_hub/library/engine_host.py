@@ -84,7 +84,7 @@ class ServerTools:
 
 
 class CallLabel(NamedTuple):
-    """What identifies a call in records, spans and errors: the tool's name and the call's id, as its caller has them."""
+    """The identity of a call in records, spans and errors: its tool and its id, as the caller knows them."""
 
     name: str
     id: str | None = None
