@@ -25,27 +25,28 @@ T = TypeVar("T")
 
 PAGE_SIZE: Final = 1000
 MAX_OWNERS: Final = 100_000
-"""Names remembered in one generation, in case an upstream keeps inventing new ones."""
+"""The most names whose owner one generation remembers, in case an upstream keeps inventing new ones."""
 MAX_URI: Final = 2048
 """Characters of a URI that is matched against templates; a longer one matches none."""
 MAX_PLACES: Final = 40_000
-"""Work of matching one URI against the templates of all upstreams, in steps; about 3 ms. Each upstream has an equal
+"""The most steps of matching one URI against the templates of all upstreams; about 3 ms. Each upstream has an equal
 share; templates beyond it match nothing."""
 LEAST_PLACES: Final = 4_000
-"""The least share of one upstream, however many there are."""
+"""The smallest share of one upstream in these steps, however many upstreams there are."""
 PAGE_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of one page, unless its first item is larger."""
+"""The most bytes of one page; a larger item has a page to itself."""
 
 
 class Catalog:
-    """One merged view of all lists. Immutable; equal inputs give equal fingerprints, whatever the order of arrival."""
+    """One merged view of all lists. It is immutable; equal inputs give equal fingerprints in any order of arrival."""
 
     def __init__(self, findings: tuple[CatalogFinding, ...], unlisted: Mapping[str, Route], server_info: Json) -> None:
         self.findings = findings
         self._entries: dict[Kind, tuple[CatalogEntry, ...]] = {}
-        """The listed items. Names of upstreams that are away still resolve, so that calls are told why."""
+        """The listed items. Those of unavailable upstreams are not listed, but still resolve, so that a call of one
+        fails with the reason."""
         self._unlisted = unlisted
-        """Unlisted resources that show listed tools or belong to listed skills, by exposed URI."""
+        """Unlisted resources that are the UI of listed tools or files of listed skills, by exposed URI."""
         self._index: dict[Kind, dict[str, CatalogEntry]] = {kind: {} for kind in KINDS}
         self._exposed: dict[Route, str] = {}
         self._owners: dict[tuple[Kind, str], Route] = {}
@@ -53,9 +54,9 @@ class Catalog:
         self.upstreams: frozenset[str] = frozenset()
         """The ids of the upstreams that have an item here."""
         self.about: Callable[[str], str] = _nothing
-        """Returns what an upstream says of itself; "" if that is nothing, or must not be passed on."""
+        """Returns the description that an upstream gives of itself; "" if it has none or it must not be passed on."""
         self._patterns: list[tuple[UriPattern, CatalogEntry]] = []
-        """Templates, those with the most literal characters first, so that `{+any}` takes nothing from others."""
+        """Templates, those with the most literal characters first: `{+any}` gets only what no other one matches."""
         self._templated = 0
         """The number of upstreams that have templates."""
         self._fingerprints: dict[Kind, str] = {}
@@ -68,7 +69,7 @@ class Catalog:
         self.tool_count = self.tool_bytes = 0
         """How many tools are listed, and the bytes of their definitions."""
         self.listings: dict[Any, Catalog] = {}
-        """Catalogs that `listing` has made of it, which are kept as long as it."""
+        """A cache of catalogs that `listing` has made from this one, for its callers."""
 
     @classmethod
     def build(cls, sources: Sequence[CatalogSource], on_conflict: OnConflict = "keep_first", **more: Any) -> Catalog:
@@ -90,10 +91,10 @@ class Catalog:
         """Merges the sources and returns the catalog; yields between small steps.
 
         Args:
-            sources: in configuration order, which decides who is first where names are equal.
+            sources: in configuration order, which decides whose item comes first where names are equal.
             previous: the catalog before this one in the same generation. Names that it, or one before it, has given
                 out do not move to another upstream, unless `on_conflict` is `override`.
-            like: a catalog whose unchanged entries are reused; it decides nothing.
+            like: a catalog whose unchanged entries are reused; the result is the same without it.
             away: upstreams whose items are not listed.
             reserved: names of the hub's own tools.
         """
@@ -131,7 +132,7 @@ class Catalog:
         self._templated = len({entry.route.upstream for _, entry in patterns})
 
     def _remember(self, before: Mapping[tuple[Kind, str], Route]) -> Generator[None]:
-        """Remembers who had the names that are gone, the oldest of them forgotten where there are too many."""
+        """Remembers the owners of names, also of those that are gone; forgets the oldest of these beyond MAX_OWNERS."""
         now = {}
         for kind in KINDS:
             for entry in self._index[kind].values():
@@ -157,10 +158,10 @@ class Catalog:
     def viewing(
         self, listed: Callable[[Route], bool], gone: Callable[[Route], bool], own: Sequence[CatalogEntry]
     ) -> Generator[None, None, Catalog]:
-        """Returns a catalog that lists only tools that are `listed`, with the hub's `own` tools in front, in steps.
+        """Returns a catalog that lists the hub's `own` tools, then only those that are `listed`; yields between steps.
 
-        A name that is not listed still leads to its tool, one that is `gone` leads nowhere. Names never depend on
-        what is listed.
+        A tool that is not listed still resolves by its name, one that is `gone` does not. Names never depend on what
+        is listed.
         """
         made = copy(self)
         made._pages, made._cache_scope, made.listings = {}, "private", {}
@@ -182,7 +183,7 @@ class Catalog:
         return made
 
     def listing(self, tools: Sequence[CatalogEntry]) -> Catalog:
-        """Returns a catalog that lists only these tools, in this order. All names lead where they did."""
+        """Returns a catalog that lists only these tools, in this order. All names resolve as before."""
         made = copy(self)
         made._pages, made._cache_scope, made.listings = {}, "private", {}
         made._entries = {**self._entries, TOOLS: tuple(tools)}
@@ -193,7 +194,7 @@ class Catalog:
 
     @property
     def is_public(self) -> bool:
-        """Whether lists of it may be cached for other clients too."""
+        """Whether a cache may share its lists between clients."""
         return self._cache_scope == "public"
 
     def entries(self, kind: Kind) -> tuple[CatalogEntry, ...]:
@@ -276,7 +277,7 @@ class Catalog:
     def exposed_uri(self, upstream: str, uri: str) -> str:
         """Returns the URI under which clients reach a resource of `upstream`: its own, unless that leads elsewhere.
 
-        A client that asks for what comes out never asks another upstream.
+        The returned URI never leads to another upstream.
         """
         known = self._exposed.get(Route(upstream, RESOURCES, uri))
         if known is not None:
@@ -357,7 +358,7 @@ class Catalog:
             number = int(offset)
         except (binascii.Error, ValueError):
             number = 0
-        # Only cursors that the hub gave out: any other offset would be one more page to remember.
+        # Only cursors that the hub gave out are valid: any other offset would add a page to the cache.
         if not number or number not in self._starts[kind] or cursor != self._cursor(kind, number):
             raise ProtocolError(INVALID_PARAMS, "Invalid cursor: the list may have changed; start again without one.")
         return number

@@ -20,7 +20,7 @@ _SHORT_FORM: Final = re.compile(
     r"\b(?:(?i:e\.g|i\.e|etc|vs|cf|approx|incl|resp|mr|mrs|dr|no|fig|st)|(?<!['’])[A-Z])\.\Z"
 )
 LOOKED_AT: Final = 8 * 1024
-"""Characters in which the end of the first sentence is looked for."""
+"""The most characters in which the end of the first sentence is searched."""
 
 
 def shortened_description(text: str, length: DescriptionLength) -> str:
@@ -31,14 +31,17 @@ def shortened_description(text: str, length: DescriptionLength) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """Returns the first sentence of a text, the line breaks in it as spaces; all of it where no sentence ends."""
+    """Returns the first sentence of a text, with its line breaks as spaces.
+
+    If no sentence ends within LOOKED_AT characters, it returns these; a text without a second sentence is unchanged.
+    """
     start = text.strip()
     end = next(_ends(start[:LOOKED_AT]), min(len(start), LOOKED_AT))
     return text if end == len(start) else " ".join(start[:end].split())
 
 
 def _ends(text: str) -> Iterator[int]:
-    """The offsets behind the sentences of a text."""
+    """Yields the offset behind each sentence of a text."""
     for match in _END.finditer(text):
         if match["mark"] == "." and _SHORT_FORM.search(text, max(0, match.start() - 12), match.start() + 1):
             continue
@@ -48,12 +51,12 @@ def _ends(text: str) -> Iterator[int]:
 
 
 def _at_most(text: str, tokens: int) -> str:
-    """Cuts a text behind a sentence, or else behind a word with an ellipsis, to at most so many tokens."""
+    """Cuts a text to at most `tokens` tokens: behind a sentence if possible, else behind a word, with an ellipsis."""
     start = text.strip()
     if len(cut_to_tokens(start, tokens)) == len(start):
         return text
     part = cut_to_tokens(start, tokens - 1)  # one is for the ellipsis
-    # Whether a sentence ends here is seen from what follows.
+    # Two more characters are needed to see whether a sentence ends at the cut.
     sentences = [end for end in _ends(start[: len(part) + 2]) if len(part) // 2 <= end <= len(part)]
     if sentences:
         return part[: sentences[-1]].rstrip()

@@ -1,4 +1,4 @@
-"""The data of a catalog: routes, items on their way into it, and the entries and findings that come of them."""
+"""The data of a catalog: routes, the items that are merged into it, and the resulting entries and findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """What an exposed name leads to: an upstream, and the name (or URI) that the upstream itself uses."""
+    """The target of an exposed name: an upstream, and the name (or URI) that the upstream itself uses."""
 
     upstream: str
     kind: Kind
@@ -29,8 +29,8 @@ class Route(msgspec.Struct, frozen=True):
 class Item(msgspec.Struct, frozen=True):
     """One listed item on its way into the catalog.
 
-    `local` is its name before the namespace is put in front, which a policy may change (of a template it counts for
-    nothing: its URIs have to lead back); `wire` is the item as the upstream listed it and is never mutated.
+    `local` is its name without the namespace; a policy may change it. It is ignored for a template, whose URIs have to
+    lead back to the upstream. `wire` is the item as the upstream listed it and is never mutated.
     """
 
     route: Route
@@ -39,7 +39,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class CatalogSource(msgspec.Struct, frozen=True):
-    """The items of one upstream. `ttl_ms` and `cache_scope` are those of its own modern lists."""
+    """The items of one upstream. `ttl_ms` and `cache_scope` are those that it sets on its lists in the modern era."""
 
     upstream: str
     namespace: str
@@ -70,9 +70,9 @@ class CatalogEntry(msgspec.Struct, frozen=True, dict=True):
     data: bytes
     """`wire`, serialised."""
     handshake: bytes | None = None
-    """The item as handshake clients get it, serialised; None if that is the same."""
+    """The item as handshake clients get it, serialised; None if that equals `data`."""
     item: Item | None = None
-    """The item it was made of, if nothing but its name was changed."""
+    """The item it was made from, if nothing but its name was changed; else None."""
 
     @property
     def for_handshake(self) -> bytes:
@@ -81,7 +81,7 @@ class CatalogEntry(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def tokens(self) -> int:
-        """About how many tokens a listed tool costs in a model's context; 0 for what is no tool. Computed once."""
+        """About how many tokens a listed tool costs in a model's context; 0 for other kinds. Computed once."""
         from mcp_hub.catalog.token_estimate import estimate_tool_tokens
 
         return estimate_tool_tokens(self.wire) if self.route.kind is TOOLS else 0

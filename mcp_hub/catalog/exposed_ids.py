@@ -1,4 +1,4 @@
-"""The ids under which callers know things of servers: URIs of resources, and sealed ids of tasks."""
+"""The ids under which callers know the resources and tasks of servers: exposed URIs and sealed task ids."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mcp_hub.protocol.frames import FrameError, decode, encode
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
 
 MAX_ISSUED_URI: Final = 65_536
-"""Characters of a URI that is remembered; a longer one is passed on unchanged and cannot be read."""
+"""The most characters of a URI that is remembered; a longer one is passed on unchanged and cannot be read."""
 MAX_ISSUED: Final = 16 * 2**20
-"""Characters of all remembered URIs; beyond that, the oldest of the caller that has most are forgotten."""
+"""The most characters of all remembered URIs; beyond that, the caller with the most loses its oldest ones."""
 _OVERHEAD: Final = 256
 """Size of a remembered URI besides its characters."""
 
@@ -32,7 +32,7 @@ class UriTranslator(Protocol):
         ...
 
     def original(self, caller: Hashable | None, upstream: str, uri: str) -> str:
-        """Returns the server's URI of what a caller knows as `uri`; `uri` itself if the server has none."""
+        """Returns the server's own URI of what a caller knows as `uri`; `uri` itself if it is not of this server."""
         ...
 
 
@@ -49,7 +49,7 @@ class UnchangedUris:
 
 
 class UriMap:
-    """Translates URIs by the catalog that a caller sees, `catalog_of(caller)`, and by what it was given in results."""
+    """Translates URIs by the catalog that a caller sees, `catalog_of(caller)`, and by those in results it was given."""
 
     def __init__(self, catalog_of: Callable[[Hashable | None], Catalog]) -> None:
         self._catalog_of = catalog_of
@@ -64,16 +64,16 @@ class UriMap:
         return self._given.give(caller, upstream, uri, known)
 
     def give(self, caller: Hashable | None, upstream: str, uri: str, exposed: str) -> None:
-        """Remembers that a caller reaches a resource of a server by `exposed`, where no list says so."""
+        """Remembers that a caller reaches a resource of a server by `exposed`, unless the catalog resolves that."""
         if self._catalog_of(caller).resolve(RESOURCES, exposed) is None:
             self._given.give(caller, upstream, uri, exposed)
 
     def original(self, caller: Hashable | None, upstream: str, uri: str) -> str:
-        """Returns the server's URI of what a caller knows as `uri`."""
+        """Returns the server's own URI of a resource that a caller knows as `uri`; `uri` if it is not of `upstream`."""
         route = self._catalog_of(caller).resolve(RESOURCES, uri) or self.given(caller, uri)
         if route is not None:
             return route.name if route.upstream == upstream else uri
-        said = names.original_uri(uri)  # it was given out, and forgotten since
+        said = names.original_uri(uri)  # the hub may have given it out and forgotten it since
         return said[1] if said is not None and said[0] == upstream else uri
 
     def given(self, caller: Hashable | None, uri: str) -> Route | None:
@@ -87,7 +87,7 @@ class UriMap:
 
 
 class IssuedUris:
-    """The unlisted URIs that each caller was given in results, so that it can read what was linked to."""
+    """The unlisted URIs that each caller was given in results, so that it can read the linked resources."""
 
     def __init__(self) -> None:
         self._of: dict[Hashable | None, OrderedDict[str, tuple[str, str]]] = {}
@@ -97,7 +97,7 @@ class IssuedUris:
     def give(self, caller: Hashable | None, upstream: str, uri: str, wanted: str) -> str:
         """Returns the URI that leads to `uri` of `upstream` from now on: `wanted`, unless that leads elsewhere already.
 
-        A web address means one thing, whoever names it, and a client may fetch it itself: it always stays.
+        An http(s) URL never changes: it is the same resource for every server, and a client may fetch it directly.
         """
         if len(wanted) > MAX_ISSUED_URI:
             return wanted
@@ -146,14 +146,14 @@ _MAC: Final = 16
 
 
 def unknown_task(sealed: str) -> ProtocolError:
-    """Makes the error for a task that does not exist, belongs to another caller, or is of a refused tool."""
+    """Makes the error for a task that does not exist, belongs to another caller, or is of a tool that is refused."""
     return ProtocolError(INVALID_PARAMS, f"Unknown task: {sealed[:200]}")
 
 
 class TaskIds:
-    """Seals the ids of tasks with `key`, with server and tool. An id is valid for the caller it was given to only.
+    """Seals task ids: a sealed id holds server, tool and the server's task id, signed with `key` for one caller only.
 
-    What was sealed with an `older` key opens too. `place` names the replica whose process may have the task alone.
+    Ids sealed with an `older` key open too. `place` names the replica, for a task that only its process may have.
     """
 
     def __init__(self, key: bytes, *older: bytes, place: str = "") -> None:
@@ -171,7 +171,7 @@ class TaskIds:
         return Route(upstream, TOOLS, tool), task_id
 
     def place_of(self, caller: Hashable | None, sealed: str) -> str:
-        """Returns the replica that has sealed an id; "" for none. Raises ProtocolError as `open` does."""
+        """Returns the name of the replica that sealed an id, or "". Raises ProtocolError as `open` does."""
         return next(iter(self._opened(caller, sealed)[3:]), "")
 
     def _opened(self, caller: Hashable | None, sealed: str) -> list[str]:
@@ -190,20 +190,20 @@ class TaskIds:
         return found
 
     def in_result(self, caller: Hashable | None, route: Route, result: Json) -> Json:
-        """Returns a server's result with the id that the caller knows."""
+        """Returns a server's result with its task id, if any, sealed for the caller."""
         own = result.get(TASK_ID)
         return {**result, TASK_ID: self.seal(caller, route, own)} if isinstance(own, str) else result
 
 
 class TaskSealer:
-    """Returns the TaskIds of a hub: with its own key, `secret()`, or with those that its replicas share."""
+    """Holds the TaskIds of a hub: with its own key, `secret()`, or with the keys that its replicas share."""
 
     def __init__(self, secret: Callable[[], bytes]) -> None:
         self._secret = secret
         self._ids: TaskIds | None = None
 
     def __call__(self) -> TaskIds:
-        """Returns what seals and opens ids now."""
+        """Returns the TaskIds in use now."""
         if self._ids is None:
             self._ids = TaskIds(self._secret())
         return self._ids
@@ -214,7 +214,7 @@ class TaskSealer:
 
 
 def _mac(key: bytes, caller: Hashable | None, payload: bytes) -> bytes:
-    # A principal is a text; the only client has none, and is another caller than the anonymous principal "".
+    # The sole client (None) and the anonymous principal ("") are different callers, so the first byte differs.
     who = b"\0" if caller is None else b"\1" + str(caller).encode("utf-8", "surrogatepass")
     return hmac.digest(key, b"mcp-hub task\0%d\0" % len(who) + who + payload, hashlib.sha256)[:_MAC]
 

@@ -13,7 +13,7 @@ from mcp_hub.protocol.skill_entries import files_of, with_uris
 
 
 class LinkedResources:
-    """The resources that show tools and those of skills: both refer to each by the URI under which clients reach it."""
+    """The UI resources of tools and the files of skills: the catalog refers to both by their exposed URIs."""
 
     def __init__(self) -> None:
         self._exposed: dict[Route, str] = {}
@@ -21,12 +21,12 @@ class LinkedResources:
         self.unlisted: dict[str, Route] = {}
 
     def take(self, resource: CatalogEntry) -> None:
-        """Takes a listed resource."""
+        """Registers a listed resource."""
         self._exposed[resource.route] = resource.exposed
         self._taken[resource.exposed] = resource.route
 
     def tool(self, entry: CatalogEntry) -> CatalogEntry:
-        """Returns the tool with the exposed URI of the resource that shows it."""
+        """Returns the tool with the exposed URI of its UI resource."""
         wire = resource_uris.in_meta(entry.wire, partial(self._uri, entry.route.upstream))
         if wire is entry.wire or entry.item is None:
             return entry
@@ -35,7 +35,7 @@ class LinkedResources:
     def skill(self, entry: CatalogEntry) -> Generator[None, None, CatalogEntry]:
         """Returns the skill with the exposed URIs of its files.
 
-        All of them are its server's own or all are prefixed, so that the files stay in one directory.
+        Either all of them are the server's own URIs or all are prefixed, so that the files stay in one directory.
         """
         upstream, files = entry.route.upstream, files_of(entry.wire)[1:]
         files = [entry.route.name, *(uri for uri in files if uri != entry.route.name)]
@@ -55,7 +55,7 @@ class LinkedResources:
         return CatalogEntry(exposed, entry.route, wire, encode(wire))
 
     def _wanted(self, route: Route) -> str:
-        """Returns the URI of a resource, prefixed if it leads elsewhere without."""
+        """Returns the URI of a resource, prefixed if its own URI leads to another resource."""
         if route in self._exposed:
             return self._exposed[route]
         uri = route.name

@@ -1,4 +1,4 @@
-"""Merges the lists of all upstreams and decides who gets which name, after all items have been seen."""
+"""Merges the lists of all upstreams and decides which item gets which name, after all items have been seen."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MAX_DEPTH: Final = 100
 """Levels of nesting in one item; the Python SDK rejects a whole message of more than 200."""
 
 _BOTH: Final = (RESOURCES, TEMPLATES)
-"""The kinds of which both of two equal ones are served, whatever `on_conflict` says."""
+"""The kinds of which two items with the same URI are both served, whatever `on_conflict` says."""
 
 
 class _Claim(msgspec.Struct):
@@ -137,7 +137,7 @@ class Merge:
         entries[TOOLS] = tuple(tools)
         held = [claim for of_kind in claims.values() for claim in of_kind.values()]
         claims.clear()
-        while held:  # freeing 50,000 at once would keep the loop for 15 ms
+        while held:  # freeing 50,000 at once would block the event loop for 15 ms
             yield
             del held[-64:]
         return Merged(entries, tuple(self._findings), linked.unlisted)
@@ -225,9 +225,9 @@ class Merge:
         return tuple(entries)
 
     def _winner(self, kind: Kind, name: str, group: list[_Claim]) -> _Claim | None:
-        """The claim that gets a name; None if the name belongs to an upstream that is not among the claims."""
+        """Returns the claim that gets a name; None if it is the hub's or of an upstream that has none of the claims."""
         if kind.by_uri and name.startswith(names.URI_PREFIX):
-            return None  # only the hub gives these out; else one upstream could pose as another
+            return None  # only the hub gives out such URIs, so that no upstream can pose as another
         if kind is TOOLS and name in self._reserved:
             return None
         override = self._on_conflict == "override" and kind not in _BOTH
@@ -236,13 +236,13 @@ class Merge:
         if owner is not None and not override:
             upstream = owner.upstream
         candidates = [claim for claim in group if claim.route.upstream == upstream]
-        # Names of one upstream can only become equal by what the hub replaced or cut.
+        # Names of one upstream become equal only where the hub has replaced or cut characters.
         held = [claim for claim in candidates if claim.route == owner]
         unchanged = [claim for claim in candidates if claim.unchanged]
         return next(iter(held + unchanged + candidates), None)
 
     def _loses(self, kind: Kind, name: str, claim: _Claim, winner: _Claim | None) -> list[tuple[str, str]]:
-        """(reason, severity) for each second name that a claim gets; empty if the configuration leaves it out."""
+        """Returns (reason, severity) for the second name that a claim gets; [] if the configuration leaves it out."""
         both = kind in _BOTH
         severity = "error" if self._on_conflict == "raise" and not both else "warning"
         if kind is TOOLS and name in self._reserved:
@@ -318,13 +318,16 @@ _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def _readable(wire: Json) -> tuple[Json, bytes]:
-    """An item that every client can read, and its JSON; the same object if it is one already. Raises FrameError."""
+    """Returns an item that every client can read, and its JSON; `wire` itself if nothing has to be replaced.
+
+    Raises FrameError if it is nested too deep or cannot be encoded.
+    """
     data = encode(wire)
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _is_deep(wire):
         raise FrameError(f"nested deeper than {MAX_DEPTH} levels")
     if _LONE_SURROGATE.search(data) is None:
         return wire, data
-    # Half a character, left by cutting a text in the middle: strict parsers reject the whole message.
+    # A lone surrogate (a text cut inside a character) makes strict parsers reject the whole message.
     text = json.dumps(wire, ensure_ascii=False).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     mended: Json = decode(text.encode())
     return (wire, data) if mended == wire else (mended, encode(mended))

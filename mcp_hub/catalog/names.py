@@ -1,8 +1,8 @@
 """Makes exposed names and URIs from original ones. The way back is the catalog's index, never a parse of the name.
 
-What holds: an exposed tool or prompt name has 1 to 64 characters of `[A-Za-z0-9_-]`. A pair that needs no change is
-`namespace__name`, and splits back into the pair where the namespace has no `__` and does not end in `_`. No name and
-no namespace is reserved here; equal results of different pairs are the catalog's to tell apart.
+An exposed tool or prompt name has 1 to 64 characters of `[A-Za-z0-9_-]`. A pair that needs no change becomes
+`namespace__name`, which splits back into the pair if the namespace has no `__` and does not end in `_`. This module
+reserves no names; where different pairs have equal results, the catalog gives one of them another name.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _HASH_LENGTH: Final = 8
 
 
 def expose(namespace: str, name: str) -> str:
-    """Returns `namespace__name` in characters and a length that every client accepts. Deterministic.
+    """Returns `namespace__name` in characters and a length that every client accepts; the same for the same pair.
 
-    `""` as namespace puts nothing in front. Each illegal character becomes `_`; what is too long is cut and ends in
-    `_` and 8 hexadecimal digits of a hash of the full pair.
+    An empty namespace puts nothing in front. Each illegal character becomes `_`; a name that is too long is cut and
+    ends in `_` and 8 hexadecimal digits of a hash of the full pair.
     """
     legal = _ILLEGAL.sub("_", _full(namespace, name))
     return legal if len(legal) <= MAX_LENGTH else _hashed(legal, namespace, name)
 
 
 def renamed(namespace: str, name: str, attempt: int = 0) -> str:
-    """Returns another name for the same pair, for when the first is taken: always with a hash, never that of `expose`.
+    """Returns another name for the same pair, for when that of `expose` is taken; it always ends in a hash.
 
-    Deterministic; each `attempt` gives another one.
+    Each `attempt` gives another name; the same arguments always give the same one.
     """
     legal = _ILLEGAL.sub("_", _full(namespace, name))
     return _hashed(legal, namespace, name, str(attempt))
@@ -67,7 +67,7 @@ def _hashed(legal: str, *parts: str) -> str:
 def expose_uri(upstream: str, uri: str) -> str:
     """Returns the prefixed URI (or URI template) of a resource, for when another upstream has the same one.
 
-    No two pairs give the same: the upstream's id is percent-encoded, so the first slash ends it.
+    Different pairs give different URIs: the upstream's id is percent-encoded, so the first slash ends it.
     """
     return f"{URI_PREFIX}{quote(upstream, safe='', errors='surrogatepass')}/{uri}"
 
@@ -141,7 +141,7 @@ class UriPattern(msgspec.Struct, frozen=True):
 
 
 def _beyond(gap: _Gap, starts: list[int], uri: str) -> list[int]:
-    """Every position at which a gap that begins at one of `starts` can end; both ascending."""
+    """Returns every position at which a gap that begins at one of `starts` can end. Both lists are ascending."""
     reached = set(starts)
     covered = -1
     for start in starts:
@@ -188,7 +188,7 @@ def without_tail(uri: str) -> str:
 
 
 def _readable_part(text: str, *, first: bool) -> str:
-    with contextlib.suppress(ValueError):  # bytes that are no UTF-8 stay as they are written
+    with contextlib.suppress(ValueError):  # bytes that are not UTF-8 stay percent-encoded
         text = decoded_but_delimiters(text)
     scheme, colon, rest = text.partition(":")
     return f"{scheme.lower()}{colon}{rest}" if first and colon and scheme.isascii() and "/" not in scheme else text
@@ -197,8 +197,8 @@ def _readable_part(text: str, *, first: bool) -> str:
 def template_pattern(template: str) -> UriPattern | None:
     """Compiles an RFC 6570 template; returns None for one with too many expressions.
 
-    Every operator of the RFC counts, and FastMCP's `{path*}`; how many values an expression has and how long they are
-    does not: that is for the upstream to say. What is matched is to be `readable`.
+    It supports every operator of the RFC and FastMCP's `{path*}`, but not the number and length of an expression's
+    values, which the upstream checks. URIs have to be normalised by `readable` before they are matched.
     """
     expressions = list(EXPRESSION.finditer(template))
     if len(expressions) > MAX_EXPRESSIONS:

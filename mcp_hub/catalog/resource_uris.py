@@ -1,6 +1,6 @@
 """Rewrites URIs in messages, in the members that name resources and nowhere else.
 
-Nothing is mutated; a message without such a member is returned as it is.
+Nothing is mutated; a message without such a member is returned unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _WITHOUT_URIS: Final = frozenset({"text", "image", "audio"})
 
 
 def names_no_uri(method: str, result: Any) -> bool:
-    """Returns whether the result of a tool call certainly names no resource, as nearly all: it needs no rewriting."""
+    """Returns whether this is a tool result that certainly names no resource, so that it needs no rewriting.
+
+    Nearly all tool results are such, and this check is much cheaper than rewriting.
+    """
     if method != "tools/call" or type(result) is not dict or "inputRequests" in result:
         return False
     content, meta = result.get("content"), result.get("_meta")
@@ -72,9 +75,9 @@ def in_error(method: str, error: Json, expose: Expose) -> Json:
 
 
 def in_answer(result: Json, original: Expose) -> Json:
-    """Rewrites the URIs in a client's result of a server's request to those of the server.
+    """Rewrites the URIs in a client's result for a server's request to the server's own URIs.
 
-    The content of an elicitation is what the user has filled in, and is never changed.
+    The content of an elicitation is the user's input, and is never changed.
     """
     if not isinstance(result, dict) or "action" in result or "role" not in result:
         return result
@@ -83,7 +86,7 @@ def in_answer(result: Json, original: Expose) -> Json:
 
 
 def in_request(params: Json, original: Expose) -> Json:
-    """Rewrites the URIs in the params of a client's request that carries such results."""
+    """Rewrites the URIs in `inputResponses`, the results for server requests that a client's request carries."""
     changed: Json = _with(
         params,
         "inputResponses",
@@ -93,7 +96,7 @@ def in_request(params: Json, original: Expose) -> Json:
 
 
 def in_meta(item: Json, expose: Expose) -> Json:
-    """Rewrites the URI of the resource that shows a tool or a result, in its `_meta`."""
+    """Rewrites the URI of the UI resource in the `_meta` of a tool or a result."""
     meta = item.get("_meta")
     if not isinstance(meta, dict) or not (UI in meta or OLD_UI_RESOURCE in meta):
         return item
@@ -141,7 +144,7 @@ def _text(expose: Expose) -> Callable[[Any], Any]:
 
 
 def _with(value: Any, key: str, change: Callable[[Any], Any]) -> Any:
-    """A copy of `value` with one member changed; `value` itself if it is no object or lacks the member."""
+    """Returns a copy of `value` with one member changed; `value` itself if it is no object or lacks the member."""
     if not isinstance(value, dict) or key not in value:
         return value
     changed = change(value[key])

@@ -1,11 +1,11 @@
-"""An estimate of how many tokens a language model reads for a text, without any model's vocabulary.
+"""Estimates how many tokens a language model reads for a text, without any model's vocabulary.
 
 A tokenizer first cuts a text into pieces by a regular expression, then each piece into tokens of its vocabulary. The
 estimate imitates the first step with the lengths up to which a piece is usually one token: a word of 10 letters with
 the character before it, 3 capitals, 3 digits, 3 punctuation marks, any white space, 4 letters of another alphabet, one
-Chinese or Japanese character. What it counts is held against two real vocabularies (o200k_base and cl100k_base of
-OpenAI) over the tools of real servers, where its sum is at most 10 % off. A single text may be further off; Chinese is
-counted up to 40 % too high for the newer of the two.
+Chinese or Japanese character. Over the tools of real servers, its sum is at most 10 % off the counts of two real
+vocabularies (o200k_base and cl100k_base of OpenAI). A single text may be further off; Chinese is counted up to 40 %
+too high for the newer of the two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PIECE: Final = re.compile(
 WINDOW: Final = 16 * 1024
 """Characters that are counted in one go: less than 1 ms."""
 MAX_WINDOWS: Final = 16
-"""Windows that are counted. A longer text is estimated from so many, evenly spread, so that the work has a bound."""
+"""The most windows that are counted. A longer text is estimated from so many evenly spread ones, to bound the work."""
 _SENT: Final = ("name", "description", "inputSchema")
 """The members of a tool that clients pass to their model."""
 
@@ -39,7 +39,7 @@ _SENT: Final = ("name", "description", "inputSchema")
 def estimate_tokens(text: str) -> int:
     """Returns about how many tokens a model reads for `text`.
 
-    It takes about 50 ns a character, and at most 15 ms: beyond 256 Ki characters, windows of the text stand for all.
+    It takes about 50 ns a character, and at most 15 ms: beyond 256 Ki characters, it counts a sample and extrapolates.
     """
     if len(text) <= WINDOW:
         return len(_PIECE.findall(text))
@@ -63,6 +63,6 @@ def cut_to_tokens(text: str, tokens: int) -> str:
 def estimate_tool_tokens(tool: Mapping[str, Any]) -> int:
     """Returns about how many tokens a listed tool costs in a model's context: its name, description and input schema.
 
-    Titles, annotations, output schemas and `_meta` are for the client; what it passes to a model does not have them.
+    Titles, annotations, output schemas and `_meta` are for the client, which does not pass them to a model.
     """
     return estimate_tokens(encode({key: tool[key] for key in _SENT if key in tool}).decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""Callers of the hub, their requests while these are answered, and the hub's own requests to them."""
+"""Callers of the hub, their running requests, and the hub's own requests to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mcp_hub.security import Principal
 from mcp_hub.transport import RequestId
 
 MAX_IN_FLIGHT = 1024
-"""Requests of one caller at the same time; one more is answered `overloaded`."""
+"""The most requests of one caller that run at the same time; one more is answered `overloaded`."""
 
 Send = Callable[[Message], None]
 """Puts a message on one stream to the client; never blocks, and drops it if the stream is closed or full."""
@@ -44,10 +44,10 @@ class Caller:
     """When it began to get notifications, in seconds since 1970; 0: it gets none."""
 
     end: Callable[[], Awaitable[None]] | None = None
-    """Ends its session, at every replica; None: it has none, or it ends with the client alone."""
+    """Ends its session at every replica; None if it has no session, or one that only the client can end."""
 
     known_as: str | None = None
-    """What every replica calls its session; None: this one alone serves it."""
+    """The id of its session at every replica; None if this replica alone serves it."""
 
     def __init__(self, principal: str, notify: Send) -> None:
         self.principal = principal if isinstance(principal, Principal) else Principal(principal)
@@ -59,7 +59,7 @@ class Caller:
         self.protocol_version: str | None = None
         """The negotiated handshake revision; None before `initialize` and for callers of the modern era."""
         self.envelope = Envelope(LATEST_HANDSHAKE, client_info={})
-        """What the client declared in its handshake, as the envelope of a modern request has it."""
+        """What the client declared in its handshake, in the form of a modern request's envelope."""
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         """Running requests by id; the client may cancel them."""
         self.given_up: set[RequestId] = set()
@@ -72,7 +72,9 @@ class Caller:
         return f"Caller({info.get('name', '?')!r}, {self.protocol_version or 'no handshake'})"
 
     def declare(self, requested: object, capabilities: object, client_info: object) -> str:
-        """Takes what the client says in its handshake, invalid or not; returns the revision that it is answered with.
+        """Stores what the client declares in its handshake; returns the negotiated revision.
+
+        Capabilities and client info that are not objects count as `{}`.
 
         Args:
             requested: `protocolVersion` of its `initialize`.
@@ -115,9 +117,9 @@ class Caller:
 
 
 class Respondent(msgspec.Struct, frozen=True):
-    """A client of the handshake era, as servers can ask it: on the stream `send` of a call, or outside of any.
+    """A handshake client that servers can send requests to: on the stream `send` of a call, or outside of any call.
 
-    It is an `Asker` for the upstreams.
+    It implements `Asker` for the upstreams.
     """
 
     caller: Caller
@@ -174,7 +176,7 @@ def error_response(
 ) -> Message:
     """Returns the response that reports `error`: on `tools/call` a result with `isError`, elsewhere a JSON-RPC error.
 
-    `method` and `params` are those of the request as it came, whatever they are.
+    `method` and `params` are those of the request and may be of any type.
     """
     name = params.get("name") if isinstance(params, dict) else None
     answer = to_wire(error, method if isinstance(method, str) else None, name if isinstance(name, str) else None)
@@ -196,20 +198,20 @@ def batch_fault(members: list[Any]) -> ProtocolError | None:
 
 
 MAX_ASKED: Final = 64
-"""Questions that one client has not answered yet; one more is refused."""
+"""The most requests of the hub that one client has not answered yet; one more is refused."""
 
 Json = dict[str, Any]
 
 
 class ClientQuestions:
-    """The hub's requests to one client of the handshake era. `send` reaches it outside of any request of its own."""
+    """The hub's requests to one client of the handshake era. `send` reaches the client outside of any request."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._waiting: dict[str, asyncio.Future[Message]] = {}
         self._last = 0
         self.prefix = "hub-"
-        """Begins the ids of questions; it names the replica that asks, where there are several."""
+        """The beginning of the ids of questions; where there are several replicas, it names the one that asks."""
 
     async def ask(self, method: str, params: Json, send: Send | None = None) -> Json:
         """Asks the client and returns its result; `send` is the stream of the request that caused the question.

@@ -24,10 +24,10 @@ from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.transport.http1.peers import CertifiedPeer, Peer, UnixPeer
 
 Headers = Iterable[tuple[bytes, bytes]]
-"""Header lines: names in lower case, values as they came."""
+"""Header lines: names in lower case, values unchanged."""
 
 MIN_TOKEN: Final = 32
-"""Bytes of a token; shorter ones can be guessed."""
+"""The fewest bytes of a token; shorter ones can be guessed."""
 
 _LOOPBACK_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 _WILDCARDS: Final = frozenset({"", "*", "0.0.0.0", "::"})
@@ -36,14 +36,14 @@ _ORIGIN: Final = re.compile(
     rb"null|[a-z][a-z0-9+.-]{0,20}://(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?"
 )
 _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
-"""Values of Sec-Fetch-Site that are accepted: the person at the browser, and pages of the hub itself."""
+"""Values of Sec-Fetch-Site that are accepted: a navigation by the user (`none`), and the hub's own pages."""
 _SETTINGS: Final = " (setting: listen.public_host, or listen.allowed_hosts for any other)"
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]*")
 _SAY_WHO: Final = "set listen.token (or listen.principals or listen.verify)"
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The reply to a request that is not let in; `text` is for the person who has to change a setting."""
+    """The reply to a request that is refused; `text` is for the person who has to change a setting."""
 
     status: int
     text: str
@@ -91,7 +91,7 @@ def check_tokens(listen: Listen) -> CodedText | None:
 
 
 def _lets_others_in(listen: Listen) -> str | None:
-    """Returns how others get to a listener that nobody has to authenticate at; None if they do not."""
+    """Returns how others can reach a listener without authentication, as a text for the user; None if they cannot."""
     if listen.public_host:
         return f"{listen.public_host[0]} (public_host) lets others in: {_SAY_WHO}"
     if UNIX in listen.trusted_proxies:
@@ -133,8 +133,8 @@ def _principals_of(listen: Listen) -> Iterable[tuple[bytes, Principal]]:
 class Gate:
     """The checks of one listener that need no I/O. `tokens` (token -> principal) replaces those of `listen`.
 
-    `own_uid`: the user who needs no token over a Unix socket; None: that of the process. `authenticated`: every request
-    has to be, also where `listen` names no principal.
+    `own_uid`: the user id that needs no token over a Unix socket; None for that of the process. `authenticated`:
+    whether every request has to be authenticated even if `listen` names no principal.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Gate:
         self._own_names = frozenset(own)
         self._hosts = self._own_names | {host.lower().removesuffix(":*").encode() for host in hosts}
         if listen.host in _WILDCARDS:
-            self._hosts |= _LOOPBACK_NAMES  # health checks on this machine; no name of a foreign page leads there
+            self._hosts |= _LOOPBACK_NAMES  # for health checks on this machine; a foreign page has none of these names
         pages = [f"{scheme}://{host}" for host in listen.public_host for scheme in ("https", "http")]
         self._pages = frozenset(page.lower().encode() for page in pages)
         """The origins of the hub's own pages behind a reverse proxy."""
@@ -179,8 +179,8 @@ class Gate:
     ) -> Refusal | None:
         """Returns why a request is refused before its sender is authenticated; None if it is not.
 
-        `port`: the listener's own. `authority`: the values of Host that fit a target in absolute form. `peer`: what
-        the connection proves.
+        `port`: the listener's own. `authority`: the values of Host that agree with the request's URL, if its target is
+        a whole URL. `peer`: what the connection proves about its client.
         """
         hosts, origins, sites, forwarded = [], [], [], False
         for name, value in headers:
@@ -210,18 +210,18 @@ class Gate:
         if self._any_host or match[1].lower() in self._hosts or match[0].lower() in self._hosts:
             return None
         if isinstance(peer, UnixPeer) and match[1].lower() in _LOOPBACK_NAMES:
-            return None  # a socket that was handed over beside one on an address
+            return None  # for a Unix socket that was handed over together with a TCP socket
         text = f"The Host {said} is not accepted. If your reverse proxy is known by it, serve with --public-host {said}"
         return Refusal(421, f"{text}{_SETTINGS}.", "host", said=said)
 
     def _forwarded(self, forwarded: bool) -> Refusal | None:
         if not forwarded or self.authenticates:
             return None
-        # Behind a proxy every client has the address of this machine, and only that one needs no token.
+        # Behind a proxy, every client seems to be on this machine, whose programs need no token.
         return Refusal(403, f"A request through a proxy needs a token: {_SAY_WHO}.", "forwarded")
 
     def _unproven(self, peer: Peer | None, headers: Headers) -> Refusal | None:
-        """Returns the refusal of a connection that does not prove what it should; None for one that proves nothing."""
+        """Returns the refusal if what the connection proves is not accepted, such as a foreign uid; else None."""
         proven = None if peer is None else self._peers.of(peer, headers)
         return None if proven is None or isinstance(proven, Principal) else _UNPROVEN[proven]
 
@@ -257,7 +257,7 @@ class Gate:
         return any(origin == self._scheme + b"://" + name + end for name in self._own_names for end in ends)
 
     def is_admin(self, principal: Principal) -> bool:
-        """Returns whether a principal, let in by its token of the configuration, sees and does everything."""
+        """Returns whether a principal of the configuration is an admin, who sees and does everything."""
         return principal in self._admins
 
     def trusts(self, peer: str) -> bool:
@@ -271,7 +271,7 @@ class Gate:
     def admit(self, headers: Headers, peer: Peer | None = None) -> Principal | Refusal:
         """Returns the principal who sends a request, by its token or by what its connection proves, or the refusal.
 
-        The certificate of a trusted proxy says nothing about who sends requests by it.
+        The certificate of a trusted proxy says nothing about who sends requests through the proxy.
         """
         if not self.authenticates:
             return ANONYMOUS

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub.downstream")
 
 FORWARDS: Final = "/replica"
-"""Where other replicas forward requests to."""
+"""The path to which other replicas forward requests."""
 METRICS: Final = "/metrics"
 CORS: Final = [
     (b"access-control-allow-methods", b"GET, POST, DELETE"),
@@ -58,7 +58,7 @@ CORS: Final = [
 ]
 
 END_GRACE: Final = 2.75
-"""Seconds at the end for clients to read what has been written."""
+"""Seconds that clients have at shutdown to read what has been written."""
 
 
 class App:
@@ -108,7 +108,7 @@ class App:
         self._replicas: Replicas | None = None
         self._forwards: ForwardEndpoint | None = None
         self.page: PageAccess | None = None
-        """The way to the live page, which is served where the listener's settings say so."""
+        """Access to the live page, which is served if the listener's settings say so."""
         self._serves_page = listen.serves_page
         self.shutdown_delay = listen.shutdown_delay
         self._public_host = next(iter(listen.public_host), None)
@@ -159,7 +159,7 @@ class App:
         return self._check(request, reply)
 
     def join(self, replicas: Replicas) -> None:
-        """Makes this listener that of one replica among several."""
+        """Makes this the listener of one replica among several."""
         self._replicas = replicas
         self._forwards = replicas.serves(self.streamable, self._max_forwarded, self._knows)
 
@@ -168,7 +168,7 @@ class App:
             self._note(request, "replica", 403)
 
     def _knows(self, principal: Principal) -> bool:
-        """Returns whether a principal that another replica let in is one here too."""
+        """Returns whether a principal that another replica has authenticated is known here too."""
         gate = self._gate
         return not gate.authenticates or self._resource is not None or (principal, principal.profile) in gate.principals
 
@@ -287,7 +287,7 @@ class App:
             await reply.json(200, self._resource.document(request.port))
 
     def take(self, listen: Listen) -> None:
-        """Goes over to other tokens, principals, names and limits; ends the sessions of principals that are gone."""
+        """Applies changed tokens, principals, names and limits; ends the sessions of principals that are gone."""
         before, self._gate = self._gate.principals, self._make_gate(listen)
         self._serves_page = listen.serves_page
         self.shutdown_delay = listen.shutdown_delay
@@ -306,7 +306,7 @@ class App:
     # --- shutdown ----------------------------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Says to balancers, by `/healthz`, that the hub is about to stop. Everybody is served as before."""
+        """Tells load balancers by `/healthz` that the hub is about to stop. All requests are served as before."""
         self._leaving = True
 
     async def drain(self, grace: float) -> None:
@@ -340,11 +340,11 @@ async def serve_network(
     ready: Callable[[list[str]], None],
     handed: Sequence[socket.socket] = (),
 ) -> None:
-    """Serves until `stop` is set and for `shutdown_delay`, then at most `grace` seconds for calls and 3 s for all else.
+    """Serves until `stop` is set and `shutdown_delay` has passed, then waits for calls, at most `grace` seconds.
 
-    `ready` gets the base URLs (`http://127.0.0.1:8808`, `unix:/path`) once connections are accepted. `handed` are
-    listening sockets that take the place of those that `listen` describes. Raises HubError, with a text for the user,
-    if the listener must not or cannot start.
+    Clients then have END_GRACE seconds to read the rest. `ready` gets the base URLs (`http://127.0.0.1:8808`,
+    `unix:/path`) once connections are accepted. `handed` are listening sockets that take the place of those that
+    `listen` describes. Raises HubError, with a text for the user, if the listener must not or cannot start.
     """
     problem = check_listener(listen)
     if problem is not None:

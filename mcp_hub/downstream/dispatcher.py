@@ -181,7 +181,7 @@ class Dispatcher:
         task.add_done_callback(self._background.discard)
 
     async def _admit_first(self, handler: Handler, exchange: Exchange) -> Any:
-        """Admits the client with its first request, where the hub starts nothing before it knows who its client is.
+        """Admits the client with its first request, for a hub that starts no server before it knows its client.
 
         Raises ProtocolError if the client must not be served.
         """
@@ -191,14 +191,14 @@ class Dispatcher:
         return await handler(exchange)
 
     def _introduce_sole(self, params: Any) -> None:
-        """Tells the hub what the only client declares, so that servers can be told before its first call."""
+        """Tells the hub what the sole client declares, so that it can pass this to servers before the first call."""
         meta = params.get("_meta") if isinstance(params, dict) else None
         declared = meta.get(eras.CAPABILITIES_KEY) if isinstance(meta, dict) else None
         respondent = UnreachableRespondent(declared) if isinstance(declared, dict) else None
         self.hub.clients.introduce(None, respondent, "modern")
 
     def _catalog_changed(self, kinds: frozenset[Kind], whom: CallerFilter) -> None:
-        """Notifies every caller whose view has changed: `whom(key)` says if it has."""
+        """Notifies every caller whose view has changed, that is, for whose key `whom(key)` is true."""
         known = {kind.changed for kind in kinds if kind.extension is None}
         for method in sorted({kind.changed for kind in kinds}):
             for caller in self.callers if method in known else ():
@@ -209,7 +209,7 @@ class Dispatcher:
 
 
 class Duplex:
-    """One client on a connection that carries messages both ways: every request is a task, answers go as they come."""
+    """One client on a bidirectional connection: every request is a task, whose response is written when it is ready."""
 
     def __init__(self, dispatcher: Dispatcher, write: Write, share: Share, principal: Principal = ANONYMOUS) -> None:
         self._dispatcher = dispatcher

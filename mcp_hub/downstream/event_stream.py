@@ -1,4 +1,4 @@
-"""Event streams to clients: the outbox of messages that wait, the log to resume a stream from, and the writing."""
+"""Event streams to clients: the outbox of waiting messages, the log to resume a stream from, and the writing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.sse_codec import COMMENT, encode_event, prime
 
 MAX_WAITING: Final = 256
-"""Messages in an outbox."""
+"""The most messages in an outbox; more notifications are dropped."""
 MAX_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -50,7 +50,7 @@ class Outbox:
         return self._bytes
 
     def drop_unread(self) -> bool:
-        """Returns False: what waits is dropped with its connection (ByteQueue)."""
+        """Returns False: waiting messages are dropped only with the connection (ByteQueue)."""
         return False
 
     def clear(self) -> None:
@@ -104,13 +104,13 @@ class EventKeeper(Protocol):
     """Keeps the events of a session where every replica of the hub finds them. Its methods never raise."""
 
     prefix: str
-    """Begins the ids of events; it names this replica."""
+    """The beginning of event ids, which names this replica."""
 
     def begin(self, stream: int, asked: Any) -> Awaitable[None]:
-        """Keeps what a stream answers: a request or a batch."""
+        """Keeps `asked`, the request or batch that a stream answers."""
 
     def keep(self, stream: int, number: int, data: bytes | None) -> Awaitable[bool]:
-        """Keeps an event; None ends the stream. Returns False if another replica has the stream by now."""
+        """Keeps an event; `data` None ends the stream. Returns False if another replica has taken over the stream."""
 
 
 class EventLog(Outbox):
@@ -124,7 +124,7 @@ class EventLog(Outbox):
         self.number = number
         self.keeper = keeper
         self._kept_until = 0
-        """The last event that the keeper has."""
+        """The number of the last event that the keeper has."""
         self._keeping = asyncio.Lock()
         self.done = False
         """Whether it is complete."""
@@ -153,11 +153,11 @@ class EventLog(Outbox):
 
     @property
     def written(self) -> int:
-        """The number of the event before the next one that is written."""
+        """The number of the last event before the next one to be written."""
         return (self._again[0][0] if self._again else self._next) - 1
 
     def first(self) -> bytes:
-        """Returns an event without a message, to resume from."""
+        """Returns an event without a message, whose id the client can resume from."""
         return prime(f"{self._prefix()}{self.number}-{self.written}", RETRY)
 
     def put(self, message: Any) -> None:
@@ -167,7 +167,7 @@ class EventLog(Outbox):
             self.grown(self)
 
     def take_event(self) -> bytes | None:
-        """Returns the next event, which is kept; None if none waits."""
+        """Returns the next event and keeps it for resumption; None if none waits."""
         if self._again:
             number, data = self._again.popleft()
         else:
@@ -183,13 +183,16 @@ class EventLog(Outbox):
         return encode_event(data, id=f"{self._prefix()}{self.number}-{number}")
 
     async def keep_written(self, keeper: EventKeeper) -> bool:
-        """Has the event kept that was taken last, before it is written; returns False if it must not be written."""
+        """Passes the event that was taken last to the keeper, before it is written.
+
+        Returns False if it must not be written, because another replica has taken over the stream.
+        """
         number, data = self._written[-1]
         async with self._keeping:
             return await self._keep(keeper, [(number, data)])
 
     async def keep_end(self, keeper: EventKeeper) -> None:
-        """Has everything kept that waits, and the end of the stream after it."""
+        """Passes everything that waits, and then the end of the stream, to the keeper."""
         async with self._keeping:
             last = self._next + len(self._waiting)
             waiting = zip(range(self._next, last), (data for data, _ in self._waiting), strict=True)
@@ -197,7 +200,7 @@ class EventLog(Outbox):
                 await keeper.keep(self.number, last, None)
 
     async def _keep(self, keeper: EventKeeper, events: Iterable[tuple[int, bytes]]) -> bool:
-        """Has events kept one after the other: one that comes after a later one is not taken any more."""
+        """Passes those events to the keeper that it does not have yet; returns False if it refuses one."""
         for number, data in events:
             if number > self._kept_until:
                 if not await keeper.keep(self.number, number, data):
@@ -206,7 +209,7 @@ class EventLog(Outbox):
         return True
 
     def rewind(self, last: int) -> bool:
-        """Queues everything after event `last` to be written again; returns False if that is not kept any more."""
+        """Queues all events after number `last` to be written again; returns False if they are not kept any more."""
         oldest = self._written[0][0] if self._written else self._next
         if not oldest - 1 <= last < self._next:
             return False

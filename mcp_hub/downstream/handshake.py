@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SESSION_HEADER: Final = b"mcp-session-id"
 LAST_EVENT_ID: Final = b"last-event-id"
 RETRY_AFTER: Final = 60
-"""Seconds; idle sessions are closed that often."""
+"""Seconds until a refused client may try again; idle sessions are closed at this interval (SWEEP_EVERY)."""
 
 
 class HandshakeEndpoint:
@@ -41,7 +41,7 @@ class HandshakeEndpoint:
         self._responder = responder
         self.sessions = SessionStore(dispatcher, quotas)
         self.replicas: RequestRouter | None = None
-        """Where requests go that belong to other replicas of this hub; None: it is one process."""
+        """Forwards requests that belong to other replicas of this hub; None if there is one process only."""
 
     async def post(
         self,
@@ -84,7 +84,7 @@ class HandshakeEndpoint:
     async def post_batch(
         self, request: HttpRequest, reply: HttpReply, principal: Principal, messages: list[Any], *, streams: bool
     ) -> None:
-        """Answers a POSTed batch; only one revision has them."""
+        """Answers a POSTed batch; only one protocol revision has batches."""
         session = await self._session(request, reply, principal)
         if session is None:
             return
@@ -135,7 +135,7 @@ class HandshakeEndpoint:
         if log.reader is not None and not request.values(LAST_EVENT_ID):
             await refuse(reply, 409, INVALID_REQUEST, "The session's stream is open already.")
             return
-        reader = log.reader = object()  # ends the response that has carried it until now
+        reader = log.reader = object()  # this ends the response that has carried the stream until now
         log.news.set()
         session.streams.stop_timeout(log)
         self.sessions.begin(session)
@@ -191,7 +191,7 @@ class HandshakeEndpoint:
                     await self.sessions.shared.begun(session)
                 self.sessions.admit(session)
                 headers.append((SESSION_HEADER, session.id.encode()))
-        except CallError as error:  # the replicas cannot keep the session
+        except CallError as error:  # the session could not be stored for the other replicas
             await refuse_with(reply, 503, error, message["id"], later)
             return
         finally:
@@ -253,7 +253,7 @@ class HandshakeEndpoint:
 
 
 def _primes(caller: Caller) -> bool:
-    """Returns whether a client knows events without a message; clients of earlier revisions fail on them."""
+    """Returns whether a client accepts events without a message; clients of earlier revisions fail on them."""
     return caller.protocol_version == eras.LATEST_HANDSHAKE
 
 
@@ -274,7 +274,7 @@ class SessionStore:
         self._sweep: asyncio.TimerHandle | None = None
         self._total = RetentionBudget()
         self.shared: SharedSessions | None = None
-        """Makes sessions known to other replicas; None: there are none."""
+        """Makes sessions known to other replicas; None if there are no other replicas."""
 
     def __len__(self) -> int:
         return len(self._sessions)

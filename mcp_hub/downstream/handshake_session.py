@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from mcp_hub.security import Principal
 
 MAX_STREAMS: Final = 64
-"""Streams of one session that nobody reads; with one more, the oldest is given up."""
+"""The most streams of one session that nobody reads; with one more, the oldest is dropped."""
 MAX_TOTAL: Final = 64 * 1024 * 1024
-"""Bytes in all streams of one listener that nobody reads."""
+"""The most bytes in all streams of one listener that nobody reads."""
 RESUME_WITHIN: Final = 300.0
 """Seconds for which a call goes on after its client has lost the connection."""
 REMEMBERED: Final = 60.0
-"""Seconds for which a finished stream is kept: its end may have been written without arriving."""
+"""Seconds for which a finished stream is kept, as the client may not have received its last bytes."""
 
 
 class SessionStreams:
     """The resumable streams of one session; number 0 is the standing stream.
 
-    `total` counts for the listener.
+    `total` is the budget that all sessions of the listener share.
     """
 
     def __init__(self, total: RetentionBudget, share: Share | None = None) -> None:
@@ -45,7 +45,7 @@ class SessionStreams:
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._given_up: dict[int, Callable[[], object]] = {}
         self._written: dict[int, Callable[[], object]] = {}
-        """Takes the stream of a response that is still written from it."""
+        """By stream number: a function that takes the stream from the response that is still written from it."""
         self._last = 0
 
     def new(self) -> EventLog:
@@ -54,11 +54,11 @@ class SessionStreams:
         return EventLog(self._last, self._share, self.keeper)
 
     def keep_with(self, keeper: EventKeeper) -> None:
-        """Has the events of this session kept for all replicas."""
+        """Keeps the events of this session with `keeper`, for all replicas."""
         self.keeper = self.standing.keeper = keeper
 
     def begin(self, log: EventLog, take: Callable[[], object]) -> None:
-        """Notes that a response is written from a stream. `take()` ends that and calls `keep`."""
+        """Notes that a response is written from a stream. `take()` ends that response and calls `keep`."""
         self._written[log.number] = take
 
     def end(self, log: EventLog) -> None:
@@ -68,8 +68,8 @@ class SessionStreams:
     def find(self, event_id: str) -> tuple[EventLog, int] | None:
         """Returns the stream and number of an event; None for an unknown id or one that is not kept any more.
 
-        A stream that is still written to another response is taken from it: the client has lost that connection, and
-        something between them has not told the hub yet.
+        A stream that is still written to another response is taken from it: the client has lost that connection, but
+        the hub has not noticed yet.
         """
         number, _, event = event_id.removeprefix("" if self.keeper is None else self.keeper.prefix).partition("-")
         if not (number.isdecimal() and event.isdecimal() and len(number) + len(event) < 40):
@@ -107,7 +107,7 @@ class SessionStreams:
             timer.cancel()
 
     def forget(self, number: int) -> None:
-        """Drops a stream, and gives up its call."""
+        """Drops a stream, and cancels its call if that still runs."""
         timer = self._timers.pop(number, None)
         if timer is not None:
             timer.cancel()
@@ -131,7 +131,7 @@ class SessionStreams:
 
 
 class Resumable(msgspec.Struct, frozen=True):
-    """The streams of a request's session. `primes`: whether its client knows events without a message.
+    """The streams of a request's session. `primes`: whether its client accepts events without a message.
 
     `asked`: the request or batch.
     """
@@ -142,7 +142,7 @@ class Resumable(msgspec.Struct, frozen=True):
 
 
 class RetentionBudget:
-    """Bounds the bytes that all sessions of a listener keep; above MAX_TOTAL the stream left first is given up."""
+    """Bounds the bytes that all sessions of a listener keep; above MAX_TOTAL it drops the stream kept for longest."""
 
     def __init__(self) -> None:
         self._left: OrderedDict[EventLog, SessionStreams] = OrderedDict()
@@ -179,36 +179,36 @@ class HandshakeSession:
         self.id = secrets.token_urlsafe(24)
         """192 random bits, visible ASCII; or the sealed id by which every replica knows it."""
         self.ownership: Ownership | None = None
-        """Which replica owns it; None: there is one."""
+        """Which replica owns it; None if there is one process only."""
         self.watched: WatchedResources | None = None
         """The resources it subscribes to, where several replicas serve it."""
         self.passed_on: Callable[[Message], bool] = lambda message: False
         """Passes a message on to the replica that has its standing stream; returns False if it is this one."""
         self.share = share
-        """The bytes that wait for it."""
+        """Its share of the bytes that wait to be read by clients."""
         self.streams = SessionStreams(total, share)
         """The streams of its requests, and the standing stream."""
         self.standing = self.streams.standing
         self.continued: tuple[Hashable, int] | None = None
-        """The event of another replica that the standing stream goes on after, and the last one of it before that."""
+        """The event of another replica that the standing stream continues after, and its own last event before that."""
         self.principal = principal
         self.caller = Caller(principal, self._reach if shared else self.standing.put_once)
         self.closed: Callable[[], None] | None = None
-        """Called when it ends here."""
+        """Called when the session ends at this replica."""
         self.ended = False
         self.busy = 0
         """Number of exchanges in progress, including the standing stream."""
         self.used = now
 
     def _reach(self, message: Message) -> None:
-        """Sends a message on the standing stream, at whichever replica that is."""
+        """Sends a message on the standing stream, whichever replica has it."""
         if not self.passed_on(message):
             self.standing.put_once(message)
 
     def let_stream_go(self) -> None:
-        """Ends the response that carries the standing stream: its client finds the replica that has it now.
+        """Ends the response that carries the standing stream, so that the client connects to the replica that has it.
 
-        What waits here is dropped: a replica that was paused hears late what the other one has told long ago.
+        Waiting messages are dropped: the other replica has sent them already, if this one was paused for a while.
         """
         self.standing.clear()
         self.standing.reader = None

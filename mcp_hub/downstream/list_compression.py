@@ -1,7 +1,7 @@
 """Lists compressed with gzip, for clients that accept it.
 
-A list is the same for many clients but for the id of the request, so what is compressed is kept and the id is put in
-front of it. Nothing that a client sends is ever compressed together with what servers say.
+Responses to many clients differ in the request id only, so the compressed list is cached and the id is put in front of
+it, uncompressed. Nothing that a client sends is ever compressed together with what servers send.
 """
 
 from __future__ import annotations
@@ -17,47 +17,50 @@ from mcp_hub.protocol.kinds import KINDS
 from mcp_hub.transport.http1.heads import HeaderLines
 
 LISTS: Final = frozenset(kind.list_method for kind in KINDS)
-"""Methods whose answers are compressed."""
+"""Methods whose responses are compressed."""
 WORTH: Final = 1024
-"""Bytes from which on it is worth it."""
+"""The fewest bytes of a response that is compressed."""
 LEVEL: Final = 1
-"""Of lists, level 1 of zlib leaves a fifth in a small part of the time that level 6 takes."""
+"""The level of zlib: level 1 shrinks lists to a fifth, in a small part of the time that level 6 takes."""
 AT_ONCE: Final = 64 * 1024
-"""Bytes that are compressed on the event loop, which takes half a millisecond; more of them in a thread."""
+"""The most bytes that are compressed on the event loop, in half a millisecond; larger lists are in a thread."""
 MAX_KEPT: Final = 16
-"""Compressed lists that are kept."""
+"""The most compressed lists in the cache."""
 MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of the lists that are kept compressed."""
+"""The most bytes of these lists, before compression."""
 
 GZIPPED: Final[HeaderLines] = [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
 
 _HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
-"""Of gzip, without a name and time."""
+"""The header of a gzip file, without name and time."""
 _STORED: Final = struct.Struct("<BHH")
-"""The beginning of a stored block of deflate: whether it is the last one, its length, and that inverted."""
+"""The header of a stored (uncompressed) deflate block: whether it is the last, its length, the length inverted."""
 _TRAILER: Final = struct.Struct("<II")
-"""Checksum and length."""
+"""The trailer of a gzip file: checksum and length of the uncompressed data."""
 MAX_STORED: Final = 0xFFFF
 
 
 class ListCompressor:
-    """Compresses the answers to lists; keeps the last ones."""
+    """Compresses the responses to list requests, with a cache of the last lists."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[int, tuple[Raw, asyncio.Future[bytes]]] = OrderedDict()
-        """The compressed text of each list, by the id of the object that the catalog gives for it."""
+        """Each list and its compressed bytes, by the `id()` of the list."""
         self._size = 0
         """Bytes of these lists before compression."""
 
     async def shortened(self, data: bytes, answer: Any) -> tuple[bytes, HeaderLines | None]:
-        """Returns the text `data` of the answer to a list as gzip, and the header lines for it; an error as it is."""
+        """Returns `data`, the text of the response `answer` to a list request, as gzip, and the header lines for it.
+
+        An error, or a result that is not exactly a catalog's page, is returned unchanged, with None for the lines.
+        """
         result = answer.get("result") if isinstance(answer, dict) else None
         if not isinstance(result, Raw):
             return data, None
         listed = memoryview(result)
         begin = len(data) - 1 - listed.nbytes
         if not 0 < begin <= MAX_STORED or memoryview(data)[begin:-1] != listed:
-            return data, None  # the list is not all there is
+            return data, None  # the response holds more than the id and the list
         found = self._kept.get(id(result))
         if found is None:
             found = self._keep(result, listed)
@@ -83,11 +86,11 @@ class ListCompressor:
 
 
 def _deflated(listed: memoryview) -> bytes:
-    """Returns blocks of deflate that depend on nothing before them and have no end."""
+    """Returns deflate blocks that depend on nothing before them, and that other blocks can follow."""
     deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     return deflate.compress(listed) + deflate.flush(zlib.Z_FULL_FLUSH)
 
 
 def _stored(text: bytes, *, last: bool = False) -> bytes:
-    """Returns a block of deflate that holds a text as it is."""
+    """Returns a deflate block that holds a text uncompressed."""
     return _STORED.pack(last, len(text), len(text) ^ MAX_STORED) + text

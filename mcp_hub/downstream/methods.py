@@ -1,4 +1,4 @@
-"""What each method of a client does: one table for both eras and all transports."""
+"""Implements the methods that clients call, with one table for both eras and all transports."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Methods:
         return {**CAPABILITIES, "extensions": found} if found else CAPABILITIES
 
     def _instructions(self, exchange: Exchange) -> dict[str, str]:
-        """Returns the instructions as a member of a result, as far as they are known now: no server is waited for."""
+        """Returns the instructions as a member of a result, as far as they are known now; waits for no server."""
         text = self._hub.instructions(exchange.key)
         return {} if text is None else {"instructions": text}
 
@@ -124,7 +124,7 @@ class Methods:
             raise ProtocolError(INVALID_PARAMS, "cursor must be a text.")
         catalog = await self._catalogs.settled_for(exchange.key)
         exposure = self._catalogs.exposure
-        # What `concerns` returns, without its frame on the way of every list.
+        # This is `exposure.concerns` inlined, as every list request passes here.
         large = exposure is not None and (
             catalog.tool_bytes > exposure.large_bytes or catalog.tool_count > exposure.large_count
         )
@@ -153,7 +153,7 @@ class Methods:
 
             held = inner_call(route, arguments)
         if held is not None:
-            # `hub_call` is replaced by the call inside of it, so that every rule sees the direct call.
+            # `hub_call` is replaced by the call in its arguments, so that every rule sees a direct call.
             name, arguments = held
             exchange.params = {**exchange.params, kind.name_key: name, "arguments": arguments}
             route = await self._resolve(self._hub.route, kind, name, exchange)
@@ -261,7 +261,7 @@ async def _modern_only(handler: Handler, exchange: Exchange) -> Any:
 
 
 def _log_relay(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
-    """Returns what sends a request's log messages to its client, from the level it wants; None if it wants none."""
+    """Returns a function that sends a request's log messages to its client, from the level it wants; None for none."""
     if exchange.era == "handshake":
         return Respondent(exchange.caller, exchange.send).hear
     least = exchange.envelope.log_level
@@ -276,7 +276,7 @@ def _log_relay(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
 
 
 def _progress_relay(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
-    """Returns what sends the progress of a request to its client; None if it wants none."""
+    """Returns a function that sends the progress of a request to its client; None if the client wants none."""
     meta = exchange.params.get("_meta")
     token = meta.get(eras.PROGRESS_TOKEN) if isinstance(meta, dict) else None
     if not isinstance(token, int | str) or isinstance(token, bool):

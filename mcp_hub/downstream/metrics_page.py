@@ -25,7 +25,7 @@ def metrics_page(
 ) -> bytes:
     """Returns the page, without the servers and tools that the principal's profile hides.
 
-    `refusals`: counts by cause. `replicas`: the facts of `Replicas`; None: there is one process.
+    `refusals`: counts by cause. `replicas`: the facts of `Replicas`; None if there is one process only.
     """
     hub = dispatcher.hub
     shown = _shown(dispatcher, principal)
@@ -68,7 +68,7 @@ def _of_replicas(facts: Mapping[str, Any]) -> list[MetricFamily]:
 
 
 Shown = Callable[[str, str], bool]
-"""Whether a tool of a server may be seen; with `""` as the tool, the server."""
+"""Returns whether a tool of a server may be seen; with `""` as the tool, whether the server may be seen."""
 
 
 def _shown(dispatcher: Dispatcher, principal: Principal) -> Shown:

@@ -1,4 +1,4 @@
-"""The hub mounted in an application of somebody else: who may be let in, and where the application says who it is."""
+"""Authentication for a hub that is mounted in another application, by the hub's tokens or by the application."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from mcp_hub.transport.http1.peers import Peer
 log = logging.getLogger("mcp_hub.downstream")
 
 AUTHENTICATE_WITHIN: Final = 10.0
-"""Seconds that an application may take to say who sends a request; a verifier has as many."""
+"""Seconds that an application may take to identify the sender of a request; a verifier has as many."""
 
 Authenticate = Callable[[Mapping[str, str]], Awaitable[str | None]]
-"""Says who sends a request, by its headers: names in lower case, repeated ones joined by commas.
+"""Identifies the sender of a request by its headers: names in lower case, repeated ones joined by commas.
 
-None: nobody who is known. A `Principal` may name a profile; a text alone sees all that is served.
+It returns None for an unknown sender. A `Principal` may name a profile; a plain `str` sees all that is served.
 """
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """How an application lets in the senders of requests to the hub that is mounted in it."""
+    """How an application authenticates the requests to the hub that is mounted in it."""
 
     authenticate: Authenticate | None = None
-    """Is asked about whom neither the tokens of the configuration nor the verifier know."""
+    """Is asked about senders that neither the tokens of the configuration nor the verifier know; None: refuses them."""
 
     def objection(self, listen: Listen) -> CodedText | None:
         """Returns why the hub may not be mounted, as a text for the user; None if it may.
 
-        The addresses of `listen` are not those of the application, so they say nothing about who reaches the hub.
+        The addresses of `listen` are not used: the application's own decide who reaches the hub.
         """
         tokens = listen.token is not None or any(one.token is not None for one in listen.principals.values())
         if self.authenticate is None and not tokens and listen.verify is None:
@@ -57,7 +57,7 @@ class Mount(msgspec.Struct, frozen=True):
         return Gate(listen, authenticated=True)
 
     def admission(self, gate: Gate, verifier: Verifier | None, resource: ProtectedResource | None) -> Admission:
-        """Returns what authenticates the senders of requests."""
+        """Returns the object that authenticates requests."""
         known = Admission(gate, verifier, resource)
         return known if self.authenticate is None else MountedAdmission(known, self.authenticate)
 
@@ -88,5 +88,5 @@ class MountedAdmission(Admission):
         if not who:
             return found
         profile = who.profile if isinstance(who, Principal) else None
-        # Principals that see different things are different texts, and none is one of the configuration.
+        # The prefix keeps these principals apart by profile, and from those of the configuration.
         return Principal(f"application:{profile or ''}:{who}", profile, label=str(who))

@@ -1,4 +1,4 @@
-"""What everybody is shown without a token: what this is, and whether it serves."""
+"""The pages that need no token: the welcome page and the health checks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ HEALTH: Final = "/healthz"
 READY: Final = "/healthz/ready"
 """The same as HEALTH, under the name that Kubernetes' probes have for it."""
 LIVE: Final = "/healthz/live"
-"""Whether the process works, also while it stops."""
+"""The path that answers 200 as long as the process works, also while it stops."""
 
 
 async def write_welcome(request: HttpRequest, reply: HttpReply, paths: list[str], *, with_page: bool) -> None:
-    """Tells a person with a web browser what this is. It names no server and no version.
-
-    `paths`: those that MCP clients connect to.
-    """
+    """Writes the welcome page, which names no server and no version. `paths`: those that MCP clients connect to."""
     text = _welcome_text(paths)
     if not with_page:
         await reply.text(200, text)
@@ -31,9 +28,10 @@ async def write_welcome(request: HttpRequest, reply: HttpReply, paths: list[str]
 
 
 async def write_health(reply: HttpReply, *, leaving: bool, store: str | None) -> None:
-    """Says whether requests should come here. `store`: the state of the replicas' store; None: there is none.
+    """Answers a health check: 200 `{"status": "ok"}`, or 503 `{"status": "stopping"}` if `leaving`.
 
-    A store that is away does not stop what needs nothing shared, so it does not make a replica unready.
+    `store`: the state of the replicas' store; None if there is none. An unreachable store does not make a replica
+    unready, as it can still serve whatever needs no shared state.
     """
     shared = {} if store is None else {"store": store}
     if leaving:
@@ -51,7 +49,7 @@ async def is_read(request: HttpRequest, reply: HttpReply) -> bool:
 
 
 def _welcome_text(paths: list[str]) -> str:
-    """Returns what a web browser is shown. `paths` are those that MCP clients connect to."""
+    """Returns the text of the welcome page. `paths`: those that MCP clients connect to."""
     return (
         "This is mcp-hub, one MCP server in front of many. It is made for MCP clients, and it is running.\n\n"
         f"Clients connect to the path {' or '.join(paths)} of this address. A client is told of it by a line such as\n"

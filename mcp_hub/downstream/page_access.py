@@ -1,4 +1,4 @@
-"""The way to the live page of one hub: its links, its logs, and the page itself, imported when first asked for."""
+"""Access to the live page of one hub: its links, its logs, and the page itself, imported at the first request."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 UI: Final = "/ui"
 RETURN: Final = "/ui/return"
-"""Where browsers come back to from a sign-in; the state in the query says from which."""
+"""The path to which browsers come back from a sign-in; `state` in the query identifies the sign-in."""
 
 
 def comes_back(request: HttpRequest) -> bool:
-    """Returns whether a browser comes back from a sign-in, as its user is led there by a page of another site."""
+    """Returns whether a browser navigates back from a sign-in, which a page of another site may start."""
     navigates = request.values(b"sec-fetch-mode") == ["navigate"]
     return request.method == "GET" and request.path == RETURN and navigates
 
@@ -41,7 +41,7 @@ class Reload(msgspec.Struct, frozen=True):
 
 
 class ConfigurationFacts(msgspec.Struct, frozen=True):
-    """What is known of the files of a running hub."""
+    """The configuration of a running hub, and the loads of its files."""
 
     loaded: LoadedConfig
     """The configuration in force, with the messages about it."""
@@ -52,7 +52,7 @@ class ConfigurationFacts(msgspec.Struct, frozen=True):
 
 
 class PageSources(msgspec.Struct, frozen=True):
-    """What the page shows."""
+    """The sources of what the page shows."""
 
     dispatcher: Dispatcher
     status: Status
@@ -90,7 +90,7 @@ class PageAccess:
         return f"{base}{UI}#s={self.page.links.issue()}"
 
     async def _private_base(self) -> str:
-        """Returns the URL of a listener for the page alone, which is started for it and ends with it."""
+        """Returns the URL of a listener for the page alone; starts it if it does not run."""
         if self._own is None:
             from mcp_hub.downstream.page.private_listener import PrivateListener
 
@@ -123,12 +123,12 @@ class PageAccess:
             self._page.sessions.end_all()
 
     def end_sessions(self) -> None:
-        """Ends what is open for the page, as the hub ends."""
+        """Ends the page's sessions and streams, as the hub ends."""
         if self._page is not None:
             self._page.close()
 
     async def close(self) -> None:
-        """Ends the page."""
+        """Ends the page and its own listener."""
         self.end_sessions()
         if self._own is not None:
             await self._own.close()

@@ -77,7 +77,10 @@ class _ParkedCall(msgspec.Struct, eq=False):
             self.sending = True
 
     def must_visit(self, error: UpstreamAnswered) -> bool:
-        """Turns a server's demand to visit URLs into questions; returns False if it is none or the client cannot."""
+        """Turns the URLs in an error that demands to visit them into questions.
+
+        Returns False if it is another error, or if the client cannot visit URLs.
+        """
         data = error.error.get("data")
         listed = data.get("elicitations") if isinstance(data, dict) else None
         wanted = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
@@ -164,9 +167,9 @@ class UnreachableRespondent(msgspec.Struct, frozen=True):
 
 
 class ParkedCalls:
-    """Runs calls whose servers may ask, and parks them while the client answers.
+    """Runs calls whose servers may ask the client, and parks them while the client answers.
 
-    `act(call)` executes a call. `one_by_one(call)` says if calls of one owner go to its server one after the other. A
+    `act(call)` executes a call. `one_by_one(call)` returns whether calls of one owner go to its server one by one. A
     `requestState` is valid for its owner and for this run of the hub only.
     """
 
@@ -256,7 +259,10 @@ class ParkedCalls:
             return self._park(parked, task)
 
     def _visited(self, parked: _ParkedCall, answers: Json) -> tuple[_ParkedCall, asyncio.Future[Json]]:
-        """Sends the call again after the client has visited every URL; it was not executed. Raises UpstreamAnswered."""
+        """Sends the call again, which was not executed, after the client has visited every URL.
+
+        Raises the server's error, UpstreamAnswered, if the client has not.
+        """
         error, parked.refused = parked.refused, None
         given = [answers.get(key) for key in parked.questions]
         parked.questions.clear()

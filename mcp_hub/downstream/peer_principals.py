@@ -1,4 +1,4 @@
-"""Which principal a connection itself proves: by the user at the other end of a Unix socket, or by a certificate."""
+"""Finds the principal that a connection itself proves, by the user id at a Unix socket or by a client certificate."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.transport.http1.peers import CertifiedPeer, Peer, UnixPeer
 
 _BEYOND_PROXIES: Final = frozenset({b"forwarded", b"via", b"x-real-ip"})
-"""Headers by which a proxy shows itself, besides those that begin with `X-Forwarded-`."""
+"""Headers that only proxies add, besides those that begin with `X-Forwarded-`."""
 
 Unproven = Literal["uid", "forwarded", "certificate", "certificate_ended"]
-"""Why a connection that shows who its client is does not let him in."""
+"""Why the identity that a connection proves is not accepted."""
 
 
 class PeerPrincipals:
@@ -28,18 +28,18 @@ class PeerPrincipals:
         self._own_uid = own_uid if own_uid is not None else os.getuid() if hasattr(os, "getuid") else None
         self._now = now
         self._behind_proxy = bool(listen.public_host) or UNIX in listen.trusted_proxies
-        """Whether connections over a Unix socket are those of a reverse proxy, which is nobody itself."""
+        """Whether connections over a Unix socket come from a reverse proxy, whose user id proves nothing."""
         self._by_name = {} if listen.tls is None or listen.tls.client_ca is None else dict(_names_of(listen))
 
     @property
     def principals(self) -> Iterable[Principal]:
-        """Those who may come with a certificate."""
+        """The principals that a certificate can prove."""
         return self._by_name.values()
 
     def of(self, peer: Peer | None, headers: Iterable[tuple[bytes, bytes]]) -> Principal | Unproven | None:
-        """Returns the principal; why there is none; or None where a token is needed, as the connection shows nothing.
+        """Returns the principal that a connection proves, or why it is not accepted; None if it proves nothing.
 
-        The anonymous principal is the user of the hub himself.
+        The anonymous principal is the user who runs the hub.
         """
         if isinstance(peer, UnixPeer):
             if self._own_uid is None or peer.uid != self._own_uid:
@@ -64,12 +64,12 @@ def _names_of(listen: Listen) -> Iterator[tuple[str, Principal]]:
 
 
 def _spelled(name: str) -> str:
-    """Returns a name as certificates are read: those of DNS in lower case."""
+    """Normalises a name as those of certificates are: DNS names to lower case."""
     return name if ":" in name or "@" in name else name.lower()
 
 
 def check_certificates(listen: Listen) -> CodedText | None:
-    """Returns why nobody, or somebody unknown, could come in by certificate; None if all is well."""
+    """Returns what is wrong with the settings of client certificates, as a text for the user; None if nothing is."""
     by_certificate = listen.tls is not None and listen.tls.client_ca is not None
     if by_certificate and not listen.principals:
         text = "listen.tls.client_ca lets nobody in: name who has a certificate in listen.principals"

@@ -26,7 +26,7 @@ MAX_CALLS: Final = 8192
 MAX_PRINCIPALS: Final = 10_000
 """Principals whose rate is remembered; the least recently seen is dropped first."""
 SESSION_AGAIN: Final = 60.0
-"""Seconds after which a refused session is worth another attempt: idle sessions are closed that often."""
+"""Seconds after which a client may try again to open a session: idle sessions are closed at this interval."""
 
 FREE: Final = frozenset({"initialize", "ping", eras.DISCOVER, "logging/setLevel"})
 """Methods without quotas: they cost nothing, and clients need them first."""
@@ -52,7 +52,7 @@ class Quotas:
         self._buckets: OrderedDict[Principal, TokenBucket] = OrderedDict()
 
     def take(self, listen: Listen) -> None:
-        """Goes over to the limits of another configuration."""
+        """Applies the limits of another configuration."""
         self._listen = listen
 
     def _limits(self, listen: Listen, principal: Principal) -> CallerLimits:
@@ -69,7 +69,7 @@ class Quotas:
             self._refuse(limits.rate, await self._sharing.bucket.take(name, limits.rate, principal, limits.burst))
 
     def enter(self, principal: Principal, method: str) -> Callable[[], None]:
-        """Counts a request that begins; returns what to call when it ends: `uncounted` if it is not counted.
+        """Counts a request that begins; returns the function to call when it ends, `uncounted` if it is not counted.
 
         Raises Overloaded.
         """
@@ -133,7 +133,7 @@ def uncounted() -> None:
 
 
 LARGE: Final = 64 * 1024
-"""Bytes above which a message is measured. Smaller ones are bounded by the number of requests and connections."""
+"""The fewest bytes of a message that is counted. The number of requests and connections bounds smaller ones."""
 STALLED: Final = 5.0
 """Seconds without a byte read after which a connection may be dropped, if its memory is needed for others."""
 RETRY_AFTER: Final = 1.0
@@ -173,7 +173,7 @@ class _Seen(msgspec.Struct):
 
 
 class Share:
-    """The bytes that wait for one caller; it decides if more may."""
+    """Counts the bytes that wait for one caller, and decides whether more may wait."""
 
     __slots__ = ("__weakref__", "_backlog", "_queues", "_requests")
 

@@ -1,4 +1,4 @@
-"""Who was refused by a listener before anybody was let in: counted by cause, and recorded within a rate."""
+"""Refusals of a listener before authentication: all are counted by cause, and recorded at a limited rate."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CAUSES: Final = (
     *("bad_request", "transfer_encoding", "head_too_large", "head_too_slow", "tls"),
     *("crowded", "full", "replica"),
 )
-"""All causes that are counted. None of them is a text of a client's."""
+"""All causes that are counted. None of them contains text of a client."""
 
 Write = Callable[[dict[str, Any]], None]
 
 
 class RefusalLog(RefusalSink):
-    """Counts refusals by cause, and records them within RATE. `write` takes the facts of a record; None: only counts.
+    """Counts refusals by cause, and records them within RATE. `write` takes the facts of a record; None: none is made.
 
     The facts never contain a token, nor a header that may have one: only a Host or an Origin, if that is the cause and
     it is well-formed.
@@ -64,7 +64,7 @@ class RefusalLog(RefusalSink):
             self._write({"not_written": unwritten.total(), "causes": dict(sorted(unwritten.items()))})
 
     def close(self) -> None:
-        """Writes the last record; the listener has ended."""
+        """Records the refusals that have no record yet; the listener has ended."""
         if self._timer is not None:
             self._timer.cancel()
         self._sum_up()

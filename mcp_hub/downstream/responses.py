@@ -1,4 +1,4 @@
-"""The responses to POSTed JSON-RPC: a refusal, JSON where the answer is all there is to send, else an event stream."""
+"""Writes the responses to POSTed JSON-RPC: a refusal, the answer as JSON, or an event stream with notifications."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub.downstream")
 
 Work = Callable[[Send], Coroutine[Any, Any, Any]]
-"""Does the work of a request; gets where notifications go, and returns the answer: a message or a list of them."""
+"""Does the work of a request: takes a function that sends notifications, and returns one message or a list of them."""
 
 PRIME_AFTER: Final = 2.0
 """Seconds until an unanswered request gets a stream with an event id, so that its client can resume it."""
@@ -56,7 +56,7 @@ class Responder:
         return len(self._running)
 
     async def answer(self, caller: Caller, message: Message, send: Send, era: Era) -> Message:
-        """Returns the answer to one request, also if the hub cancels it: an HTTP exchange has to end somehow.
+        """Returns the answer to one request, also if the hub cancels it, as an HTTP exchange needs a response.
 
         Raises CancelledError for a request that the client itself has cancelled: it must not be answered.
         """
@@ -89,7 +89,7 @@ class Responder:
         status of an answer that is not a stream, which is 200 without it. Raises ClientGone.
         """
         task = reply.task or asyncio.current_task()
-        assert task is not None  # a coroutine
+        assert task is not None  # this coroutine runs in a task
         if request.disconnected:
             raise ClientGone
         size = request.length or 0
@@ -145,7 +145,7 @@ class Responder:
             await asyncio.shield(self._idle)
 
     def abort(self) -> None:
-        """Cancels all requests; each is answered that it was cancelled."""
+        """Cancels all requests; each is answered with an error that says so."""
         for task in tuple(self._running):
             task.cancel()
 
@@ -155,7 +155,7 @@ async def _decline(reply: HttpReply, answer: Any, status: Callable[[Any], int] |
 
 
 def _uncancel() -> None:
-    """Takes the cancellation of the current task back, as it still has to answer."""
+    """Takes back the cancellation of the current task, which still has to answer."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
@@ -168,7 +168,7 @@ def _drop(message: Message) -> None:
 class ResponseWriter:
     """Writes the response to one request, which the task `task` works on.
 
-    With the first notification the response becomes an event stream, which a task of its own writes.
+    With the first notification the response becomes an event stream, which a separate task writes.
     """
 
     __slots__ = (
@@ -250,8 +250,8 @@ class ResponseWriter:
     def client_gone(self) -> None:
         """Cancels the work, or keeps it for a client that can resume the stream; the client has gone.
 
-        In the modern era closing the stream cancels the request. In the handshake era it does not, says the
-        specification; but without an event id no client can come back for the answer.
+        By the specification, closing the stream cancels the request in the modern era only. In the handshake era the
+        work is cancelled only if the client has no event id, without which it cannot come back for the answer.
         """
         if self._outbox is not None:
             self._outbox.news.set()  # ends the writing task
@@ -264,7 +264,7 @@ class ResponseWriter:
             self._task.cancel()
 
     def _hand_on(self) -> None:
-        """Leaves the stream to another response, for which its client has come already."""
+        """Hands the stream over to another response, as its client has come back already."""
         self._request.unwatch()
         self.client_gone()
         if self.work_done and self._log is not None and self._resumable is not None:
@@ -301,7 +301,7 @@ class ResponseWriter:
 
 
 class TimeoutQueue:
-    """Timeouts of equal length with one timer of the event loop: what begins first is late first.
+    """Timeouts of equal length with one timer of the event loop: they expire in the order in which they begin.
 
     `seconds()` returns the length.
     """
@@ -327,7 +327,7 @@ class TimeoutQueue:
             self._timer = loop.call_at(at, self._look)
 
     def end(self, what: object) -> None:
-        """Removes the timeout of `what`, late or not."""
+        """Removes the timeout of `what`, expired or not."""
         self._since.pop(what, None)
 
     def _look(self) -> None:
@@ -367,7 +367,7 @@ def id_of(message: Any) -> RequestId | None:
 
 
 def shape_of(message: Any) -> Shape | None:
-    """Returns what a message is; None for invalid JSON-RPC."""
+    """Returns the shape of a message; None for invalid JSON-RPC."""
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return None
     if "method" in message:

@@ -1,4 +1,4 @@
-"""The hub as a child process of its only client: serves the standard streams."""
+"""Serves the standard streams, for a hub that is a child process of its only client."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mcp_hub.transport.standard_streams import Input, Output, open_input, open_o
 
 MAX_LINE: Final = 64 * 1024 * 1024
 HIGH_WATER: Final = 8 * 1024 * 1024
-"""Bytes the client may leave unread; above that, notifications are dropped, and after an answer reading is paused."""
+"""Bytes the client may leave unread; above that, notifications are dropped, and each answer pauses reading."""
 END_GRACE: Final = 1.0
 """Seconds for running requests and unread answers after stdin has closed. Together with stopping the upstreams,
 everything ends within 5 s."""
 HELD_BACK: Final = 2.0
 """Seconds for which reading from the upstreams is paused so that the client catches up. It is less than the write
-deadline (5 s), as an upstream whose output is not read may stop reading. After a pause in which the client has read
-nothing there is no other."""
+deadline (5 s), as an upstream whose output is not read may stop reading. No pause follows one in which the client has
+read nothing."""
 BREATH: Final = 0.01
 """Seconds between two such pauses, in which upstreams are read and written."""
 HURRIED_GRACE: Final = 0.2
@@ -44,7 +44,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
         if notification and buffered > HIGH_WATER:
             return
         line = message if isinstance(message, bytes) else encoded(message)
-        if len(line) >= LARGE:  # a copy of 30 MB would keep the loop
+        if len(line) >= LARGE:  # a copy of 30 MB would block the event loop
             output.write(line)
             output.write(b"\n")
         else:
@@ -132,7 +132,7 @@ async def _catch_up(output: Output, children: Children) -> None:
 
 
 class _Unread:
-    """What the only client has not read yet (ByteQueue)."""
+    """The bytes that the only client has not read yet (ByteQueue)."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

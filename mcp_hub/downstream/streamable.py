@@ -30,7 +30,7 @@ VERSION_HEADER: Final = b"mcp-protocol-version"
 
 
 class HeadFacts(msgspec.Struct, frozen=True):
-    """What the endpoint reads in the head of a request."""
+    """The facts in the head of a request that the endpoint needs."""
 
     versions: Sequence[str]
     """The values of MCP-Protocol-Version."""
@@ -44,7 +44,7 @@ class HeadFacts(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, request: HttpRequest) -> HeadFacts:
-        """Reads a request's head, unless one that it is equal to was read before."""
+        """Reads the facts from a request's head, and stores them there for requests with an equal head."""
         facts = cls(
             request.values(VERSION_HEADER),
             request.values(SESSION_HEADER),
@@ -76,7 +76,7 @@ class StreamableEndpoint:
         return self._other(request, reply, principal, facts)
 
     def join(self, router: RequestRouter, sessions: SharedSessions) -> None:
-        """Makes this endpoint that of one replica among several."""
+        """Makes this the endpoint of one replica among several."""
         self.handshake.replicas = self.modern.replicas = router
         self.sessions.shared = sessions
 
@@ -89,12 +89,12 @@ class StreamableEndpoint:
         self.sessions.close_of(gone)
 
     def close_all(self) -> None:
-        """Cancels all requests, each of which is answered so, and closes every session."""
+        """Cancels all requests, which are answered with an error, and closes every session."""
         self.responder.abort()
         self.sessions.close_all()
 
     async def _other(self, request: HttpRequest, reply: HttpReply, principal: Principal, facts: HeadFacts) -> None:
-        """Answers what is no POST, and refuses a request with several versions."""
+        """Answers requests other than POST, and refuses a request with several versions."""
         version = facts.versions[0] if facts.versions else None
         if len(facts.versions) > 1:
             await refuse(reply, 400, HEADER_MISMATCH, "MCP-Protocol-Version appears more than once.")
@@ -147,14 +147,14 @@ def _is_of_browser(request: HttpRequest) -> bool:
 
 
 class ModernEndpoint:
-    """Serves the POSTs of the modern era: each stands alone, and its headers repeat what its body says."""
+    """Serves the POSTs of the modern era: each is independent, and its headers repeat parts of its body."""
 
     def __init__(self, dispatcher: Dispatcher, responder: Responder) -> None:
         self._dispatcher = dispatcher
         self._responder = responder
         self._running: Counter[str] = Counter()
         self.replicas: RequestRouter | None = None
-        """Where requests go that belong to other replicas of this hub; None: it is one process."""
+        """Forwards requests that belong to other replicas of this hub; None if there is one process only."""
 
     async def post(
         self,

@@ -50,7 +50,7 @@ class Subscriptions:
         self._closing.set()
 
     def changed(self, method: str, whom: CallerFilter) -> None:
-        """Notifies the listeners whose view of a list has changed: `whom(key)` says if it has."""
+        """Notifies the listeners whose view of a list has changed, that is, for whose key `whom(key)` is true."""
         for subscription in tuple(self._listeners):
             if method in subscription.methods and whom(subscription.exchange.key):
                 subscription.put(method, {})

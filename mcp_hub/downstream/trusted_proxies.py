@@ -1,6 +1,6 @@
 """The reverse proxies whose forwarding headers count, and the client that these headers name.
 
-They say where a request comes from, for records and limits, and never who sends it.
+These headers tell where a request comes from, for records and limits. They never authenticate its sender.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FOR: Final = re.compile(rb'(?:^|;)[ \t]*for="?([^";]*)"?', re.IGNORECASE)
 
 
 class TrustedProxies:
-    """The proxies of one listener: addresses, networks, and `unix` for whoever connects over a Unix socket."""
+    """The proxies of one listener: addresses, networks, and `unix` for every connection over a Unix socket."""
 
     def __init__(self, proxies: Collection[str]) -> None:
         self._networks = tuple(ip_network(proxy, strict=False) for proxy in proxies if proxy != UNIX)
@@ -38,7 +38,7 @@ class TrustedProxies:
     def client(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Returns the address a request comes from: `peer`, or the client that a trusted proxy names.
 
-        X-Forwarded-For counts, or else Forwarded. Of several addresses it is the last that is not a trusted proxy.
+        It reads X-Forwarded-For, or else Forwarded, and takes the last address that is not a trusted proxy.
         """
         if not self.trusts(peer):
             return peer
@@ -66,6 +66,6 @@ def _address(text: str) -> str | None:
     elif text.count(":") == 1:
         text = text.partition(":")[0]
     try:
-        return str(ip_address(text.partition("%")[0]))  # a zone is any text of another machine
+        return str(ip_address(text.partition("%")[0]))  # without the zone, which may be any text
     except ValueError:
         return None

@@ -1,6 +1,6 @@
-"""Tokens of an authorization server: verifies them with fastmcp's verifiers, and publishes which ones are needed.
+"""Verifies tokens of an authorization server with fastmcp's verifiers, and publishes which tokens clients need.
 
-Verified tokens are cached for a while. Whatever goes wrong, nobody is let in.
+Verified tokens are cached for a while. Any failure rejects the token.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Verifier:
         return principal
 
     async def close(self) -> None:
-        """Cancels what is being verified. Idempotent; never raises."""
+        """Cancels all running verifications. Idempotent; never raises."""
         for task in list(self._asking.values()):
             task.cancel()
         with contextlib.suppress(Exception):
@@ -212,14 +212,14 @@ def _client(egress: Egress | None) -> tuple[httpx2.AsyncClient, _IssuerHealth]:
     origins: dict[str, tuple[HttpPool, RequestHeadEncoder]] = {}
 
     class Bounded(httpx2.AsyncBaseTransport):
-        """Asks by the hub's own way out, reads answers of at most MAX_ANSWER bytes, and notes whether there was one."""
+        """Connects as the hub's egress settings say, bounds answers to MAX_ANSWER bytes, and updates `health`."""
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             health.broken = True
             url = URL(str(request.url), encoded=True)
             origin = str(url.origin())
             try:
-                if origin not in origins:  # that of the issuer's keys or of its introspection
+                if origin not in origins:  # the origin of the issuer's keys, or of its introspection endpoint
                     connections = await way.connections(
                         url, {}, limit=MAX_ASKING, connect=VERIFY_DEADLINE, keep=KEEP_ALIVE
                     )
@@ -256,7 +256,7 @@ def _verifiers(
     issued: Jwt | Introspection, client: httpx2.AsyncClient, keys_again_after: float
 ) -> dict[str, _TokenVerifier]:
     """Returns fastmcp's verifiers by algorithm. fastmcp is imported here, as that takes a second."""
-    # Its log lines contain claims from strangers and bypass the hub's own format.
+    # fastmcp's log lines contain claims from strangers and bypass the hub's own format.
     logging.getLogger("fastmcp").setLevel(logging.CRITICAL + 1)
     if isinstance(issued, Introspection):
         from fastmcp.server.auth.providers.introspection import IntrospectionTokenVerifier
@@ -274,7 +274,7 @@ def _verifiers(
     from joserfc.errors import SecurityWarning
     from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-    warnings.filterwarnings("ignore", category=SecurityWarning)  # it warns of EdDSA even where the user has chosen it
+    warnings.filterwarnings("ignore", category=SecurityWarning)  # joserfc warns of EdDSA even if the user has chosen it
     if issued.public_key is not None:
         for algorithm in issued.algorithms:
             kinds: dict[str, Any] = {"RS": RSAKey, "PS": RSAKey, "ES": ECKey}
@@ -319,7 +319,7 @@ def _resource(listen: Listen, verify: TokenVerification, port: int | None) -> st
 class ProtectedResource:
     """The protected resource metadata of one listener (RFC 9728). `port` is always that of its own socket.
 
-    `mounted`: the hub has no paths but those below its mount, so the metadata is there.
+    `mounted`: the hub serves only paths below its mount, so the metadata is there too.
     """
 
     def __init__(self, listen: Listen, verify: TokenVerification, *, mounted: bool = False) -> None:

@@ -42,9 +42,9 @@ class Engine:
     """Runs the upstreams of a configuration within `async with Engine(config) as hub:`. Belongs to one event loop.
 
     Args:
-        selection: What of the configuration is served.
+        selection: The part of the configuration that is served.
         groups: Groups of tools that are active from the start.
-        options: What the hub works with beside the configuration.
+        options: What the hub uses besides the configuration.
 
     Raises:
         ConfigError: The pins cannot be read, or a group is unknown.
@@ -124,7 +124,7 @@ class Engine:
         if self._groups is None:
             from mcp_hub.hub.groups import Groups
 
-            # Whoever has none pays nothing for them.
+            # Made lazily, so that a hub without groups does not import them.
             self._groups = Groups(
                 self.catalogs,
                 self.config,
@@ -231,7 +231,7 @@ class Engine:
         self.catalogs.hurry()
 
     def forget(self, caller: Hashable) -> None:
-        """Drops the state of a caller that is gone, and closes what was open for it alone."""
+        """Drops the state of a caller that is gone, and closes its own sessions with servers."""
         self.clients.forget(caller)
         self.uris.forget(caller)
         self.place.forget(caller)
@@ -251,7 +251,7 @@ class Engine:
         return forwarded_extensions([(one.era, one.capabilities) for one in agreed], era)
 
     def task(self, sealed: str, caller: Hashable | None) -> tuple[Route, str]:
-        """Returns route of the tool and the server's id of a task. Raises ProtocolError for another caller's task."""
+        """Returns the tool's route and the server's id of a task. Raises ProtocolError for another caller's task."""
         route, task_id = self.task_ids().open(caller, sealed)
         self.catalogs.of(caller)  # brings the catalog up to date, so that the rules have seen the tool
         if route.upstream not in self.upstreams:
@@ -282,7 +282,7 @@ class Engine:
     # --- names and calls ---------------------------------------------------------------------------------------
 
     async def route(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
-        """Returns the route of a name. Raises UnknownName, alike for absent, hidden and refused names."""
+        """Returns the route of a name. Raises UnknownName, the same for absent, hidden and refused names."""
         if kind is RESOURCES and self.long_results.owns(exposed):
             return Route(OWN, RESOURCES, exposed)
         route = self.catalogs.of(caller).resolve(kind, exposed)
@@ -320,7 +320,7 @@ class Engine:
         self.rules.trace.turned_away(method, exposed, era, caller, error, envelope)
 
     def record_stranger(self, facts: Json) -> None:
-        """Records what a listener refused before it knew a caller."""
+        """Records a request that a listener refused before authentication."""
         self.rules.trace.refused_stranger(facts)
 
     async def _wait_for_owners(self, exposed: str) -> None:
@@ -356,7 +356,7 @@ class Engine:
     async def act(self, call: Call, *, listed: bool = True) -> Json:
         """Returns the result of one call in its caller's era. Raises ProtocolError and CallError.
 
-        A tool that is not `listed`, as its server was never up, becomes so within the call.
+        `listed` is False if no catalog has the tool yet, as its server never was connected: the call connects it.
         """
         if call.route.upstream == OWN:
             find = partial(self.route, TOOLS, era=call.era, caller=call.caller)

@@ -1,4 +1,4 @@
-"""The catalogs that callers see: of everybody, of each profile, and of callers whose servers offer them more."""
+"""The catalogs that callers see: of everybody, of each profile, and of callers to whom servers offer more items."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ AT_ONCE: Final = 0.01
 meanwhile."""
 
 CallerFilter = Callable[[Hashable | None], bool]
-"""Whether a caller is among those addressed."""
+"""Returns whether a change concerns a caller, given by its key."""
 Watcher = Callable[[frozenset[Kind], CallerFilter], None]
 """Called with the kinds of lists that have changed, and the callers for whom they have."""
 Visible = Callable[[Route, str | None], bool]
-"""Whether callers of a profile may reach a route."""
+"""Returns whether callers of a profile may reach a route."""
 
 
 class CallerViews(Protocol):
     """Reduces a caller's full catalog to what is active for it."""
 
     def view(self, whole: Catalog, caller: Hashable | None) -> Catalog:
-        """Returns what a caller sees of its full catalog."""
+        """Returns the catalog of what a caller sees of its full catalog."""
 
     def preparing(self, whole: Catalog, former: Catalog | None, profile: str | None) -> Generator[None]:
-        """Makes the views of a new catalog, in steps, that callers of a profile saw of the `former` one."""
+        """Makes, in steps, the views of a new catalog that callers of a profile had of the `former` one."""
 
 
 class Catalogs:
@@ -66,9 +66,9 @@ class Catalogs:
         """The view at the time callers were last notified."""
         self._reserved: frozenset[str] = frozenset()
         self.exposure: Exposure | None = None
-        """Decides what of its tools a client is listed; None: everybody is listed all."""
+        """Decides which of its tools a client is listed; None: every client is listed all."""
         self.about: Callable[[str], str] = lambda upstream: ""
-        """What catalogs that are built from now on say of an upstream."""
+        """Returns an upstream's description of itself, for catalogs that are built from now on."""
         self._renewed = False
         """Whether the next build is the first of its generation: a name may lead elsewhere then."""
         self._catalog = Catalog.build((), server_info=info)
@@ -85,7 +85,7 @@ class Catalogs:
         self._of_profile: dict[str, Catalog] = {}
         """Catalogs of the requested profiles."""
         self._of: dict[Hashable, Catalog] = {}
-        """Catalogs of callers whose servers offer them more."""
+        """Catalogs of callers to whom servers offer more items."""
         self._dirty = False
         self._rebuild: asyncio.TimerHandle | None = None
         self._watchers: list[Watcher] = []
@@ -146,7 +146,7 @@ class Catalogs:
         self._watchers.append(watcher)
 
     def changed(self, *, reviewed: bool = False) -> None:
-        """Schedules a rebuild after an upstream's lists changed, or, with `reviewed`, after a review of them has."""
+        """Schedules a rebuild, as an upstream's lists have changed, or with `reviewed`, what the rules do with them."""
         self._dirty = True
         self._reviewed = self._reviewed or reviewed
         if self._rebuild is None:
@@ -223,9 +223,9 @@ class Catalogs:
         return self._building is not None or (bool(self._asked) and profile_of(caller) in self._asked)
 
     def of(self, caller: Hashable | None) -> Catalog:
-        """Returns what one caller sees."""
+        """Returns the catalog that one caller sees."""
         if not (self._dirty or self._of or self._view):
-            # `profile_of`, without its frame on the way of every call and list.
+            # This is `profile_of` inlined, as every call and list passes here.
             profile: str | None = None if caller is None else caller.profile  # type: ignore[attr-defined]
             if profile is None:
                 return self._catalog
@@ -233,7 +233,7 @@ class Catalogs:
         return whole if self._view is None else self._view.view(whole, caller)
 
     def whole(self, caller: Hashable | None) -> Catalog:
-        """Returns what one caller would see if all groups were active."""
+        """Returns the catalog that one caller would see if all groups were active."""
         catalog = self.everybodys  # also brings the other catalogs up to date
         own = self._of.get(caller) if self._of else None
         return own or self._base(profile_of(caller), catalog)
@@ -283,7 +283,7 @@ class Catalogs:
             drop(replaced)
 
     def _shape_lists(self) -> Generator[None, None, list[Any]]:
-        """Applies the rules to lists that they have not seen. Returns the parts of what is replaced."""
+        """Applies the rules to lists that are new or have to be reviewed. Returns the parts of what it replaces."""
         there = {id: upstream for id, upstream in self._upstreams.items() if upstream.lists.items}
         reviewed, self._reviewed = self._reviewed, False
         shaped = {} if reviewed else {id: one for id, one in self._shaped.items() if id in there}

@@ -1,7 +1,7 @@
 """Code mode: a model's program calls tools, and only what it returns and prints reaches the model.
 
-Each call in it is an ordinary call of the same caller, with all rules and a record of its own. The program itself runs
-in another process (`servers/program_runner.py`).
+Each call that the program makes is an ordinary call of the same caller, with all rules and its own record. The program
+itself runs in another process (`servers/program_runner.py`).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from mcp_hub.upstream.session import UpstreamSession
 MAX_CODE: Final = 100_000
 """Characters of a program."""
 MAX_ANSWER: Final = 256 * 1024
-"""Bytes of what a program returns."""
+"""The most characters of what a program returns."""
 MAX_RUNS: Final = 8
 """Programs that run at the same time."""
 END_WAIT: Final = 5.0
 """Seconds for a program to end after its run has."""
 BLOCK: Final = "mcp-hub/block"
-"""Key of the object that stands for an image, a sound or a resource in a program: its number."""
+"""Key of the object that represents an image, a sound or a resource in a program; its value is a number."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Find = Callable[[str], Awaitable[Route]]
@@ -79,7 +79,7 @@ class CodeRuns:
         find: Find,
         act: Act,
     ) -> Json:
-        """Returns what a program returned and printed, as the result of `call`.
+        """Runs a program, and returns what it returned and printed as the result of `call`.
 
         Args:
             call: The call of `hub_run`.
@@ -179,7 +179,7 @@ class _Run:
                 await asyncio.shield(self._end())
 
     async def _watch(self, session: UpstreamSession) -> None:
-        """Ends the run when the process has ended, which is not asked anything while calls are made."""
+        """Ends the run when the process has ended, which no request would notice while calls are made."""
         await session.lost.wait()
         if not self._limit.expired:
             self.lost = True
@@ -263,8 +263,8 @@ class _Run:
     def _value(self, result: Json) -> Any:
         """Returns the result of a tool as a program sees it.
 
-        That is `structuredContent`; else the value of a single JSON text; else the text. Other blocks are objects that
-        stand for them, which a program can return.
+        That is `structuredContent`; else the value of a single JSON text; else the text. Each other block is
+        represented by an object, which a program can return.
         """
         structured = result.get("structuredContent")
         blocks = result.get("content")

@@ -77,7 +77,7 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class EngineOptions(TypedDict, total=False):
-    """What a hub works with beside its configuration."""
+    """What a hub uses besides its configuration."""
 
     environ: Mapping[str, str] | None
     """The hub's own environment; None: that of the process."""
@@ -90,9 +90,9 @@ class EngineOptions(TypedDict, total=False):
     collectors: Sequence[IMetricsCollector]
     """Receive the metrics of every call."""
     tracer_provider: Any
-    """OpenTelemetry's, in place of the configured exporter."""
+    """A provider of OpenTelemetry, in place of the configured exporter."""
     expose: Exposed | None
-    """What of its tools every client is listed; None: as the configuration says."""
+    """Which of its tools every client is listed; None: as the configuration says."""
     functions: Functions | None
     """Makes links to functions of the program that the hub runs in."""
 
@@ -239,13 +239,13 @@ def _upstream(services: SharedServices, dialer: LinkDialer, server: Server, made
 
 
 def _anew(services: SharedServices, generation: Generation, server: Server) -> Upstream:
-    """Returns another upstream for an entry of a generation in force."""
+    """Returns a new upstream for a server of the generation in force."""
     made_from = _made_from(server, generation.config, services.environ)
     return _upstream(services, generation.dialer, server, made_from)
 
 
 def _is_kept(known: Upstream, made_from: tuple[Any, ...]) -> bool:
-    """Returns whether an upstream's process stays: what it is made from is the same, or cannot be used as it is now."""
+    """Returns whether an upstream's process stays: its settings and files are the same, or a new file is invalid."""
     if known.made_from == made_from:
         return True
     (*before, files_before, raw_before), (*now, files, raw) = known.made_from, made_from

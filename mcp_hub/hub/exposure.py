@@ -1,6 +1,6 @@
-"""Exposure: what of its tools a client is listed, all of them or a few and a search for the others.
+"""Exposure decides which of its tools a client is listed: all of them, or a few and a search for the others.
 
-It decides about lists alone. What is not listed can be called by its name; what a caller may reach, the rules decide.
+It affects only lists. A tool that is not listed can be called by its name; the rules decide what a caller may reach.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ RUN: Final = "hub_run"
 OWN_NAMES: Final = frozenset({SEARCH, CALL, RUN})
 """Names of the hub's own tools that can be called by every client, listed or not."""
 LEAST_LIMIT: Final = 40
-"""The smallest limit on tools of a client in the table."""
+"""The smallest `tool_limit` in the table of known clients."""
 SESSION_LIFE: Final = 3600.0
-"""Seconds after its last list for which the few tools of a client without a session stay as they are: no prompt cache
-lives longer. With a session they stay as long as that."""
+"""Seconds for which the few tools of a client without a session do not change after its last list, as no prompt cache
+lives longer. Those of a client with a session do not change as long as the session lasts."""
 MAX_REMEMBERED: Final = 10_000
-"""Callers whose few tools are remembered; of more, the one that was first is forgotten."""
+"""The most callers whose few tools are remembered; with one more, the first one is forgotten."""
 MAX_REPORTED: Final = 32
 """Clients in the status, those that listed last."""
 MAX_CLIENTS: Final = 16
-"""The same of one principal, whose clients have no sessions in the modern era."""
+"""The most clients of one caller whose tools are remembered: in the modern era a principal may have several."""
 MAX_CLIENT_NAME: Final = 100
-"""Characters of a name in `clientInfo`; a longer one is nobody's."""
+"""The most characters of a name in `clientInfo`; a longer one is ignored."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Whether a client is listed all of its tools, and the reason, as the end of a sentence about them."""
+    """Whether a client is listed all of its tools, and the reason, such as `it defers tools itself`."""
 
     all: bool
     why: str
 
 
 class _Given(msgspec.Struct):
-    """What a client was listed last."""
+    """The list that a client was given last."""
 
     catalog: ref[Catalog]
     """The catalog that it was made of."""
     listing: ref[Catalog]
     seen: float
     few: tuple[str, ...] | None = None
-    """The tools in front of it where it was not listed all: they stay, in this order, as long as they exist."""
+    """The first tools of its list; None if it was listed all. They stay, in this order, as long as they exist."""
 
 
 class Exposure:
@@ -75,9 +75,9 @@ class Exposure:
 
     Args:
         config: The configuration.
-        selection: What of it is served.
+        selection: The part of it that is served.
         forced: The mode that the command line demands for everybody.
-        whole_of: Returns all that a caller may see, whatever groups are active for it.
+        whole_of: Returns the catalog of a caller as if all groups were active.
         kept: Where the tools that principals used last are kept between runs; None: nowhere.
         former: The exposure before it; what clients were given stays if the settings are the same.
     """
@@ -104,14 +104,14 @@ class Exposure:
         modes = {forced} if forced else {self._mode, *self._profiles.values(), *self._principals.values()}
         self.concerns_nobody = modes == {"all"}
         self.large_bytes, self.large_count = (-1, -1) if modes & {"search", "code"} else (self._budget, LEAST_LIMIT)
-        """A list with no more bytes and no more tools is listed to everybody as it is: a token has a byte at least."""
+        """A list of at most so many bytes and tools is listed in full: a token, as in `budget`, has at least a byte."""
         self._given: OrderedDict[Hashable | None, dict[str, _Given]] = OrderedDict()
         """By caller and the name of its client."""
         self._exceeds: WeakKeyDictionary[Catalog, bool] = WeakKeyDictionary()
         self._always_of: WeakKeyDictionary[Catalog, tuple[str, ...]] = WeakKeyDictionary()
         self._reported: OrderedDict[tuple[str, str], Json] = OrderedDict()
         self.recent: RecentTools | None = None
-        """None unless the tools that a principal used last are listed to it."""
+        """The tools that each principal used last; None if they are not listed to it."""
         same = former is not None and former.settings[0] == settings
         if same and former is not None:
             self.recent = former.recent
@@ -166,7 +166,7 @@ class Exposure:
             self._given.popitem(last=False)
 
     async def close(self) -> None:
-        """Waits until what was used last is saved, for a bounded time."""
+        """Waits until the tools that were used last are saved, for a bounded time."""
         if self.recent is not None:
             await self.recent.close()
 
@@ -224,7 +224,7 @@ class Exposure:
     # --- lists -------------------------------------------------------------------------------------------------
 
     def _whole(self, catalog: Catalog) -> Catalog:
-        """Returns a catalog that lists everything and says that the list is of this client alone."""
+        """Returns a catalog that lists everything and is not public, as the list depends on the client."""
         if not catalog.is_public:
             return catalog
         if "all" not in catalog.listings:
@@ -270,14 +270,14 @@ class Exposure:
         return finished(self._decided(catalog, None, name, False, few=False))
 
     def few(self, catalog: Catalog, way: Exposed = "auto") -> Catalog:
-        """Returns the catalog as a client lists it that is not listed all: by the mode of everybody, or by `way`."""
+        """Returns the catalog for a client that is listed a few tools, in the mode of everybody or in `way`."""
         mode = self.mode(None) if way == "auto" else way
         return self._few(catalog, finished(self._always_in(catalog)), None, mode == "code")
 
     def preview(self, catalog: Catalog) -> list[Json]:
         """Returns what clients would be listed of a catalog by the mode of everybody.
 
-        Clients of the table are left out that are listed the same as any other one.
+        Clients of the table for which the decision is the same as for any other client are left out.
         """
         from mcp_hub.clients.table import CLIENTS
 
@@ -324,7 +324,7 @@ def _client_calling_itself(name: str) -> Client | None:
 
 
 def _by_client(client: Client | None, count: int) -> Decision | None:
-    """Returns what a client decides by itself, whatever its tools cost; None where that counts."""
+    """Returns the decision that depends on the client alone; None if the cost of its tools decides."""
     if client is not None and client.defers:
         return Decision(True, "it defers tools itself")
     if client is not None and client.tool_limit is not None and count > client.tool_limit:
@@ -344,7 +344,7 @@ def _exceeds(catalog: Catalog, budget: int) -> Generator[None, None, bool]:
 
 
 def _own_tools(whole: Catalog, code: bool) -> Iterable[CatalogEntry]:
-    """Returns the hub's own tools for whoever is listed a few of its tools; `whole` is all that it may see.
+    """Returns the hub's own tools for a client that is listed a few tools; `whole` is all that it may see.
 
     With `code` it calls the others in programs, else one by one.
     """
@@ -356,7 +356,7 @@ def _own_tools(whole: Catalog, code: bool) -> Iterable[CatalogEntry]:
 def own_route(
     exposure: Exposure | None, catalog: Catalog, kind: Kind, exposed: str, caller: Hashable | None
 ) -> Route | None:
-    """Returns the route of one of the hub's own tools: every client has them whose catalog is not listed to all."""
+    """Returns the route of one of the hub's own tools; None unless some client may be listed less than all."""
     if exposure is None or kind is not TOOLS or exposed not in OWN_NAMES or not exposure.concerns(catalog):
         return None
     return Route(OWN, TOOLS, exposed) if exposed != RUN or exposure.mode(caller) == "code" else None
@@ -365,7 +365,7 @@ def own_route(
 def expose(
     catalogs: Catalogs, config: Config, selection: Selection, forced: Exposed | None, kept: CatalogCache | None
 ) -> None:
-    """Lets the lists of tools be decided by a configuration. Notifies clients if it decides otherwise than before.
+    """Applies the exposure of a configuration to the lists of tools. Notifies clients if its settings have changed.
 
     `forced` is the mode that the command line demands for every client.
     """

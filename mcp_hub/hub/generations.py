@@ -44,13 +44,13 @@ from mcp_hub.upstream.link_dialer import Functions, LinkDialer
 log = logging.getLogger("mcp_hub")
 
 MAX_RETIRING: Final = 32
-"""Upstreams of former generations that wait for their calls to end; of more, the oldest are stopped at once."""
+"""The most upstreams of former generations that wait for their calls to end; beyond it, the oldest stop at once."""
 PARKED_SECONDS: Final = 300.0
 """Seconds by which a call may outlive its deadline: the deadline is suspended while its caller is asked."""
 
 
 MAX_COMPARED_NAMES: Final = 5_000
-"""Listed names that an unknown name is compared with, some ms: the reason it is hidden is only for the log."""
+"""The most listed names that an unknown name is compared with, in a few ms; the reason it is hidden is only logged."""
 
 
 class Generation:
@@ -87,7 +87,7 @@ class Generation:
         self._reported_unmatched = False
 
     def exchange(self, coming: Upstream) -> Upstream:
-        """Puts an upstream in the place of that of its id, and returns the former one."""
+        """Replaces the upstream of the same id, and returns the former one."""
         former = self._upstreams[coming.server.id]
         self._upstreams[coming.server.id] = coming
         return former
@@ -105,7 +105,7 @@ class Generation:
         return upstream is not None and (upstream.agreement is None or upstream.agreement.offers(route.kind))
 
     def refresh(self, kind: Kind) -> None:
-        """Fetches a list again in the background, where no notification says that it has changed."""
+        """Fetches a list again in the background, for kinds whose changes servers do not notify."""
         for upstream in self.upstreams.values():
             if upstream.agreement is not None and upstream.agreement.offers(kind):
                 upstream.list_store.refresh(kind)
@@ -157,7 +157,7 @@ class Generation:
 
 
 class RetiringResources:
-    """Stops what former generations leave behind, each as soon as the calls that use it have ended."""
+    """Stops upstreams and services of former generations, each as soon as the calls that use it have ended."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[None], Callable[[], Any]] = {}
@@ -246,7 +246,7 @@ class SharedServices(msgspec.Struct, frozen=True):
     sharing: Sharing
     """Reaches the other replicas of the hub."""
     tracer_provider: Any = None
-    """OpenTelemetry's, to be used in place of the configured exporter."""
+    """A provider of OpenTelemetry, to be used in place of the configured exporter."""
     functions: Functions | None = None
     """Functions of the program that the hub runs in."""
 

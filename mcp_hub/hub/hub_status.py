@@ -47,9 +47,9 @@ class Status:
         self.serving: list[str] = ["stdio"]
         self.more: Json = {}
         self.refusals: Callable[[], dict[str, int]] = dict
-        """Returns counts of what the listener refused before authentication, by cause; over stdio {}."""
+        """Returns the counts of refusals of the listener before authentication, by cause; {} over stdio."""
         self.replicas: Callable[[], Json] | None = None
-        """Returns the facts of this replica among the others; None: it is one process."""
+        """Returns the facts of this replica among the others; None if there is one process only."""
 
     def facts(self) -> Json:
         """Returns all facts as they are now. Times are in seconds."""
@@ -111,10 +111,10 @@ AT_ONCE: Final = 8
 WRITE_WAIT: Final = 5.0
 """Seconds that a client has to read the answer."""
 LOOK_UP: Final = 1.0
-"""Seconds between two looks for Ctrl-C: one that comes just before a wait does not end it, and on Windows none does."""
+"""The longest wait in seconds before Ctrl-C is looked for, which does not always end a wait, and never on Windows."""
 READ_WAIT: Final = 5.0
 SILENT: Final = 3.0
-"""Seconds that a command has to say what it asks; commands of former versions say nothing, and mean the status."""
+"""Seconds that a command has to send its request; commands of former versions send none, and mean the status."""
 MAX_SIZE: Final = 16 * 1024 * 1024
 MAX_PATH: Final = 100
 """Bytes of the path of a socket; the systems allow 104 to 108."""
@@ -181,7 +181,7 @@ class _StatusResponder:
         self._answer = answer
         self._open = 0
         self._streaming = 0
-        """Requests whose answers go on; they take no place of others."""
+        """The number of requests with streamed answers; they do not count in `_open`."""
 
     async def told(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
@@ -236,7 +236,7 @@ async def _write_all(answers: AsyncIterator[Json], writer: asyncio.StreamWriter)
 
 
 async def _request(reader: asyncio.StreamReader) -> Json:
-    """Returns what a command asks; {} if it asks nothing, as commands of former versions do."""
+    """Returns the request of a command; {} if it sends none, as commands of former versions do."""
     try:
         async with asyncio.timeout(SILENT):
             asked = json.loads(await reader.readline())
@@ -246,7 +246,7 @@ async def _request(reader: asyncio.StreamReader) -> Json:
 
 
 def ask_hub(pid: int, asked: Json, *, patience: float | None = READ_WAIT) -> Iterator[Json]:
-    """Yields what a running hub of this user answers to a request, as it comes.
+    """Yields the answers of a running hub of this user to a request, as they come.
 
     `patience`: seconds for each answer; None: as long as the hub runs. Raises HubError if it cannot be asked.
     """
@@ -289,7 +289,7 @@ def _lines(asking: socket.socket, patience: float | None) -> Iterator[bytearray]
 def running_hubs(*, left_over: Callable[[Path], None] = Path.unlink) -> Iterator[Json]:
     """Yields the facts of every running hub of this user, in the order they started.
 
-    `left_over(path)` takes the socket of a hub that was killed; it is removed unless told otherwise.
+    `left_over(path)` is called with the socket of a hub that was killed; by default it removes the socket.
     """
     found = runtime_directory()
     try:

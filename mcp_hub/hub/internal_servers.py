@@ -1,4 +1,4 @@
-"""Internal servers that no client sees: for the pages of the fallback, the user's post-processors, and search."""
+"""Internal servers that no client sees: for the fallback's pages, post-processors, search and programs of models."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ class InternalServers:
         self._connect = connect
         self._upstreams = upstreams
         self._running: dict[str, Upstream] = {}
-        """Those that were started here."""
+        """The servers that were started here, by id."""
 
     def _listed_web(self) -> Upstream | None:
-        """Returns the server of the configuration that fetches pages; None: there is none, or it is switched off."""
+        """Returns the configured server that fetches pages; None if there is none or it is switched off."""
         listed = (u for u in self._upstreams.values() if u.server.builtin == "web" and u.server.enabled)
         return next(listed, None)
 
@@ -118,7 +118,7 @@ class InternalServers:
         return replaced
 
     def meaning(self) -> Upstream | None:
-        """Returns the process that compares what texts mean, started with the first use; None without its packages."""
+        """Returns the process that compares meanings, started with its first use; None without packages or model."""
         if SEARCH not in self._running:
             model = self._config.search.model
             if missing("search") is not None or (model is None and not default_model_there()):
@@ -164,7 +164,7 @@ def _process(id: str, *words: str) -> Server:
 
 
 def _said(result: Json) -> tuple[str, str, str]:
-    """(text, code, rule) of an error result."""
+    """Returns (text, code, rule) of an error result."""
     content = result.get("content")
     texts = [str(block.get("text", "")) for block in content if isinstance(block, dict)] if content else []
     meta = result.get("_meta")

@@ -1,4 +1,4 @@
-"""The calls that the hub itself answers: of its own tools, and of results that are read in pages."""
+"""Answers the calls that go to the hub itself: of its own tools, and of pages of long results."""
 
 from __future__ import annotations
 
@@ -101,6 +101,6 @@ class OwnTools:
         )
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Stops the search."""
         if self._search is not None:
             await self._search.close()

@@ -20,7 +20,7 @@ log = logging.getLogger("mcp_hub")
 
 FORMAT: Final = 1
 MAX_PRINCIPALS: Final = 1000
-"""Of more, the one whose tools were used longest ago is forgotten."""
+"""The most principals; with one more, the one whose tools were used longest ago is forgotten."""
 MAX_SIZE: Final = 1024 * 1024
 
 _Tools = OrderedDict[tuple[str, str], None]
@@ -30,7 +30,7 @@ _Tools = OrderedDict[tuple[str, str], None]
 class RecentTools:
     """The last `number` tools of each principal. A tool that is new among them is saved in the background.
 
-    No method raises. Without a `directory` nothing is saved. `of` names what the tools are of: the configuration file.
+    No method raises. Without a `directory` nothing is saved. `of` is the configuration file that the tools belong to.
     """
 
     def __init__(self, number: int, directory: Path | None, of: Path | None) -> None:
@@ -44,7 +44,7 @@ class RecentTools:
                 self._add(principal, (server, name))
 
     def used(self, principal: str, route: Route) -> None:
-        """Notes that a principal has called a tool; ignores what is no server's tool."""
+        """Notes that a principal has called a tool; ignores the hub's own tools, and routes that are no tool."""
         if route.kind is not TOOLS or route.upstream == OWN:
             return
         if self._add(principal, (route.upstream, route.name)) and self._files is not None:
@@ -59,7 +59,7 @@ class RecentTools:
         await self._writes.close()
 
     def _add(self, principal: str, tool: tuple[str, str]) -> bool:
-        """Puts a tool last; returns whether it was not among the others."""
+        """Puts a tool last; returns whether it is new among the principal's tools."""
         tools = self._used.setdefault(principal, OrderedDict())
         self._used.move_to_end(principal)
         fresh = tool not in tools
@@ -91,7 +91,7 @@ class RecentTools:
         return {principal: list(_pairs(tools)) for principal, tools in principals.items() if isinstance(tools, list)}
 
     def _write(self, used: dict[str, list[tuple[str, str]]]) -> None:
-        """Writes the file. What another hub of the same file has written meanwhile stays in front."""
+        """Writes the file. Tools that another hub has written to it meanwhile stay, in front of these."""
         principals = self._read()
         for principal, tools in used.items():
             before = [tool for tool in principals.get(principal, ()) if tool not in tools]

@@ -1,4 +1,4 @@
-"""Relays one call: translates it to its upstream's names and era, and the result back to the caller's."""
+"""Relays one call: translates it to its upstream's names and era, and the result back to those of the caller."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from mcp_hub.protocol.skill_entries import files_of, with_uris
 from mcp_hub.upstream import Upstream
 
 MAX_TOLD: Final = 1024
-"""Clients of the handshake era whose envelope for servers is cached."""
+"""The most clients of the handshake era whose envelope for servers is cached."""
 
 AT_ONCE: Final = 4
-"""Blocks of one result that are translated in one step: to resolve one URI may take some milliseconds."""
+"""The most blocks of one result that are translated in one step, as resolving one URI may take some milliseconds."""
 _LISTS: Final = ("content", "contents", "messages")
 """The members of results that are lists of blocks."""
 
@@ -59,7 +59,7 @@ class Relay:
         self._shaped = shaped
         self._sharing = sharing
         self._told: dict[int, tuple[Envelope, Envelope]] = {}
-        """By `id()` of a client's envelope, which is kept alive here so that the id stays its own."""
+        """By the `id()` of a client's envelope, which is kept so that no other object gets the same id."""
 
     async def __call__(self, call: Call) -> Json:
         """Returns the result of one call in its caller's era. Raises ProtocolError and CallError."""
@@ -68,7 +68,7 @@ class Relay:
         if call.method in (SUBSCRIBE, UNSUBSCRIBE):
             return await _watch(upstream, call)
         rules, questions, given = upstream.questions, call.questions, call.params
-        era = call.era if call.asker is not None or call.era == "modern" else None  # who cannot be asked: any
+        era = call.era if call.asker is not None or call.era == "modern" else None  # any era if nobody can be asked
         envelope = self._offered(call.envelope) if call.era == "handshake" and call.asker else _envelope(call)
         if rules.allow != ALLOWED:
             envelope = replace(envelope, capabilities=rules.narrowed(envelope.capabilities))
@@ -110,7 +110,7 @@ class Relay:
             if call.in_one_go:
                 result = await resolve_input_requests(result, rules, call.asker, questions, ask)
             else:
-                # A process of a server is this replica's alone; behind a URL, all replicas reach the same server.
+                # A server that is a process belongs to this replica; a server with a URL is the same for all replicas.
                 place = self._sharing.place if upstream.server.url is None else ""
                 result = pass_on(result, rules, call.envelope.capabilities, questions, place)
         if spoken[-1] != call.era:
@@ -135,7 +135,7 @@ class Relay:
         return {**result, "skill": with_uris(entry, partial(names.expose_uri, upstream))}
 
     def _offered(self, envelope: Envelope) -> Envelope:
-        """Returns what servers are told of a client of the handshake era; made once for all its calls."""
+        """Returns the envelope that servers get of a client of the handshake era; made once for all its calls."""
         known = self._told.get(id(envelope))
         if known is None or known[0] is not envelope:
             if len(self._told) >= MAX_TOLD:
@@ -189,14 +189,14 @@ def _parts(method: str, key: str, members: list[Any], expose: resource_uris.Expo
 
 
 def _envelope(call: Call) -> Envelope:
-    """Returns what a modern server is told about the caller.
+    """Returns the envelope that a modern server gets of the caller.
 
     It contains no capabilities if the caller cannot be asked during the call.
     """
     if call.era == "modern":
         told, kind = forwarded_capabilities(call.envelope.capabilities, "modern"), call.route.kind
         if kind.extension is not None:
-            told = with_extension(told, kind.extension)  # whoever asks for a skill knows what one is
+            told = with_extension(told, kind.extension)  # a client that asks for a skill supports the extension
         return replace(call.envelope, capabilities=told)
     return Envelope(capabilities={}, log_level=call.envelope.log_level)
 

@@ -1,4 +1,4 @@
-"""What the hub says of itself to clients: instructions, and to hubs in front of it, which hubs stand behind it.
+"""Describes the hub to its clients: by instructions, and to hubs in front of it, by the hubs behind it.
 
 The instructions are the hub's own sentence, then those of its servers, bounded in length.
 """
@@ -57,7 +57,7 @@ def merge_instructions(said: Iterable[tuple[str, str | None]], notes: str = "") 
 def instructions_of_skills(
     servers: Iterable[Server], exposed: Callable[[str, str], str | None]
 ) -> Iterator[tuple[str, str | None]]:
-    """Yields (server, its list of skills), with only those skills that the client may read.
+    """Yields (server, a text that lists its skills), with only those skills that the client may read.
 
     `exposed(server, uri)` returns the URI by which the client reads a resource, or None if it may not.
     """
@@ -72,11 +72,11 @@ def instructions_of_skills(
 
 
 MAX_PURPOSE: Final = 500
-"""Characters of what a server is for."""
+"""The most characters of a server's purpose."""
 
 
 class ServerPurposes:
-    """What each server is for: the first paragraph of its instructions, on one line.
+    """Returns the purpose of each server: the first paragraph of its instructions, on one line.
 
     `passed(server, instructions)` returns the instructions if they may be passed on.
     """
@@ -86,7 +86,7 @@ class ServerPurposes:
         self._passed = passed
 
     def __call__(self, server: str) -> str:
-        """Returns what a server is for, "" if it does not say."""
+        """Returns the purpose of a server; "" if it has no instructions, or they may not be passed on."""
         upstream = self._upstreams.get(server)
         agreement = upstream.agreement if upstream is not None else None
         text = self._passed(server, agreement.instructions if agreement is not None else None)
@@ -95,14 +95,14 @@ class ServerPurposes:
 
 
 MAX_TOLD: Final = 1000
-"""Hubs in front of this one that are remembered; modern principals never announce that they are gone."""
+"""The most hubs in front of this one that are remembered, as modern clients never announce that they are gone."""
 
 
 class NestedHubs:
-    """The place of this hub in a row of hubs, each the client of the next.
+    """The place of this hub in a chain of hubs, each the client of the next.
 
     `shown(caller)` returns the ids of the upstreams of which a caller sees anything. `tell(callers)` is called when
-    other hubs stand behind the lists of these callers, which then request their lists again.
+    the hubs behind this one have changed for these callers, so that they request their lists again.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class NestedHubs:
         return {HUB_KEY: found}
 
     def built(self) -> None:
-        """Notifies the hubs in front of this one whose lists now come from other hubs."""
+        """Notifies those hubs in front of this one for which the hubs behind it have changed."""
         changed = [caller for caller, told in self._told.items() if self._of(caller) != told]
         if changed:
             self._tell(frozenset(changed))

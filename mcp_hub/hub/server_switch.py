@@ -21,7 +21,7 @@ class CannotSwitch(HubError):
 
 
 class ServerSwitch:
-    """Restarts servers, and switches them off and on. Nothing is written: a reload goes by the files again.
+    """Restarts servers, and switches them off and on. No file changes, so that a reload undoes a switch.
 
     `anew(generation, server)` makes an upstream without starting it; `changed()` is called when lists have changed.
     Each method ends when the former process has ended and the new one is being started; it goes on if its caller is
@@ -99,7 +99,7 @@ class ServerSwitch:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, even if its caller has gone
+            task.exception()  # marks it as retrieved, as its caller may have gone
 
 
 def _known(generation: Generation, id: str) -> Upstream:

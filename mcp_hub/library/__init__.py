@@ -60,8 +60,8 @@ class HasHub(Protocol):
 class Hub:
     """The hub that `mcp-hub serve` runs, in a program: `async with Hub.from_config("servers.yaml") as hub: ...`.
 
-    It starts with the first call, in a thread of its own, and ends with `close`, with the block, or with the program.
-    Every call goes through the policies of the configuration. `config` is a file, the content of one, or nothing.
+    It starts with the first call, in a separate thread, and ends with `close`, with the block, or with the program.
+    Every call goes through the policies of the configuration. `config` is a file, the content of one, or None.
     `collectors` get the metrics of every call, in the hub's thread; `tracer_provider` is an OpenTelemetry provider for
     spans of calls. Raises ConfigError.
     """
@@ -217,7 +217,7 @@ class Hub:
         return self._portal.run(partial(self._running.act, server, tool, arguments or {}, direct=DirectCall()))
 
     async def inactive_group(self, exposed: str) -> str | None:
-        """Returns the name of an inactive group because of which a tool is not listed, None if that is not why."""
+        """Returns the name of the inactive group that keeps a tool off the list, or None if no group does."""
         return await self._portal.wait(lambda: self._running.inactive_group(exposed))
 
     async def why_hidden(self, server: str, tool: str) -> str | None:
@@ -371,7 +371,10 @@ class Hub:
 
 
 def as_config(config: Config | Mapping[str, Any] | str | Path | None) -> Config:
-    """Returns the configuration of a file, or of what would stand in one; None for an empty one. Raises ConfigError."""
+    """Returns the configuration of a file, or of a mapping with the content of one; None: an empty configuration.
+
+    Raises ConfigError.
+    """
     if config is None:
         return Config()
     if isinstance(config, Config):

@@ -72,7 +72,7 @@ class ToolCard:
 
 @dataclass(frozen=True)
 class ServerTools:
-    """The tools of one server, or the error because of which it is unavailable."""
+    """The tools of one server, or the error for which it is unavailable."""
 
     server: str
     tools: tuple[ToolCard, ...]
@@ -84,7 +84,7 @@ class ServerTools:
 
 
 class CallLabel(NamedTuple):
-    """How records, spans and errors call one call: by the tool's name where it was called, and the call's id there."""
+    """The identity of a call in records, spans and errors: its tool and its id, as the caller knows them."""
 
     name: str
     id: str | None = None
@@ -228,7 +228,7 @@ class EngineHost:
         preset: Mapping[str, Any] | None = None,
         label: CallLabel | None = None,
     ) -> CallOutcome:
-        """Makes one call as any client's. Errors are in the outcome and not raised.
+        """Makes one call like that of any client. Errors are in the outcome and not raised.
 
         `preset` are arguments that were set where the tool was registered.
         """
@@ -281,7 +281,7 @@ class EngineHost:
         return await hub.rules.watched(call, answer)
 
     async def _current(self) -> Engine:
-        """Returns the engine, renewed if the program has changed what the engine takes from it."""
+        """Returns the engine, renewed if the program's `_facts` have changed."""
         hub = await self.hub()
         if (facts := _facts()) != self._facts:
             self._facts = facts
@@ -289,7 +289,7 @@ class EngineHost:
         return hub
 
     async def inactive_group(self, exposed: str) -> str | None:
-        """Returns the name of an inactive group because of which a tool is not listed, None if that is not why."""
+        """Returns the name of the inactive group that keeps a tool off the list, or None if no group does."""
         hub = await self.hub()
         route = hub.catalogs.whole(None).resolve(TOOLS, exposed) if hub.config.groups else None
         if route is None:
@@ -304,9 +304,9 @@ class EngineHost:
 
 
 def _facts() -> tuple[bool, str | None]:
-    """Returns what of the program decides how the engine is made, beside the configuration.
+    """Returns what the engine depends on besides its configuration.
 
-    Spans go to the program's tracer provider, and the raw text tools read their policy at the call.
+    That is whether the program has imported OpenTelemetry, and the policy of the raw text tools in the environment.
     """
     return is_imported(), os.environ.get(RAW_TEXT_VARIABLE)
 

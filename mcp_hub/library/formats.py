@@ -273,7 +273,7 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def error_message(error: BaseException) -> str:
-    """Returns the message of an error, with everything that was added to it on its way."""
+    """Returns the message of an error, with what the hub has added to it."""
     return error.message if isinstance(error, CallError) else str(error)
 
 

@@ -43,10 +43,11 @@ def asgi(
 ) -> MountedHub:
     """Returns the hub as an ASGI application, which serves `/mcp` below the path where it is mounted.
 
-    `config`: a configuration file, or what would stand in one. `authenticate(headers)` is a coroutine function that
-    returns the name of who sends a request (or a `Principal`, which may have a profile), or None: it is asked about
-    everybody who has no token of the configuration. `sse`: also serves `/sse`. Raises ConfigError if the configuration
-    cannot be used, or if nothing would say who sends a request, and TypeError for an `authenticate` that would block.
+    `config`: a configuration file, or a mapping with the content of one. `authenticate(headers)` is a coroutine
+    function that returns the name of a request's sender (or a `Principal`, which may have a profile), or None if it is
+    unknown; it is called for each request without a token of the configuration. `sse`: also serves `/sse`. Raises
+    ConfigError if the configuration cannot be used or has no way to authenticate requests, and TypeError for an
+    `authenticate` that would block.
     """
     return MountedHub(as_config(config), Mount(authenticate), sse=sse)
 
@@ -111,8 +112,8 @@ class MountedHub:
     async def drain(self, grace: float = DRAIN_GRACE) -> None:
         """Refuses new requests, lets running ones finish for at most `grace` seconds, and ends streams and sessions.
 
-        Call it before the server of the application waits for its connections to end, where you can: streams last for
-        as long as their clients like.
+        If you can, call it before the server of the application waits for its connections to end: otherwise a stream
+        lasts until its client closes it.
         """
         if self._app is not None and self._front is not None:
             await self._app.drain(grace)

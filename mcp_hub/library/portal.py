@@ -1,4 +1,4 @@
-"""The portal: an event loop in a thread of its own, which runs work for code with or without a loop."""
+"""The portal: an event loop in a separate thread, which runs work for code with or without a loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Work = Callable[[], Coroutine[Any, Any, T]]
 
 
 class Portal:
-    """Runs work in a loop of its own: `run` blocks until the work is done, `wait` awaits it in any loop.
+    """Runs work in a separate event loop: `run` blocks until the work is done, `wait` awaits it in any loop.
 
     The thread starts with the first work. `ending` runs in the loop before it ends, when `close` or `aclose` is called
     or the program exits. After a `fork` the child has no such thread: it starts again with the first work, after

@@ -26,7 +26,7 @@ def make_server(name: str, entry: Mapping[str, Any] | Server, literal: bool) -> 
 
 
 def with_server(server: Server, config: Config) -> Config:
-    """Returns the configuration with another server, for which its `defaults` count too.
+    """Returns the configuration with another server, to which its `defaults` apply too.
 
     Raises ConfigError if the server's id is taken.
     """

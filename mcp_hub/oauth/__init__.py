@@ -1,4 +1,4 @@
-"""The tokens of one upstream while the hub runs: shared by its sessions, and renewed once for all that wait."""
+"""The tokens of upstreams while the hub runs: all sessions of an upstream share them, and one renewal serves all."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ class UpstreamTokens:
         return stamp != self._stamp and (stamp is None or stamp != self._outdated)
 
     async def token(self) -> str | None:
-        """Returns the bearer token to send, renewed if it has expired (Authorization)."""
+        """Returns the bearer token to send, renewed if it has expired (Authorization).
+
+        Raises SignInNeeded, LinkError.
+        """
         await self._reload()
         if (failure := self._lasting_failure()) is not None:
             raise failure
@@ -107,7 +110,7 @@ class UpstreamTokens:
             return known.access_token if known is not None and self._done else None
         if self._oauth.grant == "client_credentials":
             if known is None or known.access_token is None:
-                return None  # the answer will say where to get a token
+                return None  # the server's 401 will say where to get a token
             await self._renewed(known.access_token, Challenge(401))
         elif known is None or known.access_token is None:
             raise self._needed("nobody has signed in yet")
@@ -118,7 +121,10 @@ class UpstreamTokens:
         return self._sign_in.access_token if self._sign_in is not None else None
 
     async def challenged(self, token: str | None, challenge: Challenge, *, again: bool) -> bool:
-        """Reacts to a 401 or 403; returns whether there is another token now (Authorization)."""
+        """Reacts to a 401 or 403; returns whether there is another token now (Authorization).
+
+        Raises SignInNeeded, LinkError.
+        """
         more = challenge.status == 403
         if more and challenge.field("error") != "insufficient_scope":
             return False
@@ -183,7 +189,10 @@ class UpstreamTokens:
         self._sign_in, self._stamp, self._read, self._outdated = sign_in, stamp, True, None
 
     async def _keep(self, sign_in: SignIn) -> None:
-        """Saves a sign-in and uses it. If the disk does not take it, it is used all the same and saved later."""
+        """Saves a sign-in and uses it. If it cannot be saved, it is used nevertheless and saved later.
+
+        With a user, it raises SignInError instead.
+        """
         before = self._outdated or self._stamp
         try:
             if self._user is not None:
@@ -228,7 +237,7 @@ class UpstreamTokens:
     # --- renewing ----------------------------------------------------------------------------------------------
 
     async def _renewed(self, token: str | None, challenge: Challenge | None, *, refused: bool = False) -> None:
-        """Gets another token than `token`: by a refresh, or for a challenge from the beginning. One at a time.
+        """Gets another token than `token`: by a refresh, or for a challenge by a new sign-in. One runs at a time.
 
         Raises SignInNeeded, LinkError.
         """
@@ -236,7 +245,7 @@ class UpstreamTokens:
             work = self._renew(token, challenge, refused=refused)
             self._renewing = asyncio.get_running_loop().create_task(work, name=f"sign-in {self.server.id}")
             self._renewing.add_done_callback(lambda task: task.cancelled() or task.exception())
-        # A caller that gives up does not end it for the others.
+        # A caller that is cancelled does not end it for the others.
         await asyncio.shield(self._renewing)
 
     async def _renew(self, token: str | None, challenge: Challenge | None, *, refused: bool) -> None:
@@ -302,7 +311,7 @@ class UpstreamTokens:
             self._failed_until = None if seconds is None else self._clock() + seconds
 
     def _lasting_failure(self) -> LinkError | None:
-        """A copy of the failure that still counts: it is raised in many places."""
+        """Returns a copy of the failure that still counts, as it is raised in many places; None if there is none."""
         failure = self._failure
         if not isinstance(failure, LinkError) or (
             self._failed_until is not None and self._clock() >= self._failed_until
@@ -325,7 +334,7 @@ class UpstreamTokens:
 
 
 def with_sign_in(server: Server) -> Server | None:
-    """Returns an entry with a url alone as if `auth: oauth` stood in it; None if it cannot be signed in to."""
+    """Returns a server that has only a URL as if its entry had `auth: oauth`; None if it cannot be signed in to."""
     return server.model_copy(update={"oauth": OAuthSettings()}) if server.can_sign_in else None
 
 
@@ -339,9 +348,9 @@ class TokenRegistry:
         self._tokens: dict[str, UpstreamTokens] = {}
 
     def of(self, server: Server) -> UpstreamTokens | None:
-        """Returns the tokens of one upstream; None if it needs none, so far as is known.
+        """Returns the tokens of one upstream; None if it is not known to need any.
 
-        An entry that says nothing of a sign-in has one from the moment that a user signs in to it.
+        An upstream without `auth` in its entry has tokens as soon as a user has signed in to it.
         """
         if server.oauth is None and server.id not in self._tokens:
             implied = with_sign_in(server)

@@ -1,7 +1,7 @@
 """Sends requests to addresses that a server has named: metadata, registration, tokens. Uses httpx2, as the SDK does.
 
 A server must not lead the hub to where the server itself could not go: URLs are HTTPS, or on this machine if the
-server is; addresses are public if the server's is. What was checked is what is dialled.
+server is; addresses are public if the server's is. Connections are made to the very addresses that were checked.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(answer.status, headers=kept, content=answer.content)
 
     async def _addresses(self, url: httpx2.URL) -> list[str]:
-        """The addresses of a URL's host, after all of them were checked; none that only a proxy can resolve."""
+        """Returns the addresses of a URL's host, all of them checked; [] if only a proxy can resolve it.
+
+        Raises SignInError for an address that is not allowed, TokenUnavailable for an unknown host.
+        """
         port = _port_of(url)
         found = await self._resolved(url)
         if _origin(url) == _origin(self._server) or is_loopback(self._server.host):
@@ -99,7 +102,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         return found
 
     async def _resolved(self, url: httpx2.URL) -> list[str]:
-        """The addresses of a host; none, after a short wait, if it is reached through a proxy that may know it."""
+        """Returns the addresses of a host; [] if it is unknown here but is reached through a proxy that may know it."""
         proxied = self._egress.proxy_for(url.scheme, url.host, _port_of(url)) is not None
         try:
             async with asyncio.timeout(PROXIED_LOOKUP if proxied else RESOLVE_WAIT):

@@ -1,6 +1,6 @@
 """Gets tokens: the SDK's OAuth client decides what to request next, and this module sends it where it is allowed.
 
-Everything here imports the SDK, which takes half a second: import it only where a token has to be got.
+This module imports the SDK, which takes half a second: import it only where a token is needed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_STEPS: Final = 32
 """Requests of one sign-in; the longest one takes about ten."""
 SHOWN: Final = 200
 
-# It logs tracebacks of what is told to the user in words, with bodies that may have secrets in them.
+# The SDK logs tracebacks of errors that the user is told anyway, with bodies that may have secrets in them.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
 
@@ -173,11 +173,11 @@ class TokenFlow:
         return provider
 
     def _own(self) -> OAuthClientProvider:
-        """The provider for the hub as itself, without a user (client credentials)."""
+        """Returns the provider for the hub as itself, without a user (client credentials)."""
         oauth, scope = self._oauth, " ".join(self._oauth.scopes) or None
         assert oauth.client_id is not None
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns that no issuer is named, which is optional
+            warnings.simplefilter("ignore")  # the SDK warns that no issuer is named, which is optional
             if oauth.private_key is not None:
                 signed = SignedJWTParameters(
                     issuer=oauth.client_id,
@@ -198,7 +198,7 @@ class TokenFlow:
             )  # fmt: skip
 
     def _client(self, before: SignIn | None) -> OAuthClientInformationFull | None:
-        """The configured client, or the one registered for the redirect address; else None."""
+        """Returns the configured client, or the one registered for the redirect address; else None."""
         oauth = self._oauth
         if oauth.client_id is not None:
             secret = oauth.client_secret.get_secret_value() if oauth.client_secret is not None else None
@@ -214,7 +214,7 @@ class TokenFlow:
         return known if self._user is not None and self._user.redirect_uri in uris else None
 
     def _challenge(self, said: Challenge) -> httpx2.Response:
-        """The server's challenge; configured scopes replace its own."""
+        """Returns the server's challenge with the configured scopes in place of its own; for a 403 it has both."""
         scopes = " ".join(self._oauth.scopes) or said.field("scope")
         if said.status == 403:
             scopes = " ".join(dict.fromkeys([*(said.field("scope") or "").split(), *self._oauth.scopes]))
@@ -292,7 +292,7 @@ class TokenFlow:
         return SignInError(printable(Redactor(secrets).text(str(error) or type(error).__name__), SHOWN))
 
     def _signed_in(self, provider: OAuthClientProvider, memory: _Memory) -> SignIn:
-        """The sign-in to keep. Raises TokenUnavailable for a token that no header can carry."""
+        """Returns the sign-in to keep. Raises TokenUnavailable for a token that no header can carry."""
         tokens, context = memory.tokens, provider.context
         assert tokens is not None
         token = tokens.access_token
@@ -315,7 +315,7 @@ def _json(model: BaseModel | None) -> Json | None:
 
 
 def _model(model: type[Any], value: Json | None) -> Any:
-    """The stored value as a model; None if it is not valid any more."""
+    """Returns a stored value as a model; None if it is missing or not valid any more."""
     try:
         return None if value is None else model.model_validate(value)
     except ValidationError:

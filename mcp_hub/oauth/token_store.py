@@ -26,7 +26,7 @@ SERVICE: Final = "mcp-hub"
 """The service name in the keyring."""
 MAX_SIZE: Final = 1024 * 1024
 LOCK_WAIT: Final = 35.0
-"""Seconds to wait for another process that renews the same tokens: a little more than that takes at most."""
+"""Seconds to wait for another process that renews the same tokens, a little more than a renewal may take."""
 LOCK_LOOK: Final = 0.05
 
 Stamp = tuple[int, int, int]
@@ -189,7 +189,7 @@ class SignIn(msgspec.Struct, frozen=True):
     """The tokens for one server, and what is needed to renew them without the user."""
 
     tokens: Json | None = None
-    """The token response as it came."""
+    """The token response, unchanged."""
     expires_at: float | None = None
     """Seconds since the epoch; None: unknown."""
     client: Json | None = None
@@ -200,7 +200,7 @@ class SignIn(msgspec.Struct, frozen=True):
     """The protected resource's metadata."""
     authorization_server: str | None = None
     challenge: Challenge | None = None
-    """What the server answered when it refused the tokens; the next sign-in begins with it."""
+    """The challenge with which the server refused the tokens; the next sign-in begins with it."""
 
     @property
     def access_token(self) -> str | None:

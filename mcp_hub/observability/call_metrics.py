@@ -16,14 +16,14 @@ log = logging.getLogger("mcp_hub")
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1200.0)
 """Upper bounds of the buckets in seconds, up to the longest that a call may take by default."""
 MAX_SERIES: Final = 2000
-"""Combinations that are counted apart, as a server may keep renaming its tools."""
+"""The most combinations of labels that are counted separately, as a server may keep renaming its tools."""
 OTHER: Final = "other"
 """The label of all further combinations."""
 
 OK: Final = "ok"
 TOOL_ERROR: Final = "tool_error"
 FAILURES: Final = frozenset({"error", TOOL_ERROR})
-"""The verdicts of calls that failed. One that a rule refuses or its client cancels is no error of the server."""
+"""The verdicts of calls that failed. A call that a rule refuses or its client cancels is no failure of the server."""
 _OF_PEERS: Final = {
     errors.INVALID_PARAMS: "invalid_params",
     errors.INVALID_REQUEST: "invalid_request",

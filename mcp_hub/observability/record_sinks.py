@@ -39,7 +39,7 @@ class RecordFile:
         """Whether the last write ended within a line, as on a full disk."""
 
     def write(self, lines: bytes) -> None:
-        """Appends whole lines. Raises OSError; what was not written then is lost."""
+        """Appends whole lines. Raises OSError; lines that were not written are lost then."""
         fd = self._open()
         status = os.fstat(fd)
         if stat.S_ISREG(status.st_mode) and status.st_size and status.st_size + len(lines) > self._max_size:
@@ -182,7 +182,7 @@ class StderrSink:
 
 
 def _unblocked(fd: int) -> int | None:
-    """A descriptor of the same file whose writes never block; None if there is none.
+    """Returns a descriptor of the same file whose writes never block; None if there is none.
 
     A pipe is opened anew, which only Linux can, as the mode of a descriptor is shared with other processes.
     """

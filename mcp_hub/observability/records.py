@@ -1,9 +1,9 @@
 """Writes records of calls and lines of the log: in one thread, from bounded queues.
 
-Nobody who calls it ever waits, neither for a disk nor for a client that does not read its child's stderr. What does
-not fit is dropped and counted, and the count is written as soon as there is room. A record is one line of JSON in
-which every character that could steer a terminal or split a line is an escape; where stderr is a terminal it is one
-readable line there instead.
+Callers never wait, neither for a disk nor for a client that does not read its child's stderr. What does not fit is
+dropped and counted, and the count is written as soon as there is room. A record is one line of JSON in which every
+character that could control a terminal or split a line is escaped; on a stderr that is a terminal, it is one readable
+line instead.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _BATCH: Final = 65536
 class RecordWriter:
     """Writes records and log lines. All methods may be called from any thread.
 
-    Records go to `file` (see RecordFile) and, with `stderr`, to stderr; lines of the log always to stderr. A file
-    that cannot be written is one warning there, no error.
+    Records go to `file` (see RecordFile) and, with `stderr`, to stderr; lines of the log always to stderr. If the file
+    cannot be written, one warning goes to stderr and nothing is raised.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RecordWriter:
         self._to_file = LineQueue(max_waiting)
         self._to_stderr = LineQueue(max_waiting)
         self._piece = b""
-        """Taken from the queue of stderr and not written yet."""
+        """The bytes that were taken from the queue of stderr and not written yet."""
         self._missing = 0
         """Records that could not be written to the file."""
         self.problem: str | None = None
@@ -88,7 +88,7 @@ class RecordWriter:
             self._wake()
 
     def line(self, text: str) -> None:
-        """Writes a line to stderr as it is. Never blocks, never raises."""
+        """Writes a line to stderr, unchanged. Never blocks, never raises."""
         with self._changed:
             self._to_stderr.put(text.encode("utf-8", "backslashreplace") + b"\n", urgent=True)
             self._wake()
@@ -166,7 +166,7 @@ class RecordWriter:
             self.line(log_line("warning", f"the call log {printable(str(path))} is written again"))
 
     def _serve_stderr(self) -> bool:
-        """Writes to stderr; returns whether everything is written, or stderr is gone for good."""
+        """Writes to stderr; returns True if everything is written or stderr is closed, False if it is not read now."""
         while True:
             if not self._piece:
                 with self._changed:
@@ -204,7 +204,7 @@ def _as_line(record: Mapping[str, Any]) -> bytes:
 
 
 def _gap(count: int) -> bytes:
-    """A record of how many records were dropped before it."""
+    """Returns a record that says how many records were dropped before it."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return encode({"event": "dropped", "time": now, "count": count}) + b"\n"
 
@@ -224,7 +224,7 @@ class LineQueue:
     def put(self, line: bytes, *, urgent: bool = False) -> None:
         """Appends a line. Once there was no room, lines are only counted until the queue is half empty.
 
-        Urgent lines are not held back by others: an eighth of the size more is theirs alone.
+        Urgent lines are still appended then: they may use an eighth of the size in addition.
         """
         room = self._max_size + self._max_size // 8 * urgent
         if self._size + len(line) > room or (self._dropped and not urgent):

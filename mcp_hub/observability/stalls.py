@@ -1,7 +1,7 @@
-"""Keeps long work off the event loop, in slices or threads, and reports what blocks the loop all the same.
+"""Runs long work in slices or threads, so that it does not block the event loop, and reports work that does.
 
 A stall is processor time of the loop's thread in one callback, without that of decoding and encoding large frames.
-Work that may take long is done in slices, between which everybody else has a turn, or in a thread.
+Work that may take long is done in slices, between which other tasks run, or in a thread.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ T = TypeVar("T")
 log = logging.getLogger("mcp_hub")
 
 SLICE: Final = 0.005
-"""Seconds of work in one callback before others have a turn."""
+"""Seconds of work in one callback before other tasks run."""
 AT_ONCE: Final = 2
-"""Threads that work at the same time. Each takes the interpreter from the loop now and then."""
+"""The most threads that work at the same time. Each takes the interpreter lock from the loop now and then."""
 EVERY: Final = 0.5
 """Seconds between two measurements; a shorter stall may go unnoticed."""
 STALL: Final = 0.1
@@ -31,7 +31,7 @@ STALL: Final = 0.1
 
 
 def run_for(steps: Generator[None, None, T], seconds: float = float("inf")) -> tuple[bool, T | None]:
-    """Runs a generator for so many seconds of processor time; returns (whether it ended, what it returned)."""
+    """Runs a generator for at most `seconds` of processor time; returns (whether it ended, its value or None)."""
     began, until = time.thread_time(), time.perf_counter() + seconds
     try:
         while True:
@@ -52,7 +52,7 @@ def finished(steps: Generator[None, None, T]) -> T:
 
 
 async def in_slices(steps: Generator[None, None, T]) -> T:
-    """Runs a generator in slices and returns what it returns. Others have a turn between two slices."""
+    """Runs a generator in slices and returns what it returns. Other tasks run between two slices."""
     while True:
         done, value = run_for(steps, SLICE)
         if done:
@@ -64,9 +64,9 @@ _dropping: set[asyncio.Task[None]] = set()
 
 
 def drop(held: list[Any]) -> None:
-    """Empties a list in slices, in the background: to free many objects at once would keep the loop.
+    """Empties a list in slices, in the background, as freeing many objects at once would block the event loop.
 
-    They are freed then only if nothing else refers to them.
+    Only objects that nothing else refers to are freed.
     """
     task = asyncio.get_running_loop().create_task(in_slices(_emptying(held)))
     _dropping.add(task)
@@ -83,7 +83,7 @@ _places: WeakKeyDictionary[Any, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 async def in_thread(work: Callable[..., T], *args: Any) -> T:
-    """Runs `work(*args)` in a thread and returns its result. It runs to its end even if the caller is cancelled."""
+    """Runs `work(*args)` in a thread and returns its result. Once begun, it ends even if the caller is cancelled."""
     loop = asyncio.get_running_loop()
     place = _places.get(loop)
     if place is None:
@@ -101,8 +101,8 @@ async def in_thread(work: Callable[..., T], *args: Any) -> T:
 class StallMonitor:
     """Measures stalls: `longest` in seconds of processor time, `count` of those that were reported.
 
-    A look that comes late tells how long it was kept from running; a stall has taken no more than that, and no more
-    than the processor time of the thread since the last look. So a machine that is busy elsewhere makes none.
+    Each measurement sleeps for EVERY seconds. The stall is at most the time by which it wakes up late, and at most the
+    processor time that the thread has used meanwhile. So a machine that is busy with other programs causes no stall.
     """
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ EVERY: Final = 2.0
 SEND_WITHIN: Final = 10.0
 """Seconds that sending one batch may take, retries included."""
 FLUSH_WITHIN: Final = 2.0
-"""Seconds that the end waits for a collector: clients kill a hub that takes much longer to exit."""
+"""Seconds that `close` waits for a collector: clients kill a hub that takes much longer to exit."""
 MAX_CARRIER: Final = 512
 """Characters of a member of a trace context; the specification allows no more to be passed on."""
 

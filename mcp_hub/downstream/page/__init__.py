@@ -1,4 +1,4 @@
-"""The live page: what a hub is doing, for a person with a web browser. Imported when somebody first asks for it."""
+"""The live page shows a person in a web browser what a hub is doing. It is imported at the first request for it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OPEN_AGAIN: Final = "Run `mcp-hub open` on the machine of the hub, and open the 
 
 
 class PageFront(msgspec.Struct, frozen=True):
-    """The listener that a request of the page came by. `admission` is None where only links let in."""
+    """The checks of the listener that received a request; `admission` is None if only one-time links let in."""
 
     gate: Gate
     admission: Admission | None = None
@@ -54,7 +54,7 @@ class PageFront(msgspec.Struct, frozen=True):
 
 
 class LivePage:
-    """Serves `/ui` of one hub, whatever listener it comes by: its files, its sessions, and the endpoints of `parts`."""
+    """Serves `/ui` of one hub on all its listeners: the page's files, its sessions, and the endpoints of its parts."""
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
@@ -63,7 +63,7 @@ class LivePage:
         self.sessions = PageSessions()
         self.closing = False
         self.returned: Callable[[Mapping[str, str]], bool] = lambda query: False
-        """Takes the query with which a browser comes back from a sign-in; False: nobody waits for it."""
+        """Takes the query with which a browser comes back from a sign-in; returns False if no sign-in waits for it."""
         self.on_close: list[Callable[[], object]] = []
         """Called when the hub ends."""
         self._endpoints: dict[tuple[str, str], Endpoint] = {}
@@ -123,7 +123,7 @@ class LivePage:
             await reply.json(200, answer, [*CONFINED, *NO_STORE])
 
     async def _come_back(self, request: HttpRequest, reply: HttpReply) -> None:
-        """Answers a browser that comes back from a sign-in. It has no cookie, but the secret state of its sign-in."""
+        """Answers a browser that comes back from a sign-in: it sends no cookie, but the sign-in's secret `state`."""
         if request.method != "GET":
             raise _not_allowed("GET")
         found = self.returned(query_of(request))
@@ -189,7 +189,7 @@ class LivePage:
 
     @staticmethod
     async def _verified(session: PageSession, request: HttpRequest, fronts: Callable[[], PageFront]) -> bool:
-        """Returns whether a session goes on: the token that it began with is valid, and still the same principal's."""
+        """Returns whether a session is valid: the token that began it is valid and belongs to the same principal."""
         before = session.viewer
         if before.token is None:
             return not session.ended
@@ -209,7 +209,7 @@ class LivePage:
 
 
 async def _viewer(token: str, request: HttpRequest, front: PageFront) -> Viewer | None:
-    """Returns who has a bearer token; None if it is not valid."""
+    """Returns the viewer that a bearer token belongs to; None if it is not valid."""
     if front.admission is None or not front.gate.authenticates or not token.isascii():
         return None
     headers = [(b"authorization", b"Bearer " + token.encode())]

@@ -1,4 +1,4 @@
-"""What an admin can do to a running hub from its page. Each action is recorded like a call."""
+"""The actions of an admin on a running hub, from its page. Each action is recorded like a call."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 MAX_ACTION: Final = 64 * 1024
 """Bytes of an action."""
 MAX_CONNECT: Final = 30.0
-"""Seconds that a server has to connect before what it lists is pinned."""
+"""Seconds that a server has to connect, when what it lists is to be pinned."""
 SWITCHED_OFF: Final = "it was switched off on the live page, until the configuration is read again"
 
 Action = Callable[[Json, PageRequest], Awaitable[Json]]
-"""Carries out an action with its arguments. Returns `{"text"}`, what was done. Raises PageError."""
+"""Carries out an action with its arguments. Returns `{"text": str, ...}`, what was done. Raises PageError."""
 
 
 class ActionsPart:
-    """`POST /actions/NAME`, for admins alone. No action changes the configuration, and a reload ends what it did."""
+    """Serves `POST /actions/NAME`, for admins only. No action changes the configuration; a reload undoes a switch."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -85,7 +85,7 @@ class ActionsPart:
         return {"done": True, **done, "text": printable(done["text"], 1000)}
 
     async def _tell(self, kind: ChangeKind, value: Any) -> None:
-        """Has every other replica of the hub do the same. Raises CallError while the store is away."""
+        """Tells every other replica of the hub to do the same. Raises CallError while the store is unreachable."""
         sharing = self._hub.sharing
         await sharing.tell(kind, EVERYBODY, value)
 

@@ -1,4 +1,4 @@
-"""What the live page shows of clients: those with a session, and those that are known by their calls alone."""
+"""The rows of the clients on the live page: those with a session, and those that only their calls tell of."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_CACHED: Final = 64
 
 
 class SeenClient(msgspec.Struct):
-    """A client as its kept calls show it."""
+    """A client as far as its recorded calls tell."""
 
     name: str | None
     principal: str
@@ -50,7 +50,7 @@ class ClientRows:
         self._seen: dict[str, tuple[int, Seen]] = {}
         """(Principal, or `""` for admins) -> (number of the newest record, the clients of the records)."""
         self._rows: WeakKeyDictionary[Caller, tuple[Any, Json]] = WeakKeyDictionary()
-        """Caller -> what its row was made of, and the row without its calls."""
+        """Caller -> the envelope that its row was made from, and the row without its calls."""
 
     async def rows(self, viewer: Viewer) -> list[Json]:
         """Returns the rows that a viewer may see, in the order in which the clients came."""
@@ -65,7 +65,7 @@ class ClientRows:
                 rows.append({**row, "calls": calls})
         for label, clients in seen.items():
             for client in clients.values():
-                # A session that has ended is no client any more.
+                # A client whose session has ended is not shown any more.
                 if not label.startswith("session-") and len(rows) < MAX_CLIENTS:
                     rows.append(shown(_of_calls(label, client), 500))
         return rows
@@ -108,7 +108,7 @@ class ClientRows:
 
 
 def _count(seen: Seen, entry: Entry) -> None:
-    """Counts a call for its client. The newest call comes first, the oldest says since when."""
+    """Counts a call for its client. Calls come newest first, so that the oldest one sets `since` last."""
     record = entry.record
     name = record.get("client")
     clients = seen.setdefault(str(record.get("caller")), {})

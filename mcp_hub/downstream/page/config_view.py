@@ -51,7 +51,7 @@ class ConfigView:
         self._facts = facts
         self._cure = cure
         self._read: tuple[Any, list[Json], dict[str, str]] = (None, [], {})
-        """What the files were when they were read, the rules in them, and the places of groups and profiles."""
+        """(Generation, its problem) for which the files were read; their rules; the places of groups and profiles."""
 
     @property
     def newest_load(self) -> Reload | None:
@@ -146,7 +146,7 @@ class ConfigView:
 
 
 def _read_rules(config: Config) -> tuple[list[Json], dict[str, str]]:
-    """Reads the rules of all files again, for their lines. A file that cannot be read now has none."""
+    """Reads the rules of all files again, to find their lines. A file that cannot be read now is skipped."""
     redaction, owners = Redactor(secrets_of(config)), _owners()
     root: dict[str, list[Json]] = {}
     entries: dict[str, list[Json]] = {}

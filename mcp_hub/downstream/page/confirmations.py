@@ -1,4 +1,4 @@
-"""Calls that wait for a person, as the live page shows them and lets its viewer answer."""
+"""Calls that wait for a person's confirmation, which the live page shows and its viewer answers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MAX_ANSWER: Final = 16 * 1024
 
 
 class ConfirmationsPart:
-    """`POST /confirm`. An admin answers for every caller, anybody else for itself.
+    """Serves `POST /confirm`. An admin answers for every caller, anybody else only for itself.
 
-    Calls that are run from a page are confirmed there, beside the form of their tool.
+    Calls that were run from a page are not among them: they are confirmed there, beside the form of their tool.
     """
 
     def __init__(self, dispatcher: Dispatcher, runs: RunsPart) -> None:
@@ -42,7 +42,7 @@ class ConfirmationsPart:
         return {("POST", "/confirm"): self.confirm}
 
     def rows(self, viewer: Viewer) -> list[Json]:
-        """Returns what waits for the viewer of a page, the oldest first."""
+        """Returns the calls that wait for a viewer's answer, the oldest first."""
         seen = [one for one in self._pending if self._sees(viewer, one.call)]
         return [self._row(one) for one in seen[:MAX_ROWS]]
 
@@ -51,7 +51,7 @@ class ConfirmationsPart:
         return self._pending.watched(ConfirmationWatcher(lambda call: self._sees(session.viewer, call), news))
 
     async def confirm(self, asked: PageRequest) -> Json:
-        """Answers for the person. Raises PageError; the first answer counts."""
+        """Passes the viewer's answer to the call that waits. Raises PageError, also if it was answered already."""
         body, viewer = await asked.body(MAX_ANSWER), asked.session.viewer
         id, answer = body.get("id"), body.get("answer")
         pending = self._pending.find(id) if isinstance(id, str) else None

@@ -1,4 +1,4 @@
-"""What an endpoint of the live page is: a function of one request of a session, in a table by method and path."""
+"""The endpoints of the live page: functions of one request of a session, in a table by method and path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcp_hub.transport.http1.heads import is_json
 Json = dict[str, Any]
 
 MAX_BODY: Final = 16 * 1024 * 1024
-"""Bytes of a request of the page, which may have the arguments of a call."""
+"""The most bytes of a request of the page, which may have the arguments of a call."""
 MAX_MESSAGE: Final = 2000
 """Characters of the message of an error."""
 NO_STORE: Final = [(b"cache-control", b"no-store")]
@@ -35,7 +35,7 @@ class PageError(HubError):
 
     @property
     def body(self) -> Json:
-        """What the page is answered."""
+        """The body of the response: `{"error": {"code", "message", "cure"}}`."""
         return {
             "error": {"code": self.code, "message": printable(str(self), MAX_MESSAGE), "cure": printable(self.cure)}
         }
@@ -94,7 +94,7 @@ async def json_body(request: HttpRequest, limit: int) -> Json:
 
 
 def not_found(what: str) -> PageError:
-    """Returns the error for what does not exist, or belongs to somebody else: the two cannot be told apart."""
+    """Returns the error for something that does not exist or is somebody else's; it does not tell which of the two."""
     return PageError(404, "not_found", f"There is no {what}.", "Reload the page.")
 
 
@@ -103,7 +103,7 @@ Endpoint = Callable[[PageRequest], Awaitable[Json | None]]
 
 
 class Part(Protocol):
-    """One part of the page: it has endpoints."""
+    """One part of the page, with its endpoints."""
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
         """Returns endpoints by method and path below `/ui/api`. A path that ends with `/` takes any last part."""

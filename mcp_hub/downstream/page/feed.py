@@ -1,4 +1,4 @@
-"""The newest calls of a hub, kept while somebody watches: for the live page and for `mcp-hub logs`."""
+"""The newest calls of a hub, kept in memory while the live page or `mcp-hub logs` watches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_CALLS: Final = 2000
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Approximate bytes of all kept records; of more, the oldest are dropped."""
+"""The most bytes of all kept records, approximately; beyond that, the oldest are dropped."""
 MAX_DURATIONS: Final = 512
 """Durations kept for each server, of its newest calls."""
 MAX_SERVERS: Final = 2000
@@ -45,7 +45,7 @@ _OF_UNKNOWN: Final = frozenset({"event", "time", "id", "caller", "client", "era"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One kept record. `number` counts all records that were kept; `principal`: whose call it is, None: nobody's."""
+    """One kept record. `number` counts all records; `principal` is that of the call, None if it is nobody's."""
 
     number: int
     record: Json
@@ -61,8 +61,8 @@ class Entry(msgspec.Struct, frozen=True):
     def seen_by(self, viewer: Viewer) -> Json | None:
         """Returns the record as a viewer may see it; None if it may not.
 
-        An admin sees everything. Anybody else sees its own calls, and of them what it was answered: a name that a rule
-        hides is an unknown one, and what rules and other servers did is not shown.
+        An admin sees everything. Anybody else sees its own calls, and only what their responses told: a name that a
+        rule hides looks like an unknown one, and what rules and other servers did is not shown.
         """
         if viewer.admin:
             return self.record
@@ -145,7 +145,7 @@ class Feed:
             self.close()
 
     def close(self) -> None:
-        """Keeps nothing any more."""
+        """Stops keeping records, and drops those that are kept."""
         if self._check is not None:
             self._check.cancel()
             self._check = None
@@ -174,7 +174,7 @@ class Feed:
     # --- records -----------------------------------------------------------------------------------------------
 
     def take(self, record: Json, caller: Hashable | None) -> None:
-        """Keeps one record. `caller` is the key of whose call it is."""
+        """Keeps one record. `caller` is the key of the caller whose call it is."""
         is_of_nobody = record.get("event") == "refused"
         entry = Entry(
             self._next, record, None if is_of_nobody else principal_of(caller), approximate_size(record) + 200
@@ -204,7 +204,7 @@ class Feed:
         return self._next - 1
 
     def event_id(self, number: int) -> str:
-        """Returns the id of the event that ends with this record. It is of this run of the hub."""
+        """Returns the id of the event that ends with this record; it also names this run of the hub."""
         return f"{self._run}-{number}"
 
     def number_of(self, event_id: str) -> int | None:
@@ -221,7 +221,7 @@ class Feed:
         return first - (number + 1), list(islice(self._kept, first - oldest, None))
 
     def newest_first(self, before: str | None = None) -> Iterator[Entry]:
-        """Iterates over what is kept, the newest first; with `before`, what is older than that call."""
+        """Iterates over the kept records, the newest first; with `before`, the id of a call, over older ones only."""
         limit = self._by_id.get(before) if before is not None else None
         if before is not None and limit is None:
             return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcp_hub.hub import Engine
 
 EVERY: Final = 0.25
-"""Seconds between two looks at the servers."""
+"""Seconds between two checks for new lines."""
 MAX_TAIL: Final = 256 * 1024
 """Bytes of the end of the call log that are read."""
 MAX_EARLIER: Final = 200
@@ -28,8 +28,9 @@ MAX_EARLIER: Final = 200
 async def log_lines(hub: Engine, feed: Feed, server: str | None, *, follow: bool) -> AsyncIterator[Json]:
     """Yields `{"record": {...}}` and `{"server": id, "stderr": line}`, the earlier ones first.
 
-    The first is `{"since": time}`: from when on records are kept in memory. With `server`, only what is of that one;
-    `{"problem": text}` if there is none of that name. With `follow` it goes on until the consumer ends it.
+    The first is `{"since": time}`, when the hub began to keep records in memory; `{"dropped": number}` says how many
+    were lost. With `server`, it yields lines of that server only, or `{"problem": text, "cure": text}` if there is
+    none of that name. With `follow`, it goes on until the consumer ends it.
     """
     if server is not None and server not in hub.upstreams:
         known = ", ".join(hub.upstreams) or "none"
@@ -64,7 +65,7 @@ async def log_lines(hub: Engine, feed: Feed, server: str | None, *, follow: bool
 
 
 def _new_stderr(hub: Engine, seen: dict[str, Sequence[str]], server: str | None) -> list[tuple[str, str]]:
-    """Returns (server, line) of the lines since the last time, which `seen` keeps."""
+    """Returns (server, line) for each line that is not yet in `seen`, and updates `seen`."""
     found = []
     for id, upstream in hub.upstreams.items():
         if server in (None, id):

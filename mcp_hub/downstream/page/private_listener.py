@@ -26,7 +26,7 @@ BACKLOG: Final = 16
 UNUSED_FOR: Final = 60.0
 """Seconds without a page after which the listener ends; a page has a stream open, so it is in use all the time."""
 LOOK: Final = 5.0
-"""Seconds between two looks whether it is still in use."""
+"""Seconds between two checks whether it is still in use."""
 END_GRACE: Final = 1.0
 
 
@@ -91,7 +91,7 @@ class PrivateListener:
             return
 
     async def close(self) -> None:
-        """Ends it. Never raises."""
+        """Stops listening and closes all connections. Never raises."""
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.gather(self._serving, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Tools that are run from the page: ordinary calls of a client of its own, whose questions the page answers."""
+"""Runs tools from the page: the page is a client of its own, whose user answers the questions of servers."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from mcp_hub.policy import Call
 
 CLIENT: Final = {"name": "mcp-hub page", "version": VERSION}
-"""What servers and records are told of the page as a client."""
+"""The client info of the page, for servers and records."""
 CAPABILITIES: Final[Json] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
 MAX_RUNS: Final = 8
 """Runs of one session at the same time."""
 HEARTBEAT: Final = 15.0
 """Seconds after which a silent stream gets a comment, and its session is verified again."""
 PAUSE: Final = 0.1
-"""Seconds between two events of progress; of what comes meanwhile the last counts."""
+"""Seconds between two events of progress; only the newest progress of that time is sent."""
 MAX_ANSWER: Final = 1024 * 1024
 """Bytes of the answer to a question."""
 ACTIONS: Final = ("accept", "decline", "cancel")
@@ -46,7 +46,7 @@ SAMPLING_SCHEMA: Final[Json] = {
     "properties": {"text": {"type": "string", "title": "Answer in place of a model"}},
     "required": ["text"],
 }
-"""How a person answers what a server asks a model."""
+"""The form in which a person answers a sampling request in place of a model."""
 DECLINED: Final = {"code": -1, "message": "User rejected sampling request"}
 
 
@@ -54,14 +54,14 @@ class Question(msgspec.Struct, eq=False):
     """A question of a server that waits for its answer in the page."""
 
     id: str
-    """What the page calls it: nobody can guess it."""
+    """Its id in the page, which nobody can guess."""
     run: Run
     request: Message
     answered: bool = False
 
     @property
     def event(self) -> Json:
-        """What the page is told of it."""
+        """The data of the event that shows it on the page."""
         given = self.request.get("params")
         params: Json = given if isinstance(given, dict) else {}
         meta = params.get("_meta")
@@ -94,9 +94,9 @@ class Question(msgspec.Struct, eq=False):
 
 
 class RunsPart:
-    """`POST /run` and `POST /answer`. A run is an ordinary call: the same rules, records, limits and deadlines.
+    """Serves `POST /run` and `POST /answer`. A run is an ordinary call: the same rules, records, limits and deadlines.
 
-    It ends with the request that it is the answer to, and with the session of its page.
+    It is cancelled when its HTTP request or the session of its page ends.
     """
 
     def __init__(self, dispatcher: Dispatcher, tools: ToolsPart) -> None:
@@ -112,7 +112,7 @@ class RunsPart:
         return {("POST", "/run"): self.run, ("POST", "/answer"): self.answer}
 
     async def run(self, asked: PageRequest) -> None:
-        """Runs a tool and streams what comes of it. Raises PageError, ClientGone."""
+        """Runs a tool and streams its progress, questions and result. Raises PageError, ClientGone."""
         session, hub = asked.session, self._dispatcher.hub
         body = await asked.body(hub.config.listen.max_body)
         tool, arguments, name = body.get("tool"), body.get("arguments", {}), body.get("as")
@@ -128,7 +128,7 @@ class RunsPart:
             text = f"{MAX_RUNS} tools are running already in this page."
             raise PageError(429, "runs", text, "Wait for one of them, or cancel it.")
         caller = self._caller(session, principal)
-        if principal != session.viewer.principal:  # the record of the call names the principal alone
+        if principal != session.viewer.principal:  # the record of the call names only `principal`
             facts = {"client": CLIENT["name"], "name": "run_as", "target": str(principal), "verdict": "ok"}
             rules = hub.rules
             rules.trace.acted(session.viewer.principal, facts)
@@ -165,7 +165,7 @@ class RunsPart:
         return {"done": True}
 
     def put(self, run: Run, request: Message) -> Question:
-        """Opens a question."""
+        """Registers a question and returns it."""
         question = Question(secrets.token_urlsafe(16), run, request)
         self._questions[question.id] = question
         return question
@@ -175,7 +175,7 @@ class RunsPart:
         return any(call.caller is caller.handshake_key for caller in self._callers.values())
 
     def _caller(self, session: PageSession, principal: Principal) -> Caller:
-        """Returns the client that a session is to the hub: the same one for all its runs as one principal."""
+        """Returns the caller that runs of a session as `principal` have; it is the same one for all of them."""
         key = (session, principal, principal.profile)
         caller = self._callers.get(key)
         if caller is None:
@@ -188,7 +188,7 @@ class RunsPart:
         return caller
 
     def _forget(self, session: PageSession) -> None:
-        """Drops what a session has run: its clients are gone."""
+        """Removes the callers of a session that has ended."""
         for key in [key for key in self._callers if key[0] is session]:
             self._dispatcher.leave(self._callers.pop(key))
         if not self._running.get(session):
@@ -209,7 +209,7 @@ class Run:
         """Questions that were not written yet."""
 
     async def stream(self, asked: PageRequest, dispatcher: Dispatcher, request: Message) -> None:
-        """Makes the call and writes its events until it has ended. The call is cancelled when the page goes."""
+        """Makes the call and writes its events until it has ended. The call is cancelled when the page is closed."""
         reply, session = asked.reply, self.session
         call = asyncio.get_running_loop().create_task(dispatcher.answer(self.caller, request, self._take, "handshake"))
         call.add_done_callback(lambda _: self._news.set())
@@ -246,7 +246,7 @@ class Run:
         return b"".join([*data, *(_event("question", bounded(one.event)) for one in asked)])
 
     def _take(self, message: Message) -> None:
-        """Takes what the call sends to its client."""
+        """Takes a message that the call sends to its client."""
         params, method = message.get("params"), message.get("method")
         if method == eras.PROGRESS and isinstance(params, dict):
             told = {key: params.get(key) for key in ("progress", "total", "message")}
@@ -291,7 +291,7 @@ _ENDED: Final = _event(
 
 
 async def _wait(news: asyncio.Event, seconds: float) -> bool:
-    """Returns whether there were news within so many seconds."""
+    """Returns whether `news` was set within so many seconds."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await news.wait()

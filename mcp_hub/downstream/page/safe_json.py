@@ -7,7 +7,7 @@ from typing import Any, Final
 MAX_TEXT: Final = 100_000
 """Characters of one text."""
 MAX_DATA: Final = 8 * 1024 * 1024
-"""Characters of the base64 data of one image or sound; of longer data nothing is shown."""
+"""The most characters of the base64 data of one image or sound; longer data is left out."""
 _DATA: Final = ("data", "blob")
 MAX_MEMBERS: Final = 5_000
 """Members of one list or object."""
@@ -20,9 +20,9 @@ class _Budget:
 
 
 def bounded(value: Any) -> Any:
-    """Returns JSON with its long texts, lists and objects cut. Where something is cut, its length is said there.
+    """Returns JSON with its long texts, lists and objects cut. Where one is cut, its original length is put there.
 
-    A block with `data` that is cut has the member `cut` with the number of characters that it had.
+    A block whose `data` or `blob` is left out has the member `cut`, the number of characters that it had.
     """
     return _bounded(value, _Budget(), MAX_DEPTH)
 

@@ -1,4 +1,4 @@
-"""What the live page shows of servers: rows, as one viewer may see them."""
+"""The rows of the servers on the live page, as one viewer may see them."""
 
 from __future__ import annotations
 
@@ -48,24 +48,24 @@ class ServerCost(msgspec.Struct):
 
 
 class ServerRows:
-    """Makes the rows of the servers. What takes long is done in threads, and cached by catalog."""
+    """Makes the rows of the servers. Long computations run in threads, and are cached by catalog."""
 
     def __init__(self, dispatcher: Dispatcher, feed: Feed, cure: Callable[[str], str | None]) -> None:
         self._hub = dispatcher.hub
         self._feed = feed
         self._cure = cure
         self._costs: dict[int, tuple[Catalog, dict[str, ServerCost]]] = {}
-        """By the identity of the catalog, which is kept so that the identity stays its own."""
+        """By the `id()` of the catalog, which is kept so that no other object gets the same id."""
         self._flags: dict[str, list[tuple[str, str]]] = {}
         """Server -> (exposed name or `""`, finding)."""
         self._counted: dict[str, tuple[int, Counter[str], Counter[str]]] = {}
         """Principal -> (number of the newest record, calls and errors by server)."""
         self._rows: dict[tuple[str, str], tuple[tuple[Any, ...], Json]] = {}
-        """(Principal, or `""` for admins; server) -> what the row was made of, and the row."""
+        """(Principal, or `""` for admins; server) -> the facts that the row was made from, and the row."""
         self._flags_of: tuple[Catalog | None, float] = None, 0.0
 
     def catalog_of(self, viewer: Viewer) -> Catalog:
-        """Returns what a viewer may see."""
+        """Returns the catalog that a viewer may see."""
         return self._hub.catalogs.of(None if viewer.admin else viewer.principal)
 
     def sees(self, viewer: Viewer, server: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""Who may see the live page: one-time links, and the sessions that they or a caller's token begin."""
+"""Access to the live page: one-time links, and the sessions that a link or a caller's token begins."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ SECRET_BYTES: Final = 16
 LINK_SECONDS: Final = 60.0
 """Seconds in which a link can be used."""
 MAX_LINKS: Final = 16
-"""Links that wait to be used; of more, the oldest ends."""
+"""The most links that wait to be used; with one more, the oldest becomes invalid."""
 MAX_SESSIONS: Final = 256
-"""Sessions of the page; of more, one of a network ends, the one that was not used for longest."""
+"""The most sessions of the page. One more ends another: of the network before local, idle before open, oldest first."""
 MAX_OF_ONE: Final = 16
-"""Sessions of one principal, or of the person at the machine; of more, the one that was not used for longest ends."""
+"""The most sessions of one principal, or of the person at the machine. One more ends another, in the same order."""
 IDLE_SECONDS: Final = 8 * 3600.0
 """Seconds without a request after which a session ends."""
 COOKIE: Final = "mcp_hub_page_"
-"""The beginning of a cookie's name; cookies know no ports, so each session has a cookie of its own name."""
+"""The beginning of a cookie's name. Hubs on other ports share the host's cookies, so each session has its own name."""
 _COOKIE: Final = re.compile(rf"(?:^|;)[ \t]*({COOKIE}[0-9a-f]{{8}})=([A-Za-z0-9_-]{{1,64}})[ \t]*(?=;|$)")
 
 
 class Viewer(msgspec.Struct, frozen=True):
-    """Who looks at the page. An admin sees everything, anybody else what the profile of `principal` shows."""
+    """A person who looks at the page. An admin sees everything, anybody else what the profile of `principal` shows."""
 
     principal: Principal
     label: str
     admin: bool
     network: bool
-    """Whether it came in by a token, and not by a link of this machine."""
+    """Whether the person signed in with a token, and not by a link of this machine."""
     token: str | None = None
-    """The bearer token that it came in by, which is verified again with each request."""
+    """The bearer token that the person signed in with, which is verified again with each request."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the page is told of its viewer."""
+        """What the page shows of its viewer."""
         return {"principal": str(self.principal), "label": self.label, "admin": self.admin, "network": self.network}
 
 
 AT_THE_MACHINE: Final = Viewer(ANONYMOUS, "you, at this machine", admin=True, network=False)
-"""Who has a one-time link: it is printed for the user of the hub alone."""
+"""The viewer who uses a one-time link, which is printed for the user of the hub only."""
 
 
 class OneTimeLinks:
@@ -68,7 +68,7 @@ class OneTimeLinks:
         return secret
 
     def redeem(self, secret: str) -> bool:
-        """Returns whether a secret may be used now. It is used up then."""
+        """Uses up a secret, and returns whether it was valid."""
         until = self._until.pop(_hash(secret), None)
         return until is not None and self._clock() <= until
 
@@ -89,7 +89,7 @@ class PageSession:
         self.used = now
         """When its last request came."""
         self.streams = 0
-        """Its event streams and runs that are open."""
+        """The number of its event streams and runs that are open."""
         self.on_end: list[Callable[[], object]] = []
         """Called once when the session ends."""
         self.ended = False
@@ -142,11 +142,11 @@ class PageSessions:
         return session
 
     def touch(self, session: PageSession) -> None:
-        """Takes note that a session was used until now."""
+        """Notes that a session was used until now."""
         session.used = self._clock()
 
     def end(self, session: PageSession) -> None:
-        """Ends a session, and what is open for it."""
+        """Ends a session and its open streams and runs."""
         self._by_token.pop(_hash(session.token), None)
         session.end()
 

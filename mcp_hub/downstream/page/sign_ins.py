@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from mcp_hub.hub import Engine
 
 MAX_WAITING: Final = 8
-"""Sign-ins that wait for their user; of more, the oldest ends."""
+"""The most sign-ins that wait for their user; with one more, the oldest ends."""
 
 
 class SignIns:
-    """The sign-ins that wait for their user. `ended(server, problem)` is called when one has ended, well or not."""
+    """The sign-ins that wait for their user. `ended(server, problem)` is called at the end; None means success."""
 
     def __init__(self, hub: Engine, ended: Callable[[str, str | None], None]) -> None:
         self._hub = hub

@@ -1,4 +1,4 @@
-"""The state of a hub as the live page shows it at once, and its calls, page by page."""
+"""The state of a hub as the live page first shows it, and its calls, page by page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOOKED_AT_ONCE: Final = 100
 
 
 class StatePart:
-    """`GET /state`: everything but the tools."""
+    """Serves `GET /state`: everything but the tools."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ Explain = Callable[[Json], list[Json]]
 
 
 class CallsPart:
-    """`GET /calls` and `GET /calls/ID`. `explain` adds what every rule did."""
+    """Serves `GET /calls` and `GET /calls/ID`. `explain` adds what every rule did."""
 
     def __init__(self, hub: Engine, feed: Feed, explain: Explain = lambda record: []) -> None:
         self._hub = hub

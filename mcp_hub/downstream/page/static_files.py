@@ -1,4 +1,4 @@
-"""The files of the live page, which the package brings, and the headers that confine what they may do."""
+"""The files of the live page, which are part of the package, and the headers that confine what they may do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DENIED: Final = (
     *("hid", "idle-detection", "magnetometer", "microphone", "midi", "payment", "publickey-credentials-get"),
     *("screen-wake-lock", "serial", "usb", "xr-spatial-tracking"),
 )
-"""What the page never needs of a browser."""
+"""Features of a browser that the page never needs."""
 CONFINED: Final = [
     (b"content-security-policy", POLICY),
     (b"referrer-policy", b"no-referrer"),

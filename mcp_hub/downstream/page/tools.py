@@ -1,4 +1,4 @@
-"""The tools as everybody or one principal sees them, and what each rule makes of one of them."""
+"""The tools as everybody or one principal sees them, and what each rule does to one of them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 LINE: Final = 120
 """Characters of the first sentence of a description that are shown in the list."""
 ATTEMPTS: Final = 3
-"""Times that costs are looked at while the lists change."""
+"""How often the costs are computed at most, if the lists change meanwhile."""
 MAX_ROWS: Final = 20_000
 """Tools in one answer."""
 
 
 class ToolsPart:
-    """`GET /tools` and `GET /tools/NAME`. What rules hide and make of a tool is for admins alone."""
+    """Serves `GET /tools`, `GET /tools/NAME` and `GET /costs`. Only admins see what rules hide and change."""
 
     def __init__(self, hub: Engine, costs: Callable[[Engine], Json]) -> None:
         self._hub = hub
@@ -39,7 +39,7 @@ class ToolsPart:
         return {("GET", "/tools"): self.tools, ("GET", "/tools/"): self.tool, ("GET", "/costs"): self.costs}
 
     async def costs(self, asked: PageRequest) -> Json:
-        """Returns what the tools cost in each way of listing them, and how many nobody has called. For admins alone."""
+        """Returns the cost of the tools in each way of listing them, and of those never called. For admins only."""
         viewer = asked.session.viewer
         if not viewer.admin:
             raise not_found("such endpoint")
@@ -70,7 +70,7 @@ class ToolsPart:
     async def tool(self, asked: PageRequest) -> Json:
         """Returns one tool as it is listed, for an admin also as its server lists it and what each rule did to it.
 
-        Definitions are as they are: texts may have hidden characters, and only texts that are too long are cut.
+        Definitions are not escaped, so texts may have hidden characters; only texts that are too long are cut.
         """
         viewer = asked.session.viewer
         principal = self.seen_as(viewer, asked.query.get("as"))
@@ -89,7 +89,7 @@ class ToolsPart:
     def seen_as(self, viewer: Viewer, name: str | None) -> Principal:
         """Returns whose view a viewer asks for: an admin may ask for that of any principal with a token.
 
-        Raises PageError, alike for principals that do not exist and for those that are none of the viewer's business.
+        Raises PageError, the same one for a principal that does not exist and for one that the viewer may not see.
         """
         if not name:
             return ANONYMOUS if viewer.admin else viewer.principal

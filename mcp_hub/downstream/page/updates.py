@@ -1,4 +1,4 @@
-"""The event stream of the live page: new calls and what has changed, bounded, resumed and coalesced."""
+"""The event stream of the live page: new calls and changes. It is bounded, coalesced, and can be resumed."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 PAUSE: Final = 0.25
 """Seconds between two writes to one stream."""
 LOOK: Final = 1.0
-"""Seconds after which it is looked for changes where no call has ended."""
+"""Seconds between two checks for changes while no call ends."""
 CLIENTS_EVERY: Final = 2.0
-"""Seconds between two looks at the clients, whose whole list is told when one of them has made a call."""
+"""Seconds between two checks of the clients: their whole list is sent whenever one of them has made a call."""
 HEARTBEAT: Final = 15.0
 """Seconds after which a silent stream gets a comment, and its session is verified again."""
 MAX_STREAMS: Final = 4
@@ -38,7 +38,7 @@ MAX_EVENT_CALLS: Final = 500
 
 
 class UpdatesPart:
-    """`GET /events`."""
+    """Serves `GET /events`."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class UpdatesPart:
 
 
 class _Stream:
-    """What one event stream has told its client so far."""
+    """What one event stream has sent so far, to find what has changed since."""
 
     def __init__(self, part: UpdatesPart, session: PageSession, number: int) -> None:
         self._part = part
@@ -170,11 +170,11 @@ class _Stream:
         self.written = time.monotonic()
 
     async def begin(self) -> None:
-        """Looks at everything once. A state that is asked for afterwards is newer, so no change is lost between."""
+        """Notes the current state. A `GET /state` afterwards is newer, so that no change is lost between the two."""
         await self._states(time.monotonic())
 
     async def changes(self) -> bytes:
-        """Returns the events since the last time."""
+        """Returns the events since the last call, as bytes of the stream."""
         part, session, data = self._part, self._session, []
         before = self._number
         self._number, dropped, calls = part.calls(session, before)

@@ -1,8 +1,8 @@
-"""This hub as one of several replicas: sessions that each of them serves, and requests that belong to another one.
+"""Runs this hub as one of several replicas, which share the sessions of clients and forward requests to each other.
 
-A session's id is sealed and says whose it is and what its client declared, so that any replica can serve it. What a
-session has alone - its own sessions with servers, its subscriptions, its standing stream - is at one replica, its
-owner; requests for these are forwarded there.
+A session's id is sealed and holds its principal and what its client declared, so that any replica can serve it. State
+that only this session has - its own sessions with servers, its subscriptions, its standing stream - is at one replica,
+its owner; requests that need this state are forwarded there.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
 """Hosts of a listener on all addresses of a machine."""
 GIVE_ADDRESS: Final = "give its URL, such as http://10.0.0.7:8808"
 KEYS_EVERY: Final = 60.0
-"""Seconds between two looks for a new replica key."""
+"""Seconds between two checks for a new replica key."""
 
 
 class NoKeys(CallError):
-    """This replica has no keys yet, as the store has not been there since it began."""
+    """This replica has no keys yet, as it could not reach the store since it began."""
 
     code, rpc_code, retryable = "store_unavailable", -32010, True
 
 
 class Replicas:
-    """This replica among the others. It is made before the listener and begins with it."""
+    """Connects this replica with the others. It is made before the listener; `begin` joins the others."""
 
     def __init__(self, settings: StoreSettings, dispatcher: Dispatcher) -> None:
         self._settings = settings
@@ -89,11 +89,11 @@ class Replicas:
         return self._keys
 
     def reached_at(self, address: str) -> None:
-        """Takes the URL of this replica's listener, where the settings give none."""
+        """Sets the URL at which others reach this replica: that of the settings, else `address`, its listener's."""
         self.members.reached_at(self._settings.address or self._seen_from_elsewhere(address))
 
     def _seen_from_elsewhere(self, address: str) -> str:
-        """Returns the URL of a listener on all addresses with the one from which this machine reaches the store."""
+        """Returns a listener's URL; "all addresses" becomes the one from which this machine reaches the store."""
         parts = urlsplit(address)
         if parts.hostname not in EVERYWHERE or not self._own_address:
             return address
@@ -101,16 +101,16 @@ class Replicas:
         return f"{parts.scheme}://{host}:{parts.port}"
 
     def serves(self, endpoint: StreamableEndpoint, max_body: int, knows: Knows) -> ForwardEndpoint:
-        """Makes a listener's endpoint serve what belongs to this replica; returns what serves requests of others.
+        """Makes a listener's endpoint forward requests; returns the endpoint for those that others forward to this one.
 
-        `knows` says whether a principal that another replica let in is one here too.
+        `knows` returns whether a principal that another replica has authenticated is known here too.
         """
         endpoint.join(self.router, self.sessions)
         gate = ForwardGate(self.keys, self.members)
         return ForwardEndpoint(gate, endpoint, self.router, max_body, knows, self._look, self._owners.check)
 
     async def begin(self, host: str = "") -> None:
-        """Joins the other replicas. Raises ConfigError if the store is of no use, or this replica cannot be reached.
+        """Joins the other replicas. Raises ConfigError if the store is unusable, or this replica cannot be reached.
 
         `host`: that of the listener.
         """
@@ -139,11 +139,11 @@ class Replicas:
             await self._settle()
 
     async def _keep_asking(self) -> None:
-        """Takes the keys of the store as soon as it is there, and newer ones as they are made."""
+        """Reads the replica keys as soon as the store can be reached, and newer ones as they are made."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(KEYS_EVERY if self._keys is not None else 0.5):
-                    await self._store_back.wait()  # it may have lost the keys
+                    await self._store_back.wait()  # the store may have lost the keys meanwhile
             self._store_back.clear()
             first = self._keys is None
             with suppress(StoreUnavailable):
@@ -167,19 +167,19 @@ class Replicas:
     # --- changes ---------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Sees who is alive, and does what others have told."""
+        """Looks which replicas are alive, and applies the changes that others have published."""
         with suppress(StoreUnavailable, NoKeys):
             await self.members.look()
             await self.changes.catch_up()
 
     async def _have_others_look(self) -> None:
-        """Has every other replica that is alive look for changes; returns when they have."""
+        """Makes every other live replica look for changes; returns when all have."""
         with suppress(StoreUnavailable, NoKeys):
             await self.members.look()  # one that has just joined is told too
         await self._tell_others(LOOK, b"")
 
     async def _have_others_check(self, name: str) -> None:
-        """Has every other replica that is alive see whether it owns something still; returns when they have."""
+        """Makes every other live replica check whether it still owns `name`; returns when all have."""
         await self._tell_others(CHECK, name.encode())
 
     async def _tell_others(self, method: str, body: bytes) -> None:
@@ -193,23 +193,23 @@ class Replicas:
             await self.changes.catch_up()
 
     def _announce_config(self) -> None:
-        """Says which configuration is in force here, by a digest that says nothing of it to others."""
+        """Announces the configuration in force here, as a keyed digest that reveals nothing of it."""
         hub = self._dispatcher.hub
         said = served_config(hub.config, hub.generation.selection)
         key = self.keys().derived("config")[-1]
         self.members.announce_config(hmac.digest(key, said, "sha256").hex()[:32])
 
     async def have_others_reload(self) -> None:
-        """Has the other replicas load their files again, as this one does. Never raises."""
+        """Makes the other replicas load their files again, as this one does. Never raises."""
         with suppress(CallError):
             await self.changes.publish("reload", "", None)
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
-        """Tells the others that the configuration is about to change here while the block runs, and to which after it.
+        """Announces while the block runs that the configuration changes here, and the new one after it.
 
-        Meanwhile each session is served by its owner alone, so that it does not see one configuration after the other
-        and the first again.
+        Meanwhile each session is served by its owner alone, so that it does not switch back and forth between two
+        configurations.
         """
         self.members.announce_config(f"changing at {self.members.me.id}")
         await self._settle()
@@ -221,12 +221,12 @@ class Replicas:
             await self._settle()
 
     async def hand_over(self) -> None:
-        """Gives up what this replica owns, for the others to take at once; it is about to stop. Never raises."""
+        """Releases all that this replica owns, so that others can claim it before this one stops. Never raises."""
         with suppress(StoreUnavailable, NoKeys):
             await self.members.hand_over()
 
     async def close(self) -> None:
-        """Leaves the other replicas; what was owned here is free at once. Never raises."""
+        """Leaves the other replicas; what was owned here can be claimed at once. Never raises."""
         if self._asking is not None:
             self._asking.cancel()
         await self._owners.close()
@@ -238,11 +238,11 @@ class Replicas:
 
     @property
     def store_state(self) -> str:
-        """What balancers and people are told of the store: `ok` or `away`."""
+        """The state of the store as health checks and the status show it: `ok` or `away`."""
         return "away" if self.store.away or self._keys is None else "ok"
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `status` says of the replicas."""
+        """Returns the facts about the replicas that the status shows."""
         return {
             "id": self.members.me.id,
             "store": self.store_state,

@@ -1,4 +1,4 @@
-"""Serves what other replicas forward to this one, at a path of its own."""
+"""Serves the requests that other replicas forward to this one, at a path for these alone."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from mcp_hub.downstream.streamable import StreamableEndpoint
 
 Knows = Callable[[Principal], bool]
-"""Returns whether a principal that another replica let in is one here too."""
+"""Returns whether a principal that another replica has authenticated is known here too."""
 
 
 class ForwardEndpoint:
-    """Checks what another replica has sealed, and serves the client's request in it as if it had come here.
+    """Checks a request that another replica has sealed, and serves the client's request in it as if it had come here.
 
-    Only its seal says that it comes from a replica, not where it comes from.
+    Only the seal proves that a replica has sent it; the sender's address does not count.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ForwardEndpoint:
         look: Callable[[], Awaitable[None]],
         check: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`look()` reads what other replicas have changed; `check(name)` sees whether something is owned here still."""
+        """`look()` applies changes of other replicas; `check(name)` checks whether this one still owns something."""
         self._look = look
         self._check = check
         self._gate = gate
@@ -46,7 +46,7 @@ class ForwardEndpoint:
         self._knows = knows
 
     async def __call__(self, request: HttpRequest, reply: HttpReply) -> bool:
-        """Answers one request; returns False if it was refused, as no replica has sent it."""
+        """Answers one request; returns False if it was refused because no replica has sent it."""
         body = await read_body(request, reply, self._max_body)
         if body is None:
             return True
@@ -70,7 +70,7 @@ class ForwardEndpoint:
         return True
 
     async def _tell(self, request: ForwardedRequest, reply: HttpReply, principal: Principal, body: bytes) -> None:
-        """Takes a message for a client's standing stream or its subscriptions, or says what can be read here."""
+        """Answers PUSH, a message for a standing stream; RESTORE, subscriptions; KNOWS, whether a URI can be read."""
         session = self._session(request, principal)
         if request.method == RESTORE:
             owned = session is not None and self._router.take(session, body)

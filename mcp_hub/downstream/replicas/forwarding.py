@@ -1,4 +1,4 @@
-"""Requests that are forwarded to the replica they belong to: sent, checked where they arrive, and streamed back."""
+"""Forwards requests to the replica they belong to, checks those that arrive, and streams the responses back."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ from mcp_hub.transport.trust_store import trusted_certificates
 PATH: Final = "/replica"
 HEADER: Final = "X-Mcp-Hub-Forward"
 KIND: Final = "forward"
-"""What the header of a forward is sealed as."""
+"""The kind of sealed text that the header of a forward is."""
 FRESH: Final = 30.0
 """Seconds for which a forward is valid; clocks of replicas may differ by as much."""
 MAX_NONCES: Final = 200_000
-"""Forwards that are remembered while they are valid; one more is refused, as it might have come before."""
+"""The most forwards that are remembered while they are valid; one more is refused, as it might be a replay."""
 CONNECT: Final = 1.0
 KEEP: Final = 4.0
 LIMIT: Final = 256
-"""Connections to one replica, for requests that end."""
+"""The most connections to one replica for requests other than standing streams."""
 MAX_STREAMS: Final = 10_000
-"""Connections to one replica for standing streams: one for each session that it owns and whose client is here."""
+"""The most connections to one replica for standing streams: each session that it owns and this one serves has one."""
 MISDIRECTED: Final = 421
-"""The status by which a replica says that it is not the owner: nothing was executed."""
+"""The status of a replica that is not the owner; nothing was executed."""
 PUSH: Final = "PUSH"
-"""The method by which a replica gives a message to the one that has a session's standing stream."""
+"""The method that passes a message to the replica that has a session's standing stream."""
 LOOK: Final = "LOOK"
-"""The method by which a replica has another one look for changes now."""
+"""The method that makes another replica look for changes now."""
 CHECK: Final = "CHECK"
-"""The method by which a replica that claims something has another one see whether it owns that still."""
+"""The method by which a replica that claims something makes another one check whether it still owns it."""
 KNOWS: Final = "KNOWS"
-"""The method by which a replica asks whether another one can read a resource."""
+"""The method that asks another replica whether it can read a resource."""
 RESTORE: Final = "RESTORE"
-"""The method by which a replica that was the owner of a session has the one that is subscribe for it."""
+"""The method by which a former owner of a session makes the present one restore its subscriptions."""
 _CARRIED: Final = frozenset({"accept", "content-type", "last-event-id"})
 _OF_PROTOCOL: Final = "mcp-"
-"""Begins the names of all other headers that count."""
+"""The beginning of the names of all other headers that are forwarded."""
 MAX_HEADER: Final = 40_000
-"""Characters of a sealed header; a head may have more, but no client sends that."""
+"""The most characters of a sealed header; no real client sends more."""
 _RETURNED: Final = ("mcp-session-id", "retry-after")
 _NOT_SENT: Final = (ConnectFailed, ConnectTimeout, NameUnknown, PoolClosed)
 
@@ -79,7 +79,7 @@ class ReplicaGone(CallError):
 
 
 class Forward(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the header of a forward says; it is sealed."""
+    """The content of a forward's header, which is sealed."""
 
     to: str
     """The owner that it is meant for."""
@@ -91,19 +91,19 @@ class Forward(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds since 1970."""
     nonce: str
     headers: list[tuple[str, str]] = []
-    """The headers of the client that count."""
+    """The headers of the client that are forwarded."""
     profile: str | None = None
     label: str | None = None
 
 
 class ForwardedRequest(HttpRequest):
-    """A request as another replica has got it from its client. It is not forwarded again."""
+    """A client's request that another replica has received and forwarded. It is not forwarded again."""
 
     __slots__ = ()
 
 
 class NotOwner(Exception):
-    """The replica that a request was forwarded to is not its owner, or is not there: nothing was executed."""
+    """The replica that a request was forwarded to is not its owner, or cannot be reached; nothing was executed."""
 
 
 class ForwardClient:
@@ -114,9 +114,9 @@ class ForwardClient:
         self.forwarded = self.broken = 0
         """Requests that were forwarded, and those of them whose replica failed."""
         self._open: dict[asyncio.Timeout, str] = {}
-        """Forwards that are under way, and to whom."""
+        """The forwards that are under way, each with the owner it is sent to."""
         self._pools: OrderedDict[tuple[str, int], tuple[HttpPool, RequestHeadEncoder]] = OrderedDict()
-        """By address and by the number of connections at most."""
+        """By address and maximum number of connections."""
 
     async def forward(
         self, to: Member, request: HttpRequest, reply: HttpReply, principal: Principal, body: bytes
@@ -145,7 +145,7 @@ class ForwardClient:
 
     @contextlib.contextmanager
     def _under_way(self, to: Member) -> Iterator[asyncio.Timeout]:
-        """Yields a scope that ends with TimeoutError when a replica is gone: one that hangs does not close anything."""
+        """Yields a scope that `gone` ends with TimeoutError, as a replica that hangs closes no connection."""
         scope = asyncio.timeout(None)
         self._open[scope] = to.owner
         try:
@@ -154,7 +154,7 @@ class ForwardClient:
             del self._open[scope]
 
     def gone(self, owners: frozenset[str]) -> None:
-        """Breaks off what is under way to replicas that are not alive any more."""
+        """Breaks off the forwards to replicas that are not alive any more."""
         now = asyncio.get_running_loop().time()
         for scope, owner in self._open.items():
             if owner in owners:
@@ -210,7 +210,7 @@ class ForwardClient:
         pool, heads = await self._pool(to.address, MAX_STREAMS if method == "GET" else LIMIT)
         sealed = self._keys().seal(KIND, msgspec.to_builtins(said))
         if len(sealed) > MAX_HEADER:
-            raise PoolClosed  # its owner is never reached
+            raise PoolClosed  # the owner would refuse it, so it counts as not reachable
         head = heads.head("POST", PATH, {HEADER: sealed}, len(body))
         return await pool.exchange("POST", head, body)
 
@@ -240,7 +240,7 @@ class ForwardClient:
 
 
 async def _dialler(address: str) -> Dialler | PathDialler:
-    """Returns what makes connections to the listener of a replica."""
+    """Returns the object that makes connections to the listener of a replica."""
     if address.startswith(f"{UNIX}:"):
         return PathDialler(address.removeprefix(f"{UNIX}:"))
     parts = urlsplit(address)
@@ -254,7 +254,7 @@ def _gone() -> ReplicaGone:
 
 
 async def _passed_on(response: HttpResponse, reply: HttpReply) -> None:
-    """Writes a response as it comes. Raises HttpFailure if it breaks off, ClientGone."""
+    """Writes a response to the client, an event stream as it comes. Raises HttpFailure if it breaks off, ClientGone."""
     lines: HeaderLines = [
         (name.encode(), value.encode("latin-1")) for name in _RETURNED if (value := response.get(name)) is not None
     ]
@@ -281,12 +281,12 @@ class ForwardGate:
         self._members = members
         self._clock = clock
         self._seen: OrderedDict[str, float] = OrderedDict()
-        """Nonces, and until when they are remembered."""
+        """Nonces, and the time until which each is remembered."""
 
     def opened(self, sealed: str, body: bytes) -> Forward | int:
         """Returns a forward that was sealed by a replica for this body, or the status it is refused with.
 
-        403: no replica has sealed it, or it is old or has come before. 421: this replica is not who it is meant for.
+        403: no replica has sealed it, or it is old or a replay. 421: it is meant for another replica.
         """
         said = self._keys().open(KIND, sealed, MAX_HEADER)
         try:
@@ -310,7 +310,7 @@ class ForwardGate:
         return len(seen) < MAX_NONCES
 
     def request(self, request: HttpRequest, body: bytes) -> tuple[ForwardedRequest, Principal] | int:
-        """Returns the client's request that was forwarded in another, and whose it is; or the status of a refusal."""
+        """Returns the client's request in a forward, and its principal; or the status of a refusal."""
         sealed = request.values(HEADER.lower().encode())
         forward = self.opened(sealed[0], body) if len(sealed) == 1 else 403
         if isinstance(forward, int):

@@ -1,4 +1,8 @@
-"""Which replica owns what: sessions of clients and principals that have sessions of their own with servers."""
+"""Finds and claims owners: the one replica that holds the state of a client's session, or of a principal.
+
+This state is what servers keep for one client alone, its subscriptions and its standing stream. "Something" below is
+such a session or principal.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +21,19 @@ from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import OWNED_FOR, Claim, Member, Membership
 
 CLAIM_AGAIN: Final = OWNED_FOR / 8
-"""Seconds after which what is owned here is claimed again, so that the store does not forget it."""
+"""Seconds after which this replica renews a claim, so that the store does not drop it."""
 RECLAIM_WAIT: Final = 2.0
-"""Seconds for which nothing new is claimed after the store was away: the owners of before come first."""
+"""Seconds without new claims after the store was unreachable, so that former owners can claim first."""
 ASK_AGAIN: Final = 0.1
 """Seconds until an owner is looked up again."""
 SURE_WITHIN: Final = 30
-"""Times that this replica asks whether it owns something still."""
+"""The most times that this replica asks whether it still owns something."""
 AT_ONCE: Final = 8
-"""Claims at once when this replica has come back."""
+"""Concurrent claims when this replica has come back."""
 
 
 class SessionRestarted(CallError):
-    """The replica that owned something is gone, and with it what servers kept for one client alone."""
+    """The owner of a session or principal is gone, and with it what servers kept for that client alone."""
 
     code, rpc_code, retryable = "session_restarted", -32010, True
 
@@ -41,39 +45,39 @@ RESTARTED: Final = (
 
 
 class Ownership(msgspec.Struct, eq=False):
-    """Whose something is, as far as this replica knows. `name`: what the replicas call it."""
+    """What this replica knows of the owner of a session or principal. `name` identifies it at all replicas."""
 
     name: str
     key: Hashable
-    """Under which the hub keeps the sessions with servers that belong to it alone."""
+    """The key under which the hub keeps its own sessions with servers."""
     let_go: Callable[[], object] | None = None
-    """Ends what this replica has open for it, as another one owns it now."""
+    """Ends what this replica has open for it, when another one owns it."""
     load: Callable[[], Awaitable[None]] | None = None
-    """Reads what the store knows of it, as another replica owned it until now. Raises StoreUnavailable."""
+    """Reads its state from the store, when another replica owned it until now. Raises StoreUnavailable."""
     taken_over: Callable[[], object] | None = None
-    """Restores what can be, after another replica is gone."""
+    """Restores what can be restored of a former owner's state."""
     forgotten: Callable[[], Awaitable[None]] | None = None
-    """Tells the store again what it has forgotten. Raises StoreUnavailable."""
+    """Writes its state to the store again, when the store has lost it. Raises StoreUnavailable."""
     owner: str | None = None
     claimed: float = float("-inf")
-    """When this replica has claimed it last, and knew all that is to be known of it."""
+    """When this replica last began a claim that succeeded, in seconds of the clock."""
     began_here: bool = True
-    """Whether no replica can have known it before this one."""
+    """Whether it began at this replica, so that no other one can have owned it before."""
     restarted: bool = False
-    """Whether its client has to be told that another replica has lost what was open for it alone."""
+    """Whether its client still has to be told that its own sessions with servers were lost."""
     own: bool = False
-    """Whether the other replicas can know that something is open for it alone."""
+    """Whether it has, or may have, sessions of its own with servers, and the store says so."""
     untold: bool = False
-    """Whether the store has forgotten it, and was not told again yet."""
+    """Whether the store has lost its claim and its state, and was not given them again yet."""
     attempt: str = ""
-    """The name of the claim that the store has not answered yet; "" for none."""
+    """The id of the claim that the store has not answered yet; "" for none."""
     claiming: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class Owners:
-    """Finds the owner of things, and claims what has none. `clock` returns seconds.
+    """Finds the owners of sessions and principals, and claims those that have none. `clock` returns seconds.
 
-    `ask_others(name)` has each other replica look whether it owns something still (`check`); returns when they have.
+    `ask_others(name)` makes each other replica check whether it still owns something (`check`); returns when all have.
     """
 
     def __init__(
@@ -88,7 +92,7 @@ class Owners:
         self._ask_others = ask_others
         self._clock = clock
         self._mine: dict[str, Ownership] = {}
-        """What this replica owns, or has owned until its lease ended."""
+        """What this replica owns, or owned until its lease ended."""
         self._not_before = float("-inf")
         self._reclaiming: asyncio.Task[None] | None = None
 
@@ -96,18 +100,18 @@ class Owners:
         return len(self._mine)
 
     def is_here(self, what: Ownership) -> bool:
-        """Returns whether this replica owns something, as far as it knows without asking."""
+        """Returns whether this replica owns something, as far as it knows without asking the store."""
         return what.owner == self._members.me.owner
 
     async def begin(self, what: Ownership) -> None:
-        """Claims something that has just begun here. A store that is away is no error: the first use claims it."""
+        """Claims something that has just begun here. If the store is unreachable, the first use claims it."""
         try:
             await self._claim(what)
         except (StoreUnavailable, NotOwner):
             return
 
     async def elsewhere(self, what: Ownership) -> Member | None:
-        """Returns the replica that owns something; None: this one does. What has no owner becomes this one's.
+        """Returns the replica that owns something, None if it is this one; claims it here if it has no owner.
 
         Raises StoreUnavailable, and NotOwner while the owner is not known here yet.
         """
@@ -123,15 +127,15 @@ class Owners:
         return await self._claim(what)
 
     async def check(self, name: str) -> None:
-        """Claims something again, if this replica believes to own it, and so notices if another one does."""
+        """Claims something again if this replica believes it owns it, which shows whether another one does."""
         if (what := self._mine.get(name)) is not None:
             with suppress(NotOwner, StoreUnavailable):
                 await self._claim(what)
 
     async def still_here(self, what: Ownership) -> bool:
-        """Returns whether this replica owns something, which it asks if it was paused or cut off since it knew.
+        """Returns whether this replica still owns something; it asks the store if its last claim is too old.
 
-        While the store is away, nobody else can take it over.
+        Returns True while the store is unreachable, as no other replica can take it over then.
         """
         for _ in range(SURE_WITHIN):
             try:
@@ -152,8 +156,8 @@ class Owners:
     async def _claim(self, what: Ownership) -> Member | None:
         """Claims something; returns its owner if that is another one. Raises StoreUnavailable, NotOwner.
 
-        Until all is known that has to be said of a loss, nothing is carried out: neither what has asked for this claim
-        nor what asks meanwhile.
+        A loss of state has to be reported to the client before any other request runs. So neither the request that
+        caused this claim nor those that wait for it run before it is known whether there was a loss.
         """
         async with what.claiming:
             members = self._members
@@ -163,7 +167,7 @@ class Owners:
             what.attempt = ""
             if not claim.owner:
                 raise NotOwner
-            what.owner, what.claimed, lost = claim.owner, float("-inf"), False  # nobody acts on half of it
+            what.owner, what.claimed, lost = claim.owner, float("-inf"), False  # it counts once all below is done
             if claim.owner != me or claim.taken_over:
                 lost = what.own
                 self._lose(what)
@@ -186,19 +190,19 @@ class Owners:
             return None
 
     async def _inherit(self, what: Ownership, claim: Claim) -> None:
-        """Takes something over that another replica owned, or this one before it ended here, or nobody knows who."""
+        """Takes over something from a former owner: another replica, this one, or one that the store has lost."""
         if what.untold:
-            await self._ask_others(what.name)  # its owner may live, if the store has lost this key alone
+            await self._ask_others(what.name)  # its owner may be alive, if the store has lost only this key
         if what.load is not None:
             await what.load()
-        if what.restarted or claim.own or what.untold:  # if nobody owned it, the store has forgotten what was open
+        if what.restarted or claim.own or what.untold:  # `untold`: the store has lost whether something was open
             what.restarted = True
-            await self.note_own(what)  # who comes after this replica before it is said must say it
+            await self.note_own(what)  # the next owner has to tell the client, if this one does not get to it
         if what.taken_over is not None:
             what.taken_over()
 
     async def note_own(self, what: Ownership) -> None:
-        """Notes for the other replicas that something is open for it alone. Raises StoreUnavailable."""
+        """Notes in the store that servers may keep something for it alone. Raises StoreUnavailable."""
         if not what.own:
             key = self._store.key(f"state:{what.name}")
             await self._store.execute("HSET", key, "own", "1")
@@ -216,7 +220,7 @@ class Owners:
         if self._mine.pop(what.name, None) is not None and what.let_go is not None:
             what.let_go()
 
-    # --- after the store was away, or this replica was paused -----------------------------------------------------
+    # --- after the store was unreachable, or this replica was paused -----------------------------------------------
 
     def reclaim(self) -> None:
         """Claims again what this replica owned, and ends what is open for things that others own by now."""
@@ -225,7 +229,7 @@ class Owners:
             self._reclaiming = asyncio.get_running_loop().create_task(self._reclaim())
 
     async def _reclaim(self) -> None:
-        """Claims what this replica owned until it has an answer for each: none may stay here that is another's."""
+        """Repeats the claims of what this replica owned until each is answered, so that no other's stays here."""
         members, me = self._members, ""
         while me != members.me.owner and not members.me.leaving:  # its lease may end meanwhile
             me, left = members.me.owner, list(self._mine.values())
@@ -236,13 +240,13 @@ class Owners:
             what = left.pop()
             try:
                 await self._claim(what)
-            except (NotOwner, StoreUnavailable):  # away once more, or too slow for so many
+            except (NotOwner, StoreUnavailable):  # the store is unreachable again, or too slow for so many claims
                 if self._mine.get(what.name) is what:
                     left.append(what)
                     await asyncio.sleep(ASK_AGAIN)
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Stops claiming."""
         if self._reclaiming is not None:
             self._reclaiming.cancel()
             await asyncio.wait([self._reclaiming])

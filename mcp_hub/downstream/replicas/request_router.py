@@ -1,4 +1,4 @@
-"""Where a request is carried out: here, or at the replica that owns what it needs."""
+"""Decides where a request is carried out: here, or at the replica that owns the state it needs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mcp_hub.hub import Engine
 
 OWNER_WITHIN: Final = 5.0
-"""Seconds for something to have an owner that can be reached: longer than a lease."""
+"""Seconds to wait for an owner that can be reached: longer than a lease."""
 MAX_PRINCIPALS: Final = 10_000
 """Principals of the modern era whose owner is remembered; the least recent are forgotten."""
 _LAST_EVENT_ID: Final = b"last-event-id"
@@ -60,13 +60,13 @@ _INITIALIZED: Final = "notifications/initialized"
 
 
 class NoOwner(CallError):
-    """The owner of something cannot be reached, and is not known to be gone. Nothing was executed."""
+    """The owner of a session or principal cannot be reached, but may be alive. Nothing was executed."""
 
     code, rpc_code, retryable = "server_unavailable", -32010, True
 
 
 class RequestRouter:
-    """Carries requests to the replica that owns what they need; all others are carried out where they land."""
+    """Forwards requests to the replica that owns the state they need; all others are carried out where they arrive."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class RequestRouter:
     async def took(
         self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, message: Message, shape: Shape
     ) -> bool:
-        """Returns whether a message was answered at another replica, or must not be carried out here."""
+        """Returns whether a message was answered, by another replica or with an error; if not, handle it here."""
         forwarded, principal = isinstance(request, ForwardedRequest), session.principal
         if shape == "request":
             if message["method"] == SET_LEVEL and not forwarded:
@@ -123,11 +123,11 @@ class RequestRouter:
     async def took_batch(
         self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, batch: list[Any]
     ) -> bool:
-        """Returns whether the owner of a session has answered a batch in this replica's place."""
+        """Returns whether a batch was answered, by the owner of its session or with an error."""
         return await self._by_owner(request, reply, session.ownership, session.principal, batch)
 
     async def took_stream(self, request: HttpRequest, reply: HttpReply, session: HandshakeSession) -> bool:
-        """Returns whether a GET was answered: by the owner of its session, or by whoever has the stream it resumes."""
+        """Returns whether a GET was answered: by the session's owner, or by the replica with the stream it resumes."""
         ids = request.values(_LAST_EVENT_ID)
         last = EventId.of(ids[0]) if len(ids) == 1 else None
         if last is not None and last.replica != self._members.me.id:
@@ -154,12 +154,12 @@ class RequestRouter:
         return session.ownership is not None and self._owners.is_here(session.ownership)
 
     def continues_here(self, ids: list[str]) -> bool:
-        """Returns whether a GET goes on with the standing stream of a replica that is gone."""
+        """Returns whether a GET continues here the standing stream that another replica had."""
         last = EventId.of(ids[0]) if len(ids) == 1 else None
         return last is not None and last.stream == 0 and last.replica != self._members.me.id
 
     async def _resumed(self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, last: EventId) -> bool:
-        """Goes on with the stream of a request that another replica has begun to answer."""
+        """Continues the stream of a request that another replica has begun to answer."""
         known_as = session.caller.known_as or ""
         try:
             return await write_rest(
@@ -170,10 +170,10 @@ class RequestRouter:
             return True
 
     async def _take_standing(self, session: HandshakeSession, last: EventId) -> bool:
-        """Puts what the owner before this one has written after an event on the standing stream.
+        """Puts what the former owner wrote after the event `last` on the standing stream.
 
-        A client that comes with the same event once more has not got what was written since: that is written again.
-        Returns False if that is not kept any more.
+        If the client resumes from the same event once more, it has not received what was written here since, and that
+        is written again. Returns False if it is not kept any more.
         """
         standing = session.standing
         if session.continued is not None and session.continued[0] == last:
@@ -188,7 +188,7 @@ class RequestRouter:
         return True
 
     def take(self, session: HandshakeSession, handed_over: bytes) -> bool:
-        """Subscribes to what a former owner of a session says; returns False if it is not owned here."""
+        """Takes over the subscriptions of a former owner of a session; returns False if it is not owned here."""
         owned = self._has_stream(session)
         if owned:
             self._sessions.take(session, handed_over)
@@ -209,7 +209,7 @@ class RequestRouter:
     # --- the modern era --------------------------------------------------------------------------------------------
 
     async def took_modern(self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message) -> bool:
-        """Returns whether a request of the modern era was answered at another replica."""
+        """Returns whether a request of the modern era was answered, by another replica or with an error."""
         holder = self._holder(principal, message)
         if holder and await self._at_holder(request, reply, principal, message, holder):
             return True
@@ -220,7 +220,7 @@ class RequestRouter:
         return not forwarded and await self._read_elsewhere(request, reply, principal, message, None)
 
     def _holder(self, principal: Principal, message: Message) -> str:
-        """Returns the replica that a `requestState` or the id of a task names: the one whose process has it alone."""
+        """Returns the replica whose process alone has a request's parked call or task, by its id; "" if none."""
         params = message.get("params")
         state = params.get("requestState") if isinstance(params, dict) else None
         if isinstance(state, str):
@@ -234,14 +234,14 @@ class RequestRouter:
     async def _at_holder(
         self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, holder: str
     ) -> bool:
-        """Takes a request to the replica that a `requestState` or the id of a task names, if it is another one."""
+        """Forwards a request to the `holder` of its parked call or task; returns False if that is this one or gone."""
         known = None if isinstance(request, ForwardedRequest) else await self._members.reached(holder)
         if known is None:
             return False
         try:
             await self._client.forward(known, request, reply, principal, encode(message))
         except NotOwner:
-            return False  # it is gone, and what it held with it
+            return False  # it is gone, and the parked call or task with it
         except ReplicaGone as error:
             await _fail(reply, error, message, "modern")
         return True
@@ -328,11 +328,11 @@ class RequestRouter:
             return True
 
     async def _here(self, reply: HttpReply, what: Ownership, asked: Message | list[Any] | None, era: Era) -> bool:
-        """Lets this replica carry out what it owns, unless its client has to be told of a loss first."""
+        """Returns False if this replica, the owner, has to carry a request out; True if it reported a loss of state."""
         acts = [one for one in (asked if isinstance(asked, list) else [asked]) if _acts(one)]
         if what.restarted and acts:
             await _fail(reply, SessionRestarted(RESTARTED, retry_after=0.0, executed=False), asked, era)
-            what.restarted = False  # it is said again if its client was gone
+            what.restarted = False  # not if `_fail` raised, as the client was gone: then it is told the next time
             return True
         if acts and self._hub.generation.has_own_sessions:
             await self._store.again(partial(self._owners.note_own, what))
@@ -346,7 +346,10 @@ class RequestRouter:
         message: Message,
         session: HandshakeSession | None,
     ) -> bool:
-        """Reads a resource where its URI is known: a URI in a result is known to the replica that made the result."""
+        """Forwards the read of a resource to a replica that knows its URI, if this one does not.
+
+        A URI in a result is known only to the replica that returned the result.
+        """
         params = message.get("params")
         uri = params.get("uri") if message["method"] == RESOURCES.act_method and isinstance(params, dict) else None
         if not isinstance(uri, str) or self.knows(uri, principal if session is None else session.caller):
@@ -359,7 +362,7 @@ class RequestRouter:
                 try:
                     await self._client.forward(one, request, reply, principal, encode(message))
                 except (NotOwner, ReplicaGone):
-                    continue  # reading it again somewhere else does no harm
+                    continue  # a resource can be read again at another replica without harm
                 return True
         return False
 

@@ -1,4 +1,4 @@
-"""Changes that reach every replica: groups that were switched, labels, approvals, pins, servers and reloads."""
+"""Changes that reach every replica: switched groups, labels, approvals, pins, switched servers and reloads."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub.replicas")
 
 MAX_CALLERS: Final = 10_000
-"""Callers whose changes are remembered for the time they come here; of more, the least recent are dropped."""
+"""The most callers whose changes are remembered until they come here; the least recent ones are dropped."""
 _OF_CALLERS: Final = frozenset({"groups", "used", "approved"})
-"""Kinds of changes that are a caller's, and that a replica that begins has to know."""
+"""Kinds of changes that concern one caller, and that a replica needs from the time before it began."""
 
 
 class SharedChanges:
-    """Tells the other replicas of changes, and does here what they tell.
+    """Publishes changes to the other replicas, and applies theirs here.
 
     Args:
         log: The log of changes of all replicas.
-        me: The id of this replica.
-        dispatcher: That of the hub.
-        tell: Has every other replica that is alive look for changes now; returns when they have.
+        me: Returns the id of this replica.
+        dispatcher: The dispatcher of the hub.
+        tell: Makes every other live replica look for changes now; returns when all have.
     """
 
     def __init__(
@@ -56,27 +56,27 @@ class SharedChanges:
         self._hub = dispatcher.hub
         self._tell = tell
         self._known: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        """What is known of callers, by their shared name and by the kind of the change."""
+        """The changes of callers, by the caller's shared name and by the kind of the change."""
         self._seen = 0
         self._reading = asyncio.Lock()
         self._catching_up: asyncio.Task[None] | None = None
         self._began = False
         self.reload: Callable[[], None] = lambda: None
-        """Has the files of this replica loaded again."""
+        """Loads the files of this replica again."""
 
     def begin(self) -> None:
-        """Lets the hub tell its changes."""
+        """Makes the hub publish its changes."""
         self._hub.sharing.publish = self.publish
 
     async def publish(self, kind: ChangeKind, about: str, value: Any) -> None:
-        """Tells the other replicas of a change; returns when those that are alive know. Raises CallError."""
+        """Publishes a change; returns when all live replicas know it. Raises CallError."""
         await self._log.append(Change(self._me(), kind, about, value))
         if kind in _OF_CALLERS:
             self._remember(about, kind, value)
         await self._tell()
 
     def noticed(self, versions: Mapping[str, int]) -> None:
-        """Takes what the store says has changed; what is new is read in the background."""
+        """Takes the versions of the store's topics; reads new changes in the background."""
         if versions.get(TOPIC, 0) != self._seen and (self._catching_up is None or self._catching_up.done()):
             self._seen = versions.get(TOPIC, 0)
             self._catching_up = asyncio.get_running_loop().create_task(self._catch_up_quietly())
@@ -88,7 +88,7 @@ class SharedChanges:
             self._seen = 0  # read again when the store is back
 
     async def catch_up(self) -> None:
-        """Reads and does what other replicas have told. Raises StoreUnavailable."""
+        """Reads and applies the changes that other replicas have published. Raises StoreUnavailable."""
         async with self._reading:
             while changes := await self._log.read():
                 for change in changes:
@@ -106,13 +106,13 @@ class SharedChanges:
                 caller = self._caller(change.about)
                 if caller is not None:
                     self._apply(caller, change.kind, change.value)
-            elif self._began:  # a replica that begins has read its files just now
+            elif self._began:  # older changes are not needed: this replica has just read its files
                 await self._act(change.kind, change.value)
         except (CallError, HubError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             log.warning("a change of another replica (%s) was not taken over: %s", change.kind, printable(str(error)))
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Stops publishing and reading changes."""
         self._hub.sharing.publish = None
         if self._catching_up is not None:
             self._catching_up.cancel()
@@ -121,7 +121,7 @@ class SharedChanges:
     # --- callers -----------------------------------------------------------------------------------------------
 
     def introduce(self, caller: Hashable) -> None:
-        """Does for a caller, which has come to this replica just now, what was told of it before."""
+        """Applies to a caller that has just come to this replica the changes that were published for it before."""
         known = self._known.get(shared_name(caller) or "", {})
         for kind, value in known.items():
             self._apply(caller, kind, value)
@@ -189,11 +189,11 @@ _OF_THIS_REPLICA: Final = frozenset({
 })  # fmt: skip
 """Fields of a configuration that replicas may differ in, as clients do not see them."""
 _NOT_SEEN: Final = frozenset({"call_log", "pins"})
-"""Settings of which the same is true."""
+"""Settings that replicas may differ in, for the same reason."""
 
 
 def served_config(config: Config, selection: Selection) -> bytes:
-    """Returns what clients see of a configuration. It has secrets: do not show or store it."""
+    """Returns the part of a configuration that clients see, as JSON. It has secrets: do not show or store it."""
     fields = {name: getattr(config, name) for name in config.__struct_fields__ if name not in _OF_THIS_REPLICA}
     settings = {name: value for name, value in config.settings.items() if name not in _NOT_SEEN}
     home = None if config.path is None else config.path.parent
@@ -202,7 +202,7 @@ def served_config(config: Config, selection: Selection) -> bytes:
         if isinstance(value, SecretStr):
             return value.get_secret_value()
         if home is not None and isinstance(value, Path) and value.is_relative_to(home):
-            return str(value.relative_to(home))  # each replica may have its files in a place of its own
+            return str(value.relative_to(home))  # each replica may have its files in another directory
         return str(value)
 
     said = (VERSION, fields, settings, selection)

@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub.replicas")
 
 SESSION: Final = "session"
-"""What ids of sessions are sealed as."""
+"""The kind of sealed text that a session's id is."""
 LIFE: Final = 7 * 24 * 3600
-"""Seconds after its begin for which a session is served by replicas that do not know it yet."""
+"""Seconds after a session's begin until replicas that do not know it yet refuse it."""
 MAX_PUSHED: Final = 256
-"""Messages to one client that wait for the replica that has its standing stream; more are dropped."""
+"""The most messages to one client that wait for the replica that has its standing stream; more are dropped."""
 
 
 class SessionClaims(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a sealed id says of its session."""
+    """The content of a session's sealed id."""
 
     id: str
     principal: str
@@ -58,7 +58,7 @@ class SessionClaims(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HandedOver(msgspec.Struct, frozen=True, array_like=True):
-    """What a former owner of a session says of its client's subscriptions."""
+    """The URIs that a session subscribes to, as its former owner hands them over, and the turn of that owner."""
 
     turn: int
     uris: list[str]
@@ -90,7 +90,7 @@ class SharedSessions:
     # --- begin and end ---------------------------------------------------------------------------------------------
 
     async def begun(self, session: HandshakeSession) -> None:
-        """Gives a session the id under which every replica knows it. It is owned here. Raises CallError."""
+        """Gives a new session the id by which every replica knows it, and claims it for this one. Raises CallError."""
         caller = session.caller
         claims = SessionClaims(
             secrets.token_urlsafe(18),
@@ -108,7 +108,7 @@ class SharedSessions:
         await self._owners.begin(self._share(session, claims.id))
 
     async def adopted(self, sealed: str, principal: Principal, sessions: SessionStore) -> HandshakeSession | None:
-        """Returns a session that began at another replica, from now on served here too; None if there is none.
+        """Returns a session that began at another replica and is from now on served here too; None if there is none.
 
         Raises Overloaded.
         """
@@ -118,7 +118,7 @@ class SharedSessions:
         state = await self.state(claims.id)
         if "ended" in state:
             return None
-        if (known := sessions.find(sealed, principal)) is not None:  # it came twice at once
+        if (known := sessions.find(sealed, principal)) is not None:  # a concurrent request has adopted it
             return known
         session = sessions.new(principal)
         if session is None:
@@ -137,7 +137,7 @@ class SharedSessions:
         return session
 
     def _share(self, session: HandshakeSession, known_as: str) -> Ownership:
-        """Makes a session one of several replicas."""
+        """Makes a session one that several replicas serve, with `known_as` as its id there."""
         caller, me = session.caller, self._members.me.id
         caller.known_as = known_as
         caller.questions.prefix = f"hub-{me}-"
@@ -155,7 +155,7 @@ class SharedSessions:
         return what
 
     def _claims(self, sealed: str, principal: Principal) -> SessionClaims | None:
-        """Returns what a sealed id says; None if it is none, another principal's, or too old."""
+        """Returns the content of a sealed id; None if it is invalid, another principal's, or too old."""
         try:
             said = msgspec.convert(self._keys().open(SESSION, sealed), SessionClaims)
         except msgspec.ValidationError:
@@ -165,7 +165,7 @@ class SharedSessions:
         return said
 
     async def ended(self, session: HandshakeSession) -> None:
-        """Notes that a session has ended, for replicas that do not serve it yet, and tells those that do."""
+        """Notes in the store that a session has ended, for replicas that do not serve it yet, and tells the others."""
         await self.keep(session, "ended", "1", LIFE)
         await self.tell_others(session, "DELETE", b"")
 
@@ -179,9 +179,9 @@ class SharedSessions:
     # --- what the store knows --------------------------------------------------------------------------------------
 
     async def state(self, known_as: str) -> dict[str, str]:
-        """Returns what the store knows of a session beyond its id; nothing, if the store is away.
+        """Returns what the store knows of a session beyond its id; {} if the store is unreachable.
 
-        `ended`, `level` and `own`: whether anything was open for it alone.
+        Members: `ended`; `level`, that of logging; `own`, set if servers may have kept something for it alone.
         """
         try:
             found = await self._store.execute("HGETALL", self._store.key(f"state:session:{known_as}"))
@@ -190,7 +190,7 @@ class SharedSessions:
         return {key.decode(): value.decode() for key, value in dict(found).items()}
 
     async def keep(self, session: HandshakeSession, name: str, value: str, seconds: int = LIFE) -> None:
-        """Keeps a fact about a session for replicas that come to serve it."""
+        """Stores a fact about a session for replicas that serve it later."""
         key = self._store.key(f"state:session:{session.caller.known_as}")
         try:
             await self._store.execute("HSET", key, name, value)
@@ -199,7 +199,7 @@ class SharedSessions:
             log.warning("a change of a session reaches no other replica, as the store is away")
 
     async def watches(self, session: HandshakeSession, message: Message) -> None:
-        """Keeps that a client subscribes to a resource, or does so no more, for the owner after this one.
+        """Stores that a client subscribes to or unsubscribes from a resource, for the next owner of the session.
 
         Raises StoreUnavailable: then it must not be carried out.
         """
@@ -221,9 +221,9 @@ class SharedSessions:
         session.let_stream_go()
 
     async def _hand_over(self, session: HandshakeSession, what: Ownership, handed: bytes) -> None:
-        """Tells the owner after this one what a client subscribes to: the store may have forgotten it."""
+        """Tells the next owner what a client subscribes to, as the store may have lost it."""
         for pause in AGAIN_AFTER:
-            if self._owners.is_here(what):  # it has come back, with what another one has kept
+            if self._owners.is_here(what):  # this replica owns it again, and has loaded what the others stored
                 return
             owner = await self._members.reached((what.owner or "").partition(":")[0])
             headers = headers_of(session)
@@ -232,7 +232,7 @@ class SharedSessions:
             await asyncio.sleep(pause)
 
     def take(self, session: HandshakeSession, body: bytes) -> None:
-        """Subscribes to what a former owner of a session has handed over."""
+        """Takes over the subscriptions that a former owner of a session has handed over."""
         handed = msgspec.json.decode(body, type=HandedOver)
         if session.watched is not None:
             self._in_background(partial(session.watched.take, handed.turn, handed.uris))
@@ -240,7 +240,7 @@ class SharedSessions:
     # --- the standing stream ---------------------------------------------------------------------------------------
 
     def _passed_on(self, session: HandshakeSession, what: Ownership, message: Message) -> bool:
-        """Passes a message on to the replica that has the standing stream of a session; False: it is this one."""
+        """Passes a message on to the replica that has a session's standing stream; returns False if it is this one."""
         owner = None if self._owners.is_here(what) else self._members.find(what.owner or "")
         if owner is None:
             return False
@@ -255,7 +255,7 @@ class SharedSessions:
         return True
 
     async def _push(self, session: HandshakeSession) -> None:
-        """Passes the messages on that wait for the owner of a session, one after the other."""
+        """Sends the messages that wait for the owner of a session, one after the other."""
         waiting, what = self._pushing[session.id], session.ownership
         while waiting:
             owner = self._members.find((what and what.owner) or "")
@@ -272,7 +272,7 @@ class SharedSessions:
         task.add_done_callback(self._running.discard)
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels all background tasks."""
         running = tuple(self._running)
         for task in running:
             task.cancel()
@@ -290,5 +290,5 @@ def headers_of(session: HandshakeSession) -> Headers:
 
 
 def _short(info: dict[str, Any]) -> dict[str, Any]:
-    """Returns what of a client's name and version fits an id."""
+    """Returns a client's name and version, cut so that they fit into a session's id."""
     return {key: value[:100] for key, value in info.items() if key in ("name", "version") and isinstance(value, str)}

@@ -1,4 +1,4 @@
-"""The event streams of sessions, kept in the store, and written on by a replica that they did not begin at."""
+"""The event streams of sessions: kept in the store, so that another replica can continue them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.sse_codec import COMMENT, encode_event
 
 MAX_ID: Final = 80
-"""Characters of an event id."""
+"""The most characters of an event id."""
 
 
 class EventId(NamedTuple):
@@ -40,7 +40,7 @@ class EventId(NamedTuple):
 class SessionEvents:
     """Keeps the events that this replica writes for one session (EventKeeper).
 
-    `owned()` says whether the session's standing stream is this replica's.
+    `owned()` returns whether this replica still has the session's standing stream.
     """
 
     def __init__(self, store: Store, session: str, replica: str, owned: Callable[[], Awaitable[bool]]) -> None:
@@ -54,12 +54,12 @@ class SessionEvents:
         return StoredStream(self._store, f"{self._session}:{self._replica}:{number}")
 
     async def begin(self, stream: int, asked: Any) -> None:
-        """Keeps what a stream answers."""
+        """Keeps `asked`, the request or batch that a stream answers."""
         with suppress(StoreUnavailable):
             await self._stream(stream).begin(encode(_questions(asked)))
 
     async def keep(self, stream: int, number: int, data: bytes | None) -> bool:
-        """Keeps an event; None ends the stream. Returns False if another replica has the stream by now."""
+        """Keeps an event; `data` None ends the stream. Returns False if another replica has taken over the stream."""
         if not stream and not await self._owned():
             return False
         with suppress(StoreUnavailable):
@@ -95,10 +95,10 @@ async def rest_of(store: Store, session: str, last: EventId) -> list[bytes] | No
 async def write_rest(
     request: HttpRequest, reply: HttpReply, store: Store, session: str, last: EventId, lives: Callable[[], bool]
 ) -> bool:
-    """Writes a stream of another replica from an event on, as it grows; returns False if that is not kept any more.
+    """Writes another replica's stream after the event `last`, as it grows; returns False if that is not kept any more.
 
-    If that replica lives no more (`lives()`) before its end, the open requests are answered with an error. Raises
-    StoreUnavailable before anything is written, and ClientGone.
+    If that replica dies before the stream ends (`lives()` is false), its open requests are answered with an error.
+    Raises StoreUnavailable before anything is written, and ClientGone.
     """
     stream, after, silent = StoredStream(store, f"{session}:{last.replica}:{last.stream}"), last.number, 0.0
     lived, events = lives(), await stream.read(after)

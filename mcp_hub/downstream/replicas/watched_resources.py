@@ -1,8 +1,8 @@
-"""What the client of a session subscribes to, kept in the store for the replica that owns the session after this one.
+"""The resources that a session subscribes to, kept in the store for the next replica that owns the session.
 
-Each owner has a turn, one more than that of the owner whose subscriptions it has taken. A former owner hands over what
-it knows, as the store may have forgotten it; what it says counts only if its turn is later than that which the new
-owner has taken already. So a replica that was paused for long brings nothing back.
+Each owner has a turn, a number one higher than that of the owner whose subscriptions it has taken over. A former owner
+also hands its subscriptions over directly, as the store may have lost them. The new owner accepts them only if their
+turn is higher than the one it has taken over already, so that a replica that was paused brings back nothing outdated.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub.replicas")
 
 MAX_WATCHED: Final = 1000
-"""Subscriptions of one session that the owner after this one makes again."""
+"""The most subscriptions of one session that the next owner makes again."""
 MAX_URI: Final = 8192
 AGAIN_AFTER: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
-"""Seconds after each try to make the subscriptions of a session again."""
+"""Seconds to wait after each attempt to restore the subscriptions of a session."""
 _TURN: Final = ""
-"""The field of the turn, beside those of the URIs: no resource has this URI."""
+"""The name of the turn's field; all other fields are named by URIs, none of which is empty."""
 
 
 class WatchedResources:
-    """The subscriptions of one session. `key` is that of the store, `life` its seconds there."""
+    """The subscriptions of one session. `key` is their key in the store, where they live for `life` seconds."""
 
     def __init__(self, store: Store, dispatcher: Dispatcher, session: HandshakeSession, key: str, life: int) -> None:
         self._store = store
@@ -45,18 +45,18 @@ class WatchedResources:
         self._uris: set[str] = set()
         self._added: set[str] = set()
         self._dropped: set[str] = set()
-        """What the client has subscribed to and unsubscribed from since this replica is the owner."""
+        """The URIs that the client has subscribed to (`_added`) and unsubscribed from since this replica owns it."""
         self._turn = 1
-        """That of this replica; 0 once another one owns the session."""
+        """The turn of this replica; 0 once another one owns the session."""
         self._taken = 0
-        """The turn of the owner whose subscriptions this one has taken."""
+        """The turn of the owner whose subscriptions this one has taken over."""
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Held while a subscription to a URI is made again or ended here: what its client wants of it comes after."""
+        """A lock by URI, held while a subscription is restored or ended here; the client's own requests wait for it."""
         self._writing = asyncio.Lock()
-        """Held while the store is told of a change: it must end as this replica does."""
+        """Held while the store is written, so that the store and this replica change in the same order."""
 
     async def note(self, message: Message) -> None:
-        """Notes that a client subscribes to a resource, or does so no more.
+        """Notes that a client subscribes to a resource or unsubscribes from it.
 
         Raises StoreUnavailable: then it must not be carried out.
         """
@@ -78,7 +78,7 @@ class WatchedResources:
                 self._dropped.discard(uri)
 
     async def keep(self) -> None:
-        """Tells the store again what it has forgotten. Raises StoreUnavailable."""
+        """Writes the subscriptions to the store again, after it has lost them. Raises StoreUnavailable."""
         async with self._writing:
             if self._uris:
                 await self._written(sorted(self._uris))
@@ -91,7 +91,7 @@ class WatchedResources:
     # --- from one owner to the next ---------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Takes what the owner before this one has kept, unless the store has forgotten it. Raises StoreUnavailable."""
+        """Loads the subscriptions of the former owner, unless the store has lost them. Raises StoreUnavailable."""
         async with self._writing:
             flat = await self._store.execute("HGETALL", self._key)
             found = {key.decode(): value for key, value in dict(flat).items()}
@@ -109,9 +109,9 @@ class WatchedResources:
         return turn, sorted(uris)
 
     async def take(self, turn: int, uris: list[str]) -> None:
-        """Takes what a former owner hands over, unless a later one was heard.
+        """Takes over the subscriptions of a former owner, unless those of a later one were taken over already.
 
-        What the client has done here since counts more.
+        What the client has subscribed to or unsubscribed from here since then takes precedence.
         """
         if turn <= self._taken:
             return
@@ -124,7 +124,7 @@ class WatchedResources:
         await asyncio.gather(self._subscribe(self._uris - before), self._rewrite(ended))
 
     async def _rewrite(self, ended: set[str]) -> None:
-        """Has the store know what a former owner has handed over."""
+        """Writes the subscriptions that a former owner has handed over to the store."""
         turn = self._turn
         for pause in AGAIN_AFTER:
             try:
@@ -143,7 +143,7 @@ class WatchedResources:
     # --- again --------------------------------------------------------------------------------------------------------
 
     async def restore(self) -> None:
-        """Subscribes again to what the owner before this one had, and says what may have changed meanwhile."""
+        """Restores the subscriptions of the former owner, and notifies the client of all that may have changed."""
         for method in sorted({kind.changed for kind in KINDS if kind.extension is None}):
             self._session.standing.put_once({"jsonrpc": "2.0", "method": method})
         await self._subscribe(set(self._uris))
@@ -157,9 +157,9 @@ class WatchedResources:
         log.warning("%d subscriptions of a session could not be made again after its replica was gone", len(left))
 
     async def _subscribed(self, uri: str) -> bool:
-        """Subscribes to a resource again, and says that it may have changed; returns False if it has to be tried again.
+        """Subscribes to a resource again, and notifies the client that it may have changed; returns False to retry.
 
-        What the client has unsubscribed from meanwhile, or another replica watches by now, is left alone.
+        It leaves alone what the client has unsubscribed from meanwhile, and what another replica subscribes to by now.
         """
         async with self._made(uri):
             if uri not in self._uris:
@@ -175,7 +175,7 @@ class WatchedResources:
         return self._making.setdefault(uri, asyncio.Lock())
 
     async def _answered(self, uri: str, method: str) -> dict[str, Any]:
-        """Carries out a request of the hub's own, in the place of the client."""
+        """Carries out a subscription request in the client's name."""
         request = {"jsonrpc": "2.0", "id": f"restore {uri}", "method": method, "params": {"uri": uri}}
         answer = partial(self._dispatcher.answer, send=self._session.standing.put_once, era="handshake")
         return await answer(self._session.caller, request)

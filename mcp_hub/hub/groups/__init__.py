@@ -22,10 +22,10 @@ from mcp_hub.policy.sharing import EVERYBODY, Sharing
 log = logging.getLogger("mcp_hub")
 
 MAX_GROUPS: Final = 1000
-"""Groups of the configuration and of run time, and removed ones that still hide their tools."""
+"""The most groups of the configuration and of run time, with removed ones that still hide their tools."""
 MAX_NAME: Final = 64
 MAX_CALLERS: Final = 10_000
-"""Callers with a choice of their own; of more, the one unseen longest falls back to the defaults."""
+"""The most callers with a choice of their own; with one more, the oldest choice falls back to the defaults."""
 
 
 class Groups:
@@ -50,7 +50,7 @@ class Groups:
         self._catalogs = catalogs
         self._sharing = sharing or Sharing()
         self._unsaid: list[tuple[Hashable | None, dict[str, bool]]] = []
-        """What the other replicas of the hub are to be told: by whom groups were switched, and how."""
+        """(Caller, {group: whether it is active}) of changes that the other replicas were not told yet."""
         self._ruled = ruled
         self._rule = GroupPolicy(
             lambda route, caller: self.now.inactive(route, caller), lambda route: self.now.members.gone(route)
@@ -69,7 +69,7 @@ class Groups:
         self._config = config
         self._everything = everything
         self._found: Any = None
-        """What the groups were found by: the groups, removed ones, and servers."""
+        """What `_members` was made from: the groups, removed ones, and servers."""
         self._members = GroupMembers((), (), {})
         self.in_use = False
         """Whether there is or was a group or a meta tool, so that callers do not see their whole catalogs."""
@@ -130,11 +130,11 @@ class Groups:
         return _notes(group for group in self.shown_to(caller) if group.name in on)
 
     def catalog_of(self, caller: Hashable | None) -> Catalog:
-        """Returns what one caller sees."""
+        """Returns the catalog that one caller sees."""
         return self._catalogs.of(caller)
 
     def whole_of(self, caller: Hashable | None) -> Catalog:
-        """Returns what one caller would see if all groups were active."""
+        """Returns the catalog that one caller would see if all groups were active."""
         return self._catalogs.whole(caller)
 
     # --- changes -----------------------------------------------------------------------------------------------
@@ -238,16 +238,16 @@ class Groups:
             self._unsaid.append((caller, dict(states)))
 
     async def spread(self) -> None:
-        """Tells the other replicas of the hub what was switched here; returns when they know.
+        """Tells the other replicas of the hub which groups were switched here; returns when they know.
 
-        Raises CallError while the store is away; what was switched holds at this replica alone then.
+        Raises CallError while the store is unreachable; the change is in force at this replica alone then.
         """
         unsaid, self._unsaid = self._unsaid, []
         for caller, states in unsaid:
             await self._sharing.tell("groups", caller, states)
 
     def take(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
-        """Takes over what was switched at another replica, for one caller or for EVERYBODY."""
+        """Applies states of groups from another replica, for one caller or for EVERYBODY."""
         known = {name: active for name, active in states.items() if name in self._groups}
         if caller is EVERYBODY:
             self._switch(known)
@@ -329,7 +329,7 @@ class Groups:
             groups[name] = one.model_copy(update={"tools": one.tools + tools, "servers": one.servers + more})
         servers = {server.id: server for server in self._config.servers}
         found = (tuple(groups.values()), tuple(self._removed.values()), servers)
-        if found != self._found:  # switching a group changes nobody's group
+        if found != self._found:  # switching groups on and off does not change their members
             self._found, self._members = found, GroupMembers(*found)
         self.now = ActiveGroups(
             groups,

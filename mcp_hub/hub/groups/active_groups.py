@@ -1,6 +1,6 @@
-"""Which groups of tools are active for a caller at one moment, and the meta tools that it sees with them.
+"""Decides which groups of tools are active for a caller, and which meta tools it sees with them.
 
-Lists and calls use the same object.
+Lists and calls use the same object, so that they always agree.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ RUN: Final = "hub_run"
 MAX_FOUND: Final = 50
 """The most tools in one answer of `hub_search`."""
 MAX_QUERY: Final = 1000
-"""Characters."""
+"""The most characters of a query."""
 DETAILS: Final = {"brief": 20, "signature": 10, "full": 10}
-"""What `hub_search` shows of each tool -> how many tools, unless the call says otherwise."""
+"""The value of `detail` in `hub_search` -> how many tools it shows, unless the call has a `limit`."""
 
 _RESET_TEXT: Final = (
     "Activates and deactivates groups of tools, as your current task needs them.\n"
@@ -55,7 +55,7 @@ _CALLED: Final = (
     " Call what it finds by its name; if your client lets you call only what it listed, by hub_call.",
     " Call what it finds in programs of hub_run, for which it shows Python stubs, or by its name.",
 )
-"""How what was found is called: without programs, and by them."""
+"""How found tools are called: without programs, and in programs."""
 _CALL_TEXT: Final = (
     "Calls one tool by its name, also one that is not in your own list, and returns what that tool returns. hub_search "
     "and reset_equipped_tools say which tools there are."
@@ -73,7 +73,7 @@ _RUN_TEXT: Final = (
 
 
 def own_tools(config: Config) -> frozenset[str]:
-    """Returns the names of the hub's own tools, but the one of groups, that everybody is listed."""
+    """Returns the names of the hub's own tools that every caller is listed, without the one that switches groups."""
     names = {SEARCH, CALL} if config.meta_tools else set()
     return frozenset(names | ({SEARCH, RUN} if CODE_MODE.of(config).enabled else set()))
 
@@ -81,9 +81,9 @@ def own_tools(config: Config) -> frozenset[str]:
 def definitions(
     groups: Sequence[ToolGroupSettings], tools: Collection[str] = (), catalog: Catalog | None = None
 ) -> list[Json]:
-    """Returns the definitions of `tools` of the hub's own, and of the one that switches `groups` if there are any.
+    """Returns the definitions of the hub's own `tools`, and of the one that switches `groups` if there are any.
 
-    That of `hub_search` says what is in `catalog`, all that the caller may see.
+    The description of `hub_search` summarises `catalog`, which is all that the caller may see.
     """
     found: list[Json] = []
     if groups:
@@ -136,18 +136,18 @@ def _tool(
 
 
 MAX_CONTENTS: Final = 250
-"""Tokens of what the description of `hub_search` says is behind it; with the rest of it they are at most 400."""
+"""The most tokens of the summary in the description of `hub_search`; the whole description has at most 400."""
 MAX_PURPOSE: Final = 60
-"""Characters of what is said of one server there."""
+"""The most characters about one server in that summary."""
 
 
 def contents_of(catalog: Catalog) -> str:
-    """Returns what tools a catalog has: its servers, how many tools each has, and what for as far as there is room.
+    """Returns a summary of a catalog's tools: its servers, how many tools each has, and their purposes.
 
-    Those with the most tools come first; the names of the servers go before their purposes.
+    Servers with the most tools come first. If there is not enough room, purposes are left out before servers are.
     """
     names: dict[str, list[str]] = {}
-    for route in catalog.routes(TOOLS):  # those of servers that are away too: the text is not to change with each
+    for route in catalog.routes(TOOLS):  # also of unavailable servers, so that the text changes rarely
         names.setdefault(route.upstream, []).append(route.name)
     if not names:
         return ""
@@ -278,7 +278,7 @@ class ActiveGroups:
         return found
 
     def view(self, whole: Catalog, caller: Hashable | None) -> Catalog:
-        """Returns what a caller sees of `whole`: the meta tools, then the tools of groups that are active for it."""
+        """Returns the catalog that a caller sees: the meta tools, then the tools of `whole` in its active groups."""
         views = self._views.get(whole)
         key = (self.active(caller), self._restricts(caller))
         if views is None or key not in views:
@@ -287,9 +287,9 @@ class ActiveGroups:
         return views[key]
 
     def preparing(self, whole: Catalog, former: Catalog | None, profile: str | None) -> Generator[None]:
-        """Makes the views of `whole` that were seen of the catalog before it, or the one that is seen by default.
+        """Makes the views of `whole` that callers had of the `former` catalog, or the default one.
 
-        Without it, the first caller of each view would wait for all tools to be looked at in one go.
+        Without it, the first caller of each view would block the event loop while all tools are looked at.
         """
         seen = list(self._views.get(former, ())) if former is not None else []
         default = frozenset(name for name in self.groups if self._defaults[name])

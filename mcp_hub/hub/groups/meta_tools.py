@@ -1,4 +1,4 @@
-"""Calls of the meta tools: they activate groups, search tools, or stand for the call of another tool."""
+"""Carries out calls of the meta tools, which activate groups or search tools, and reads the call in a `hub_call`."""
 
 from __future__ import annotations
 

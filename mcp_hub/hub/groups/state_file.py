@@ -1,4 +1,4 @@
-"""The file of `state_file`: which groups are active, kept over restarts."""
+"""The file named by the setting `state_file`, which keeps the states of groups over restarts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class GroupStateFile:
         data = json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
         try:
             asyncio.get_running_loop()
-        except RuntimeError:  # no hub runs yet: nobody is kept waiting
+        except RuntimeError:  # no event loop runs yet, so nothing is blocked
             with contextlib.suppress(OSError, ValueError):
                 self._write(data)
                 return

@@ -1,4 +1,4 @@
-"""Search over the catalogs that callers see: an index of each, and the process that knows what texts mean."""
+"""Searches the catalogs that callers see, with an index of each and a process that compares the meanings of texts."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ log = logging.getLogger("mcp_hub")
 Json = dict[str, Any]
 
 MAX_INDEXES: Final = 32
-"""Catalogs whose index is kept; of more, the one unused longest is made again when it is searched."""
+"""The most indexes that are kept; with one more, the least recently used is dropped, and made again when needed."""
 PART: Final = 500
-"""Tools that the process gets in one request."""
+"""The most tools that the process gets in one request."""
 COMPARE_WAIT: Final = 1.0
-"""Seconds for one comparison; without it a query is answered from words alone."""
+"""Seconds for one comparison; after that, a query is answered by words alone."""
 PREPARE_WAIT: Final = 60.0
 """Seconds for the vectors of one part."""
 SCALE: Final = 20_000
-"""What a likeness of 1 is in an answer of the process."""
+"""The number by which a process's answer expresses a likeness of 1."""
 
 
 class MeaningProcess:
-    """The process that compares meanings, as one search sees it: its tables are those of one session.
+    """The process that compares the meanings of texts. Its tables of tools end with the session to it.
 
     Args:
-        start: Starts the process with the first use and returns it; None where there is none.
-        cache: The catalog cache, beside which it keeps vectors; None: they are not kept.
-        kept: Whether what is known of a tool may be kept there.
+        start: Starts the process with the first use and returns it; None if there is none.
+        cache: The catalog cache, in whose directory the process keeps vectors; None: they are not kept.
+        kept: Returns whether the vectors of a tool may be kept there.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class MeaningProcess:
         self._preparing: WeakKeyDictionary[SearchIndex, asyncio.Task[None]] = WeakKeyDictionary()
 
     async def likeness(self, index: SearchIndex, query: str) -> list[float] | None:
-        """Returns how much each tool of an index is like a query; None while the process has not got the index."""
+        """Returns how much each tool of an index is like a query; None if the process has no index or no answer."""
         process = self._start()
         session = process.session if process is not None else None
         if process is None or not index.tools:
@@ -76,12 +76,12 @@ class MeaningProcess:
             log.debug("a search goes by words alone: %s", error)
             return None
         if len(numbers) != len(index.tools):
-            self._ready.pop(index, None)  # it has forgotten the table
+            self._ready.pop(index, None)  # the process has dropped the table
             return None
         return [number / SCALE for number in numbers]
 
     async def prepared(self, index: SearchIndex) -> bool:
-        """Returns whether the process has an index, after it was given it."""
+        """Gives an index to the process if it does not have it; returns whether it has it then."""
         if await self.likeness(index, "") is None and (task := self._preparing.get(index)) is not None:
             await asyncio.wait({task})
         return index in self._ready
@@ -120,7 +120,7 @@ class MeaningProcess:
             log.warning("search goes by words alone, as meanings cannot be compared: %s", printable(str(error)))
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels all preparations."""
         for task in list(self._preparing.values()):
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -136,7 +136,7 @@ async def _asked(process: Upstream, tool: str, arguments: Json) -> str:
 
 
 class ToolSearch:
-    """Searches catalogs. What it finds, and in which order, depends on nothing but the catalog that is searched."""
+    """Searches catalogs. What it finds, and in which order, does not depend on any other catalog."""
 
     def __init__(
         self, start: Callable[[], Upstream | None], cache: CatalogCache | None, kept: Callable[[Route], bool]
@@ -158,7 +158,7 @@ class ToolSearch:
         return await self._process.prepared(await self._index(catalog))
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels all preparations."""
         await self._process.close()
 
     async def _index(self, catalog: Catalog) -> SearchIndex:

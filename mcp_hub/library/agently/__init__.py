@@ -191,7 +191,7 @@ class ToolsByName:
     async def _started(self, servers: Mapping[str, Server]) -> list[ServerTools]:
         """Adds servers, or replaces those of these ids, and returns their tools.
 
-        Raises CallError if one of them is not available; all is as it was then.
+        Raises CallError if one of them is not available, and changes nothing then.
         """
         before = {id: self._imported[id] for id in servers if id in self._imported}
         await self.hub.edit(partial(with_servers, servers, servers.values()))

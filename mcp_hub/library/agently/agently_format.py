@@ -50,10 +50,7 @@ _OF_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def dumped(block: Mapping[str, Any]) -> Json:
-    """Returns a content block as the SDK's model of it is dumped: with all keys, None for absent ones.
-
-    Agently's document, 7.2.
-    """
+    """Returns a content block as the SDK dumps its model of it: with all keys, None for absent ones."""
     found = _filled(block, _OF_BLOCKS.get(str(block.get("type")), ("annotations", "_meta")))
     for name, keys in _OF_PARTS.items():
         part = found.get(name)
@@ -71,7 +68,7 @@ def _filled(block: Mapping[str, Any], keys: tuple[str, ...]) -> Json:
 
 
 def from_schema(schema: Mapping[str, Any] | None) -> Kwargs | None:
-    """Converts a JSON schema of an object; None if it describes nothing.
+    """Converts the JSON schema of an object to Agently's format; returns None if it describes nothing.
 
     Raises TypeError for a schema of another type.
     """

@@ -50,9 +50,9 @@ RESET = "reset_equipped_tools"
 class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
     """Tools and groups of tools for an agent. Every call goes through the hub and its policies.
 
-    `hub` is a hub to share. Without it the toolkit makes its own from `config`: a file, the content of one, or nothing.
-    The tools of its servers are the toolkit's, under the names that the hub gives them, in the basic group.
-    With `raise_on_error`, the stream raises what a tool raises instead of yielding a text.
+    `hub` is a hub to share. Without it the toolkit makes its own from `config`: a file, the content of one, or None.
+    The tools of the servers in `config` are in the basic group, under the names that the hub gives them. With
+    `raise_on_error`, the stream of a call raises what the tool raises instead of yielding a text.
     """
 
     def __init__(
@@ -355,7 +355,7 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         return group in named if named is not None else self.groups.has_on(group)
 
     def _is_meta(self, tool: RegisteredToolFunction) -> bool:
-        """Returns whether it is `reset_equipped_tools`, which stays off the hub: the hub has its own such tool."""
+        """Returns whether it is `reset_equipped_tools`, which is not added to the hub, as the hub has its own one."""
         return tool.original_func == self.reset_equipped_tools
 
     def _remove_tools_of(self, groups: Collection[str]) -> None:

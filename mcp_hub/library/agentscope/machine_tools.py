@@ -20,13 +20,13 @@ from mcp_hub.servers.local.tool_results import ERROR_KEY, ToolResponse, response
 log = logging.getLogger("mcp_hub.library")
 
 _CALL: Final = MAX_SECONDS + 60
-"""Seconds after which a call ends. A program ends before, at its own limit."""
+"""Seconds after which a call ends. A program ends earlier, at its own limit."""
 
 
 @cache
 def _programs() -> Hub:
     servers = {name: {"builtin": name, "deadlines": {"call": _CALL}} for name in ("code", "shell")}
-    # The call was recorded where it was made.
+    # The toolkit that made the call records it.
     return Hub({"servers": servers, "call_log": {"enabled": False}})
 
 

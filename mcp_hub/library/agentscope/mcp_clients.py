@@ -112,7 +112,7 @@ class MCPToolFunction:
 
 
 class MCPClientBase:
-    """A client of one server. `entry` is what would stand for the server in a configuration file."""
+    """A client of one server. `entry` is the server's entry as in a configuration file."""
 
     is_stateful: ClassVar[bool]
 
@@ -207,7 +207,7 @@ class ConfiguredServer(MCPClientBase):
 
 
 async def function_of(client: Any, name: str, wrap: bool, timeout: float | None) -> Callable[..., Any]:
-    """Returns a tool of a client, ours or AgentScope's, as a function. Raises TypeError for what theirs cannot do."""
+    """Returns a tool of a client as a function. Raises TypeError for options that AgentScope's own client lacks."""
     if isinstance(client, MCPClientBase):
         return await client.get_callable_function(name, wrap, timeout)
     if timeout is not None or not wrap:

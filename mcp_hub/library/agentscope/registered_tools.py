@@ -95,7 +95,7 @@ class RegisteredToolFunction:
 
     @property
     def remote(self) -> MCPToolFunction | None:
-        """Returns the tool of an MCP server that this stands for, or None."""
+        """Returns the tool of an MCP server that was registered; None if it is a function."""
         return self.original_func if isinstance(self.original_func, MCPToolFunction) else None
 
     @property
@@ -186,7 +186,7 @@ def registered_tool(target: Callable[..., Any], mark: Mark) -> RegisteredToolFun
     schema, server = getattr(target, "json_schema", None), getattr(target, "mcp_name", None)
     if not isinstance(schema, dict) or not isinstance(server, str):
         return register_function(target, mark)
-    # A tool of AgentScope's own MCP client: an async function that says what its arguments are.
+    # A tool of AgentScope's own MCP client is an async function with a `json_schema`.
     tool = register_function(target, replace(mark, json_schema=mark.json_schema or schema))
     tool.source, tool.mcp_name = "mcp_server", server
     return tool

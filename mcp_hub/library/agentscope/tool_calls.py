@@ -52,7 +52,7 @@ def read_block(tool_call: Mapping[str, Any] | BaseModel) -> Json:
 
 
 def label_of(block: Json) -> CallLabel:
-    """Returns what records and spans call the call of a block."""
+    """Returns the label of a block's call in records and spans."""
     id = block.get("id")
     return CallLabel(str(block["name"]), id if isinstance(id, str) and id else None)
 
@@ -225,7 +225,7 @@ def invalid_input(tool: str, given: object) -> str:
 async def record_answer(
     hub: Hub, tool: RegisteredToolFunction | None, block: Json, text: str, *, failed: bool = True
 ) -> ToolResponse:
-    """Returns what a toolkit itself answers, once the hub has recorded and traced it like any call."""
+    """Returns an answer of the toolkit itself as a chunk, after the hub has recorded and traced it like any call."""
     answer = response(text)
     if not hub.closed:
         hidden = tool.preset_kwargs if tool is not None else {}

@@ -185,7 +185,7 @@ class GroupRegistry:
 
 
 def take_names(value: Any, what: str) -> list[str]:
-    """Returns the names in an argument called `what`. Raises TypeError if they are none."""
+    """Returns the names in an argument called `what`. Raises TypeError if it has anything else."""
     names = [value] if isinstance(value, str) and what != "enable_funcs" and what != "disable_funcs" else value
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"The {what} must be a list of strings, but got {type(value)}.")
@@ -193,9 +193,9 @@ def take_names(value: Any, what: str) -> list[str]:
 
 
 class StateOfAgent:
-    """Makes AgentScope's `isinstance` take a toolkit for its own, so that the state of an agent includes the toolkit.
+    """Makes a toolkit an instance of AgentScope's own Toolkit class, so that the state of an agent includes it.
 
-    Its `StateModule` collects what is an instance of itself. AgentScope may be imported before the hub or after it.
+    AgentScope's `StateModule` collects its own instances. AgentScope may be imported before the hub or after it.
     """
 
     @property  # type: ignore[misc]

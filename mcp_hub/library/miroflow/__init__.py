@@ -306,10 +306,10 @@ class ToolsByServer:
             f"Error: Attempting to call server '{printable(str(server))}' not found."
             + (hint or f" There are: {', '.join(known)}"),
         )
-        return f"Server '{server}' not found."  # MiroFlow's document, 3.4: nothing else
+        return f"Server '{server}' not found."  # exactly this text, as in MiroFlow
 
     async def _hint(self, server: str, tool: str) -> str:
-        """Returns which tool, or which server, may have been meant, of those that may be used; "" for none."""
+        """Returns a hint which usable tool, or which server of the tool, may have been meant; "" for none."""
         listed = {one.server: [card.name for card in one.tools] for one in await self.hub.listed(connect=False)}
         near = difflib.get_close_matches(str(tool), listed.get(server, []), n=1)
         if near:
@@ -394,7 +394,7 @@ def _execution_error(error: Exception) -> str:
 
 
 def _page_alone(result: Json) -> Json:
-    """Returns a page that the hub fetched as a fallback without the last block, which is a note for models."""
+    """Returns a result; a page that the hub fetched as a fallback loses its last block, which is a note for models."""
     meta = result.get("_meta")
     marked = isinstance(meta, dict) and FALLBACK_KEY in meta
     return {**result, "content": result["content"][:-1]} if marked else result

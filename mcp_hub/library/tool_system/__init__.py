@@ -1,4 +1,4 @@
-"""Tools by name, by tool set and by profile, and the interfaces of whoever configures them."""
+"""Tools by name, by tool set and by profile, and the interfaces by which a program can configure them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class IToolManager(Protocol):
 
 @runtime_checkable
 class IConfigLoader(Protocol):
-    """Loads the configuration of tools and tool sets for `ToolManager.from_config`, which has `load_config` for it."""
+    """Loads the configuration of tools and tool sets for `ToolManager.from_config`, in place of the hub."""
 
     def load(self, path: str) -> Config | Mapping[str, Any]:
         """Returns the configuration in a file, or the content of one."""
@@ -208,7 +208,7 @@ async def find_tool(name: str, hub: Hub) -> ToolCard:
     servers = hub.config.servers
     owners = _owners(name, servers)
     if owners:
-        # Other servers may take their time, and are asked only if these are there and do not have it.
+        # Other servers may be slow, and are asked only if these are available and do not have the tool.
         wanted = [server.id for server in servers if server.id in owners or not server.namespace]
         named = [one for found in await asyncio.gather(*map(hub.listed, wanted)) for one in found]
         if (card := _exactly(name, named)) is not None:
@@ -241,7 +241,7 @@ def _exactly(name: str, listed: Iterable[ServerTools]) -> ToolCard | None:
 
 
 def _owners(name: str, servers: Iterable[Server]) -> frozenset[str]:
-    """Returns the ids of the servers that a name says it belongs to, by their id or their namespace."""
+    """Returns the ids of the servers whose id or namespace a name begins with."""
     return frozenset(
         server.id
         for server in servers

@@ -148,9 +148,9 @@ def _message(name: str, outcome: CallOutcome) -> ToolMessage:
 
 
 def value_of(result: Json, own: Any = None) -> Any:
-    """Returns what a tool returned, as JSON has it, so that its type does not depend on where the function runs.
+    """Returns the value that a tool returned, in JSON types, so that it does not depend on where the function runs.
 
-    `own` is the very object that a function of this program returned. It is the value if it has no JSON.
+    `own` is the object that a function of this program returned; it is the value if it has no JSON form.
     """
     structured, meta = result.get("structuredContent"), result.get("_meta") or {}
     if structured is not None:
@@ -162,7 +162,7 @@ def value_of(result: Json, own: Any = None) -> Any:
         return None
     text = formats.result_text(result)
     if meta.get(JSON_KEY) is True:
-        with contextlib.suppress(ValueError):  # a rule has shortened it
+        with contextlib.suppress(ValueError):  # the text is no JSON if a rule has shortened it
             return json.loads(text)
     return text if own is None or isinstance(own, str | ToolResult | ToolResponse) else own
 
