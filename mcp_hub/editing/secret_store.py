@@ -56,8 +56,7 @@ class SecretStore:
         """Returns the place of a secret of a server. Another secret of the same name is never replaced.
 
         Raises:
-            EditRefused: its file would be in a Git work tree.
-            KeyringError: the keyring cannot be read.
+            EditRefused: its file would be in a Git work tree, or the keyring cannot be read.
         """
         base = _SAFE.sub("-", f"{server}.{name}").strip("-.") or "secret"
         user, number = base, 1
@@ -76,7 +75,10 @@ class SecretStore:
         if user in self._taken:
             return self._taken[user]
         if self._in_keyring:
-            return read_secret(SERVICE, user)
+            try:
+                return read_secret(SERVICE, user)
+            except KeyringError as error:
+                raise EditRefused(f"the keyring cannot be read: {error}") from None
         content = read_bytes(self._directory / user)
         return None if content is None else content.decode("utf-8", "replace")
 

@@ -300,7 +300,7 @@ class _Run:
         if value is not None:
             shown = await in_thread(_written, value) if weighs_more(value) else _written(value)
             if len(shown) > MAX_ANSWER:
-                text = f"The program returned {len(shown):,} bytes; it may return {MAX_ANSWER:,}. Return less of it."
+                text = f"The program returned {len(shown):,} characters; it may return {MAX_ANSWER:,}. Return less of it."
                 raise ResultTooLarge(text)
             texts.append(shown)
             returned = _handles(value)

@@ -160,7 +160,9 @@ class RetiringResources:
     """Stops upstreams and services of former generations, each as soon as the calls that use it have ended."""
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[None], Callable[[], Any]] = {}
+        self._waiting: dict[asyncio.Task[None], Callable[[], Any]] = {}
+        """Tasks that wait for calls to end, the oldest first, and what each stops then."""
+        self._stopping: set[asyncio.Task[None]] = set()
 
     def upstream(self, upstream: Upstream) -> None:
         """Stops an upstream when its calls have ended, at the latest by their own deadlines."""
@@ -178,30 +180,30 @@ class RetiringResources:
         self._retire(generation.calls, longest + PARKED_SECONDS, stop)
 
     def _retire(self, calls: ReferenceCount, seconds: float, stop: Callable[[], Any]) -> None:
-        while len(self._tasks) >= MAX_RETIRING:
-            oldest = next(iter(self._tasks))
-            self._stop(self._tasks.pop(oldest))
+        while len(self._waiting) >= MAX_RETIRING:
+            oldest = next(iter(self._waiting))
+            self._stop(self._waiting.pop(oldest))
             oldest.cancel()
         waiting = asyncio.get_running_loop().create_task(_stop_when_unused(calls, seconds, stop))
-        self._tasks[waiting] = stop
-        waiting.add_done_callback(lambda task: self._tasks.pop(task, None))
+        self._waiting[waiting] = stop
+        waiting.add_done_callback(lambda task: self._waiting.pop(task, None))
 
     async def stopped(self, upstream: Upstream) -> None:
         """Stops an upstream now; its calls fail."""
         await asyncio.wait({self._stop(upstream.stop)})
 
     def _stop(self, stop: Callable[[], Any]) -> asyncio.Task[None]:
-        ending: asyncio.Task[None] = asyncio.get_running_loop().create_task(stop())
-        self._tasks[ending] = stop
-        ending.add_done_callback(lambda task: self._tasks.pop(task, None))
-        return ending
+        stopping: asyncio.Task[None] = asyncio.get_running_loop().create_task(stop())
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+        return stopping
 
     async def close(self) -> None:
         """Stops everything now. Never raises."""
-        stops = list(self._tasks.values())
-        for task in list(self._tasks):
+        stops = list(self._waiting.values())
+        for task in list(self._waiting):
             task.cancel()
-        await asyncio.gather(*(stop() for stop in stops), return_exceptions=True)
+        await asyncio.gather(*(stop() for stop in stops), *self._stopping, return_exceptions=True)
 
 
 async def _stop_when_unused(calls: ReferenceCount, seconds: float, stop: Callable[[], Any]) -> None:

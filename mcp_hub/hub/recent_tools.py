@@ -94,8 +94,9 @@ class RecentTools:
         """Writes the file. Tools that another hub has written to it meanwhile stay, in front of these."""
         principals = self._read()
         for principal, tools in used.items():
-            before = [tool for tool in principals.get(principal, ()) if tool not in tools]
-            principals[principal] = [*before, *tools][-self._number :]
+            before = [tool for tool in principals.pop(principal, ()) if tool not in tools]
+            principals[principal] = [*before, *tools][-self._number :]  # the last of all, as it is the newest
+        principals = dict(list(principals.items())[-MAX_PRINCIPALS:])
         if self._files is not None:
             self._files.make()
             self._files.write(self._name, encode({"format": FORMAT, "principals": principals}))

@@ -186,10 +186,6 @@ def check_url(server_url: str, url: str) -> None:
     raise SignInError(f"the server names {_shown(named)}, which is not https://")
 
 
-def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    return {name.decode(): value.decode() for name, value in headers if name.lower() not in _OF_THE_HOP}
-
-
 _OF_THE_HOP: Final = frozenset({b"connection", b"transfer-encoding", b"content-length", b"content-encoding"})
 
 

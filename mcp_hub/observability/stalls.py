@@ -94,8 +94,14 @@ async def in_thread(work: Callable[..., T], *args: Any) -> T:
     except BaseException:
         place.release()
         raise
-    working.add_done_callback(lambda _: place.release())
-    return await working
+
+    def ended(working: asyncio.Future[T]) -> None:
+        place.release()
+        if not working.cancelled():
+            working.exception()  # seen, also if nobody waits any more
+
+    working.add_done_callback(ended)
+    return await asyncio.shield(working)  # the place is taken until the thread ends
 
 
 class StallMonitor:

@@ -103,6 +103,37 @@ def test_a_secret_is_stored_in_the_keyring_if_available_and_undo_removes_it(
         keyring.set_keyring(before)
 
 
+def test_a_keyring_that_is_locked_meanwhile_changes_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import keyring
+    from keyring.errors import KeyringLocked
+
+    from tests.oauth.file_keyring import FileKeyring
+
+    class Locked(FileKeyring):
+        """Answers the first question, whether there is a keyring, and is locked then."""
+
+        asked = 0
+
+        def get_password(self, service: str, username: str) -> str | None:
+            self.asked += 1
+            if self.asked > 1:
+                raise KeyringLocked
+            return super().get_password(service, username)
+
+    monkeypatch.setenv("TEST_KEYRING", str(home / "ring.json"))
+    before = keyring.get_keyring()
+    keyring.set_keyring(Locked())
+    try:
+        desktop(home, {"github": GITHUB})
+        assert main(["import", "--yes"]) == BAD_INPUT
+        assert "the keyring cannot be read: the keyring is locked; unlock it" in capsys.readouterr().err
+        assert not own(home).exists()
+    finally:
+        keyring.set_keyring(before)
+
+
 def test_a_second_import_changes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     desktop(home, {"time": TIME, "github": GITHUB})
     assert main(["import", "--yes"]) == OK

@@ -67,7 +67,12 @@ class PrivateListener:
                     break
             self._serving = None
             log.info("the page is not open any more; its listener ends")
+        except Exception as error:
+            if base.done():
+                raise
+            base.set_exception(error)
         finally:
+            base.cancel()  # for whoever waits, if it did not come so far
             for server in servers:
                 server.close()
             await listener.close(END_GRACE)

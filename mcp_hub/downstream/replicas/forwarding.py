@@ -225,7 +225,8 @@ class ForwardClient:
                 pool,
                 RequestHeadEncoder(url, {"Accept-Encoding": "identity", "Content-Type": "application/json"}),
             )
-            self._pools[address, limit] = known
+            # Another forward may have made one while the dialler was made.
+            known = self._pools.setdefault((address, limit), known)
         self._pools.move_to_end((address, limit))
         while len(self._pools) > 128:
             _, (oldest, _) = self._pools.popitem(last=False)

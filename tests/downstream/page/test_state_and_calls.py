@@ -138,6 +138,7 @@ async def test_calls_are_listed_newest_first_and_page_by_page(tmp_path: Path) ->
         ("text=echo&verdict=refused", []),
         ("principal=bob", []),
         ("limit=x&before=unknown", []),
+        (f"verdict=refused&limit={'9' * 5000}", ["up__nothing"]),
     ],
 )
 async def test_calls_can_be_filtered_by_query_parameters(tmp_path: Path, query: str, names: list[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.hub.generations import MAX_RETIRING
 from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, fake, hub, spawned, write_config
 from tests.fakes.network import network_hub, sdk, text
 from tests.upstream.asking.test_servers_ask_handshake_clients import asking
@@ -268,3 +269,23 @@ async def test_a_hub_ends_when_its_terminal_closes(tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE):
         _, status = await asyncio.to_thread(os.waitpid, pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+async def test_a_call_is_pending_over_each_of_forty_reloads(tmp_path: Path) -> None:
+    """More former configurations wait for calls than are kept: the oldest are stopped, and the hub goes on."""
+    async with hub(tmp_path, {"up": fake()}, watch=False) as client:
+        await client.tool_names()
+        calls = []
+        for number in range(MAX_RETIRING + 8):
+            calls.append(asyncio.create_task(client.call("up__sleep", {"seconds": 600})))
+            await asyncio.sleep(0)
+            await client.request("ping")  # the hub has read the call before it
+            await changed(client, tmp_path, {"up": fake(env={"NUMBER": str(number)})}, watch=False)
+        async with asyncio.timeout(PATIENCE):
+            failed = await calls[0]
+        assert failed["isError"] is True
+        assert not calls[-1].done()
+        assert await client.text("up__echo", {"text": "still here"}) == "still here"
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)

@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from mcp_hub.catalog import Item, Route
 from mcp_hub.cli import GARBAGE_AFTER
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
-from mcp_hub.observability.stalls import EVERY, SLICE, STALL, StallMonitor, drop, in_slices, in_thread, run_for
+from mcp_hub.observability.stalls import AT_ONCE, EVERY, SLICE, STALL, StallMonitor, drop, in_slices, in_thread, run_for
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.protocol.frames import LARGE, weighing, weighs_more
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
@@ -123,6 +124,30 @@ async def test_garbage_collection_scans_few_objects_at_a_time() -> None:
     assert len(kept) == 300_000
     assert looked_at
     assert max(looked_at) < 16_000
+
+
+async def test_thread_work_whose_callers_are_cancelled_still_counts_until_it_ends() -> None:
+    begun: list[int] = []
+    running: list[int] = []
+    free = threading.Event()
+
+    def work() -> None:
+        running.append(0)
+        begun.append(len(running))
+        free.wait(PATIENCE)
+        running.pop()
+
+    for _ in range(3 * AT_ONCE):
+        before, asked = len(begun), asyncio.create_task(in_thread(work))
+        async with asyncio.timeout(PATIENCE):
+            while len(begun) == before and len(running) < AT_ONCE:
+                await asyncio.sleep(0.01)
+        asked.cancel()
+        await asyncio.wait({asked})
+    free.set()
+    async with asyncio.timeout(PATIENCE):
+        assert await in_thread(pow, 2, 3) == 8
+    assert begun == [1, 2]
 
 
 async def test_thread_work_propagates_exceptions_and_survives_cancellation() -> None:

@@ -122,6 +122,7 @@ async def test_status_and_doctor_say_that_the_call_log_cannot_be_written(tmp_pat
     blocked.write_text("")
     config = write_config(tmp_path, {"up": fake()}, call_log=str(blocked / "calls.jsonl"))
     async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        await client.tool_names()
         assert (await facts())[0]["call_log_problem"] is None
         await client.text("up__echo", {"text": "x"})
         said = f"the call log {blocked}/calls.jsonl cannot be written: "
