@@ -300,8 +300,8 @@ class _Run:
         if value is not None:
             shown = await in_thread(_written, value) if weighs_more(value) else _written(value)
             if len(shown) > MAX_ANSWER:
-                text = f"The program returned {len(shown):,} characters; it may return {MAX_ANSWER:,}. Return less of it."
-                raise ResultTooLarge(text)
+                text = f"The program returned {len(shown):,} characters; it may return {MAX_ANSWER:,}."
+                raise ResultTooLarge(f"{text} Return less of it.")
             texts.append(shown)
             returned = _handles(value)
             blocks = [block for number, block in self._blocks.items() if number in returned]

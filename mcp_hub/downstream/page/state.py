@@ -95,7 +95,8 @@ class CallsPart:
         """Returns the newest calls that fit the query."""
         self._feed.watch()
         query, viewer = asked.query, asked.session.viewer
-        limit = min(int(text[:9]), MAX_PAGE) if (text := query.get("limit", "200")).isascii() and text.isdigit() else 200
+        text = query.get("limit", "200")
+        limit = min(int(text[:9]), MAX_PAGE) if text.isascii() and text.isdigit() else 200
         wanted = {name: query[name] for name in ("verdict", "server", "principal") if query.get(name)}
         part = query.get("text", "").casefold()[:200]
         found: list[Json] = []
