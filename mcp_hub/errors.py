@@ -84,7 +84,7 @@ class UpstreamAnswered(ProtocolError):
         self.error: dict[str, Any] = fields
 
 
-_ODD_ERROR = "The server answered with an error that is not of the form JSON-RPC gives it; data has it."
+_ODD_ERROR = "The server answered with a malformed JSON-RPC error; 'data' has it."
 
 
 class ClientAnswered(UpstreamAnswered):

@@ -176,7 +176,7 @@ class Merge:
             else:
                 mended = wire is not known
                 if mended:
-                    text = "parts of its text are no characters; they are shown as U+FFFD"
+                    text = "its text has invalid characters, which are shown as U+FFFD"
                     self._find(item, text, code=codes.ITEM_LEFT_OUT)
         if problem is not None:
             self._find(item, f"it is left out: {problem}", code=codes.ITEM_LEFT_OUT)

@@ -304,7 +304,7 @@ def _report_missing(candidate: Candidate, missing: tuple[Input, ...], *, as_json
     if as_json:
         facts = [{"name": one.name, "secret": one.secret, "description": one.description} for one in missing]
         print(json_text({"server": candidate.id, "missing": facts, "done": False}))
-    print(f"{candidate.id} needs what only you know; nothing was written. Give it by --set:", file=sys.stderr)
+    print(f"{candidate.id} needs values from you; nothing was written. Give them by --set:", file=sys.stderr)
     for one in missing:
         print(printable(f"  --set {one.name}=VALUE  {one.description}".rstrip(), 500), file=sys.stderr)
     return BAD_INPUT

@@ -107,7 +107,7 @@ def _read_argument(word: str) -> Given:
         return _json_object(word, "the argument")
     key, equals, text = word.partition("=")
     if not key or not equals:
-        raise ConfigError(f"{printable(word)!r} is no argument; write key=value, a JSON object, @FILE or -")
+        raise ConfigError(f"{printable(word)!r} is not an argument; write key=value, a JSON object, @FILE or -")
     return key, text
 
 

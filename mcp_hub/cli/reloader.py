@@ -296,7 +296,7 @@ class Reloader:
         self.refused = str(error)
         self._note((), self.refused)
         name = _names(self._loaded.config)
-        self._say(log_line("error", f"{name} was not loaded again, what was in force stays:"))
+        self._say(log_line("error", f"{name} was not loaded again; the previous configuration stays in force:"))
         for line in self.refused.splitlines():
             self._say(f"  {printable(line, MAX_LINE)}")
 

@@ -83,7 +83,7 @@ class ServiceNotifier:
         except (OSError, ValueError) as error:
             if not self._unheard:
                 self._unheard = True
-                log.warning("the manager of services cannot be told that %s: %s", lines[0], error)
+                log.warning("the service manager cannot be told that %s: %s", lines[0], error)
 
     @contextlib.contextmanager
     def reloading(self) -> Iterator[None]:

@@ -65,7 +65,7 @@ def _print_hub(facts: Json) -> None:
         print(f"  {total} calls ended, {sum(one['count'] for one in counted if one['code'] != 'ok')} of them not ok")
     if refusals := facts.get("refusals"):
         causes = ", ".join(f"{printable(cause)} {count}" for cause, count in refusals.items())
-        print(f"  {sum(refusals.values())} refused before anybody was let in: {causes}")
+        print(f"  {sum(refusals.values())} requests refused before authentication: {causes}")
     if problem := facts.get("reaper", {}).get("problem"):
         print(f"  no reaper: {printable(problem)}; processes of servers may outlive a hub that is killed")
     if problem := facts.get("call_log_problem"):

@@ -271,7 +271,7 @@ def restriction(values: Mapping[str, Any], kept: Container[str]) -> CodedText | 
             continue
         value = values.get(key)
         if value is True or (isinstance(value, dict) and value.get("enabled") is True):
-            return CodedText(f"{what} ('{key}') cannot be kept by the hub", codes.RESTRICTION_FOREIGN)
+            return CodedText(f"{what} ('{key}') cannot be enforced by the hub", codes.RESTRICTION_FOREIGN)
     return None
 
 

@@ -57,7 +57,7 @@ def _private(about: str, directory: Path) -> Iterator[Finding]:
         yield fail(about, f"{shown}: {error.strerror}", codes.STATE_NOT_WRITABLE)
         return
     if not stat.S_ISDIR(status.st_mode):
-        yield fail(about, f"{shown} is no directory", codes.STATE_NOT_WRITABLE)
+        yield fail(about, f"{shown} is not a directory", codes.STATE_NOT_WRITABLE)
     elif sys.platform != "win32" and status.st_uid != os.getuid():
         yield fail(about, f"{shown} belongs to another user (uid {status.st_uid})", codes.STATE_NOT_PRIVATE)
     elif sys.platform != "win32" and status.st_mode & OTHERS:
@@ -88,7 +88,7 @@ def _writable(about: str, file: Path) -> Iterator[Finding]:
     above = next((one for one in file.parents if one.exists()), file.parent)
     if not above.is_dir():
         yield fail(
-            about, f"{shown} cannot be written: {printable(str(above))} is no directory", codes.STATE_NOT_WRITABLE
+            about, f"{shown} cannot be written: {printable(str(above))} is not a directory", codes.STATE_NOT_WRITABLE
         )
     elif not os.access(file if file.exists() else above, os.W_OK):
         yield fail(about, f"{shown} cannot be written by this user", codes.STATE_NOT_WRITABLE)

@@ -83,7 +83,7 @@ def check_tokens(listen: Listen) -> CodedText | None:
         elif not _VISIBLE.fullmatch(token):
             text = f"{key} may have visible ASCII characters only; no header can carry blanks or line ends"
         elif keys.setdefault(token, key) != key:
-            text = f"{key} is the same as {keys[token]}; nobody could tell who it is"
+            text = f"{key} is the same as {keys[token]}; each principal needs a token of its own"
         else:
             continue
         return CodedText(text, codes.TOKEN_WEAK)
@@ -322,13 +322,13 @@ def _bracketed(host: str) -> bytes:
 COME_BACK: Final = 5
 """Seconds after which a client may try again with a token that could not be verified."""
 
-_UNKNOWN: Final = "The request needs a bearer token that is good here (settings: listen.verify, listen.token)."
+_UNKNOWN: Final = "The request needs a valid bearer token (settings: listen.verify, listen.token)."
 _REFUSALS: Final[dict[Reason, tuple[int, str | None, str, str]]] = {
-    "invalid": (401, "invalid_token", "The bearer token is not good here, or not any more.", "bad_token"),
-    "scope": (403, "insufficient_scope", "The bearer token lacks a scope that is needed here.", "scope"),
+    "invalid": (401, "invalid_token", "The bearer token is not valid here, or has expired.", "bad_token"),
+    "scope": (403, "insufficient_scope", "The bearer token lacks a required scope.", "scope"),
     "profile": (403, "insufficient_scope", "The bearer token names no profile of this hub.", "profile"),
-    "unreachable": (503, None, "Whether the bearer token is good cannot be found out now.", "verifier"),
-    "busy": (503, None, "Too many tokens are being looked at; come back in a moment.", "verifier"),
+    "unreachable": (503, None, "The bearer token cannot be verified now.", "verifier"),
+    "busy": (503, None, "Too many tokens are being verified; try again in a moment.", "verifier"),
 }
 """Status, error code of RFC 6750, text and cause for each reason."""
 

@@ -129,7 +129,7 @@ class HandshakeEndpoint:
             return
         log = self._asked_for(request, session)
         if log is None:
-            text = "Last-Event-ID is no event of this session, or it is not kept any more."
+            text = "Last-Event-ID is not an event of this session, or the event is not stored any more."
             await refuse(reply, 400, INVALID_REQUEST, text)
             return
         if log.reader is not None and not request.values(LAST_EVENT_ID):

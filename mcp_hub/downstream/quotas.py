@@ -243,7 +243,7 @@ class Share:
         if size < LARGE and self._queues is None:
             return None
         if self.full and not (isinstance(request, dict) and str(request.get("method")) in FREE):
-            text = f"{self.waiting:,} bytes wait for this client to read them: it has to, before it asks for more"
+            text = f"{self.waiting:,} bytes wait for this client: read them before sending more requests"
             bound = f"{self._backlog.bounds().caller:,} bytes may (setting: unread.caller)"
             return Overloaded(f"{text}; {bound}.", retry_after=RETRY_AFTER, executed=False)
         if size < LARGE:

@@ -153,7 +153,8 @@ def _check_replaceable(path: Path) -> None:
     if not status.st_mode & stat.S_IWUSR:
         raise EditRefused(f"{shown}: is read-only; make it writable if it may be changed")
     if status.st_nlink > 1:
-        raise EditRefused(f"{shown}: has {status.st_nlink} hard links, which replacing it would part; edit it by hand")
+        text = f"{shown}: has {status.st_nlink} hard links, and replacing the file would break them; edit it by hand"
+        raise EditRefused(text)
 
 
 def _replace(edit: Edit, real: Path, content: bytes) -> None:

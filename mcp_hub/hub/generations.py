@@ -208,7 +208,7 @@ class RetiringResources:
 
 async def _stop_when_unused(calls: ReferenceCount, seconds: float, stop: Callable[[], Any]) -> None:
     if not await calls.ended(seconds):
-        log.warning("calls of a former configuration did not end within %g s; what they use is stopped", seconds)
+        log.warning("calls of a former configuration did not end within %g s; their servers are stopped", seconds)
     await stop()
 
 

@@ -50,7 +50,7 @@ def merge_instructions(said: Iterable[tuple[str, str | None]], notes: str = "") 
         left -= len(part)
         parts.append(part)
     if silent:
-        parts.append(f"(no room for what {', '.join(silent)} say)")
+        parts.append(f"(instructions of {', '.join(silent)} left out: too long)")
     return "\n\n".join([*([notes] if notes else []), *([_OWN, *parts] if parts else [])]) or None
 
 

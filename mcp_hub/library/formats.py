@@ -234,11 +234,11 @@ def _made(value: Mapping[str, Any], arguments: Any, id: str | None) -> ToolCall 
         try:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError):
-            raise FormatError(f"The arguments of the call of {name!r} are no JSON.") from None
+            raise FormatError(f"The arguments of the call of {name!r} are not valid JSON.") from None
     if arguments in (None, ""):
         arguments = {}
     if not isinstance(arguments, Mapping):
-        raise FormatError(f"The arguments of the call of {name!r} are no JSON object.")
+        raise FormatError(f"The arguments of the call of {name!r} are not a JSON object.")
     return ToolCall(name, dict(arguments), id)
 
 

@@ -238,7 +238,7 @@ class TokenFlow:
 
     async def _come_back(self) -> AuthorizationCodeResult:
         if self._user is None:
-            raise SignInError("no user is there to sign in")
+            raise SignInError("signing in needs a user")
         state = parse_qs(urlsplit(self._shown).query).get("state", [""])[0]
         given = await self._user.comes_back(self._shown, state)
         if "error" in given or "code" not in given:

@@ -133,4 +133,4 @@ class StallMonitor:
             self.longest = max(self.longest, took)
             if took > STALL:
                 self.count += 1
-                log.warning("the event loop was kept for %.2f s by one piece of work: a fault of the hub", took)
+                log.warning("one callback blocked the event loop for %.2f s; this is a fault of the hub", took)

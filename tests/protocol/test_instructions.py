@@ -35,4 +35,4 @@ def test_instructions_are_cut_and_bounded() -> None:
     assert text is not None
     assert len(text) < MAX_OF_ALL + 1000
     assert "x" * (MAX_OF_ONE + 1) not in text
-    assert "no room for what s3, s4" in text
+    assert "instructions of s3, s4" in text

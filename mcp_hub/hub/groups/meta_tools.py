@@ -47,7 +47,7 @@ def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
     strange = sorted(set(arguments) - {"tool", "arguments"})
     if strange:
         name = printable(strange[0], 200)
-        raise InvalidParameters(f"{CALL} has no argument {name!r}; what is for the tool belongs into 'arguments'.")
+        raise InvalidParameters(f"{CALL} has no argument {name!r}; put the arguments of the tool into 'arguments'.")
     if not isinstance(tool, str):
         raise InvalidParameters(f"{CALL} needs 'tool', the name of a tool, a text.")
     if not isinstance(inner, dict):

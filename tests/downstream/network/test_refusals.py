@@ -95,7 +95,7 @@ async def test_every_refusal_writes_one_log_line_and_increments_one_counter(
             assert f'mcp_hub_refusals_total{{cause="{cause}"}} {counts.get(cause, 0)}\n' in page
         (facts,) = json.loads(await status("--json"))
         assert facts["refusals"] == counts
-        assert f"{len(CASES)} refused before anybody was let in: " in await status()
+        assert f"{len(CASES)} requests refused before authentication: " in await status()
 
 
 async def status(*arguments: str) -> str:
