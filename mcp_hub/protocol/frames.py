@@ -242,7 +242,7 @@ def _weigh(waiting: list[Any], left: int, number: int = sys.maxsize) -> int:
 # result of 300,000 rows, 170 ms for lists of 50 MB. So there is none while large messages pass, and large lists, which
 # stay and hold no cycles, are left out of all of them.
 #
-# A replaced generation and a lost connection are garbage in cycles: 300 to 700 objects each. What the program has
+# A replaced generation and a lost connection are garbage in cycles: 100 to 1,000 objects each. What the program has
 # imported, most of what is alive, is left out too, so that a collection of all garbage is cheap enough to come often
 # and never finds much.
 
