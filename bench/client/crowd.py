@@ -13,7 +13,7 @@ from bench.client.http import IDLE
 from bench.client.messages import INITIALIZE, INITIALIZED, INITIALIZED_HEADERS, Era, Request, echo, is_answer
 from bench.client.responses import Response
 
-PARTING = 5.0
+REFUSAL_WAIT = 5.0
 """Seconds the end of all sessions may take."""
 
 
@@ -158,7 +158,7 @@ class Crowd:
                     member.send(delete(self._port, "/mcp", INITIALIZED_HEADERS + member.session))
                     asked.append(member)
         with contextlib.suppress(Lost, OSError):
-            end, left = time.perf_counter() + PARTING, len(asked)
+            end, left = time.perf_counter() + REFUSAL_WAIT, len(asked)
             while left > 0 and (arrived := self._arrived(end)):
                 left -= len(arrived)
         for member in self._members:

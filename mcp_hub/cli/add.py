@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     if options.off:
         code = carry_out(addition.plan(on=False), options, command)
         if code == OK and not options.json:
-            print(_told_off(candidate.id))
+            print(_switched_off_text(candidate.id))
         return code
     # Errors are raised before the user is asked.
     server = server_of(candidate.id, candidate.entry(values))
@@ -138,11 +138,11 @@ def _try_and_write(addition: Addition, server: Server, options: argparse.Namespa
         if trial.wants_sign_in:
             print(f"Sign in to it: mcp-hub login {shlex.quote(shown)}")
     else:
-        print(_told_off(addition.candidate.id))
+        print(_switched_off_text(addition.candidate.id))
     return FAILED if on is None else OK
 
 
-def _told_off(id: str) -> str:
+def _switched_off_text(id: str) -> str:
     shown = printable(id, 100)
     return f"\nadded {shown}, switched off; to switch it on: mcp-hub enable {shlex.quote(shown)}"
 

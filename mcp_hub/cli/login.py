@@ -22,9 +22,9 @@ from mcp_hub.oauth.token_store import SignIn, SignInError, TokenStore, token_sto
 from mcp_hub.text import printable
 from mcp_hub.upstream.sign_in import (
     CONNECT,
+    FOREIGN_RESPONSE,
     MAX_QUERY,
     SIGNED_IN,
-    STRANGE,
     USER_WAIT,
     BrowserReturn,
     find_oauth_server,
@@ -118,7 +118,7 @@ class RedirectListener(BrowserReturn):
 
         given = dict(request.query)
         if not self.take(given):
-            return web.Response(status=400, text=STRANGE)
+            return web.Response(status=400, text=FOREIGN_RESPONSE)
         return web.Response(text=SIGNED_IN if "code" in given else _REFUSED, headers={"Cache-Control": "no-store"})
 
 

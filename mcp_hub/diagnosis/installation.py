@@ -95,7 +95,7 @@ def _browser(servers: list[Server], machine: Machine) -> Iterator[Finding]:
         except NoChromium as error:
             yield fail(shown, printable(str(error), 500), error.hub_code)
         if needs_no_sandbox():
-            yield warn(shown, "you are root: Chromium would run without its sandbox", codes.BROWSER_UNBOXED)
+            yield warn(shown, "you are root: Chromium would run without its sandbox", codes.BROWSER_WITHOUT_SANDBOX)
 
 
 def _clock(servers: list[Server], machine: Machine) -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def _clock(servers: list[Server], machine: Machine) -> Iterator[Finding]:
 
 
 def _is_direct(server: Server, machine: Machine) -> bool:
-    return Egress.of(server.egress, machine.environ).way_to(server.url or "") == "direct"
+    return Egress.of(server.egress, machine.environ).describe_route(server.url or "") == "direct"
 
 
 def _proxies(config: Config, machine: Machine) -> Iterator[Finding]:

@@ -141,7 +141,7 @@ def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> Json:
         "era": agreement.era if agreement is not None and ready else None,
         "revision": agreement.version if agreement is not None and ready else None,
         "transport": upstream.transport,
-        "way": None if server.url is None else printable(hub.dialer.egress(server).way_to(server.url), 300),
+        "way": None if server.url is None else printable(hub.dialer.egress(server).describe_route(server.url), 300),
         "session": server.session,
         **counts,
         "exposed_tools": sum(1 for name in hub.catalog.names(TOOLS) if _belongs(hub, name, server.id)),

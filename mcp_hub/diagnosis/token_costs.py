@@ -198,8 +198,8 @@ def _by_server(catalog: Catalog, calls: CallCounts) -> Json:
             server["tools"] += 1
             server["tokens"] += entry.tokens
             server["never_called"] = server["never_called"] + (count == 0) if known else None
-    return {"servers": _dearest(servers.values()), "tools": _dearest(tools)}
+    return {"servers": _by_cost(servers.values()), "tools": _by_cost(tools)}
 
 
-def _dearest(rows: Iterable[Json]) -> list[Json]:
+def _by_cost(rows: Iterable[Json]) -> list[Json]:
     return sorted(rows, key=lambda row: -int(row["tokens"]))

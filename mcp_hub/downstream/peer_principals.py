@@ -13,7 +13,7 @@ from mcp_hub.config.listen import UNIX, Listen
 from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.transport.http1.peers import CertifiedPeer, Peer, UnixPeer
 
-_BEYOND_PROXIES: Final = frozenset({b"forwarded", b"via", b"x-real-ip"})
+_PROXY_HEADERS: Final = frozenset({b"forwarded", b"via", b"x-real-ip"})
 """Headers that only proxies add, besides those that begin with `X-Forwarded-`."""
 
 Unproven = Literal["uid", "forwarded", "certificate", "certificate_ended"]
@@ -54,7 +54,7 @@ class PeerPrincipals:
 
 
 def _shows_proxy(name: bytes) -> bool:
-    return name in _BEYOND_PROXIES or name.startswith(b"x-forwarded-")
+    return name in _PROXY_HEADERS or name.startswith(b"x-forwarded-")
 
 
 def _names_of(listen: Listen) -> Iterator[tuple[str, Principal]]:

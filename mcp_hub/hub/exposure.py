@@ -59,7 +59,7 @@ class Decision(msgspec.Struct, frozen=True):
     why: str
 
 
-class _Given(msgspec.Struct):
+class _LastListing(msgspec.Struct):
     """The list that a client was given last."""
 
     catalog: ref[Catalog]
@@ -105,7 +105,7 @@ class Exposure:
         self.concerns_nobody = modes == {"all"}
         self.large_bytes, self.large_count = (-1, -1) if modes & {"search", "code"} else (self._budget, LEAST_LIMIT)
         """A list of at most so many bytes and tools is listed in full: a token, as in `budget`, has at least a byte."""
-        self._given: OrderedDict[Hashable | None, dict[str, _Given]] = OrderedDict()
+        self._given: OrderedDict[Hashable | None, dict[str, _LastListing]] = OrderedDict()
         """By caller and the name of its client."""
         self._exceeds: WeakKeyDictionary[Catalog, bool] = WeakKeyDictionary()
         self._always_of: WeakKeyDictionary[Catalog, tuple[str, ...]] = WeakKeyDictionary()
@@ -153,11 +153,11 @@ class Exposure:
             few = tuple(dict.fromkeys((*always, *stays) if few is None else (*stays, *always)))
             listing = self._few(catalog, few, caller, self.mode(caller) == "code")
             self.large_bytes = self.large_count = -1  # from now on each list is compared with what was given before
-        self._remember(caller, name, _Given(ref(catalog), ref(listing), now, few))
+        self._remember(caller, name, _LastListing(ref(catalog), ref(listing), now, few))
         self._report(caller, name, catalog, listing, decision)
         return listing
 
-    def _remember(self, caller: Hashable | None, name: str, given: _Given) -> None:
+    def _remember(self, caller: Hashable | None, name: str, given: _LastListing) -> None:
         of_caller = self._given.setdefault(caller, {})
         of_caller[name] = given
         if len(of_caller) > MAX_CLIENTS:

@@ -14,7 +14,7 @@ from mcp_hub.protocol.frames import decode
 from mcp_hub.registry import RegistryError
 from mcp_hub.security.redaction import MASK
 from mcp_hub.text import printable
-from mcp_hub.transport import FrameTooLarge, LinkError, RedirectedElsewhere
+from mcp_hub.transport import FrameTooLarge, LinkError, RedirectNotFollowed
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http_client import HttpClient
 from mcp_hub.transport.http_failures import where
@@ -98,7 +98,7 @@ class OriginClient:
         except FrameTooLarge:
             limit = self._server.max_frame
             raise RegistryError(f"{self._what}: the answer of {shown} is larger than {limit:,} bytes") from None
-        except RedirectedElsewhere as error:
+        except RedirectNotFollowed as error:
             raise Redirected(f"{self._what}: {error}", error.target) from None
         except LinkError as error:
             raise RegistryError(f"{self._what}: {error}") from None

@@ -255,7 +255,7 @@ def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXE
         raise WritableByOthers(
             f"{path}: the file belongs to another user (uid {status.st_uid}) and decides {decides}; "
             "copy it, or run the hub as its owner",
-            codes.OF_ANOTHER_USER,
+            codes.WRONG_OWNER,
         )
     mode = stat.S_IMODE(status.st_mode)
     if mode & stat.S_IWOTH:
@@ -321,7 +321,7 @@ def _check_one_directory(directory: Path, decides: str, *, own: bool) -> CodedTe
         raise WritableByOthers(
             f"{directory}: the directory belongs to another user (uid {status.st_uid}), who can put files there that "
             f"decide {decides}; copy it, or run the hub as its owner",
-            codes.OF_ANOTHER_USER,
+            codes.WRONG_OWNER,
         )
     mode = stat.S_IMODE(status.st_mode)
     if mode & stat.S_ISVTX or not mode & (stat.S_IWOTH | stat.S_IWGRP):

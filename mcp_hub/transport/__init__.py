@@ -80,7 +80,7 @@ class FrameTooLarge(LinkError):
     hub_code = codes.MESSAGE_TOO_LARGE
 
 
-class RedirectedElsewhere(LinkError):
+class RedirectNotFollowed(LinkError):
     """The server redirects to another origin, or a POST to a GET, which is not followed. `target` is the new URL."""
 
     hub_code = codes.REDIRECTED

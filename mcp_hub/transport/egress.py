@@ -73,7 +73,7 @@ class Egress:
             LEARNED.learn(proxy.password)
         return proxy
 
-    def way_to(self, url: str) -> str:
+    def describe_route(self, url: str) -> str:
         """Describes how the host of a URL is reached: `direct` or `through PROXY (SETTING)`, without secrets."""
         from yarl import URL
 

@@ -23,7 +23,7 @@ from mcp_hub.transport import (
     Challenge,
     FrameTooLarge,
     LinkError,
-    RedirectedElsewhere,
+    RedirectNotFollowed,
     SessionLost,
 )
 from mcp_hub.transport.byte_buffer import ByteBuffer
@@ -278,7 +278,7 @@ class HttpClient:
         text = (
             f"HTTP {status}: it redirects to {where(target)}, which is not followed; set the url to that if it is right"
         )
-        raise RedirectedElsewhere(text, str(target), status)
+        raise RedirectNotFollowed(text, str(target), status)
 
     def whole(self, response: HttpResponse) -> bytes | None:
         """Returns the whole body if it has arrived and is at most `max_frame` bytes; else None: then use `read`."""

@@ -207,7 +207,7 @@ class Upstream:
             self.session = None
             self.agreement = session.agreement  # it may know more about the server's eras by now
             if isinstance(session.loss, SessionLost):
-                await session.peer.quiet(lifecycle.PARTING)  # the other requests fail, too, and may be repeated
+                await session.peer.quiet(lifecycle.REFUSAL_WAIT)  # the other requests fail, too, and may be repeated
             await asyncio.shield(session.close())
         if session.left_out is not None:
             self._leave_out(session.left_out)

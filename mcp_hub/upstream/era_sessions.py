@@ -23,7 +23,7 @@ from mcp_hub.upstream.session_pool import SessionPool
 
 log = logging.getLogger("mcp_hub.upstream")
 
-AS_LONG: Final = 2.0
+OPEN_TIME_FACTOR: Final = 2.0
 """Opening the second session may take this many times as long as opening the first one, and `PROBE_WAIT` more."""
 
 
@@ -56,7 +56,7 @@ class EraSessions:
         Args:
             opened_in: the seconds that opening the shared session took.
         """
-        slot = self._pool.take(era, partial(self._open, shared, PROBE_WAIT + AS_LONG * opened_in))
+        slot = self._pool.take(era, partial(self._open, shared, PROBE_WAIT + OPEN_TIME_FACTOR * opened_in))
         try:
             try:
                 session = await asyncio.shield(slot.opening)

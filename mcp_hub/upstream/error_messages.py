@@ -32,7 +32,7 @@ _LAUNCHERS: Final = (
     (re.compile(r"npm (?:error|ERR!) code EBADENGINE"), codes.NODE_TOO_OLD),
     (re.compile(r"npm (?:error|ERR!) code (?:E404|ETARGET)"), codes.PACKAGE_UNKNOWN),
     (re.compile(rf"npm (?:error|ERR!) code (?:{_NETWORK})"), codes.PACKAGES_UNREACHABLE),
-    (re.compile(r"(?:connect|trying to connect) to the [Dd]ocker (?:daemon|API)"), codes.DOCKER_AWAY),
+    (re.compile(r"(?:connect|trying to connect) to the [Dd]ocker (?:daemon|API)"), codes.DOCKER_UNAVAILABLE),
 )
 """What npm and docker print on stderr when they cannot start a server -> the code of its cure."""
 

@@ -88,7 +88,7 @@ TRY_AGAIN: Final = 1.0
 """Seconds since the last attempt after which a call that fails at once triggers another attempt for later calls."""
 SHORT_LIFE: Final = 10.0
 """Seconds; a connection that lived shorter counts as one more failure, not as a recovery."""
-PARTING: Final = 1.0
+REFUSAL_WAIT: Final = 1.0
 """Seconds that the other requests on a lost session have to be refused by the server, too."""
 STARTS_AT_ONCE: Final = 4
 SLOT_HELD: Final = 3.0

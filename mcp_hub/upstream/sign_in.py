@@ -33,7 +33,7 @@ CONNECT: Final = 60.0
 MAX_QUERY: Final = 16 * 1024
 """Characters of one query parameter; some servers' codes are tokens of several thousand characters."""
 SIGNED_IN: Final = "Signed in. This window can be closed."
-STRANGE: Final = "This does not belong to the sign-in that the hub waits for."
+FOREIGN_RESPONSE: Final = "This does not belong to the sign-in that the hub waits for."
 
 
 def find_oauth_server(config: Config, id: str) -> Server:

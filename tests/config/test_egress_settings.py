@@ -14,7 +14,7 @@ URL = "https://mcp.example/mcp"
 
 
 def ways(directory: Path, text: str) -> dict[str, str]:
-    return {id: Egress.of(one.egress, {}).way_to(one.url or "") for id, one in servers(directory, text).items()}
+    return {id: Egress.of(one.egress, {}).describe_route(one.url or "") for id, one in servers(directory, text).items()}
 
 
 def test_a_server_without_its_own_proxy_uses_the_root_proxy(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_file_of_another_user_is_diagnosed(tmp_path: Path) -> None:
         path = Path("/") / "etc" / "hostname"  # it is root's, which is trusted, so nothing can be shown here
         assert path.stat().st_uid == 0
         return
-    assert said("serve", "--config", str(path)).codes == {codes.OF_ANOTHER_USER}
+    assert said("serve", "--config", str(path)).codes == {codes.WRONG_OWNER}
 
 
 @pytest.mark.parametrize(

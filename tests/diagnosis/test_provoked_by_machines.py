@@ -133,5 +133,5 @@ def test_a_browser_that_is_missing_is_diagnosed(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_browser_without_its_sandbox_is_diagnosed(tmp_path: Path) -> None:
-    told = codes.BROWSER_UNBOXED in found(configured(tmp_path, {"web": {"builtin": "browser"}}))
+    told = codes.BROWSER_WITHOUT_SANDBOX in found(configured(tmp_path, {"web": {"builtin": "browser"}}))
     assert told is (os.getuid() == 0)

@@ -114,8 +114,8 @@ def test_docker_without_its_daemon_is_diagnosed(tmp_path: Path) -> None:
     env = {"DOCKER_HOST": f"unix://{tmp_path}/no.sock", "HOME": str(tmp_path)}
     entry = {"command": shutil.which("docker") or own, "args": ["run", "-i", "--rm", "image"], "env": env}
     path = configured(tmp_path, {"a": entry})
-    assert codes.DOCKER_AWAY in checked(path)
-    assert codes.DOCKER_AWAY in found(path)
+    assert codes.DOCKER_UNAVAILABLE in checked(path)
+    assert codes.DOCKER_UNAVAILABLE in found(path)
 
 
 def test_a_program_found_only_on_the_shells_path_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ class Ownership(msgspec.Struct, eq=False):
     """Reads its state from the store, when another replica owned it until now. Raises StoreUnavailable."""
     taken_over: Callable[[], object] | None = None
     """Restores what can be restored of a former owner's state."""
-    forgotten: Callable[[], Awaitable[None]] | None = None
+    on_store_loss: Callable[[], Awaitable[None]] | None = None
     """Writes its state to the store again, when the store has lost it. Raises StoreUnavailable."""
     owner: str | None = None
     claimed: float = float("-inf")
@@ -67,7 +67,7 @@ class Ownership(msgspec.Struct, eq=False):
     """Whether its client still has to be told that its own sessions with servers were lost."""
     own: bool = False
     """Whether it has, or may have, sessions of its own with servers, and the store says so."""
-    untold: bool = False
+    unrecorded: bool = False
     """Whether the store has lost its claim and its state, and was not given them again yet."""
     attempt: str = ""
     """The id of the claim that the store has not answered yet; "" for none."""
@@ -177,25 +177,26 @@ class Owners:
                     raise NotOwner
                 return known
             what.restarted = what.restarted or lost
-            what.untold = what.untold or not claim.before
+            what.unrecorded = what.unrecorded or not claim.before
             if not members.holds or members.me.owner != me:
                 raise NotOwner
             known_here = what.name in self._mine
             if not known_here and (claim.before or not what.began_here):
                 await self._inherit(what, claim)
-            if what.untold and what.forgotten is not None:
-                await what.forgotten()
-            what.untold = False
+            if what.unrecorded and what.on_store_loss is not None:
+                await what.on_store_loss()
+            what.unrecorded = False
             self._mine[what.name], what.claimed, what.began_here = what, asked, True
             return None
 
     async def _inherit(self, what: Ownership, claim: Claim) -> None:
         """Takes over something from a former owner: another replica, this one, or one that the store has lost."""
-        if what.untold:
+        if what.unrecorded:
             await self._ask_others(what.name)  # its owner may be alive, if the store has lost only this key
         if what.load is not None:
             await what.load()
-        if what.restarted or claim.own or what.untold:  # `untold`: the store has lost whether something was open
+        # With `unrecorded`, the store has lost whether something was open.
+        if what.restarted or claim.own or what.unrecorded:
             what.restarted = True
             await self.note_own(what)  # the next owner has to tell the client, if this one does not get to it
         if what.taken_over is not None:
@@ -216,7 +217,7 @@ class Owners:
 
     def _lose(self, what: Ownership) -> None:
         """Ends what is open here for something that another replica owns now."""
-        what.own = what.restarted = what.began_here = what.untold = False
+        what.own = what.restarted = what.began_here = what.unrecorded = False
         if self._mine.pop(what.name, None) is not None and what.let_go is not None:
             what.let_go()
 

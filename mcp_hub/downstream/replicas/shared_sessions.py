@@ -149,7 +149,7 @@ class SharedSessions:
         what.let_go = partial(self._let_go, session)
         what.load = watched.load
         what.taken_over = partial(self._in_background, watched.restore)
-        what.forgotten = watched.keep
+        what.on_store_loss = watched.keep
         session.passed_on = partial(self._passed_on, session, what)
         session.closed = partial(self._owners.forget, what)
         return what
