@@ -112,9 +112,9 @@ class FairQueue:
         )[1]
 
     def room_for(self, caller: Hashable | None) -> QueuedCall | None:
-        """Returns the call to drop for a new one of `caller`: the newest of the one with most calls waiting.
+        """Returns the call to drop for a new one of `caller`: the newest of the principal or caller with most calls.
 
-        Returns None if `caller` has as many itself, so that its new call must be refused.
+        Returns None if `caller` itself has as many, so that its new call must be refused.
         """
         principal = principal_of(caller)
         most = max(self._principals, key=lambda one: self._principals[one].size, default=principal)
