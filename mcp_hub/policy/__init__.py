@@ -1,7 +1,7 @@
 """The interface of policies, and the chain they form around a call.
 
-A policy is one object with two methods, so that what is hidden and what is refused cannot disagree: `shape` runs when a
-catalog is built, `__call__` around every call. `chain.POLICIES` fixes their order.
+A policy has two methods: `shape` runs when a catalog is built, `__call__` around every call. Both belong to one object,
+so that the hidden and the refused items are the same. `chain.POLICIES` fixes the order of policies.
 """
 
 from __future__ import annotations
@@ -58,45 +58,45 @@ class Call(msgspec.Struct, eq=False):
     caller: Hashable | None = None
     on_progress: Callable[[Json], None] | None = None
     asker: Asker | None = None
-    """Asks the caller on the server's behalf during this call; None: it cannot be asked."""
+    """Sends the server's requests to the caller during this call; None: the caller takes none."""
     on_message: Callable[[Json], None] | None = None
     """Takes log messages of the server that belong to this call."""
     subscriber: Hashable = None
-    """Whose subscription this call opens or ends; `on_update` gets its notifications."""
+    """The owner of the subscription that this call opens or ends; `on_update` gets the notifications."""
     on_update: Callable[[Json], None] | None = None
     deadlines: list[Suspendable] = msgspec.field(default_factory=list)
     """The running time limits; they are suspended while the call waits for its caller."""
     questions: CallQuestions = msgspec.field(default_factory=CallQuestions)
-    """What its server has asked because of it."""
+    """The requests that the server has sent to the caller because of this call."""
     notes: list[str] = msgspec.field(default_factory=list)
     """What policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
     attempts: int = 0
     """Requests sent to the upstream."""
     label: str | None = None
-    """Its id in records and spans; None: one is assigned."""
+    """The id of the call in records and spans; None: one is assigned."""
     fallback: str | None = None
-    """What answered in place of the upstream."""
+    """The name of the fallback that answered in place of the upstream, such as `markitdown`."""
     refused_by: str | None = None
     """The rule that refused the call."""
     objects: bool = False
-    """Whether its arguments stand for Python objects, which only the function that is called can check."""
+    """Whether arguments are placeholders for Python objects, which only the called function can validate."""
     nested: bool = False
-    """Whether a running call of the same upstream waits for it."""
+    """Whether another running call of the same upstream waits for this one."""
     within: str | None = None
-    """The tool of the hub's own that makes the call (`hub_call`, `hub_run`); None: the client makes it."""
+    """The hub's own tool that makes the call (`hub_call`, `hub_run`); None: the client makes it."""
     confirmed: bool = False
-    """Whether a person was asked and allowed it."""
+    """Whether a person was asked and allowed the call."""
     preset: Mapping[str, Any] | None = None
     """Arguments preset by the program that registered the tool; None: the call does not come from such a program."""
 
     @property
     def in_one_go(self) -> bool:
-        """Whether its server's questions are answered within it, as its client cannot come back to it with answers."""
+        """Whether the server's requests are answered during the call, as its client cannot repeat it with answers."""
         return self.era == "handshake" or self.confirmed or self.within == "hub_run"
 
     @property
     def kind(self) -> Kind:
-        """The kind the caller asked for: a resource that a template matched is a resource to it."""
+        """The kind that the caller asked for: RESOURCES also if a template matched the URI."""
         return RESOURCES if self.route.kind is TEMPLATES else self.route.kind
 
 
@@ -104,7 +104,7 @@ Next = Callable[[Call], Awaitable[Json]]
 
 
 class NowListed(Exception):
-    """Ends the attempt to connect to a server whose tool was not listed: it is now, and the call can be made."""
+    """Raised after a connection to a server: the tool that was not listed before is now, and can be called."""
 
 
 def unknown_name(kind: Kind, exposed: str, era: Era) -> UnknownName:
@@ -118,7 +118,7 @@ class Policy(Protocol):
     """One policy. Both methods decide by the upstream's id and the original name, never by the exposed one."""
 
     name: str
-    """What `call --explain` and its notes (`name: what it did`) call it."""
+    """The name in `call --explain`, and at the start of the notes of the policy (`name: what it did`)."""
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items of one upstream that may be listed: fewer, or with another `local` name or `wire` dict."""
@@ -135,7 +135,7 @@ class Policy(Protocol):
 class Selective(Policy, Protocol):
     """A policy that does not concern most routes.
 
-    With an attribute `always_within` that is true, it concerns every call that is made by a tool of the hub's own.
+    If it has an attribute `always_within`, it concerns every call that one of the hub's own tools makes.
     """
 
     def concerns(self, route: Route) -> bool:
@@ -148,14 +148,14 @@ class Selective(Policy, Protocol):
 
 
 class Configured(Protocol):
-    """What a configuration has one of: a policy of the chain, or a part of one.
+    """An object that exists once for each configuration: a policy of the chain, or a part of one.
 
-    A class whose settings are in the file has its keys in the class attribute `keys`.
+    If its settings are in configuration files, the class attribute `keys` has their keys.
     """
 
     @classmethod
     def of(cls, parts: PolicyParts) -> Self:
-        """Makes the object of a configuration."""
+        """Makes the object from the parts of a configuration."""
         ...
 
 
@@ -163,11 +163,11 @@ P = TypeVar("P", bound=Configured)
 
 
 class ConfiguredPolicy(Configured, Policy, Protocol):
-    """A policy that is made of a configuration."""
+    """A policy that is made from the parts of a configuration."""
 
 
 class PolicyParts(msgspec.Struct, frozen=True, dict=True):
-    """What the policies of one configuration are made of."""
+    """A configuration, and the shared objects that its policies use."""
 
     config: Config
     selection: Selection
@@ -180,30 +180,30 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
     approvals: Approvals
     """The tools that callers have allowed for their sessions."""
     listed: Callable[[Route], Json | None]
-    """Returns a tool as its server lists it."""
+    """Returns a tool as its server lists it, None if it does not."""
     scrape: Scrape
     """Fetches a page, for the fallback."""
     run_function: Function
     """Runs one of the user's post-processors."""
     long_results: LongResults
     pinned: Mapping[str, PinRecord]
-    """The pins, by id of the server."""
+    """The pins by id of the server."""
     sharing: Sharing | None = None
     """Reaches the other replicas of the hub; None: it has none."""
     measure: Measure | None = None
     """Gets the metrics of every call."""
     tap: RecordTap | None = None
-    """Gets the record of every call while somebody watches."""
+    """Gets the record of every call while a live page is open."""
     in_program: bool = False
-    """Whether the hub runs in a program, whose calls may bring presets."""
+    """Whether the hub runs inside a Python program, whose calls may have preset arguments."""
     times: StepTimes | None = None
-    """Times the policies while somebody watches; None: nobody can."""
+    """Times the policies while a live page is open; None: the hub has no live page."""
     made: dict[type, Any] = msgspec.field(default_factory=dict)
     """The policies that `find` has made, by their class."""
 
     @cached_property
     def servers(self) -> Mapping[str, Server]:
-        """The entries by id."""
+        """The entries of servers by id."""
         return {server.id: server for server in self.config.servers}
 
     @cached_property
@@ -212,7 +212,7 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
         return Redactor(secrets_of(self.config))
 
     def find(self, kind: type[P]) -> P:
-        """Returns the policy of a class. It is made when it is first asked for, by the chain or by another policy."""
+        """Returns the policy of a class, which is made at the first request of the chain or of another policy."""
         if kind not in self.made:
             self.made[kind] = kind.of(self)
         found: P = self.made[kind]
@@ -220,7 +220,7 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
 
 
 Wrap = Callable[[Sequence[Policy], Next], tuple[Sequence[Policy], Next]]
-"""Returns what is called in place of policies and of what is behind the innermost of them."""
+"""Takes the policies of a route and the innermost callable; returns those to use instead."""
 
 
 class Chain:
@@ -231,7 +231,7 @@ class Chain:
         self._innermost = innermost
         self._composed: dict[Route, Next] = {}
         self._composed_within: dict[Route, Next] = {}
-        """The same for calls that a tool of the hub's own makes."""
+        """The same for calls that the hub's own tools make."""
         self._wrap: Wrap | None = None
 
     def run(self, call: Call) -> Awaitable[Json]:
@@ -253,7 +253,7 @@ class Chain:
 
     @property
     def wrap(self) -> Wrap | None:
-        """What the policies that concern a route are replaced by, to watch them; None: nothing."""
+        """Replaces the policies of a route by ones that are timed; None: nothing is replaced."""
         return self._wrap
 
     @wrap.setter
@@ -269,7 +269,7 @@ class Chain:
         return [one for one in policies if concerns(one)]
 
     def behind(self, policy: Policy, call: Call, innermost: Next | None = None) -> Next:
-        """Returns the policies behind another one that concern a call as one callable, around another innermost."""
+        """Composes the policies behind `policy` that concern a call, around `innermost` if it is given."""
         place = self.policies.index(policy) + 1
         concerned = self._concerned(call.route, self.policies[place:], within=call.within is not None)
         return compose(concerned, innermost or self._innermost)

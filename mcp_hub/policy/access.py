@@ -30,7 +30,7 @@ TAGS_KEY: Final = "mcp-hub/tags"
 
 
 Blacklist = tuple[tuple[str, str], ...]
-"""(pattern over upstream ids, pattern over original names or URIs), of every kind."""
+"""Pairs (pattern for upstream ids, pattern for original names or URIs of any kind of item)."""
 
 
 def _read_blacklist(given: FieldValue, reading: KeyReading) -> Blacklist | None:
@@ -65,7 +65,7 @@ def _pair(item: Any, ids: Collection[str]) -> tuple[str, str] | None:
         return item[0], item[1]
     if not isinstance(item, str) or not item:
         return None
-    # An id may hold a slash itself, as names of a registry do.
+    # An id may contain a slash, as names of a registry do.
     own = max((id for id in ids if item.startswith(f"{id}/")), key=len, default=None)
     if own is None and item.partition("/")[0].endswith(":"):
         return "*", item  # a URI of any server
@@ -130,8 +130,8 @@ class Review(Protocol):
 class Access:
     """Hides items from lists and refuses calls of them, by one decision on the upstream's id and the original name.
 
-    A refused name is answered like one that does not exist; only `why` says which rule it was. `selection` applies to
-    everybody; a caller with a profile reaches what both allow.
+    A refused name gets the same error as one that does not exist; only `why` tells the rule. `selection` applies to
+    all callers; a caller with a profile reaches what both allow.
     """
 
     name = "access"
@@ -156,11 +156,11 @@ class Access:
         self._selections |= {one.name: select(config, one.name) for one in config.profiles}
         self._tags: dict[str, dict[Route, frozenset[str]]] = {}
         self._chosen: dict[tuple[str, str | None], bool] = {}
-        """Whether a tool of an upstream is selected, so that its resources and prompts are served too."""
+        """By upstream and profile: whether a tool is selected, so that resources and prompts are served too."""
         self._decided: dict[str, dict[tuple[Route, str | None], str | None]] = {}
         """Decisions by upstream, since those of one upstream change together."""
         self._skills: dict[str, dict[tuple[str, str | None], str | None]] = {}
-        """Decisions about the files of listed skills, by upstream: a skill is refused whole if one of them is."""
+        """Decisions about listed skills, by upstream: a skill is refused if one of its files is."""
 
     @classmethod
     def of(cls, parts: PolicyParts) -> Access:
@@ -168,7 +168,7 @@ class Access:
         return cls(parts.config, parts.selection, (parts.find(PinReview), parts.find(ScreenReview)))
 
     def look(self, items: Sequence[Item]) -> Generator[None]:
-        """Reviews all items that an upstream lists, in steps. `shape` is called afterwards, with parts of them."""
+        """Reviews all items that an upstream lists, in steps. `shape` is called later, on parts of them."""
         if not items:
             return
         upstream = items[0].route.upstream
@@ -217,7 +217,7 @@ class Access:
 
     def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
         """Runs the call. Raises UnknownName for a hidden item."""
-        # `profile_of`, without its frame on the way of every call.
+        # This is `profile_of`, inlined because every call passes here.
         profile: str | None = None if call.caller is None else call.caller.profile  # type: ignore[attr-defined]
         why = self.why(call.route, profile)
         if why is not None:
@@ -246,7 +246,7 @@ class Access:
         return result
 
     def _without_refused(self, call: Call, result: Json) -> Json:
-        """Removes values that would make a refused URI from the completions of a template's variable."""
+        """Removes the completions of a template's variable that would make a refused URI."""
         completion, argument = result.get("completion"), call.params.get("argument")
         values = completion.get("values") if isinstance(completion, dict) else None
         name = argument.get("name") if isinstance(argument, dict) else None
@@ -354,7 +354,7 @@ def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
 
 
 class GroupInactive(CallError):
-    """The tool is there, but its group is switched off for this caller."""
+    """The tool exists, but its group is inactive for this caller."""
 
     code, rpc_code = "group_inactive", -32016
     policy, refuses = "group", True
@@ -374,7 +374,7 @@ class GroupPolicy:
         self._gone = gone
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged: a call of an inactive tool has to find its route to be told so."""
+        """Returns the items unchanged: a call of an inactive tool needs a route to get the right error."""
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:

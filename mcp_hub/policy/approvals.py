@@ -1,4 +1,4 @@
-"""What people have allowed callers to do, and the calls that wait for a person to allow them."""
+"""The tools that people have allowed for callers, and the calls that wait for a person's answer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from mcp_hub.policy import Call
 
 MAX_CALLERS: Final = 10_000
-"""Callers whose approvals are remembered; of more, the least recent are dropped."""
+"""Callers whose approvals are remembered; beyond that, those with the oldest approvals are dropped."""
 MAX_APPROVED: Final = 1000
-"""Tools that one caller has approved; of more, none is remembered."""
+"""Tools whose approval is remembered for one caller; for others the person is asked each time."""
 MAX_PENDING: Final = 1000
-"""Calls that can be allowed on the live page; of more, only their own clients are asked."""
+"""Calls that can be allowed on the live page; for others, only their own clients are asked."""
 IDLE: Final = 3600.0
 """Seconds without an approved call after which a principal of the modern era, which has no sessions, is asked again."""
 
@@ -34,7 +34,7 @@ class PendingConfirmation(msgspec.Struct, eq=False):
 
     call: Call
     setting: str
-    """The key of the configuration because of which the person is asked."""
+    """The key of the configuration that requires the confirmation."""
     arguments: str
     """The arguments without secrets, safe to show."""
     choices: Sequence[str]
@@ -52,16 +52,16 @@ class PendingConfirmation(msgspec.Struct, eq=False):
 
 
 class ConfirmationWatcher(msgspec.Struct, frozen=True, eq=False):
-    """Somebody beside the client who can answer."""
+    """A live page, on which a person can answer instead of in the client."""
 
     sees: Callable[[Call], bool]
-    """Returns whether a call may be answered here."""
+    """Returns whether the page may answer for a call."""
     news: Callable[[], object]
-    """Called when a confirmation begins to wait, and when it does not wait any more."""
+    """Called when a confirmation starts or stops waiting."""
 
 
 class PendingConfirmations:
-    """The calls that wait for a person, and who can answer for them beside their clients."""
+    """The calls that wait for a person, and the live pages that can answer instead of their clients."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, PendingConfirmation] = {}
@@ -71,16 +71,16 @@ class PendingConfirmations:
         return iter(tuple(self._waiting.values()))
 
     def find(self, id: str) -> PendingConfirmation | None:
-        """Returns a confirmation that waits; None if it does not wait any more."""
+        """Returns a waiting confirmation; None if it no longer waits."""
         return self._waiting.get(id)
 
     def can_ask(self, call: Call) -> bool:
-        """Returns whether somebody watches who can allow a call."""
+        """Returns whether a person can answer for a call on an open live page."""
         return len(self._waiting) < MAX_PENDING and any(watcher.sees(call) for watcher in self._watchers)
 
     @contextlib.contextmanager
     def open(self, call: Call, setting: str, arguments: str, choices: Sequence[str]) -> Iterator[PendingConfirmation]:
-        """Lets a call wait for an answer."""
+        """Adds a call that waits for an answer within the `with` block."""
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         pending = PendingConfirmation(call, setting, arguments, choices, future)
         if len(self._waiting) < MAX_PENDING:
@@ -94,7 +94,7 @@ class PendingConfirmations:
 
     @contextlib.contextmanager
     def watched(self, watcher: ConfirmationWatcher) -> Iterator[None]:
-        """Lets somebody answer meanwhile."""
+        """Adds a live page that can answer within the `with` block."""
         self._watchers.append(watcher)
         try:
             yield

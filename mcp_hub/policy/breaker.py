@@ -35,7 +35,7 @@ BREAKER: Final = EntryKey("breaker", model_key(BreakerSettings), BreakerSettings
 
 
 class CircuitOpen(CallError):
-    """The upstream has failed so often that it is left alone for a while."""
+    """The circuit is open: the upstream has failed too often and gets no calls for a while."""
 
     code, rpc_code, retryable = "circuit_open", -32010, True
     policy, refuses = "breaker", True
@@ -56,13 +56,13 @@ class CircuitEvent(StrEnum):
     """What moves a circuit from one state to another."""
 
     SUCCEEDED = "succeeded"
-    """The upstream answered, be it with an error."""
+    """The upstream answered, even if with an error."""
     FAILED = "failed"
     """The transport failed, but fewer times in a row than the limit."""
     FAILED_TOO_OFTEN = "failed_too_often"
     COOLED_DOWN = "cooled_down"
     UNDECIDED = "undecided"
-    """The probe says nothing about the upstream: it was cancelled, or the hub itself refused it."""
+    """The call says nothing about the upstream: it was cancelled, or the hub itself refused it."""
 
 
 TRANSITIONS: Final[dict[tuple[CircuitState, CircuitEvent], CircuitState]] = {
@@ -95,7 +95,7 @@ class _Circuit(msgspec.Struct):
 
 
 class CircuitBreaker:
-    """Opens after a number of transport failures in a row, for each upstream.
+    """Opens the circuit of an upstream after a number of transport failures in a row.
 
     An error from the upstream is not a failure.
     """
@@ -123,7 +123,7 @@ class CircuitBreaker:
         return circuit.state if circuit is not None else CircuitState.CLOSED
 
     def reset(self, upstream: str) -> None:
-        """Closes an upstream's circuit, as the server was started anew."""
+        """Closes an upstream's circuit, because the server was restarted."""
         circuit = self._circuits.get(upstream)
         if circuit is not None:
             circuit.failures = 0
@@ -162,7 +162,7 @@ class CircuitBreaker:
                 call.notes.append(f"breaker: open after {circuit.failures} failures")
 
     def _is_probe(self, circuit: _Circuit, call: Call) -> bool:
-        """Returns whether this call is the probe. Raises CircuitOpen."""
+        """Returns True if this call is the probe. Raises CircuitOpen if it is not."""
         now = self._clock()
         left = circuit.opened + circuit.rules.cooldown - now
         if circuit.state is CircuitState.OPEN and left <= 0:

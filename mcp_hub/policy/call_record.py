@@ -26,7 +26,7 @@ MAX_REMEMBERED: Final = 4096
 _SAMPLED: Final = 100
 """Members of one list or object that are measured; the others count as their average."""
 MAX_SAMPLED: Final = 1000
-"""Values that are measured in all."""
+"""Values that are measured in total."""
 _MAX_DEPTH: Final = 50
 
 Outcome = tuple[str, str | None, str | int | None, str | None]
@@ -34,7 +34,7 @@ Outcome = tuple[str, str | None, str | int | None, str | None]
 Shown = Callable[[Call, Any], Any]
 """The arguments of a call as records and spans may show them: without those that are preset."""
 LARGE_ARGUMENTS: Final = 256 * 1024
-"""Weight of arguments (`weighs_more`) from which preset ones are left out in a thread; below it takes 7 ms at most."""
+"""Weight of arguments (`weighs_more`) from which preset ones are removed in a thread; below, it takes at most 7 ms."""
 
 
 class RecordLabels:
@@ -42,14 +42,14 @@ class RecordLabels:
 
     def __init__(self) -> None:
         self._run = f"{random.randrange(16**4):04x}"
-        """Tells hubs that write to one file apart."""
+        """Distinguishes hubs that write to the same file."""
         self._calls = count(1)
         self._callers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._numbers = count(1)
 
     @property
     def run(self) -> str:
-        """What the ids of this run of the hub begin with."""
+        """The prefix of the ids of this run of the hub."""
         return self._run
 
     def next_call(self) -> str:
@@ -74,13 +74,13 @@ class RecordLabels:
 
 
 class RecordTap:
-    """Passes each record on while somebody watches the hub. A call costs one look at `told` otherwise."""
+    """Passes each record to the live page while one is open. Otherwise a call only checks that `told` is None."""
 
     __slots__ = ("told",)
 
     def __init__(self) -> None:
         self.told: Callable[[Json, Hashable | None], None] | None = None
-        """Takes a record and the key of its caller; None: nobody watches. Must be quick, and not raise."""
+        """Takes a record and the key of its caller; None: no page is open. It must be quick and never raise."""
 
 
 class RecordBuilder:
@@ -102,7 +102,7 @@ class RecordBuilder:
         self._arguments = arguments
         self._now = now
         self._second = (-1, "")
-        """The last second in which a call ended, and how it is written."""
+        """The second of the last record, and its text."""
         self._names: dict[str, str] = {}
         self._names_without = LEARNED.known
 
@@ -139,12 +139,12 @@ class RecordBuilder:
     def of_refusal(
         self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
     ) -> Json:
-        """Returns the record of a call that was refused before it had a route; `facts` say why."""
+        """Returns the record of a call that was refused before it had a route; `facts`: `code`, `policy`, `reason`."""
         head = self._head(self._labels.next_call(), method, exposed, era, caller, envelope)
         return {**head, "verdict": "refused", **facts, "reason": self.text(facts["reason"])}
 
     def of_action(self, caller: Hashable | None, facts: Json) -> Json:
-        """Returns the record of what an administrator did to the hub; `facts` have its `name` and `verdict`."""
+        """Returns the record of an action of an administrator; `facts` have its `name` and `verdict`."""
         clean = {key: self.text(value) if isinstance(value, str) else value for key, value in facts.items()}
         head = {"event": "action", "time": self._time(), "id": self._labels.next_call()}
         peer = {"peer": PEER.get()} if PEER.get() is not None else {}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcp_hub.policy.spans import Spans, Tracer
 
 AT_ONCE: Final = 32
-"""Tools or prompts shaped in one step of a build."""
+"""The most tools or prompts that `Rules.shape` handles in one step."""
 
 POLICIES: Final[tuple[type[ConfiguredPolicy], ...]] = (
     Trace,
@@ -50,7 +50,7 @@ POLICIES: Final[tuple[type[ConfiguredPolicy], ...]] = (
     LimitsPolicy,
     Presentation,
 )
-"""From the outermost to the innermost. `spans` comes before them where calls are traced."""
+"""The policies from the outermost to the innermost. `Spans` comes before them if calls are traced."""
 KEYS: Final = KeyTable.of(key for policy in POLICIES for key in getattr(policy, "keys", ()))
 """The keys of configuration files that belong to policies."""
 
@@ -79,10 +79,11 @@ class Rules(msgspec.Struct, frozen=True):
         return await compose(outermost, call_next)(call)
 
     async def introduced(self, call: Call, connect: Next, *, is_connected: bool) -> Json:
-        """Runs a call of a tool that its server has not listed: once around `connect`, then as any other.
+        """Connects to the server of a tool that is not listed yet, then calls the tool.
 
-        So the guard, the fallback, retries, the breaker and the record apply to the connection as well. `connect`
-        raises NowListed if the tool can be called. A tool that is hidden by what is known of it has no fallback.
+        `connect` raises NowListed if the tool can be called. The policies behind `trace` run around `connect` too, so
+        the guard, the fallback, retries and the breaker apply to the connection. They do not if the server is
+        connected or a rule hides the tool.
         """
 
         async def both(call: Call) -> Json:
@@ -97,13 +98,13 @@ class Rules(msgspec.Struct, frozen=True):
         return await self.watched(call, lambda call: self.deadline(call, both))
 
     def shape(self, items: Sequence[Item]) -> Generator[None, None, list[Item]]:
-        """Applies all policies to what an upstream lists, in steps, and returns the items that may be listed."""
+        """Applies all policies to the items of an upstream, in steps, and returns those that may be listed."""
         yield from self.access.look(items)
         shaped: list[Item] = []
         at = 0
         while at < len(items):
             yield
-            # A URI is read in many spellings, which takes a hundred times as long as shaping a tool: each has a step.
+            # Rules compare many spellings of a URI, which takes 100 times as long as a tool: each URI has a step.
             end = at
             while end < min(at + AT_ONCE, len(items)) and not items[end].route.kind.by_uri:
                 end += 1
@@ -154,8 +155,8 @@ def make_rules(parts: PolicyParts, innermost: Next, tracer: MakesTracer | None =
     """Makes all policies of a configuration, from the outermost to the innermost.
 
     Args:
-        parts: What they are made of.
-        innermost: Sends a call that has passed them to its upstream.
+        parts: The configuration and the shared objects that the policies use.
+        innermost: Sends a call that has passed all policies to its upstream.
         tracer: Returns a tracer once it is ready; None: calls are not traced.
     """
     policies: list[Policy] = [parts.find(kind) for kind in POLICIES]

@@ -1,7 +1,6 @@
 """The confirm policy: a person is asked before the calls that the configuration names.
 
-It also asks before calls that a client cannot show: those that `hub_call` and programs make of tools that may change
-something.
+It also asks before `hub_call` or a program calls a tool that may change something, as clients do not show such calls.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 
 DESTRUCTIVE: Final = "destructive"
-"""Stands for every tool that does not say that it only reads, or that it destroys nothing."""
+"""Stands for all tools but those whose annotations say that they only read, or are not destructive."""
 CONFIRM_WAIT: Final = 240.0
 """Seconds for the person to answer."""
 MAX_SHOWN: Final = 2000
@@ -90,7 +89,7 @@ def named_tools(written: Iterable[str]) -> tuple[str, ...]:
 
 
 class NotConfirmed(PermissionDenied):
-    """The person did not allow the call, or could not be asked; nothing was asked of the server."""
+    """The person did not allow the call, or could not be asked; the server got no request."""
 
     policy, refuses = "confirm", True
 
@@ -105,16 +104,16 @@ class _Rule:
 
 
 class Confirm:
-    """Asks a person before calls, by elicitation; refuses those of clients that cannot ask one.
+    """Asks a person before calls, by elicitation or on the live page; refuses calls if neither can ask one.
 
     Args:
         config: The configuration.
-        approvals: What callers have allowed for their sessions.
+        approvals: The tools that callers have allowed for their sessions.
         listed: Returns a tool as its server lists it.
-        shown: Leaves preset arguments out of what the person is shown.
-        redactor: Hides secrets in it.
-        in_program: Whether the hub runs in a program, which sees what `hub_call` is to call.
-        sharing: Tells the other replicas what was allowed.
+        shown: Removes preset arguments from those that the person is shown.
+        redactor: Hides secrets in them.
+        in_program: Whether the hub runs inside a Python program, which can check the calls of `hub_call` itself.
+        sharing: Sends approvals to the other replicas.
     """
 
     name = "confirm"
@@ -169,7 +168,7 @@ class Confirm:
         return items
 
     def concerns(self, route: Route) -> bool:
-        """Returns whether somebody's calls of the route may need a confirmation."""
+        """Returns whether calls of the route may need a confirmation."""
         rules = [self._root, *self._of_profile.values()]
         if (of_server := self._of_server.get(route.upstream)) is not None:
             rules.append(of_server)
@@ -180,14 +179,14 @@ class Confirm:
         return self._reason(call) is not None
 
     def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
-        """Runs the call if the person allows it. Raises NotConfirmed."""
+        """Runs the call if a person allows it or need not be asked. Raises NotConfirmed."""
         reason = self._reason(call)
         return call_next(call) if reason is None else self._confirmed(call, call_next, reason)
 
     # --- which calls -------------------------------------------------------------------------------------------
 
     def _reason(self, call: Call) -> str | None:
-        """Returns the setting because of which the person is asked, None if it is not."""
+        """Returns the setting that requires a confirmation, None if none does."""
         route = call.route
         if call.confirmed or call.method != TOOLS.act_method or route.kind is not TOOLS:
             return None
@@ -213,7 +212,7 @@ class Confirm:
         return self._annotations(route).get("readOnlyHint") is True
 
     def _destroys(self, route: Route) -> bool:
-        """Returns whether a tool may destroy something; as the protocol has it, one that says nothing may."""
+        """Returns whether a tool may be destructive. By the protocol, a tool without annotations may."""
         hints = self._annotations(route)
         return hints.get("readOnlyHint") is not True and hints.get("destructiveHint") is not False
 
@@ -241,12 +240,12 @@ class Confirm:
         call.confirmed = True
         if answer == SESSION and _has_session(call):
             self._approvals.add(call.caller, call.route)
-            with contextlib.suppress(CallError):  # then the person is asked again where the call lands next
+            with contextlib.suppress(CallError):  # then another replica asks the person again
                 await self._sharing.tell("approved", call.caller, [call.route.upstream, call.route.name])
         return await call_next(call)
 
     async def _answer(self, call: Call, tool: str, setting: str, *, by_client: bool) -> tuple[str, str]:
-        """Returns (ONCE, SESSION, NO or `no answer`; where it was answered if not in the client)."""
+        """Returns (ONCE, SESSION, NO or `no answer`; the place of the answer for notes, "" for the client)."""
         arguments = call.params.get("arguments") or {}
         large = weighs_more(arguments, LARGE_ARGUMENTS)
         shown = await in_thread(self._text, call, arguments) if large else self._text(call, arguments)
@@ -285,9 +284,10 @@ class Confirm:
 async def _first_answer(
     call: Call, pending: PendingConfirmation, params: Json | None, entry: dict[str, str]
 ) -> Json | str:
-    """Returns what comes first: the result of the client, or the answer given on the live page.
+    """Returns the first of two answers: the result of the client, or the choice on the live page.
 
-    The client is told when it need not answer any more. With `params` None it is not asked. Raises ProtocolError.
+    If the page is first, the request to the client is cancelled. With `params` None the client is not asked. Raises
+    ProtocolError if the client answers with an error.
     """
     waiting: set[asyncio.Future[Any]] = {pending.answer}
     if params is not None and call.asker is not None:

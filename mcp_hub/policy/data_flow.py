@@ -26,7 +26,7 @@ Labels = Mapping[Label, tuple[str, ...]]
 FlowMode = Literal["off", "warn", "refuse"]
 
 MAX_CALLERS: Final = 10_000
-"""Callers whose labels are remembered; of more, the least recent are dropped."""
+"""Callers whose labels are remembered; beyond that, the least recently active are dropped."""
 ALL: Final[frozenset[Label]] = frozenset(get_args(Label))
 
 
@@ -38,7 +38,7 @@ class FlowSettings(Frozen):
     mode: FlowMode = "off"
     """`refuse`: the call that would complete the three labels is refused; `warn`: records show the labels."""
     window: Duration = 3600.0
-    """How long a principal of the modern era, which has no sessions, must be silent to start again without labels."""
+    """Inactivity after which a principal of the modern era, which has no sessions, starts again without labels."""
 
 
 def _read_labels(given: FieldValue, reading: KeyReading) -> Labels:
@@ -74,7 +74,7 @@ class UsedLabels:
     def __init__(self) -> None:
         self._of: OrderedDict[Hashable, tuple[float, frozenset[Label]]] = OrderedDict()
         self._told: OrderedDict[Hashable, tuple[float, frozenset[Label] | None]] = OrderedDict()
-        """What the other replicas of the hub know, and since when."""
+        """The labels that the other replicas know, and when they got them."""
 
     def labels(self, caller: Hashable, since: float) -> frozenset[Label]:
         """Returns the labels of a caller; none if it was last active before `since`."""
@@ -89,7 +89,7 @@ class UsedLabels:
             self._of.popitem(last=False)
 
     def is_news(self, caller: Hashable, now: float, labels: frozenset[Label], every: float) -> bool:
-        """Returns whether other replicas are to be told of labels, as they do not know them since `every` seconds."""
+        """Returns whether to send labels to other replicas: they lack them, or got them `every` seconds ago."""
         at, told = self._told.get(caller, (now, None))
         return told != labels or now - at >= every
 
@@ -100,7 +100,7 @@ class UsedLabels:
             self._told.popitem(last=False)
 
     def take(self, caller: Hashable, at: float, labels: frozenset[Label]) -> None:
-        """Takes over what another replica says that a caller has used, and when."""
+        """Adds labels that a caller has used at another replica, at the time `at`."""
         before, known = self._of.get(caller, (at, frozenset[Label]()))
         self.note(caller, max(before, at), known | labels)
         self.told(caller, at, known | labels)
@@ -112,13 +112,13 @@ class UsedLabels:
 
 
 class FlowRefused(PermissionDenied):
-    """The call would complete what one session must not combine; nothing was asked."""
+    """The call would combine all three labels in one session; the server got no request."""
 
     policy, refuses = "flow", True
 
 
 class FlowPolicy:
-    """Refuses the call that would complete the three labels in one session. The configuration sets labels, not servers.
+    """Refuses the call that would combine all three labels in one session. Labels come from the configuration only.
 
     A session is a connection or session of the handshake era; in the modern era it is a principal, until it has been
     inactive for `flows.window` seconds.
@@ -150,7 +150,7 @@ class FlowPolicy:
         return cls(parts.servers, FLOWS.of(parts.config), parts.used, sharing=parts.sharing)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged, as what may be called depends on earlier calls."""
+        """Returns the items unchanged, because the decision depends on earlier calls."""
         return items
 
     def concerns(self, route: Route) -> bool:
@@ -158,7 +158,7 @@ class FlowPolicy:
         return self._flows.mode != "off" and bool(self.labels(route))
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Runs the call. Raises FlowRefused if it would complete the three labels."""
+        """Runs the call. Raises FlowRefused if the session would then have all three labels."""
         labels = self.labels(call.route) if self._flows.mode != "off" else frozenset()
         if not labels:
             return await call_next(call)
@@ -181,7 +181,7 @@ class FlowPolicy:
         return await call_next(call)
 
     async def _tell(self, call: Call, now: float, known: frozenset[Label], labels: frozenset[Label]) -> None:
-        """Tells the other replicas before anything can have been read. Raises CallError if they cannot know it."""
+        """Sends the labels to the other replicas before the call runs. With `refuse`, raises CallError if it fails."""
         try:
             await self._sharing.tell("used", call.caller, [sorted(labels), time.time()])
         except CallError:

@@ -25,7 +25,7 @@ class _TimerWheel:
 
     def __init__(self) -> None:
         self.steps: dict[int, set[TimeLimit]] = {}
-        """The limits that end in each step; limits are removed as they are left."""
+        """The limits that end in each step; a limit is removed when its block is left."""
 
     def begin(self, loop: asyncio.AbstractEventLoop, number: int) -> set[TimeLimit]:
         """Adds a step, which ends at `number * STEP`."""
@@ -61,7 +61,7 @@ class TimeLimit:
         self._handle: asyncio.TimerHandle | None = None
         self._step: set[TimeLimit] | None = None
         self._suspended = 0
-        """How often it was suspended and not resumed."""
+        """How often the limit was suspended and not yet resumed."""
         self._left = 0.0
         """Seconds that were left when it was suspended."""
         self._over = False
@@ -82,20 +82,20 @@ class TimeLimit:
             raise TimeoutError from error
 
     def reschedule(self, when: float) -> None:
-        """Moves the end to another time of the loop."""
+        """Moves the end to `when`, in the time of the loop."""
         self._disarm()
         self.when = when
         self._arm(when - self._loop.time(), when)
 
     def suspend(self) -> None:
-        """Lets the limit stand still until it was resumed as often as suspended."""
+        """Stops the clock of the limit until `resume` was called as often as `suspend`."""
         self._suspended += 1
         if self.when is not None and not self.expired and not self._over:
             self._left, self.when = self.when - self._loop.time(), None
             self._disarm()
 
     def resume(self) -> None:
-        """Goes on with the time that was left."""
+        """Ends one suspension. The last one continues with the time that was left."""
         self._suspended -= 1
         if not self._suspended and self.when is None and not self._over:
             self.reschedule(self._loop.time() + max(self._left, 0.0))

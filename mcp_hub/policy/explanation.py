@@ -13,9 +13,9 @@ from mcp_hub.policy import Call, Chain, Json, Next, Policy
 from mcp_hub.policy.call_record import RecordLabels
 
 MAX_TIMED: Final = 2000
-"""Calls whose times are kept; of more, the oldest are forgotten."""
+"""Calls whose times are kept; beyond that, the oldest are dropped."""
 WATCHING: Final = frozenset({"trace", "spans"})
-"""Policies that only watch a call: they are no step of its explanation."""
+"""Policies that only observe calls, so that explanations leave them out."""
 UPSTREAM: Final = "upstream"
 """The last step: the server itself."""
 
@@ -26,8 +26,8 @@ def explain(policies: Iterable[str], notes: Sequence[str], decided: str | None, 
     Args:
         policies: Their names.
         notes: What they noted during the call, each with its policy's name in front.
-        decided: The policy that decided what the call came to.
-        end: What it did then, such as `refused: blacklist`; None: the call was not ended by a policy.
+        decided: The policy that decided the outcome of the call.
+        end: What that policy did, such as `refused: blacklist`; None: no policy ended the call.
     """
     found: list[Json] = []
     reached, left = True, list(notes)
@@ -43,14 +43,14 @@ def explain(policies: Iterable[str], notes: Sequence[str], decided: str | None, 
 
 
 def how_it_ended(verdict: str, reason: str) -> str:
-    """Returns what the policy did that ended a call."""
+    """Returns the text for the policy that ended a call, such as `refused: blacklist`."""
     return f"{'refused' if verdict == 'refused' else 'ended the call'}: {reason}"
 
 
 def explain_record(policies: Iterable[str], record: Mapping[str, Any], times: Mapping[str, float]) -> list[Json]:
     """Returns `{"policy", "did": text, "ms"}` for each policy and the server, from the record of a call.
 
-    Records have no secrets, so neither has this. `times`: milliseconds by policy; `ms` is None where it is not known.
+    Records have no secrets, so the steps have none. `times`: milliseconds by policy; `ms` is None if it is not known.
     """
     verdict, decided = record.get("verdict"), record.get("policy")
     reason = record.get("error") or record.get("reason") or record.get("code")
@@ -67,9 +67,9 @@ def _asked(attempts: Any, fallback: Any) -> str:
 
 
 def explain_listing(policies: Sequence[Policy], item: Item, why: Callable[[], str | None]) -> list[Json]:
-    """Returns `{"policy", "did": text}` for each policy, from the outermost to the innermost: what it makes of an item.
+    """Returns `{"policy", "did": text}` for each policy, from the outermost to the innermost: what it does to an item.
 
-    `why()` returns the rule that hides the item from those who ask.
+    `why()` returns the rule that hides the item from the profile in question, or None.
     """
     found: list[Json] = []
     now: Item | None = item
@@ -101,7 +101,7 @@ def _changes(before: Item, now: Item) -> str:
 
 
 class StepTimes:
-    """How long each policy took, collected while somebody watches; else it costs nothing."""
+    """The time that each policy took in each call, measured only while a live page is open."""
 
     def __init__(self, labels: RecordLabels, clock: Callable[[], float] = time.perf_counter) -> None:
         self._labels = labels
@@ -111,17 +111,17 @@ class StepTimes:
         self._of: OrderedDict[str, dict[str, float]] = OrderedDict()
 
     def follow(self, chain: Chain) -> None:
-        """Times the calls of a chain too, whenever somebody watches."""
+        """Adds a chain whose calls are timed while a live page is open."""
         self._chains.add(chain)
         chain.wrap = self._wrapped if self._watchers else None
 
     def watch(self) -> None:
-        """Begins to collect, if nobody else watches yet."""
+        """Adds a watcher. The first one starts the timing."""
         self._watchers += 1
         self._apply()
 
     def unwatch(self) -> None:
-        """Ends what `watch` began."""
+        """Removes a watcher. The last one stops the timing and drops the times."""
         self._watchers -= 1
         self._apply()
         if not self._watchers:
@@ -139,9 +139,9 @@ class StepTimes:
         return [_TimedPolicy(policy, self.measured) for policy in policies], _timed_innermost(innermost, self.measured)
 
     def measured(self, call: Call, name: str, began: float | None, inner: float) -> float:
-        """Adds the seconds from `began` until now, without `inner` ones in later policies, to those of policy `name`.
+        """Adds the seconds since `began`, less the `inner` ones of later policies, to the time of policy `name`.
 
-        The call gets its label if it has none; with `began=None` nothing else happens. Returns the time of the clock.
+        Assigns a label to the call if it has none; with `began=None` it only does that. Returns the clock's time.
         """
         now = self._clock()
         if call.label is None:
@@ -161,7 +161,7 @@ Measured = Callable[[Call, str, float | None, float], float]
 
 
 class _TimedPolicy:
-    """A policy whose own time is measured, without that of what is inside of it."""
+    """A policy whose time is measured, without the time of the policies inside of it."""
 
     def __init__(self, policy: Policy, measured: Measured) -> None:
         self.name = policy.name

@@ -38,11 +38,11 @@ class FallbackSettings(Frozen):
     OFF: ClassVar[Mapping[str, Any]] = {"tools": []}
 
     tools: tuple[str, ...] = SCRAPE_TOOLS
-    """Tools that scrape pages, as members of a tool set are named."""
+    """Tools that scrape pages, written like the members of a tool set."""
     on: tuple[FailureClass, ...] = ("transport", "timeout")
     """Failures after which the hub fetches the page itself."""
     timeout: Duration = 60.0
-    """The longest time of an attempt of such a tool, so that time is left for the fallback."""
+    """The time limit of such a tool, and then of the hub's own attempt."""
 
 
 def _read(given: FieldValue, reading: KeyReading) -> FallbackSettings | None:
@@ -79,7 +79,7 @@ class FallbackPolicy:
         return items
 
     def concerns(self, route: Route) -> bool:
-        """Returns whether it is a scraping tool."""
+        """Returns whether the route is a scraping tool."""
         return route.kind is TOOLS and route in self._tools
 
     async def __call__(self, call: Call, call_next: Next) -> Json:

@@ -32,7 +32,7 @@ class GuardSettings(Frozen):
     huggingface: bool = True
     """Whether datasets and spaces of Hugging Face are guarded."""
     tools: tuple[str, ...] = SCRAPE_TOOLS
-    """Guarded tools, as members of a tool set are named. All tools of a browser are guarded as well."""
+    """Guarded tools, written like the members of a tool set. All tools of a browser are guarded as well."""
     message: str = HUGGINGFACE_MESSAGE
     """What a client reads when a URL is refused."""
     deny_urls: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class GuardSettings(Frozen):
 
 
 class GuardBlocked(CallError):
-    """The guard does not let this URL be used."""
+    """The guard forbids this URL."""
 
     code, rpc_code = "guard_blocked", -32014
     policy, refuses = "guard", True
@@ -95,7 +95,7 @@ class UrlGuard:
         return [shown for item in items if (shown := self._shown(item)) is not None]
 
     def hides(self, route: Route) -> bool:
-        """Returns whether it is a resource with a forbidden URI."""
+        """Returns whether the route is a resource with a forbidden URI."""
         return bool(self._rules) and route.kind.by_uri and bool(self._rules.refuses_uri(_literal(route)))
 
     def _shown(self, item: Item) -> Item | None:
@@ -128,7 +128,7 @@ class UrlGuard:
         return route.upstream in self._browsers or route in self._tools
 
     def concerns(self, route: Route) -> bool:
-        """Returns whether it is a guarded tool, or identified by a URI."""
+        """Returns whether the route is a guarded tool, or anything but a tool."""
         return bool(self._rules) and (route.kind is not TOOLS or self._guards(route))
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
@@ -173,9 +173,9 @@ def _literal(route: Route) -> str:
 
 
 LINK_KEYS: Final = frozenset({"link", "url", "href", "uri", "permalink", "targeturl", "sourceurl", "pageurl", "weburl"})
-"""Fields, in any case and with any `_`, in which a search result has its page; those of images are none."""
+"""Fields with the page of a search result, compared without case and `_`. Fields of images are not among them."""
 MAX_WORK: Final = 5_000_000
-"""Units of work for all links of one result, some 80,000 links."""
+"""Units of work for all links of one result; about 80,000 links."""
 MAX_TEXT: Final = 8 * 1024 * 1024
 MAX_DEPTH: Final = 60
 

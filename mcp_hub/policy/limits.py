@@ -112,9 +112,9 @@ class FairQueue:
         )[1]
 
     def room_for(self, caller: Hashable | None) -> QueuedCall | None:
-        """Returns the newest call of whoever has most waiting, if `caller` has fewer.
+        """Returns the call to drop for a new one of `caller`: the newest of the principal or caller with most calls.
 
-        None: `caller` must be refused.
+        Returns None if `caller` itself has as many, so that its new call must be refused.
         """
         principal = principal_of(caller)
         most = max(self._principals, key=lambda one: self._principals[one].size, default=principal)
@@ -157,7 +157,7 @@ class _PrincipalQueue:
         return None
 
     def last(self) -> QueuedCall | None:
-        """Returns the newest call of the caller that has most."""
+        """Returns the newest call of the caller with most calls."""
         queue = max(self._callers.values(), key=len)
         return next((one for one in reversed(queue) if not one.future.done()), None)
 
@@ -169,7 +169,7 @@ class _PrincipalQueue:
 
 
 MAX_CALLERS: Final = 10_000
-"""Callers whose bucket is kept; of more, the least recent are dropped."""
+"""Token buckets that are kept; beyond that, the least recently used are dropped."""
 
 
 class _Slots:
@@ -211,9 +211,9 @@ class _Slots:
             raise
 
     def _make_room(self, caller: Hashable | None) -> None:
-        """Removes the newest call of whoever has most waiting, for a caller with fewer.
+        """Drops a waiting call for a new one of `caller` (`FairQueue.room_for`).
 
-        Raises Overloaded if there is none.
+        Raises Overloaded if the new call must be refused.
         """
         text = f"{self._server!r} has {self.waiting.size} calls waiting already; try again in a moment."
         error = Overloaded(text, server=self._server, retry_after=1.0, executed=False)
@@ -276,12 +276,12 @@ class LimitsPolicy:
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Runs the call when it has a slot. Raises Overloaded, with the seconds after which to try again."""
+        """Runs the call when it has a slot. Raises Overloaded, with the seconds to wait before another try."""
         server = call.route.upstream
         if server in self._rated:
             await self._check_rate(server, call)
         if call.nested:
-            return await call_next(call)  # the call that waits for it has a slot, and would keep it for ever
+            return await call_next(call)  # the outer call holds a slot: waiting for another could deadlock
         places = self._places[server]
         if not places.take(call.caller):
             call.notes.append("limits: waited for a place")

@@ -191,12 +191,12 @@ def _json_size(text: str) -> int:
 
 LEAST_TEXT: Final = 64
 LEAST_TOKENS: Final = 8
-"""Bytes and tokens below which a part of a text says nothing."""
+"""Bytes and tokens below which a part of a text is not worth showing."""
 _MAX_DEPTH: Final = 50
 _MAX_VALUES: Final = 100_000
-"""Values looked at in one pass, some 0.1 s."""
+"""Values that one pass may read, which takes about 0.1 s."""
 _SHARES: Final = (2, 8, 32, 128)
-"""The longest text and list inside of a value, as a share of the room for all of it; tried in this order."""
+"""The room divided by one of these is the most for each text and list in a value; tried in this order."""
 
 
 Head = Callable[[str, int], str]
@@ -204,22 +204,22 @@ Head = Callable[[str, int], str]
 
 
 class Measure(NamedTuple):
-    """How large blocks of content are, in bytes or in tokens."""
+    """A measure of blocks of content, in bytes or in tokens."""
 
     of_block: Callable[[Any], int]
     head: Head
     least: int
-    """The room below which a part of a text says nothing."""
+    """The room below which a part of a text is not worth showing."""
 
 
 class ShortContent(NamedTuple):
-    """Content that fits into a room."""
+    """Content that is shortened to fit into a room."""
 
     blocks: list[Any]
     shown: int
     """Its size."""
     of: str = ""
-    """What is shown of the text that was cut, such as `20 of 1,000 items`."""
+    """The amount shown of the text that was cut, such as `20 of 1,000 items`."""
 
 
 def shortened_content(content: Any, room: int, measure: Measure | None = None) -> ShortContent:
@@ -260,7 +260,7 @@ def content_tokens(content: Any) -> int:
 
 
 def in_tokens() -> Measure:
-    """Returns the measure in tokens, by the estimate."""
+    """Returns the measure in estimated tokens."""
     from mcp_hub.catalog.token_estimate import cut_to_tokens
 
     return Measure(_tokens_of, cut_to_tokens, LEAST_TOKENS)
@@ -301,7 +301,7 @@ def without_lone_surrogates(value: Any) -> Any:
 
 
 class _TooMany(Exception):
-    """The value has more members than are looked at."""
+    """The value has more members than one pass may read."""
 
 
 class _Trim:
@@ -351,7 +351,7 @@ def _size(block: Any) -> int:
 
 
 def _cut(block: Any, room: int, measure: Measure) -> tuple[Any, str]:
-    """Returns (a text block cut to the room, or None if too little would be left; what is shown of its text)."""
+    """Returns (a text block cut to the room, or None if too little would be left; the amount of text shown)."""
     from mcp_hub.policy.result_texts import cut_text  # few results are too long, and its patterns take time to compile
 
     left = room - measure.of_block({**block, "text": ""})

@@ -19,7 +19,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.policy.uri_readings import LITERAL, MARKS, UriReading, folded, readings, trimmed
 
 MAX_REMEMBERED: Final = 10_000
-"""Names whose rules are remembered; an upstream may make up new ones for ever."""
+"""Names whose rules are cached; an upstream may list new names without end."""
 _GLOB: Final = re.compile(r"[*?\[]")
 
 
@@ -75,13 +75,13 @@ _EXPRESSION_MARKS: Final = dict(zip(("", "+", "#", ".", "/", ";", "?", "&"), MAR
 _STAR, _ANY, _CLASS_MARKS = MARKS[8], MARKS[9], MARKS[10:]
 _WILDCARDS: Final = "*?["
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.*?-]*")
-"""A rule for names of tools and prompts, such as `write_*`, which means no URI."""
+"""A pattern for names of tools and prompts, such as `write_*`, which is not a rule about URIs."""
 _READ: Final = 16
-"""URIs whose readings are kept: several rules look at one after the other."""
+"""URIs whose readings are cached, because several sets of rules check the same URI."""
 
 
 MAX_PARAMETERS: Final = 64
-"""Parameters of one query that are compared; of more, some may be what a rule refuses."""
+"""Parameters of one query that are compared. A query with more is refused, as a rule may refuse one of them."""
 
 
 class UriRules:
@@ -131,7 +131,7 @@ class UriRules:
     def admits_some(self, template: str) -> bool:
         """Returns whether a template may make URIs that a rule names.
 
-        Each of these is checked itself when it is read.
+        Each URI is checked again when a client reads it.
         """
         if self.admits(template):
             return True
@@ -160,7 +160,7 @@ class UriRules:
         return False
 
     def _distinct(self, found: tuple[UriReading, ...]) -> Iterator[tuple[int, UriReading]]:
-        """Yields the readings, without those that equal an earlier one and are compared with the same rules."""
+        """Yields the readings, without those that equal another one and are compared with the same rules."""
         if not self._ends.first:
             return iter(enumerate(found[:1]))
         ways = {pair: way for way, pair in enumerate(zip(self._ends.first, found, strict=True))}
@@ -176,7 +176,7 @@ class UriRules:
 
     @cached_property
     def _ends(self) -> _Globs:
-        """Returns the globs for URIs without query, fragment and parameters, which a rule with these covers too."""
+        """Returns the globs for `UriReading.root`: of each rule, whole and without its `#` and `;` parts."""
         return _Globs(globs for rule in self._rules for globs in (rule.globs(), rule.globs(root=True)))
 
     @cached_property
@@ -265,7 +265,7 @@ class _Globs:
     def __init__(self, rules: Iterable[tuple[str, ...]]) -> None:
         ways = list(zip(*(globs for globs in rules if globs), strict=True))
         self.first = tuple(ways.index(globs) for globs in ways)
-        """The first way that has the same globs."""
+        """For each way, the first way that has the same globs."""
         made = {globs: re.compile("|".join(map(translate, dict.fromkeys(globs)))) for globs in set(ways)}
         self._ways = tuple(made[globs] for globs in ways)
 

@@ -118,7 +118,7 @@ def read_pins(path: Path) -> PinsByServer:
 
 
 def pins_in(text: str) -> PinsByServer:
-    """Returns the pins of a text that `pins_text` has made. Raises ValueError."""
+    """Returns the pins of a text that `pins_text` has made. Raises ValueError if it is not one."""
     try:
         return _pins_of(json.loads(text))
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
@@ -132,7 +132,7 @@ def pins_text(pins: Mapping[str, PinRecord]) -> str:
 
 
 def listed_record(upstream: Upstream) -> PinRecord:
-    """Returns what a server lists and says of itself now, as it would be pinned."""
+    """Returns the pin record of a server's current lists and instructions."""
     text = upstream.agreement.instructions if upstream.agreement is not None else None
     return record_of(listed_parts(upstream), text)
 
@@ -218,7 +218,7 @@ class PinFileWatcher:
 
 
 MAX_TOLD: Final = 10_000
-"""Problems that are remembered as logged."""
+"""Logged problems that are remembered, so that each is logged once."""
 
 
 class PinReview:
@@ -228,7 +228,7 @@ class PinReview:
         self._modes = {server.id: pin_mode(config, server) for server in config.servers}
         self._recorded = recorded
         self.notes: Mapping[Route, str] = {}
-        """Notes for the user about routes that differ and may be reached all the same (`warn`)."""
+        """Notes for the user about routes that differ but stay reachable (mode `warn`)."""
         self._found: dict[str, dict[Route, str]] = {}
         """What differs from the pins, by upstream."""
         self._listed: dict[str, frozenset[Route]] = {}

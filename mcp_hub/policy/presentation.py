@@ -45,7 +45,7 @@ class Preset:
         self._paths: dict[Route, tuple[Path, ...]] = {}
         self._of_calls = of_calls
         self._declared: dict[Route, frozenset[str]] = {}
-        """Argument names that a tool with presets lists, so that none is taken for a spelling of another."""
+        """Argument names in the schema of a tool with presets, which are not other spellings of a preset one."""
 
     @classmethod
     def of(cls, parts: PolicyParts) -> Preset:
@@ -70,7 +70,7 @@ class Preset:
         return msgspec.structs.replace(item, wire={**item.wire, "inputSchema": schema})
 
     def concerns(self, route: Route) -> bool:
-        """Returns whether it is a tool with presets."""
+        """Returns whether calls of the route may have preset arguments."""
         return route.kind is TOOLS and (self._of_calls or bool(self._rules[route].preset))
 
     def hidden(self, call: Call) -> tuple[Path, ...]:
@@ -109,7 +109,7 @@ class Preset:
             given = (merged, path, value, declared)
             merged, dropped = await in_thread(set_argument, *given) if large else set_argument(*given)
             lost += dropped
-        # Neither the names nor the values: notes are read by more people than the configuration.
+        # The note leaves out names and values, because more people read notes than the configuration.
         call.notes.append(f"preset: {len(hidden)} set" + (f"; {lost} sent by the caller dropped" if lost else ""))
         call.params = {**call.params, "arguments": merged}
         return await call_next(call)
@@ -134,8 +134,8 @@ SCHEMAS: Final[EntryKey[SchemaForm]] = EntryKey("schemas", parsed_key(check_of(S
 class Presentation:
     """Replaces names, titles and descriptions of tools by those of the configuration.
 
-    Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`). Both get smaller where
-    `descriptions` and `schemas` say so. Only tools of the hub's own processes are marked as such in their `_meta`.
+    Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`). `descriptions` and `schemas`
+    make both shorter. Tools of the hub's own processes are marked in their `_meta`.
     """
 
     name = "presentation"
@@ -173,7 +173,7 @@ class Presentation:
         if length != "full" or form != "full":
             from mcp_hub.schema.compact_schema import change_schemas, compact_schema
         if length != "full":
-            # What the configuration says of the tool itself is as long as its user wants it.
+            # A description from the configuration is never shortened.
             words = {**_shortened(item.wire, length), **words}
             schema = change_schemas(schema, lambda one: {**one, **_shortened(one, length)})
         if form == "compact" and isinstance(schema, dict):
@@ -208,7 +208,7 @@ class Presentation:
         return changed
 
     def concerns(self, route: Route) -> bool:
-        """Returns False, as the catalog maps names back."""
+        """Returns False: calls pass unchanged, as the catalog maps names back."""
         return False
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
@@ -217,7 +217,7 @@ class Presentation:
 
 
 def _shortened(described: Json, length: DescriptionLength) -> Json:
-    """Returns the shorter description of a tool or schema as a member of it; nothing if it is short enough."""
+    """Returns `{"description": shorter text}` for a tool or schema, {} if the text is short enough."""
     from mcp_hub.catalog.descriptions import shortened_description  # few configurations need its patterns
 
     text = described.get("description")

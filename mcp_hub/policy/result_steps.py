@@ -1,4 +1,4 @@
-"""The steps of post-processing that the hub has itself: each makes a result of a result. Pure."""
+"""The hub's own post-processing steps: each takes the result of a call and returns another one. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class StepFailed(Exception):
 
 
 def truncate(result: Json, options: Mapping[str, Any]) -> Json:
-    """Cuts the texts of a result to `max_chars` characters in total; other blocks stay. Raises StepFailed."""
+    """Cuts the texts of a result to `max_chars` characters in total; other blocks stay.
+
+    Raises StepFailed for a wrong option.
+    """
     _check_options(options, "max_chars")
     left = options.get("max_chars", MAX_CHARACTERS)
     if not isinstance(left, int) or isinstance(left, bool) or left < 0:

@@ -1,4 +1,4 @@
-"""Texts of results, cut so that what is left stays what it was: JSON is valid, tables have whole rows. Pure."""
+"""Cuts the texts of results so that they stay readable: JSON stays valid, tables keep whole rows. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from mcp_hub.policy.long_results import Head
 from mcp_hub.protocol.frames import FrameError, decode
 
 MAX_SCANNED: Final = 256 * 1024
-"""Characters of JSON or of rows that are looked at; what is shown of a longer text is cut as prose."""
+"""Characters of a part that is cut as JSON or as rows; a longer part is cut as prose."""
 MAX_COUNTED: Final = 1024 * 1024
 """Characters of a JSON text whose items are counted."""
 _MAX_DEPTH: Final = 32
 _TRIES: Final = 4
 """How often a JSON text is cut shorter until its closing brackets fit as well."""
 _LEAST_STRING: Final = 16
-"""Characters of a string in JSON that say something."""
+"""Characters of a JSON string below which a part of it is not worth showing."""
 _NEAR: Final = 0.9
-"""A line or word is the end of a prose if it is not farther from the cut than the rest."""
+"""Prose is cut at the end of a line or word if that lies behind this share of the part."""
 _ROWS_LOOKED_AT: Final = 4
 MAX_LINE: Final = 4096
-"""Characters behind the cut in which the end of a row is looked for, to tell rows from prose."""
+"""Characters behind the cut that are searched for the end of a row, to tell rows from prose."""
 
 _TOKEN: Final = re.compile(
     r'\s*(?:(?P<string>"(?:[^"\\]++|\\.)*+")|(?P<mark>[{}\[\],:])'
@@ -30,36 +30,36 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 _CUT_OFF: Final = re.compile(r"\s*(?:-?[\d.eE+-]*|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?)")
-"""A number or word whose end is not in sight."""
+"""A number or literal that may be cut off."""
 _STRING: Final = re.compile(r'\s*"(?:[^"\\]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
 _HALF: Final = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2}|[\ud800-\udbff])\Z")
 """The first half of a surrogate pair."""
 
 
 class TextPart(NamedTuple):
-    """The part of a text that is shown, and what of it that is, such as `20 of 1,000 items`; empty for prose."""
+    """The part of a text that is shown, and its amount, such as `20 of 1,000 items`; "" for prose."""
 
     text: str
     of: str = ""
 
 
 class _Boundary(NamedTuple):
-    """A place behind a complete value in JSON."""
+    """A position after a complete value in a JSON text."""
 
     at: int
     closing: str
-    """The brackets that are open there."""
+    """The brackets that close the text there."""
     path: tuple[str | int, ...]
-    """Where the list or object is that the value belongs to."""
+    """The path of the list or object that has the value."""
     shown: int
-    """The items of a list up to here; 0 in an object."""
+    """The number of items of the list up to here; 0 in an object."""
 
 
 def cut_text(text: str, room: int, head: Head) -> TextPart:
-    """Returns the beginning of a text that fits into `room`; it fits in any case, and may be empty.
+    """Returns a beginning of a text that fits into `room`; it may be empty.
 
-    A JSON text ends behind an item of a list, or else a member or a part of a string, and its brackets are closed. Of
-    rows (Markdown, CSV, one JSON text a line) whole ones are kept. Prose ends at a line or a word where one is near.
+    A JSON text ends behind an item of a list, or else a member or a part of a string, and its brackets are closed. A
+    text of rows (Markdown, CSV, one JSON text a line) keeps whole rows. Prose ends at a line or word if one is near.
     """
     part = head(text, room)
     if len(part) == len(text):
@@ -125,7 +125,7 @@ def _at_a_border(part: str) -> str:
 
 
 def _cut_json(text: str, part: str, room: int, head: Head) -> TextPart | None:
-    """Returns a shorter JSON text that fits, an empty one if nothing of it fits; None for a text that is no JSON."""
+    """Returns a shorter JSON text that fits, an empty one if nothing of it fits; None if the text is not JSON."""
     if not _JsonScan(part).is_json:
         return None
     for _ in range(_TRIES):
@@ -138,7 +138,7 @@ def _cut_json(text: str, part: str, room: int, head: Head) -> TextPart | None:
 
 
 def _count(text: str, boundary: _Boundary) -> str:
-    """Says how many items of the list that was cut are shown, where that can be counted."""
+    """Returns how many items of the cut list are shown, "" if they cannot be counted."""
     if not boundary.shown or len(text) > MAX_COUNTED:
         return ""
     try:
@@ -159,10 +159,10 @@ class _JsonScan:
         self._at = 0
         self._valid = True
         self._open: list[list[Any]] = []
-        """Of each open bracket: the one that closes it, the number of its complete values, the name of its member."""
+        """For each open bracket: its closing one, the number of complete values in it, the name of its last member."""
         self._awaited = "value"
         self._in_lists: dict[int, _Boundary] = {}
-        """By how many brackets are open."""
+        """The last position in a list, by the number of open brackets."""
         self._last: _Boundary | None = None
         while self._valid and (match := _TOKEN.match(part, self._at)) is not None:
             self._at = match.end()
@@ -191,7 +191,7 @@ class _JsonScan:
             self._valid = False
 
     def _value(self) -> None:
-        """A value is complete."""
+        """Records that a value is complete."""
         if not self._open or not self._awaited.startswith("value"):
             self._valid = False  # several texts, or no JSON
             return
@@ -206,7 +206,7 @@ class _JsonScan:
 
     @property
     def is_json(self) -> bool:
-        """Whether it can be the beginning of one JSON text that is a list or an object."""
+        """Whether the part can be the beginning of one JSON list or object."""
         rest = self._part[self._at :]
         cut_off = rest.lstrip()[:1] in ("", '"') or _CUT_OFF.fullmatch(rest) is not None
         return self._valid and cut_off and bool(self._open)
@@ -227,6 +227,6 @@ class _JsonScan:
 
 
 def _with_names(boundary: _Boundary) -> _Boundary:
-    """Reads the names in a path, which are JSON until then."""
+    """Decodes the names in a path, which are still JSON strings."""
     names = [decode(step.encode("utf-8", "replace")) if isinstance(step, str) else step for step in boundary.path]
     return boundary._replace(path=tuple(names))

@@ -1,4 +1,4 @@
-"""Retries: another attempt after a transport failure, only if executing a call twice cannot do harm."""
+"""Retries: another attempt after a transport failure, if it is safe to execute the call twice."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class RetryPolicy:
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Runs the call, again after a failure where allowed. Raises the error of the last attempt."""
+        """Runs the call, and again after a failure if that is allowed. Raises the error of the last attempt."""
         upstream = call.route.upstream
         rules, budget = self._rules[upstream], self._budgets[upstream]
         if budget.left < BUDGET_AT_REST:

@@ -37,7 +37,7 @@ from mcp_hub.security.screening import (
 log = logging.getLogger("mcp_hub.policy")
 
 MAX_TOLD: Final = 10_000
-"""Flags that are remembered as told."""
+"""Logged findings that are remembered, so that each is logged once."""
 
 ScreenMode = Literal["off", "flag", "quarantine"]
 
@@ -80,7 +80,7 @@ def screen_of(config: Config, server: Server) -> ScreenSettings:
 
 
 class _Screened(msgspec.Struct):
-    """Findings for one item; `rest` is None until more than its names was screened."""
+    """Findings for one item: in its names, and in all its texts (`rest`; None until these are screened)."""
 
     wire: Any
     names: tuple[Flag, ...]
@@ -105,8 +105,8 @@ class _Without:
 class ScreenReview:
     """The review of `Access` that screens what servers list for suspicious text.
 
-    Names are screened before an item is listed; the rest too if it could hide the item, else later by `step`. Items
-    that have not changed are not screened again.
+    Names are screened before an item is listed. Other texts are too if a finding in them hides the item, else `step`
+    screens them later. Items that have not changed are not screened again.
     """
 
     notes: Mapping[Route, str] = MappingProxyType({})
@@ -124,9 +124,9 @@ class ScreenReview:
         self._pending: list[tuple[str, Route, _Screened]] = []
         self._told: set[tuple[str, str, str]] = set()
         self._working: Generator[None] | None = None
-        """What `step` is in the middle of."""
+        """The unfinished work of `step`."""
         self._begun: tuple[str, Route, _Screened] | None = None
-        """The item that it has begun with."""
+        """The item that `step` is screening."""
         self._instructions: dict[str, tuple[str, list[Flag]]] = {}
 
     @classmethod
@@ -182,7 +182,7 @@ class ScreenReview:
         if known != text:
             found = flags_of_text("instructions", text, max_description=settings.max_description)
             flags = self._wanted(settings, found)
-            self._instructions[upstream] = (text, flags)  # every client is told them, they change once in a while
+            self._instructions[upstream] = (text, flags)  # every client gets them, and they rarely change
         return flags
 
     def passes_instructions(self, upstream: str, text: str) -> bool:
@@ -219,7 +219,7 @@ class ScreenReview:
         return ((one[0], one[1], flag) for one in self._all() if one is not None for flag in one[2])
 
     def _all(self) -> Iterator[tuple[str, Route, tuple[Flag, ...]] | None]:
-        """Yields the findings item by item; None while an item is being screened."""
+        """Yields the findings item by item; None after each step of the preparation."""
         looked_at = dict(self._looked)
         tools: dict[str, set[str]] = {id: set() for id in looked_at}
         distinct: set[str] = set()
@@ -291,7 +291,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def what_is(flag: Flag) -> str:
-    """Returns a finding as text. It quotes the server's own text, which is not safe to print unchanged."""
+    """Returns a finding as text. It quotes the server's own text, so it is not safe to print unchanged."""
     return f"{flag.rule} in its {flag.where}, {RULE_DESCRIPTIONS[flag.rule]}: {flag.excerpt}"
 
 
@@ -302,9 +302,9 @@ def _holds(settings: ScreenSettings, rule: str) -> bool:
 
 
 SCREEN_AFTER: Final = 1.0
-"""Seconds after a change of the lists until it begins."""
+"""Seconds from a change of the lists until screening begins."""
 SCREEN_PAUSE: Final = 0.01
-"""Seconds between two steps, for calls."""
+"""Seconds between two steps, in which calls can run."""
 
 
 class BackgroundScreening:

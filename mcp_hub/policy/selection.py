@@ -1,4 +1,4 @@
-"""The selection: what of the configuration is served, by tool sets, a profile and tags."""
+"""The selection: which items of a configuration are served, by tool sets, a profile and tags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
     member_tags: frozenset[str] = frozenset()
     tags: frozenset[str] | None = None
     expose: Exposed | None = None
-    """What of its tools a client is listed, by the profile; None: as the configuration says."""
+    """Which tools the profile lists to its clients; None: the setting of the configuration applies."""
 
     def has(self, server: Server, route: Route, tags: Collection[str]) -> bool:
         """Returns whether an item of a server is selected."""
@@ -47,7 +47,7 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
         return Patterns(self.members or ())
 
     def _uris(self, server: str) -> UriRules:
-        """The members as rules about the URIs of one server."""
+        """Returns the members as rules about the URIs of one server."""
         known = self._uris_of.get(server)
         if known is None:
             given = list(self.members or ())
@@ -74,7 +74,7 @@ def matches_tool(patterns: Patterns, server: Server, name: str) -> bool:
 
 
 class ToolNames:
-    """Tools that are members of a list, as those of a tool set are."""
+    """A set of tools, written like the members of a tool set."""
 
     def __init__(self, members: Iterable[str], servers: Mapping[str, Server]) -> None:
         self._patterns = Patterns(members)

@@ -38,17 +38,17 @@ from mcp_hub.protocol.kinds import TOOLS
 log = logging.getLogger("mcp_hub.policy")
 
 Function = Callable[[str, Json, Json, Json], Awaitable[Json | None]]
-"""`run_function(name, call, result, options)` returns what a function makes of a result, None for no change."""
+"""`run_function(name, call, result, options)` returns the changed result, None for no change."""
 
 NOTE: Final = 1024
-"""Bytes by which a shortened result may exceed its limit, for the note where the rest is."""
+"""Bytes by which a shortened result may exceed its limit, for the note that says where the rest is."""
 WHOLE: Final = 4
-"""Structured content may be so many times the limit if a shorter one would break the tool's schema."""
+"""Structured content may have this many times the limit if a shorter one would not fit the tool's schema."""
 _KEY: Final = len('"structuredContent":,')
 
 
 _BYTES_OF_TOKEN: Final = 4
-"""Bytes of a token in most texts: what a page of a result has for each token of the limit."""
+"""Bytes of a token in most texts. A page of a result has as many for each token of the limit."""
 MAX_RESULT_TOKENS: Final[EntryKey[int | None]] = EntryKey(
     "max_result_tokens", parsed_key(check_of(TokenLimit)), None, in_defaults=True
 )
@@ -56,7 +56,7 @@ MAX_RESULT_TOKENS: Final[EntryKey[int | None]] = EntryKey(
 
 
 class InProgram(Protocol):
-    """The functions that a program has registered for a tool which its hub serves to clients."""
+    """The functions that a Python program has registered for a tool that its hub serves to clients."""
 
     def check(self, arguments: Json) -> None:
         """Raises InvalidParameters if the program refuses the arguments."""
@@ -68,7 +68,7 @@ class InProgram(Protocol):
 
 
 class _Limits(NamedTuple):
-    """How long a result may be; None: as long as it is."""
+    """The size limits of a result; None: no limit."""
 
     bytes: int | None
     tokens: int | None
@@ -78,7 +78,7 @@ class _Limits(NamedTuple):
 
 
 class _Size(NamedTuple):
-    """How long a result is. Of its tokens, content and structured content count apart: a model reads one of them."""
+    """The size of a result. Tokens of content and structured content count apart, as a model reads only one."""
 
     bytes: int
     content: int = 0
@@ -86,7 +86,7 @@ class _Size(NamedTuple):
 
 
 class _Bounded(NamedTuple):
-    """A shortened result, or why there is none, and the pages of the whole."""
+    """A shortened result, or the error if there is none, and the pages of the whole result."""
 
     result: Json | ResultTooLarge
     pages: ResultPages
@@ -106,7 +106,7 @@ def text_in(content: Sequence[Json]) -> str:
 
 
 class ShapeResult:
-    """Runs the configured steps on results, then shortens those above their limits; pages have the rest.
+    """Runs the configured steps on results, then shortens those above their limits and stores them whole in pages.
 
     `max_result_bytes` counts all of a result, `max_result_tokens` what a model reads of it.
 
@@ -159,7 +159,7 @@ class ShapeResult:
         return program or any(step.step != "truncate" for step in self._steps(route))
 
     def concerns(self, route: Route) -> bool:
-        """Returns whether it is a tool with steps or a size limit."""
+        """Returns whether the route is a tool with steps or a size limit."""
         if route.kind is not TOOLS:
             return False
         return bool(self._steps(route) or self._limits(route)) or self._rules[route].in_program is not None
@@ -207,7 +207,7 @@ class ShapeResult:
     async def _error(
         self, call: Call, program: InProgram | None, error: CallError | UpstreamAnswered
     ) -> CallError | UpstreamAnswered:
-        """Returns the error with its text as the steps leave it, or the error of a step that failed."""
+        """Returns the error with its text changed by the steps, or the error of a step that failed."""
         content = content_of_error(error.error if isinstance(error, UpstreamAnswered) else {"message": error.message})
         result: Json = {"content": content, "isError": True}
         if isinstance(error, CallError):
@@ -251,7 +251,7 @@ class ShapeResult:
         return await self._run_function(step.step, _facts(call), result, step.arguments)
 
     def _bounded(self, call: Call, result: Json, limits: _Limits, uri: str) -> _Bounded | None:
-        """Returns what replaces a result that is too long, or None if it is short enough. It may run in a thread."""
+        """Returns the replacement of a result that is too long, None if it is short enough. It may run in a thread."""
         size = _measured(result, limits)
         tokens = limits.tokens if limits.tokens is not None and max(size[1:]) > limits.tokens else None
         if tokens is None and size.bytes <= (limits.bytes or size.bytes):
@@ -324,7 +324,7 @@ class ShapeResult:
 
 
 def _measured(result: Json, limits: _Limits) -> _Size:
-    """Returns how long a result is; its tokens are counted only where they could be too many."""
+    """Returns the size of a result. Tokens are counted only if they could exceed the limit."""
     data = encode(result)
     if limits.tokens is None or len(data) <= limits.tokens:  # no token is shorter than a byte
         return _Size(len(data))
@@ -336,7 +336,7 @@ def _measured(result: Json, limits: _Limits) -> _Size:
 
 
 def _facts(call: Call) -> Json:
-    """Returns what the user's functions are told about a call."""
+    """Returns the facts about a call for the user's functions."""
     return {
         "name": call.route.name,
         "server": call.route.upstream,

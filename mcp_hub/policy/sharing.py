@@ -1,6 +1,6 @@
-"""What a hub shares with its other replicas: the counts of rates, and what callers have switched, used and allowed.
+"""State that the replicas of a hub share: counts of calls for rates, and each caller's groups, labels and approvals.
 
-A hub that is one process shares nothing: then nothing here is ever awaited.
+A hub of one process shares nothing, and nothing here suspends its calls.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from mcp_hub.store.shared_bucket import SharedBucket
 
 ChangeKind = Literal["groups", "used", "approved", "pins", "switch", "reload"]
-"""What other replicas are told of."""
+"""The kinds of changes that replicas send to each other."""
 Publish = Callable[[ChangeKind, str, Any], Awaitable[None]]
-"""`publish(kind, about, value)` tells the other replicas of a change; returns when those that are alive know of it.
+"""`publish(kind, about, value)` sends a change to the other replicas and returns once all live ones have it.
 
-Raises CallError while the store is away.
+Raises CallError while the store cannot be reached.
 """
 
 
@@ -28,34 +28,34 @@ class _Callers(Enum):
 
 
 EVERYBODY: Final = _Callers.EVERYBODY
-"""Whom a change concerns that is not one caller's."""
+"""Stands for the caller in a change that applies to all callers."""
 
 
 class Sharing(msgspec.Struct):
-    """How this hub reaches its other replicas; empty for one process."""
+    """The way from this hub to its other replicas; empty for a hub of one process."""
 
     bucket: SharedBucket | None = None
-    """Where rates are counted; None: in this process."""
+    """The token buckets that replicas share; None: this process has its own."""
     publish: Publish | None = None
-    """Tells the other replicas of a change; None: there are none."""
+    """Sends a change to the other replicas; None: there are none."""
     place: str = ""
     """The name of this replica; "" for one process."""
 
     @property
     def note(self) -> str:
-        """What to say beside a rate, where it is not the whole rate that applies here; else ""."""
+        """A note for errors about rates while this replica allows only its part of each rate, else ""."""
         parts = self.bucket.parts if self.bucket is not None else 1
         return f" (the store is away: one of {parts} replicas takes its part)" if parts > 1 else ""
 
     async def tell(self, kind: ChangeKind, caller: Hashable | None, value: Any) -> None:
-        """Tells the other replicas of what a caller has done. Raises CallError while the store is away."""
+        """Sends a change by a caller to the other replicas. Raises CallError while the store cannot be reached."""
         name = shared_name(caller)
         if self.publish is not None and name is not None:
             await self.publish(kind, name, value)
 
 
 def shared_name(caller: Hashable | None) -> str | None:
-    """Returns what every replica calls a caller; None for one that this replica alone serves."""
+    """Returns the name of a caller that all replicas use; None if only this replica serves it."""
     if isinstance(caller, str):
         return f"principal {caller}"
     if caller is EVERYBODY:

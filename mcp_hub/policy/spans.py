@@ -58,7 +58,7 @@ class Tracer(Protocol):
 
 
 class Spans:
-    """Makes a span of each call. `tracer()` returns a tracer once it is ready, or None if nothing can be traced.
+    """Makes a span for each call. `tracer()` returns a tracer once it is ready, or None if nothing can be traced.
 
     The client's trace context becomes the parent, and the span's own is sent to the upstream instead. Errors in here
     never affect a call.
@@ -139,7 +139,7 @@ class Spans:
             log.exception("a span could not be ended")
 
     async def missed(self, method: str, exposed: str, meta: Any) -> None:
-        """Makes a span of a call under an unknown name."""
+        """Makes a span for a call under an unknown name."""
         tracer = await self._tracer()
         if tracer is None:
             return
@@ -151,7 +151,7 @@ class Spans:
         except Exception:
             log.exception("a span could not be made")
 
-    # --- what is told ------------------------------------------------------------------------------------------
+    # --- attributes --------------------------------------------------------------------------------------------
 
     def _name(self, method: str, exposed: str) -> str:
         if method == TOOLS.act_method:

@@ -1,4 +1,4 @@
-"""The trace policy: makes one record and one measurement of each call, and keeps secrets out of answers."""
+"""The trace policy: makes one record and one measurement of each call, and redacts secrets in errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ log = logging.getLogger("mcp_hub.policy")
 MAX_TRACEBACK: Final = 16 * 1024
 """Characters of an unexpected exception that are logged, from its end."""
 MAX_RECORDING: Final = 5.0
-"""Seconds that the records of the last calls may take; that of 300,000 arguments takes a tenth of one."""
+"""Seconds that `close` waits for the last records; a record of 300,000 arguments takes 0.1 s."""
 Measure = Callable[[str, str, str, str, str | int | None, float], None]
 """Gets server, method, tool, verdict, code and seconds of each call."""
 
@@ -71,16 +71,16 @@ CALL_LOG: Final = RootKey("call_log", _read, CallLogSettings(), needs_restart=Tr
 
 
 class Trace:
-    """The outermost policy but spans: records and measures each call when it ends.
+    """Records and measures each call when it ends. Only `spans` is further outside.
 
-    It also removes known secrets from errors, those of upstreams included, and from what a server reports during a
-    call, and turns unexpected exceptions into InternalError. The record is built in the next iteration of the loop,
-    when the answer has been handed over, so that no client waits for it.
+    It also removes known secrets from errors, those of upstreams included, and from notifications during a call, and
+    turns unexpected exceptions into InternalError. The record is built in the next iteration of the loop, after the
+    response was handed over, so that no client waits for it.
 
     Args:
         write: Takes the record of each call; None: no records.
         measure: Takes the metrics of each call; None: no metrics.
-        tap: Gets the records too while somebody watches.
+        tap: Gets the records too while a live page is open.
     """
 
     name = "trace"
@@ -104,9 +104,9 @@ class Trace:
         self._clock = clock
         self._records = RecordBuilder(redaction, labels or RecordLabels(), arguments=arguments, now=now)
         self._shown = shown
-        """Leaves preset arguments out of a record."""
+        """Removes preset arguments from a record."""
         self._recording: set[asyncio.Task[None]] = set()
-        """The records of calls with large arguments, which are made in threads."""
+        """The tasks that make records of calls with large arguments in threads."""
         self._measure = measure or _unmeasured
         self._tap = tap or RecordTap()
 
@@ -195,7 +195,7 @@ class Trace:
             log.exception("a refusal could not be recorded")
 
     def acted(self, caller: Hashable | None, facts: Json) -> None:
-        """Records what an administrator did to the hub (`RecordBuilder.of_action`)."""
+        """Records an action of an administrator on the hub (`RecordBuilder.of_action`)."""
         if self._write is None and self._tap.told is None:
             return
         try:
@@ -283,7 +283,7 @@ class Trace:
 
 
 def _cleaned(redaction: Redactor, tell: Callable[[Json], None], told: Json) -> None:
-    """Passes on what a server reports during a call, without known secrets."""
+    """Passes on a notification of a server without known secrets."""
     tell(redaction.notification(told))
 
 

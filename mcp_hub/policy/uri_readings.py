@@ -21,9 +21,9 @@ MAX_URI: Final = 8192
 DECODINGS: Final = 3
 """Rounds of percent-decoding that are followed; what is encoded more often has no certain reading."""
 LITERAL, RESOLVED, HOSTLESS = range(3)
-"""`..` kept · `..` followed, and the number of slashes ignored · in addition without the host of a file URI."""
+"""Ways to read `..`: kept; resolved, with double slashes ignored; resolved, and a file URI loses its host."""
 MARKS: Final = "".join(map(chr, range(0xFDD0, 0xFDF0)))
-"""Noncharacters, which no URI has: they stand for the wildcards and expressions of a rule while it is read."""
+"""Noncharacters, which no URI has. They replace the wildcards and expressions of a rule while it is read."""
 
 _OTHER_ENCODING: Final = re.compile(r"%u[0-9A-Fa-f]{4}", re.IGNORECASE)
 _MARK: Final = re.compile(f"[{MARKS}]")
@@ -32,7 +32,7 @@ _TAIL: Final = re.compile(r"[?#;]")
 _UNSURE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _DRIVE: Final = re.compile(r"[A-Za-z][:|]")
 _SHORT_NAME: Final = re.compile(r"[^/.]{1,6}~[0-9]{1,6}(?:\.[^/.]{0,3})?")
-"""What Windows also calls a file with a long name, such as `PRIVAT~1`."""
+"""The short name that Windows gives to a file with a long name, such as `PRIVAT~1`."""
 _LOCAL_HOSTS: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
 _WEB: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
@@ -46,7 +46,7 @@ class UriReading(NamedTuple):
 
 
 def readings(text: str) -> tuple[UriReading, ...] | None:
-    """Returns a text in every way that servers read it; `way % 3` is one of LITERAL, RESOLVED and HOSTLESS.
+    """Returns a text in every way that servers read it. The index modulo 3 is LITERAL, RESOLVED or HOSTLESS.
 
     Returns None if no reading is certain. `MARKS` are kept as characters with unknown meaning.
     """
@@ -79,7 +79,7 @@ def folded(text: str) -> str:
 
 
 def trimmed(text: str) -> str:
-    """Returns a resolved reading without what Windows ignores: dots and spaces after a name, and a stream's name."""
+    """Returns a resolved reading without what Windows ignores: dots and spaces after a name, names of streams."""
     scheme, mark, path = text.partition("://")
     parts = [part if part in (".", "..") else part.partition("::$")[0].rstrip(" .") for part in path.split("/")]
     if scheme == "file":
@@ -120,7 +120,7 @@ def _compatible(text: str) -> str:
 
 
 def _is_doubtful(text: str) -> bool:
-    """Returns whether it has a lookalike of a slash, or of another delimiter and a backslash or invisible character."""
+    """Returns whether a text has a lookalike of a slash, or of another delimiter and a backslash or invisible one."""
     if text.isascii():
         return False
     plain = unicodedata.normalize("NFKC", text)
@@ -161,7 +161,7 @@ def _normalised(text: str, way: int) -> str | None:
 
 
 def _file(rest: str, way: int) -> str | None:
-    """Normalises `file:/x`, `file:///x` and `file://localhost/x` to one; with another host, readers differ."""
+    """Normalises `file:/x`, `file:///x` and `file://localhost/x` to one text; HOSTLESS drops any other host too."""
     path = rest.lstrip("/")
     slashes = len(rest) - len(path)
     host = ""
@@ -186,7 +186,7 @@ def _file(rest: str, way: int) -> str | None:
 
 
 def _path(parts: Iterable[str], *, keep_up: bool = False) -> str | None:
-    """Returns the path without `.`, `..` and double slashes, or None if readers would come to different places."""
+    """Returns the path without `.`, `..` and double slashes, or None if servers would resolve it differently."""
     found: list[str] = []
     up = gap = inner = False
     part = ""
@@ -211,6 +211,6 @@ def _path(parts: Iterable[str], *, keep_up: bool = False) -> str | None:
 
 
 def _looks_like_dots(part: str) -> bool:
-    """Returns whether it is like `. .`, `...` or `..;x`, which some readers take for `..` and others for a name."""
+    """Returns whether a part is like `. .`, `...` or `..;x`: some servers read it as `..`, others as a name."""
     name = part.partition(";")[0]
     return "." in name and not name.strip(" .")

@@ -1,4 +1,4 @@
-"""Validates arguments against the tool's schema, with errors from which a model can correct its call."""
+"""Validates arguments against the tool's schema; the errors let a model correct its call."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mcp_hub.schema.validation_errors import explain_errors
 class Validate:
     """Checks arguments against the tool's own schema; they are never altered.
 
-    `listed(route)` is the tool as its server lists it, `presented(route, schema)` its input schema as clients see it.
-    `hidden(call)` are the paths of arguments that are preset: errors name none of them.
+    `listed(route)` returns the tool as its server lists it, `presented(route, schema)` the input schema that clients
+    see, `hidden(call)` the paths of preset arguments, which errors do not name.
 
-    `lenient` passes what the server could read as valid, `strict` only what is. Local and built-in tools are strict
-    unless the configuration says otherwise.
+    `strict` passes only valid arguments, `lenient` also those that the server may convert to valid ones. Local and
+    built-in tools are strict unless the configuration says otherwise.
     """
 
     name = "validate"
@@ -55,12 +55,12 @@ class Validate:
         return items
 
     def concerns(self, route: Route) -> bool:
-        """Whether the tool's arguments are validated."""
+        """Returns whether the tool's arguments are validated."""
         mode = self._rules[route].validate_arguments or self._modes[route.upstream]
         return route.kind is TOOLS and mode != "off"
 
     def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
-        """Raises InvalidParameters; the server is not asked."""
+        """Runs the call if its arguments are valid. Raises InvalidParameters otherwise; the server gets no request."""
         tool = self._listed(call.route) if call.method == TOOLS.act_method else None
         schema = tool.get("inputSchema") if tool is not None else None
         rules = self._rules[call.route]
@@ -91,7 +91,7 @@ class Validate:
         try:
             if compiled.accepts_quickly(arguments):
                 return ()
-            # None are found where a regular expression gave up, which is not the caller's fault.
+            # A regular expression that takes too long gives no problem, as the caller is not at fault.
             return await in_thread(_problems, compiled, arguments, self._hidden(call))
         except (ValueError, RecursionError):  # too large, too deep, or texts that are not Unicode
             call.notes.append("validate: the arguments cannot be checked")

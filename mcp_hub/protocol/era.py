@@ -1,7 +1,7 @@
 """The differences between the two eras of MCP, as tables and pure functions: envelopes, results, log levels.
 
 *handshake*: the revisions to 2025-11-25, which begin with `initialize`. *modern*: 2026-07-28, where every request
-carries its own envelope in `params._meta`. The values are the specification's; a test holds them against the SDK.
+carries its own envelope in `params._meta`. The values are the specification's; a test compares them with the SDK.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HOP_KEYS: Final = frozenset({PROGRESS_TOKEN, VERSION_KEY, CAPABILITIES_KEY, CLIE
 DISCOVER: Final = "server/discover"
 LISTEN: Final = "subscriptions/listen"
 INPUT_REQUIRED: Final = "input_required"
-"""`resultType` of a modern result that asks the client something."""
+"""`resultType` of a modern result that asks the client for input."""
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 CANCELLED: Final = "notifications/cancelled"
 ROOTS_CHANGED: Final = "notifications/roots/list_changed"
@@ -72,7 +72,7 @@ HTTP_STATUS: Final[Mapping[int, int]] = {
     errors.UNSUPPORTED_PROTOCOL_VERSION: 400,
     errors.METHOD_NOT_FOUND: 404,
 }
-"""HTTP status of a modern answer by its JSON-RPC error code; any other code is answered with 200."""
+"""HTTP status of a modern response by its JSON-RPC error code; 200 for any other code."""
 
 
 HUB_NAME: Final = "mcp-hub"
@@ -80,7 +80,7 @@ HUB_NAME: Final = "mcp-hub"
 
 
 class Envelope(msgspec.Struct, frozen=True, dict=True):
-    """What a request says about its sender: in the modern era in itself, in the handshake era in the handshake."""
+    """Facts about the sender of a request: in the modern era from the request itself, else from the handshake."""
 
     version: str = LATEST_MODERN
     capabilities: Json = msgspec.field(default_factory=dict)
@@ -89,7 +89,7 @@ class Envelope(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def from_hub(self) -> bool:
-        """Whether the sender is a hub, which is told what hubs stand behind the lists."""
+        """Whether the sender is a hub, so that the hub adds its own place among hubs to the `_meta` of lists."""
         return is_hub(self.client_info)
 
 
@@ -110,7 +110,7 @@ def negotiated_revision(requested: object) -> str:
 
 
 def era_of(message: Mapping[str, Any]) -> Era:
-    """Returns the era of a request: modern with the modern envelope, sound or not, or a method of that era only."""
+    """Returns the era of a request: modern with a modern envelope, valid or not, or a method of that era only."""
     method, params = message.get("method"), message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     if (isinstance(meta, dict) and VERSION_KEY in meta) or (isinstance(method, str) and method in MODERN_ONLY):
@@ -119,7 +119,7 @@ def era_of(message: Mapping[str, Any]) -> Era:
 
 
 def unsupported_version(requested: object) -> ProtocolError:
-    """Makes the error for a revision that the hub does not speak; its `data` lists those it does."""
+    """Makes the error for a revision that the hub does not support; its `data` lists those it supports."""
     data = {"supported": [*MODERN_REVISIONS, *reversed(HANDSHAKE_REVISIONS)], "requested": requested}
     return ProtocolError(errors.UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
 
@@ -174,7 +174,10 @@ def with_envelope(params: Json, envelope: Envelope) -> Json:
 
 
 def result_for(caller: Era, upstream: Era, method: str, result: Json) -> Json:
-    """Converts an upstream's result to the caller's era; returns the same object if nothing changes."""
+    """Converts an upstream's result to the caller's era; returns the same object if nothing changes.
+
+    Raises ProtocolError for a handshake caller if the result is not complete.
+    """
     if caller == upstream:
         return result
     return _to_modern(method, result) if caller == "modern" else _to_handshake(result)
@@ -196,7 +199,7 @@ def _to_handshake(result: Json) -> Json:
         )
     changed = {key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope")}
     if "structuredContent" in changed and not isinstance(changed["structuredContent"], dict):
-        del changed["structuredContent"]  # any JSON value is modern only; the text content says the same
+        del changed["structuredContent"]  # other JSON values are modern only; the text content has the same
     return changed
 
 
@@ -215,14 +218,14 @@ STDERR_WARNING: Final = "mcp-hub warning: "
 
 
 def level_passes(level: Any, least: str | None) -> bool:
-    """Returns whether a message reaches somebody who wants `least` and above. An unknown level always does."""
+    """Returns whether a log level is at least `least`. An unknown level always passes."""
     if least is None or level not in LOG_LEVELS:
         return True
     return LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)
 
 
 def is_more_verbose(level: str, other: str | None) -> bool:
-    """Returns whether a server logs more at `level` than at `other`; None: never set."""
+    """Returns whether a server logs more at `level` than at `other`; None: no level was set."""
     return other is None or LOG_LEVELS.index(level) < LOG_LEVELS.index(other)
 
 
@@ -250,14 +253,14 @@ _SPELLED: Final = frozenset((*_PARAMS, *_REFERENCE, *HOP_KEYS))
 
 
 MAX_MEMBERS: Final = 10_000
-"""Members that `params`, `params.ref` and `params._meta` may have each; looking at so many takes some milliseconds."""
+"""Members that `params`, `params.ref` and `params._meta` may have each; checking so many takes a few milliseconds."""
 
 
 def ambiguous_member(params: Mapping[str, Any]) -> ProtocolError | None:
-    """Returns the error for a request with a second spelling of a member that the hub decides by; None if it has none.
+    """Returns the error for a request with another spelling of a member that the hub checks; None if there is none.
 
-    Some servers read the names of members without their case and take the last of two. The hub would check `a` in
-    `{"name": "a", "Name": "b"}`, and such a server would carry out `b`.
+    Some servers ignore the case of members' names and use the last of two. With `{"name": "a", "Name": "b"}` the hub
+    would check `a`, and such a server would execute `b`.
     """
     ref, meta = params.get("ref"), params.get("_meta")
     if ref is None and params.keys() <= _SPELLED and (type(meta) is not dict or meta.keys() <= _SPELLED):

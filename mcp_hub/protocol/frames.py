@@ -3,8 +3,8 @@
 msgspec does the work (unlike orjson it keeps integers beyond 64 bits); what it refuses gets a lenient second
 try with the standard library: invalid UTF-8, lone surrogates, NaN. `FrameError` is raised for the rest.
 
-What an upstream says is read by `decode`. What a client says is read by `decode_exactly`: it is checked before it is
-sent on, and what cannot be sent on as it was checked is refused.
+`decode` reads messages of upstreams, `decode_exactly` those of clients. The hub checks these before it forwards them,
+so it refuses a message that it could not forward exactly as checked.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ Message = dict[str, Any]
 """One decoded JSON-RPC message."""
 
 Raw = msgspec.Raw
-"""JSON text that is embedded as it is when it is encoded."""
+"""JSON text that `encode` embeds unchanged."""
 
 _decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
 
 _ID: Final = rb'\s*:\s*(-?\d{1,18}|"(?:[^"\\]|\\.){0,256}")'
-_ID_VALUE: Final = re.compile(_ID + rb"\s*[,}]")  # an id that is cut off is another id
+_ID_VALUE: Final = re.compile(_ID + rb"\s*[,}]")  # the end must be there: a truncated id would be another id
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]]', re.DOTALL)
 _FLAT: Final = rb',\s*"[^"\\]{0,64}"\s*:\s*(?:"[^"\\]{0,256}"|[\w.+-]{1,64})\s*'
 _ID_LAST: Final = re.compile(rb',\s*"id"' + _ID + rb"\s*(?:" + _FLAT + rb"){0,8}}\s*\Z")
 
 
 LARGE: Final = 32 * 1024
-"""Weight (`weighs_more`) from which a value is processed in a thread; below it takes some milliseconds."""
+"""Weight (`weighs_more`) from which a value is processed in a thread; below, it takes a few milliseconds."""
 PER_VALUE: Final = 16
-"""Weight of a value besides its characters: about the cost of looking at it."""
+"""Weight of a value besides its characters: about the cost of visiting it."""
 
 
 class FrameError(ValueError):
@@ -143,7 +143,7 @@ def encode(value: Any) -> bytes:
 
 
 def _encode_leniently(value: Any) -> bytes:
-    # A lone surrogate cannot be UTF-8; as \\uXXXX it arrives as it came.
+    # A lone surrogate has no form in UTF-8; the escape \\uXXXX keeps it.
     try:
         return json.dumps(_finite_only(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, RecursionError, ValueError) as error:
@@ -151,7 +151,7 @@ def _encode_leniently(value: Any) -> bytes:
 
 
 def _finite_only(value: Any) -> Any:
-    """A copy that the standard library writes as msgspec does: null for a number that is not finite."""
+    """Returns a copy that the standard library writes as msgspec does: null for a number that is not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -164,7 +164,7 @@ def _finite_only(value: Any) -> Any:
 def salvage_id(head: bytes, tail: bytes = b"") -> int | str | None:
     """Reads the id of a message that cannot be decoded from its first and last bytes; None if it is not certain.
 
-    Only a top-level id counts. Where `head` has the whole message, `tail` may be the same.
+    Only a top-level id counts. If `head` is the whole message, `tail` may equal it.
     """
     depth = 0
     for token in _TOKEN.finditer(head):
@@ -175,7 +175,7 @@ def salvage_id(head: bytes, tail: bytes = b"") -> int | str | None:
             depth -= 1
         elif depth == 1 and text == b'"id"' and (found := _ID_VALUE.match(head, token.end())):
             return _read_id(found[1])
-    # No unescaped quote stands inside of a text, so what looks like the last members of the message is them.
+    # A JSON string has no unescaped quote, so a match at the end is certainly the last members of the message.
     last = _ID_LAST.search(tail) if tail != head else None
     return _read_id(last[1]) if last is not None else None
 
@@ -210,7 +210,7 @@ _VALUES: Final = 1000
 
 
 def _weigh(waiting: list[Any], left: int, number: int = sys.maxsize) -> int:
-    """Takes at most so many values off `waiting`; returns what is left of the weight, negative for no more."""
+    """Takes at most `number` values off `waiting`; returns the weight that is left, negative if it is used up."""
     for _ in range(number):
         if not waiting:
             break
@@ -235,27 +235,26 @@ def _weigh(waiting: list[Any], left: int, number: int = sys.maxsize) -> int:
 
 # --- heap ------------------------------------------------------------------------------------------------------
 # A message of a megabyte passes through half a dozen buffers of its size. glibc returns each to the kernel as soon as
-# it is free, and the pages of the next one are mapped, cleared and counted anew: half of the time such a message takes.
+# it is free, and the kernel maps and clears new pages for the next one, which takes half of the time of such a message.
 # So memory of large messages is kept for the next one for some seconds.
 #
-# A collection of all garbage looks at every value of every message and list that is alive, in one go: 25 ms for a
-# result of 300,000 rows, 170 ms for lists of 50 MB. So there is none while large messages pass, and large lists, which
-# stay and hold no cycles, are left out of all of them.
+# A full garbage collection visits every value of every live message and list at once: 25 ms for a result of 300,000
+# rows, 170 ms for lists of 50 MB. So none runs while large messages pass, and large lists, which stay and have no
+# cycles, are excluded from all collections.
 #
-# A replaced generation and a lost connection are garbage in cycles: 100 to 1,000 objects each. What the program has
-# imported, most of what is alive, is left out too, so that a collection of all garbage is cheap enough to come often
-# and never finds much.
+# A replaced generation and a lost connection are garbage in cycles: 100 to 1,000 objects each. Imported modules, which
+# are most of the live objects, are excluded too, so that a full collection is cheap, can run often and finds little.
 
 _HEAP_LARGE: Final = 256 * 1024
 """Bytes from which a message counts as large."""
 HEAP_KEPT: Final = 5.0
-"""Seconds after the last large message before its memory is given back."""
+"""Seconds after the last large message before memory is returned to the kernel."""
 HEAP_MOST: Final = 64 * 1024 * 1024
-"""Most bytes that are kept."""
+"""The most bytes of free memory that are kept."""
 UNCOLLECTED: Final = 60.0
-"""Seconds of large messages after which all garbage is collected all the same."""
+"""Seconds of large messages after which a full collection is allowed nevertheless."""
 MOST_SETTLED: Final = 100
-"""Times that large lists are left out of collections. What is garbage at that moment is never freed."""
+"""The most times that `settle` has an effect, as garbage that exists at that time is never freed."""
 _SERVING: Final = (5_000, 1, 0)
 """Thresholds of the garbage collector of a hub at work: all garbage is collected after 20,000 objects, or later if more
 than four times as many are alive."""
@@ -263,19 +262,19 @@ _NEVER: Final = 1_000_000_000
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _MMAP_MOST: Final = 32 * 1024 * 1024
-"""The largest value glibc takes: what is larger is always mapped and unmapped by itself."""
+"""The largest value that glibc accepts; a larger buffer is always mapped and unmapped."""
 
 
 class _Heap:
-    """The heap of the process. It is left as it is until `own`: the program may be somebody else's."""
+    """Tunes the heap of the process, but only after `own`: the hub may run inside another program."""
 
     def __init__(self) -> None:
         self._own = False
         """Whether the process is the hub's own."""
         self._unset = False
-        """Whether it is, and glibc's settings are still in force."""
+        """Whether it is, and the settings of glibc have not been changed yet."""
         self._thresholds: tuple[int, int, int] | None = None
-        """Those of the garbage collector while it is held; None: it is not."""
+        """The usual thresholds of the garbage collector while full collections are off; None: they are on."""
         self._held = 0.0
         self._settled = 0
         self._allocator: Any = None
@@ -289,13 +288,13 @@ class _Heap:
         self._own = self._unset = True
 
     def imported(self) -> None:
-        """Leaves what is imported out of collections of garbage, and makes them frequent, before a hub is built."""
+        """Excludes imported modules from garbage collections, and makes these frequent. Call it before a hub exists."""
         if self._own:
             gc.freeze()
             gc.set_threshold(*_SERVING)
 
     def settle(self) -> None:
-        """Leaves all that is alive now out of collections of garbage. To be called when large lists have come."""
+        """Excludes all live objects from garbage collections. Call it after large lists have arrived."""
         if self._own and self._settled < MOST_SETTLED:
             self._settled += 1
             gc.freeze()
@@ -333,7 +332,7 @@ class _Heap:
             if self._thresholds is None:
                 self._hold_collector()
             elif self._last - self._held > UNCOLLECTED:
-                self._release_collector()  # until the next look
+                self._release_collector()  # until this runs again
             return
         self._release_collector()
         if self._allocator is not None:

@@ -14,7 +14,7 @@ from mcp_hub.protocol import skill_entries
 TELL_PRESETS: Final = "--tell-presets"
 """The option that makes a process of local tools tell the hub the presets of its functions."""
 PRESETS: Final = "notifications/mcp-hub/presets"
-"""The notification by which it tells them: `{"values": [...]}`, a list of texts."""
+"""The notification that tells the presets; its params are `{"values": [...]}`, a list of texts."""
 LEFT_OUT_KEY: Final = "mcp-hub/left-out"
 """Member of a list's `_meta`: notes about what the server could not offer, such as a file that does not import."""
 DUPLICATES_KEY: Final = "mcp-hub/duplicates"
@@ -42,9 +42,9 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     unknown: str
     """The word for one item in an error."""
     by_uri: bool = False
-    """Whether its items are resources, or stand for some: they are known by URIs, and rules about URIs decide."""
+    """Whether its items are identified by URIs, so that rules about URIs apply to them."""
     extension: str | None = None
-    """The extension that it belongs to; clients and servers of the modern era alone have it then."""
+    """The extension that the kind belongs to; such a kind exists in the modern era only."""
 
 
 TOOLS: Final = Kind(
@@ -94,14 +94,14 @@ SKILLS: Final = Kind(
     by_uri=True,
     extension=skill_entries.SKILLS_EXTENSION,
 )
-"""Skills are directories of resources. No notification is theirs: their files are what changes."""
+"""Skills are directories of resources, so the notification of resources covers them too."""
 KINDS: Final = (TOOLS, RESOURCES, TEMPLATES, PROMPTS, SKILLS)
 
 _NUMBER: Final = (int, float)
 
 
 class _Object(NamedTuple):
-    """An object with these fields, of which `needs` are required; other fields are free."""
+    """An object with these fields, of which `needs` are required; other fields are allowed."""
 
     fields: Mapping[str, Shape]
     needs: tuple[str, ...] = ()
@@ -200,7 +200,7 @@ _STEP: Final = 500
 def defect(kind: Kind, item: Any) -> str | None:
     """Returns the reason why a client would drop the whole list because of this item; None if it is valid.
 
-    Only what the specification's types forbid; unknown fields are fine. `null` is taken for absent: see `drop_nulls`.
+    Only the types of the specification count; unknown fields are fine. `null` counts as absent (`drop_nulls`).
     """
     steps = defect_in_steps(kind, item)
     try:
@@ -252,7 +252,7 @@ def _out_of_range(kind: Kind, item: dict[str, Any]) -> str | None:
 
 
 def _misfit(shape: Shape, value: Any, where: str) -> str | None:
-    """The first part of a value that does not have its shape, and how; None if all of it has."""
+    """Returns the first part of a value that does not fit the shape, and why; None if all of it fits."""
     if isinstance(shape, _Object):
         return _misfit_of_object(shape, value, where)
     if isinstance(shape, _ListOf):
@@ -293,7 +293,7 @@ def _misfit_of_object(shape: _Object, value: Any, where: str) -> str | None:
 
 
 def _first_misfit(shape: Shape, values: list[Any], where: str, first: int = 0) -> str | None:
-    """Returns the first misfit of the members of a list, which count from `first`."""
+    """Returns the first misfit among the members of a list, numbered from `first`."""
     return next(filter(None, (_misfit(shape, one, f"{where}[{n}]") for n, one in enumerate(values, first))), None)
 
 
@@ -301,11 +301,11 @@ _PLAIN: Final[tuple[tuple[Shape, frozenset[type]], ...]] = (
     (str, frozenset({str})),
     ((dict, bool), frozenset({dict, bool})),
 )
-"""Shapes that a type decides alone, and the types: a million members are looked at in one pass of the interpreter."""
+"""Shapes that depend on the type alone, with their types, for a fast check of a million members."""
 
 
 def _all_plain(shape: Shape, values: Collection[Any]) -> bool:
-    """Returns whether all values certainly have the shape; False may also mean that each has to be looked at."""
+    """Returns True if all values certainly fit the shape; False means that each must be checked."""
     return any(shape == one and types.issuperset(map(type, values)) for one, types in _PLAIN)
 
 
@@ -314,9 +314,9 @@ def _is_finite(value: Any) -> bool:
 
 
 def drop_nulls(kind: Kind, item: dict[str, Any]) -> dict[str, Any]:
-    """Returns the item without `null` in the fields that the specification knows: strict clients refuse it.
+    """Returns the item without `null` in the fields of the specification, because strict clients refuse it there.
 
-    Unknown fields keep theirs. The item itself is not changed; it is returned as it is where it has none.
+    Unknown fields keep it. Returns the same object if there is nothing to drop, and never changes it.
     """
     found: dict[str, Any] = _without_nulls(_SHAPES[kind.name], item)
     return found
@@ -337,7 +337,7 @@ def _without_nulls(shape: Shape, value: Any) -> Any:
         return {key: one for key, one in merged.items() if key not in changed or one is not None}
     if isinstance(shape, _ListOf) and not isinstance(shape.shape, type | frozenset):
         if not any(None in one.values() or _holds_containers(one) for one in value):
-            return value  # in a fraction of the time
+            return value  # the usual case, and much faster
         kept = [_without_nulls(shape.shape, one) for one in value]
         return value if all(one is other for one, other in zip(kept, value, strict=True)) else kept
     return value
@@ -351,10 +351,10 @@ _CONTAINERS: Final = frozenset({dict, list})
 
 
 def to_handshake_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """Returns a valid tool as handshake clients accept it: its schemas describe objects, and are written as objects.
+    """Returns a valid tool in the form that handshake clients accept.
 
-    An output schema of anything else is dropped, and a property's schema `true` or `false` is written as an object;
-    either would cost the client its whole list. Other kinds' items come back as they are.
+    Drops an output schema that does not describe an object, and writes the schemas `true` and `false` of properties as
+    objects: either would make the client drop the whole list. Returns items of other kinds unchanged.
     """
     changed: dict[str, Any] = {}
     for key in ("inputSchema", "outputSchema"):

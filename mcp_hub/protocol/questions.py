@@ -1,4 +1,4 @@
-"""What a server may ask clients (sampling, elicitation, roots): which questions, how many in one call, how large."""
+"""Questions of servers to clients (sampling, elicitation, roots): the rules for them, and the way to the answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SERVER_KEY: Final = "mcp-hub/server"
 ASKED_PREFIX: Final = "mcp-hub-asked:"
 """Prefix of a server's `requestState` on its way through the hub.
 
-Behind it stand the number of questions so far and, after an @, the replica whose process of the server has asked.
+The number of questions so far follows and, after an @, the replica that runs the server's process.
 """
 
 _EVERYTHING: Final[Mapping[str, Json]] = {
@@ -49,20 +49,20 @@ _EVERYTHING: Final[Mapping[str, Json]] = {
 
 
 class Suspendable(Protocol):
-    """A running time limit. Suspended more than once, it goes on when it was resumed as often."""
+    """A running time limit. It continues when it was resumed as often as it was suspended."""
 
     def suspend(self) -> None:
-        """Lets it stand still."""
+        """Stops its clock."""
         ...
 
     def resume(self) -> None:
-        """Goes on with the time that was left."""
+        """Ends one suspension."""
         ...
 
 
 @contextmanager
 def suspended(limits: Iterable[Suspendable]) -> Iterator[None]:
-    """Lets time limits stand still meanwhile."""
+    """Suspends time limits within the `with` block."""
     running = tuple(limits)
     for limit in running:
         limit.suspend()
@@ -77,9 +77,9 @@ class CallQuestions(msgspec.Struct, eq=False):
     """The questions that were asked because of one call."""
 
     limits: Sequence[Suspendable] = ()
-    """Time limits that stand still while the client is asked."""
+    """Time limits that are suspended while the client is asked."""
     asked: int = 0
-    """Questions that were put to the client."""
+    """Questions that were sent to the client."""
     entries: list[dict[str, str]] = msgspec.field(default_factory=list)
     """`{"method", "outcome"}` of each, for the record of the call; `reason` too where the hub refused it."""
 
@@ -91,7 +91,7 @@ class CallQuestions(msgspec.Struct, eq=False):
         return entry
 
     async def answer_of(self, asker: Asker, method: str, params: Json, entry: dict[str, str]) -> Json:
-        """Puts a question that was admitted to a client and returns its result. Raises ProtocolError as `ask` does."""
+        """Sends an admitted question to a client and returns its result. Raises ProtocolError as `Asker.ask` does."""
         try:
             with suspended(self.limits):
                 result = await asker.ask(method, params)
@@ -104,34 +104,34 @@ class CallQuestions(msgspec.Struct, eq=False):
 
 
 class QuestionRules(msgspec.Struct, frozen=True):
-    """What one server may ask. All of its sessions and both eras go by the same rules."""
+    """The questions that one server may ask, in all of its sessions and in both eras."""
 
     server: str
     allow: tuple[str, ...] = ALLOWED
     most: int = MAX_QUESTIONS
 
     def everything(self) -> Json:
-        """Returns the capabilities that a server is told whose clients are not known yet: all that are allowed."""
+        """Returns all allowed capabilities, which are declared to a server before its clients are known."""
         return {name: _EVERYTHING[name] for name in ALLOWED if name in self.allow}
 
     def narrowed(self, capabilities: Mapping[str, Any]) -> Json:
-        """Returns the capabilities of a client that the server is told: without those that are not allowed."""
+        """Returns the capabilities of a client without those that the server may not use."""
         return {name: value for name, value in capabilities.items() if name not in ALLOWED or name in self.allow}
 
     def admit(
         self, method: str, params: Json, capabilities: Mapping[str, Any], questions: CallQuestions
     ) -> tuple[Json, dict[str, str]]:
-        """Admits one question: counts it and notes it in the record of its call.
+        """Admits one question, counts it, and adds it to the record of its call.
 
         Args:
-            method: one of `CAPABILITY`.
-            capabilities: those that the client has declared.
+            method: a key of `CAPABILITY`.
+            capabilities: the capabilities that the client has declared.
 
         Returns:
-            the params as the client gets them, which name the server, and the question's entry in the record.
+            the params for the client, which name the server, and the question's entry in the record.
 
         Raises:
-            ProtocolError: the question is refused; this is the server's answer.
+            ProtocolError: the question is refused; the server gets this error.
         """
         refusal = self._refusal(method, params, capabilities, questions)
         if refusal is not None:
@@ -141,17 +141,17 @@ class QuestionRules(msgspec.Struct, frozen=True):
         return self.named(method, params), questions.note(method, "unanswered")
 
     def check_allowed(self, method: str, questions: CallQuestions) -> None:
-        """Raises ProtocolError, and notes it in the record of the call, if the server may not ask this at all."""
+        """Raises ProtocolError, and adds it to the record of the call, if the server may never ask by this method."""
         refusal = self._forbidden(method)
         if refusal is not None:
             questions.note(method, "refused", reason=refusal.message)
             raise refusal
 
     def admit_visit(self, params: Json, questions: CallQuestions) -> Json:
-        """Returns a URL that a server's error sends the client to, as `admit` does for a question.
+        """Admits a URL that a server's error asks the client to open, like `admit`; returns the params for the client.
 
         Raises:
-            ProtocolError: it is refused; this is the error of the call.
+            ProtocolError: the URL is refused; the call ends with this error.
         """
         admitted, entry = _admitted(self, ELICITATION, params, _EVERYTHING, questions)
         entry["outcome"] = "passed on"
@@ -182,7 +182,7 @@ class QuestionRules(msgspec.Struct, frozen=True):
         return None
 
     def named(self, method: str, params: Json) -> Json:
-        """Returns the params of a question with the name of its server, in words where a person reads it."""
+        """Returns the params with the server's name, in `_meta` and in the message of an elicitation; not for roots."""
         if CAPABILITY[method] == "roots":
             return params
         meta = params.get("_meta")
@@ -194,7 +194,7 @@ class QuestionRules(msgspec.Struct, frozen=True):
 
 def is_too_large(params: Json) -> bool:
     """Returns whether the params of a question have more than `MAX_QUESTION` bytes. Takes bounded time."""
-    # What weighs more than this has more bytes in any case: each value has one at least.
+    # A value above this weight certainly has too many bytes, because each value in it takes at least one.
     try:
         return weighs_more(params, MAX_QUESTION * PER_VALUE) or len(encode(params)) > MAX_QUESTION
     except FrameError:
@@ -204,8 +204,8 @@ def is_too_large(params: Json) -> bool:
 def with_count(state: Any, asked: int, place: str = "") -> Any:
     """Returns a server's `requestState` with the number of questions so far, which comes back with the client's retry.
 
-    `place`: the replica that the retry has to come to; "" for any. Nothing needs to be sealed: who changes the number
-    is asked more questions himself, and no one else; who changes the place asks a process that knows nothing of it.
+    `place`: the replica that must get the retry; "" for any. The state needs no signature: a client that changes the
+    number is only asked more questions itself, and with another place its retry reaches a process without its call.
     """
     count = f"{ASKED_PREFIX}{asked}@{place}" if place else f"{ASKED_PREFIX}{asked}"
     if state is None:
@@ -214,14 +214,14 @@ def with_count(state: Any, asked: int, place: str = "") -> Any:
 
 
 def place_in(state: str) -> str:
-    """Returns the replica that a `requestState` has to come back to; "" for any."""
+    """Returns the replica that must get the retry with this `requestState`; "" for any."""
     if not state.startswith(ASKED_PREFIX):
         return ""
     return state.removeprefix(ASKED_PREFIX).partition(":")[0].partition("@")[2]
 
 
 def without_count(params: Json) -> tuple[Json, int]:
-    """Returns the params of a retry as the server is to see them, and the number of questions before it."""
+    """Returns the params of a retry with the server's own `requestState`, and the number of questions before it."""
     state = params.get("requestState")
     if not isinstance(state, str) or not state.startswith(ASKED_PREFIX):
         return params, 0
@@ -238,23 +238,23 @@ def without_count(params: Json) -> tuple[Json, int]:
 MAX_ROUNDS: Final = 20
 """Rounds of one call in which a server asks again or says that it needs more time."""
 _POLL: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
-"""Seconds between attempts where a server only says that it needs more time; the last one repeats."""
+"""Seconds between attempts while a server only says that it needs more time; the last one repeats."""
 
 Again = Callable[[Json], Awaitable[Json]]
 """Sends the same request again with these params added."""
 
 
 def wants_input(result: Json) -> bool:
-    """Returns whether a modern result asks the client something instead of ending its request."""
+    """Returns whether a modern result asks the client for input instead of ending its request."""
     return result.get("resultType") == INPUT_REQUIRED
 
 
 def pass_on(
     result: Json, rules: QuestionRules, capabilities: Mapping[str, Any], questions: CallQuestions, place: str
 ) -> Json:
-    """Returns the questions of a modern server as a modern client gets them, to come back with the answers.
+    """Returns a modern server's result with questions for a modern client, which retries with the answers.
 
-    `place`: the replica that they have to come back to; "" for any.
+    `place`: the replica that must get the retry; "" for any.
 
     Raises:
         ProtocolError: a question is refused.
@@ -266,9 +266,9 @@ def pass_on(
 def pass_on_in_task(
     result: Json, rules: QuestionRules, questions: CallQuestions, capabilities: Mapping[str, Any] = _EVERYTHING
 ) -> Json:
-    """Does what `pass_on` does for the questions that a task waits for; each request for the task has them again.
+    """Does the same as `pass_on` for a task that waits for answers; every request about the task repeats them.
 
-    What the client has declared with this request does not count by default: the call that began the task said it.
+    By default all capabilities count as declared, because the client declared its own in the call that began the task.
     """
     requests = result.get("inputRequests")
     if not isinstance(requests, dict) or not requests:
@@ -285,10 +285,10 @@ def pass_on_in_task(
 async def resolve_input_requests(
     result: Json, rules: QuestionRules, asker: Asker | None, questions: CallQuestions, again: Again
 ) -> Json:
-    """Puts a server's questions to the client, sends the request again, and returns its final result.
+    """Sends a server's questions to the client, repeats the request with the answers, and returns its final result.
 
     Raises:
-        ProtocolError: the client answered an error, or the server asked in a way that is not allowed.
+        ProtocolError: the client answered with an error, or the server asked in a way that is not allowed.
     """
     polls = 0
     sent: list[str] = []
@@ -307,16 +307,16 @@ async def resolve_input_requests(
             raise ProtocolError(INVALID_REQUEST, "The server asks for input and does not say which.")
         result = await again(more)
         while sent and asker is not None:
-            asker.tell(ELICITATION_COMPLETE, {ELICITATION_ID: sent.pop()})  # the server has taken it for done
+            asker.tell(ELICITATION_COMPLETE, {ELICITATION_ID: sent.pop()})  # the server has got the answer
     raise ProtocolError(INVALID_REQUEST, f"The server asked for input more than {MAX_ROUNDS} times.")
 
 
 async def _answers(
     requests: Json, rules: QuestionRules, asker: Asker | None, questions: CallQuestions, sent: list[str]
 ) -> Json:
-    """Returns the client's results by the keys of the questions, which are asked at the same time if all may be asked.
+    """Asks all questions at the same time, if all are admitted, and returns the results by the questions' keys.
 
-    The ids of elicitations by URL are appended to `sent`.
+    Appends the ids that it makes for elicitations by URL to `sent`.
     """
     capabilities = asker.capabilities if asker is not None else {}
     asks: dict[str, Coroutine[Any, Any, Json]] = {}
@@ -325,7 +325,7 @@ async def _answers(
             method, params = _read(request)
             params, entry = _admitted(rules, method, params, capabilities, questions)
             if params.get("mode") == "url" and ELICITATION_ID not in params:
-                sent.append(token_hex(16))  # the handshake revisions want one
+                sent.append(token_hex(16))  # handshake revisions require one
                 params = {**params, ELICITATION_ID: sent[-1]}
             assert asker is not None
             asks[key] = questions.answer_of(asker, method, params, entry)
@@ -343,7 +343,7 @@ async def _answers(
 
 
 def _read(request: Any) -> tuple[str, Json]:
-    """Returns method and params of one of a server's `inputRequests`. Raises ProtocolError if no client answers it."""
+    """Returns method and params of one of a server's `inputRequests`. Raises ProtocolError for an unknown method."""
     method = request.get("method") if isinstance(request, dict) else None
     params = request.get("params") if isinstance(request, dict) else None
     if not isinstance(method, str) or method not in CAPABILITY:
@@ -354,7 +354,7 @@ def _read(request: Any) -> tuple[str, Json]:
 def _admitted(
     rules: QuestionRules, method: str, params: Json, capabilities: Mapping[str, Any], questions: CallQuestions
 ) -> tuple[Json, dict[str, str]]:
-    """Admits a question whose refusal is told to the client: its call ends, and `Method not found` would mislead it."""
+    """Admits a question. A refusal ends the call, so its error is not `Method not found`, which would mislead."""
     try:
         return rules.admit(method, params, capabilities, questions)
     except ProtocolError as refusal:

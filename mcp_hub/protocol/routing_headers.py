@@ -1,8 +1,8 @@
 """The headers in which a modern HTTP request repeats its method, name and arguments, for both sides of the hub.
 
-`Mcp-Method`, `Mcp-Name` and `Mcp-Param-*` say what the body says, so that an intermediary can route without reading
-it; a request whose headers and body disagree is refused. `MCP-Protocol-Version` is added by whoever knows the version.
-The rules are the specification's; a test holds each of them against the SDK.
+`Mcp-Method`, `Mcp-Name` and `Mcp-Param-*` repeat parts of the body, so that an intermediary can route without reading
+it; a request whose headers and body disagree is refused. The sender adds `MCP-Protocol-Version`, which `emit` does not.
+The rules are the specification's; a test compares each of them with the SDK.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ METHOD: Final = "mcp-method"
 NAME: Final = "mcp-name"
 PARAM_PREFIX: Final = "Mcp-Param-"
 ANNOTATION: Final = "x-mcp-header"
-"""The keyword of an input schema by which a tool wants an argument repeated in a header."""
+"""The keyword of an input schema that asks for an argument to be repeated in a header."""
 
 NAME_KEYS: Final[Mapping[str, str]] = {
     "tools/call": "name",
@@ -33,7 +33,7 @@ NAME_KEYS: Final[Mapping[str, str]] = {
 """The methods that are routed by a name, with the member of their params that holds it."""
 
 ParamMap = dict[tuple[str, ...], str]
-"""The end of a header's name by the path of its argument (keys from the top)."""
+"""Path of an argument (keys from the top) -> its header's name without `PARAM_PREFIX`."""
 
 _ROUTING: Final = frozenset({PROTOCOL_VERSION, METHOD, NAME})
 _SENTINEL: Final = re.compile(r"=\?base64\?(.*)\?=")
@@ -43,8 +43,8 @@ _DECIMAL: Final = re.compile(r"(-?[0-9]+)(?:\.([0-9]+))?")
 _TYPES: Final = frozenset({"string", "integer", "boolean"})
 """Not `number`: implementations write the same float differently."""
 
-# Keywords of JSON Schema 2020-12 that hold schemas, by the shape they hold them in. `properties` is the only one an
-# annotation may be below. What holds data (`default`, `enum`, ...) is not looked into, `$ref` is not followed.
+# Keywords of JSON Schema 2020-12 that hold schemas: one, a list, or several by name. An annotation is valid only below
+# `properties`. Keywords that hold data (`default`, `enum`, ...) are not searched, and `$ref` is not followed.
 _ONE: Final = (
     "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then",
     "unevaluatedItems", "unevaluatedProperties",
@@ -63,7 +63,7 @@ MAX_KNOWN: Final = 1000
 
 
 def encode_value(value: str) -> str:
-    """Encodes a value for a header: as it is, or in base64 as `=?base64?...?=`.
+    """Encodes a value for a header: unchanged, or in base64 as `=?base64?...?=`.
 
     Raises UnicodeEncodeError for a lone surrogate, which no header can carry.
     """
@@ -79,14 +79,14 @@ def decode_value(value: str | None) -> str | None:
         return value
     try:
         data = base64.b64decode(match[1], validate=True)
-        # Padding bits that are not zero decode too; two spellings of one value would let two readers disagree.
+        # Base64 with nonzero padding bits decodes too: a second spelling of a value, on which two readers may disagree.
         return data.decode() if base64.b64encode(data).decode() == match[1] else None
     except ValueError:
         return None
 
 
 def _rendered(value: Any) -> str | None:
-    """An argument as header text; None for what is not a scalar or has more digits than Python writes."""
+    """Returns an argument as header text; None if it is not a scalar or has more digits than Python writes."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
@@ -101,9 +101,9 @@ def _rendered(value: Any) -> str | None:
 
 
 def _schemas(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
-    """Every schema inside `root` with its path; None as path where another keyword than `properties` leads to it."""
+    """Yields every schema inside `root` with its path, None if a keyword other than `properties` leads to it."""
     waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
-    while waiting:  # a list, not recursion: no depth of nesting can end it
+    while waiting:  # a list instead of recursion, so that deep nesting cannot fail
         path, schema = waiting.pop()
         if not isinstance(schema, dict):
             continue
@@ -122,7 +122,7 @@ def _schemas(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]
 
 
 def _annotated(schema: Any) -> _Annotated:
-    """The schemas with an annotation. Found once for each schema, as every call of its tool needs them."""
+    """Returns the schemas with an annotation. They are cached, as every call of the tool needs them."""
     known = _KNOWN.get(id(schema))
     if known is None or known[0] is not schema:
         if len(_KNOWN) >= MAX_KNOWN:
@@ -168,7 +168,7 @@ def _argument(arguments: Any, path: tuple[str, ...]) -> Any:
 
 
 def emit(method: str, params: Mapping[str, Any], param_map: ParamMap | None = None) -> dict[str, str]:
-    """Returns the headers of one modern request. `param_map` is that of the called tool, None without annotations."""
+    """Returns the headers of one modern request. `param_map`: that of the called tool; None: no annotations."""
     headers = {"Mcp-Method": method}
     name = params.get(NAME_KEYS.get(method, ""))
     if isinstance(name, str):
@@ -185,7 +185,7 @@ def _add(headers: dict[str, str], name: str, value: str) -> None:
     try:
         headers[name] = encode_value(value)
     except UnicodeEncodeError:
-        return  # a lone surrogate: sent without, the server decides
+        return  # a lone surrogate: without the header, the server decides
 
 
 # --- the receiving side ----------------------------------------------------------------------------------------
@@ -194,9 +194,9 @@ def _add(headers: dict[str, str], name: str, value: str) -> None:
 def check(headers: Iterable[tuple[str, str]], message: Mapping[str, Any], schema: Any) -> ProtocolError | None:
     """Returns the error of a request whose headers are wrong or whose envelope is missing; None if it is correct.
 
-    `headers` are the lines as they came, in any case; `schema` is the input schema of the tool called, None if the
-    request calls none or an unknown one. The first fault counts: a routing header said twice, a missing envelope
-    (-32602), version, method, name, then the arguments.
+    `headers` are all header lines, with names in any case; `schema` is the input schema of the called tool, None if the
+    request calls none or an unknown one. The order of checks is: repeated routing headers, a missing envelope (-32602),
+    version, method, name, arguments.
     """
     lines: dict[str, list[str]] = {}
     for name, value in headers:
@@ -224,8 +224,8 @@ def check(headers: Iterable[tuple[str, str]], message: Mapping[str, Any], schema
 def check_params(lines: Mapping[str, list[str]], arguments: Any, schema: Any) -> ProtocolError | None:
     """Returns the error of wrong `Mcp-Param-*` headers; None if they are correct. `lines`: values by lower-case name.
 
-    A header without its argument is refused as well: somebody may have routed by a value the body never had.
-    An invalid annotation checks nothing: those who follow the specification send no such header.
+    A header without its argument is refused as well, because an intermediary may have routed by it. If an annotation is
+    invalid, nothing is checked: by the specification, clients then send no such headers.
     """
     if arguments is None:
         arguments = {}

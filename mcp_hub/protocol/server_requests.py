@@ -1,7 +1,7 @@
 """Requests from servers to clients (sampling, elicitation, roots) and the capabilities and extensions they need.
 
-A handshake server sends such a request itself; a modern server answers a call with questions, and the call is sent
-again with the answers. What may be asked, and how the rounds of a modern server go, is in `questions.py`.
+A handshake server sends such a request itself; a modern server answers a call with questions, and the client sends the
+call again with the answers. `questions.py` has the rules for questions, and the rounds with a modern server.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Asker(Protocol):
 
     @property
     def parked(self) -> bool | None:
-        """Whether its call is parked: it has been asked, and has no open request until it returns with the answer.
+        """Whether the call is parked: the client has a question, and no open request until it sends the answer.
 
-        None: it can be asked at any time, whatever is open.
+        None: the client can be asked at any time, even without an open request.
         """
         ...
 
@@ -49,7 +49,7 @@ class Asker(Protocol):
         ...
 
     async def ask(self, method: str, params: Json) -> Json:
-        """Asks the client and returns its result. Raises ProtocolError, with the client's error if it answered one."""
+        """Asks the client and returns its result. Raises ProtocolError, also if the client answers with an error."""
         ...
 
     def hear(self, message: Json) -> None:
@@ -62,19 +62,19 @@ class Asker(Protocol):
 
 
 def requestable_capabilities(capabilities: Mapping[str, Any]) -> Json:
-    """Returns those of a client's capabilities that a server's requests can need."""
+    """Returns the client's capabilities that requests of servers can need."""
     return {name: capabilities[name] for name in CAPABILITY.values() if isinstance(capabilities.get(name), dict)}
 
 
 def missing_capability(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> str | None:
-    """Returns the capability that a request needs and the client has not declared; None if it may be asked."""
+    """Returns the capability that a request needs but the client has not declared; None if there is none."""
     name = CAPABILITY[method]
     declared = capabilities.get(name)
     if not isinstance(declared, dict):
         return name
     if name == "elicitation":
         mode = params.get("mode", "form")
-        # A client that is older than the modes declares neither and supports the form.
+        # A client from before the modes declares none of them and supports the form.
         if mode != "form" and mode not in declared:
             return f"elicitation.{mode}"
         if mode == "form" and declared and "form" not in declared and "url" in declared:
@@ -93,9 +93,9 @@ FORWARDED_EXTENSIONS: Final[Mapping[Era, tuple[str, ...]]] = {
     "handshake": (UI_EXTENSION,),
     "modern": (UI_EXTENSION, TASKS_EXTENSION, SKILLS_EXTENSION),
 }
-"""The extensions that pass through the hub between two peers of an era; nobody is told of any other."""
+"""The extensions that the hub passes between two peers of an era. It declares no others to them."""
 _ALWAYS: Final[Mapping[Era, Mapping[str, Json]]] = {"handshake": {}, "modern": {SKILLS_EXTENSION: {}}}
-"""The extensions that the hub has itself, with its settings: it lists what its servers have, be that nothing."""
+"""The extensions that the hub always declares, with its settings, even if none of its servers has them."""
 
 
 def extension_settings(capabilities: Mapping[str, Any], name: str) -> Json | None:
@@ -106,7 +106,7 @@ def extension_settings(capabilities: Mapping[str, Any], name: str) -> Json | Non
 
 
 def with_extension(capabilities: Json, name: str) -> Json:
-    """Returns the capabilities of a client with an extension, where it has not declared it itself."""
+    """Returns the capabilities of a client with an extension added if it is not declared yet."""
     if extension_settings(capabilities, name) is not None:
         return capabilities
     declared = capabilities.get("extensions")
@@ -114,7 +114,7 @@ def with_extension(capabilities: Json, name: str) -> Json:
 
 
 def forwarded_capabilities(capabilities: Mapping[str, Any], era: Era) -> Json:
-    """Returns the capabilities of a client that a server is told, where both of them speak `era`."""
+    """Returns the capabilities of a client to declare to a server if both use `era`."""
     passed = {
         name: found
         for name in FORWARDED_EXTENSIONS[era]

@@ -13,12 +13,12 @@ Json = dict[str, Any]
 SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
 SKILL_FILE: Final = "SKILL.md"
 DYNAMIC: Final = "dynamic"
-"""In place of the files of a skill whose content is generated."""
+"""The value of `resources` for a skill whose content is generated."""
 MAX_FILES: Final = 512
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Files of one skill and bytes of all of them; every client takes so much, and none has to take more."""
+"""Files of one skill, and bytes of all of them. Clients must accept so much and may refuse more."""
 STEP: Final = 50
-"""Files that are looked at in one step."""
+"""Files that are checked in one step."""
 
 _NAME: Final = re.compile(r"(?!-)(?!.*--)[a-z0-9-]{1,64}(?<!-)")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -27,7 +27,7 @@ MAX_COMPATIBILITY: Final = 500
 
 
 def files_of(entry: Any) -> list[str]:
-    """Returns the URIs of the files that an entry names, `SKILL.md` first; of a dynamic skill that one alone."""
+    """Returns the URIs of the files in an entry, `SKILL.md` first; a dynamic skill has only that one."""
     if not isinstance(entry, dict) or not isinstance(entry.get("uri"), str):
         return []
     listed = entry.get("resources")
@@ -40,7 +40,7 @@ def _is_file(one: Any) -> bool:
 
 
 def with_uris(entry: Json, change: Callable[[str], str]) -> Json:
-    """Returns an entry with other URIs of its files, and everything else as it is."""
+    """Returns an entry with the URIs of its files changed."""
     changed: Json = {**entry, "uri": change(entry["uri"])}
     if isinstance(listed := entry.get("resources"), list):
         changed["resources"] = [{**one, "uri": change(one["uri"])} if _is_file(one) else one for one in listed]
@@ -48,7 +48,7 @@ def with_uris(entry: Json, change: Callable[[str], str]) -> Json:
 
 
 def defect_in_steps(entry: Json) -> Generator[None, None, str | None]:
-    """Returns why clients would drop the list with this entry, None if they would not; yields between steps."""
+    """Returns why clients would drop a list with this entry, None if they would not; yields between steps."""
     try:
         root = _place(entry["uri"])
     except ValueError as error:

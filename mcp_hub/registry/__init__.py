@@ -1,6 +1,6 @@
-"""What a registry says of servers: listings, the packages and addresses they offer, and the inputs these need.
+"""Data of a registry: listings of servers, the packages and addresses they offer, and the inputs these need.
 
-Every text here has been read by `server_json.py`: no control characters, no variables of the hub's configuration.
+`server_json.py` checks every text: it has no control characters and no variables of the hub's configuration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PackageKind = Literal["npm", "pypi", "oci", "nuget", "mcpb"]
 
 
 class RegistryError(HubError):
-    """A registry or an index cannot be used, or what it answered. `str()` is for the user."""
+    """A registry or package index, or its answer, cannot be used. `str()` is for the user."""
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Template(msgspec.Struct, frozen=True):
 
     @property
     def fixed(self) -> str | None:
-        """The text, if it needs no input."""
+        """The text if it needs no input, else None."""
         return None if self.inputs else "".join(str(piece) for piece in self.pieces)
 
     def filled(self, values: Mapping[str, str]) -> str | None:
@@ -68,7 +68,7 @@ class Argument(msgspec.Struct, frozen=True):
     repeated: bool = False
 
     def words(self, values: Mapping[str, str]) -> Iterator[str]:
-        """Yields its words; none where an input that is not required has no value."""
+        """Yields its words; none if an optional input has no value."""
         if self.value is None:
             if self.flag is not None:
                 yield self.flag
@@ -82,7 +82,7 @@ class Argument(msgspec.Struct, frozen=True):
         assert self.value is not None
         inputs = self.value.inputs
         if self.repeated and len(inputs) == 1:
-            # A line is a value, so that paths may hold commas and spaces.
+            # Each line is a value, so that paths may have commas and spaces.
             given = values.get(inputs[0].name, inputs[0].default)
             for line in (given or "").split("\n"):
                 if line:
@@ -126,14 +126,14 @@ Offer = Package | Remote
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """What a registry says of one version of a server."""
+    """One version of a server, as a registry describes it."""
 
     name: str
     """`namespace/server`."""
     version: str
     description: str
     source: str
-    """The registry, in words."""
+    """The name of the registry, to be shown."""
     title: str | None = None
     status: Literal["active", "deprecated", "deleted"] = "active"
     latest: bool = True
@@ -141,7 +141,7 @@ class Listing(msgspec.Struct, frozen=True):
     offers: tuple[Offer, ...] = ()
     """Packages before addresses, each in the order of the registry."""
     refused: tuple[str, ...] = ()
-    """Why each other package or address cannot be used."""
+    """The reasons why other packages and addresses of the listing cannot be used."""
 
     @property
     def short_name(self) -> str:

@@ -1,6 +1,6 @@
-"""MCP bundles (MCPB): downloaded, held against their SHA-256, unpacked for this user, and read as a command line.
+"""MCP bundles (MCPB): downloads them, checks their SHA-256, unpacks them for this user, and reads their command line.
 
-The digest decides what is unpacked, so a download may be redirected to another host, as release pages do.
+A download may be redirected to another host, as release pages do, because the digest is checked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_MEMBERS: Final = 20_000
 MAX_MANIFEST: Final = 1024 * 1024
 MAX_WORDS: Final = 256
 DOWNLOAD: Final = 300.0
-"""Seconds for a bundle."""
+"""Seconds for the download of a bundle."""
 MAX_REDIRECTS: Final = 4
 _REMOVED: Final = ".removed-"
 _PLACE: Final = re.compile(r"\$\{([^{}]*)\}")
@@ -44,7 +44,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
 def default_directory() -> Path:
-    """Returns the directory that bundles of this user are unpacked in."""
+    """Returns the directory for the unpacked bundles of this user."""
     import platformdirs
 
     return Path(platformdirs.user_data_dir("mcp-hub", appauthor=False)) / "bundles"
@@ -53,7 +53,7 @@ def default_directory() -> Path:
 class BundleStore:
     """The bundles of this user, each in a directory that is named by its digest.
 
-    `egress`: the way by which they come; None: that of the environment.
+    `egress`: makes the connections for downloads; None: by the proxy settings of the environment.
     """
 
     def __init__(self, directory: Path, egress: Egress | None = None) -> None:
@@ -65,10 +65,10 @@ class BundleStore:
         return self._place(package).is_dir()
 
     async def get(self, package: Package, home: Path) -> Package:
-        """Returns the package with the command line of its manifest; downloads and unpacks it if it is not there.
+        """Returns the package with the command line of its manifest. Downloads and unpacks a bundle that is missing.
 
         Raises:
-            RegistryError: it cannot be downloaded, is not the one that was listed, or cannot be unpacked or started.
+            RegistryError: the bundle cannot be downloaded or unpacked, has another digest, or has no usable manifest.
         """
         if not self.has(package):
             content = await _downloaded(package.identifier, self._egress)
@@ -78,17 +78,17 @@ class BundleStore:
         return await asyncio.to_thread(_with_manifest, package, self._place(package), home)
 
     def remove(self, digest: str) -> None:
-        """Takes an unpacked bundle away. It can be brought back until the next one is removed."""
+        """Removes an unpacked bundle. `restore` can bring it back until the next one is removed."""
         place, aside = self._directory / digest, self._aside(digest)
         if not place.is_dir():
             return
         for older in self._directory.glob(f"{_REMOVED}*"):
             shutil.rmtree(older, ignore_errors=True)
-        with contextlib.suppress(OSError):  # a program of it may still run, which Windows forbids to move
+        with contextlib.suppress(OSError):  # Windows does not move the files of a program that still runs
             place.replace(aside)
 
     def restore(self, digest: str) -> None:
-        """Brings back the bundle that was removed last, if it is that one."""
+        """Brings a bundle back if it is the one that was removed last."""
         with contextlib.suppress(OSError):
             self._aside(digest).replace(self._directory / digest)
 
@@ -121,7 +121,7 @@ class BundleStore:
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path, left: int) -> int:
-    """Unpacks one file and returns its size. A name that leads out of the directory, or a link, is refused."""
+    """Unpacks one file and returns its size. Refuses a link, and a name that leads out of the directory."""
     path, mode = PurePosixPath(member.filename), member.external_attr >> 16
     odd = "\\" in member.filename or ":" in member.filename or not member.filename.isprintable()
     if odd or path.is_absolute() or ".." in path.parts or stat.S_ISLNK(mode):
@@ -191,7 +191,7 @@ def _platform() -> str:
 
 
 class _ManifestReader:
-    """Reads the texts of a manifest, with its `${...}` as paths and inputs. Every method raises ValueError."""
+    """Reads the texts of a manifest, with `${...}` as paths and inputs. Its methods raise ValueError or KeyError."""
 
     def __init__(self, directory: Path, home: Path, asked: Mapping[str, Any]) -> None:
         self._asked = asked

@@ -26,22 +26,22 @@ _GENERIC: Final = frozenset({"mcp", "server", "mcp-server", "api", "www", "app",
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A server that could be added. It has an offer of a registry, or else words or a URL of the user's."""
+    """A server that could be added. It has an offer of a registry, or else words or a URL from the user."""
 
     id: str
     origin: str
-    """Where it comes from, as a sentence; empty for what the user has written."""
+    """Where it comes from, as a sentence; "" if it comes from the user."""
     offer: Offer | None = None
     words: tuple[str, ...] = ()
     url: str | None = None
     registry: str | None = None
-    """Its name in the registry, by which `update` finds newer versions; None: it is not from there."""
+    """Its name in the registry, by which `update` finds newer versions; None: it is not from a registry."""
     notes: tuple[str, ...] = ()
     """Further sentences for the user."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The inputs that a registry says it takes."""
+        """The inputs of its offer."""
         return inputs_of(self.offer) if self.offer is not None else ()
 
     @property
@@ -54,14 +54,17 @@ class Candidate(msgspec.Struct, frozen=True):
         return missing_inputs(self.offer, values) if self.offer is not None else ()
 
     def check(self, values: Mapping[str, str]) -> None:
-        """Raises RegistryError for values it does not take."""
+        """Raises RegistryError for unknown inputs and invalid values."""
         if self.offer is not None:
             check_values(self.offer, values)
         for name, value in values.items():
             check_value(printable(name, 100), value)
 
     def entry(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """Returns its entry. Values of a command line are environment variables, those of an address headers."""
+        """Returns its entry for servers.yaml. Without an offer, `values` are environment variables or headers.
+
+        Raises RegistryError if the offer cannot be started.
+        """
         if self.offer is not None:
             made = entry_of(self.offer, values)
         elif self.url is not None:
@@ -81,7 +84,7 @@ class Finder:
         self._has_program = has_program
 
     async def of_command(self, id: str, words: Sequence[str]) -> Candidate:
-        """Returns the server of a command line, with its packages pinned to the newest versions if they were not."""
+        """Returns the server of a command line. Packages without a version are pinned to the newest one."""
         pinned, notes = list(words), []
         for spec in find_packages(words[0], tuple(words[1:])):
             if spec.version is None:
@@ -99,18 +102,18 @@ class Finder:
         return Candidate(id, "", words=tuple(pinned), notes=tuple(notes))
 
     async def of_url(self, url: str) -> Candidate:
-        """Returns the server at an address."""
+        """Returns the server at an address. Raises ConfigError if it is not a valid URL."""
         unsafe = (
             () if is_private_channel(url) else ("What is sent to this address can be read on its way: no https://.",)
         )
         return Candidate(id_of_url(url), "", url=url, notes=unsafe)
 
     async def of_name(self, name: str) -> Candidate:
-        """Returns a server of the bundled list by its short name, or of the registry by its whole one.
+        """Returns a server of the bundled list by its short name, or of the registry by its full name.
 
         Raises:
-            ConfigError: there is none.
-            RegistryError: the registry cannot be used, or what it says of the server.
+            ConfigError: there is no such server, or it was withdrawn.
+            RegistryError: the registry, or its listing of the server, cannot be used.
         """
         head, _, version = name.rpartition("@")
         if not head:  # it has no version; the name of an npm package may begin with an @
@@ -159,7 +162,7 @@ def choose_offer(listing: Listing, has_program: Callable[[str], bool]) -> Offer:
     """Returns the first package that can be started here, else the first address, else the first package.
 
     Raises:
-        RegistryError: there is nothing that could be used.
+        RegistryError: no offer can be used.
     """
     packages = [one for one in listing.offers if isinstance(one, Package)]
     startable = [one for one in packages if (program := needed_program(one)) is None or has_program(program)]
@@ -172,17 +175,17 @@ def choose_offer(listing: Listing, has_program: Callable[[str], bool]) -> Offer:
 
 
 def id_of_name(name: str) -> str:
-    """Returns the id of an entry for a server of a registry: its short name, or its owner's where that says nothing."""
+    """Returns the id of an entry for a server of a registry: its short name, or its owner if that is too general."""
     namespace, _, short = name.lower().partition("/")
     owner = namespace.rpartition(".")[2]
     return re.sub(r"[^a-z0-9-]+", "-", owner if short in _GENERIC else short).strip("-") or "server"
 
 
 def id_of_url(url: str) -> str:
-    """Returns the id of an entry for an address: the part of its host that says whose it is.
+    """Returns the id of an entry for an address: the part of its host that names the owner.
 
     Raises:
-        ConfigError: it is no address.
+        ConfigError: it is not a valid URL.
     """
     try:
         parts = urlsplit(url)
@@ -202,7 +205,7 @@ def id_of_url(url: str) -> str:
 
 
 def _replaced(words: list[str], spec: PackageSpec, version: str) -> list[str]:
-    """Returns the words with a package pinned, also where it is written as `--from=NAME`."""
+    """Returns the words with a package pinned, also if it is in a word like `--from=NAME`."""
     for number, word in enumerate(words[1:], 1):
         if word == spec.written or word.endswith(f"={spec.written}"):
             before = word[: len(word) - len(spec.written)]

@@ -1,4 +1,4 @@
-"""Makes an entry of servers.yaml of what a registry offers: the pinned command line, or the address."""
+"""Makes entries of servers.yaml from the offers of a registry: with the pinned command line, or with the address."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mcp_hub.text import find_hidden_characters, printable
 LAUNCHERS: Final[Mapping[str, str]] = {"npm": "npx", "pypi": "uvx", "oci": "docker", "nuget": "dnx"}
 """Kind of package -> the program that downloads and starts it."""
 MAX_VALUE: Final = 16 * 1024
-"""Characters of one value of the user's."""
+"""Characters of one value from the user."""
 
 
 def transport_of(offer: Offer) -> str:
-    """Returns how the hub speaks to the server."""
+    """Returns the transport between the hub and the server."""
     return offer.transport if isinstance(offer, Remote) else "stdio"
 
 
@@ -53,7 +53,10 @@ def check_value(name: str, value: str) -> None:
 
 
 def entry_of(offer: Offer, values: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the entry for an offer with these values of its inputs. `missing_inputs` must be empty."""
+    """Returns the entry for an offer with these values of its inputs. `missing_inputs` must be empty.
+
+    Raises RegistryError if the offer cannot be started.
+    """
     if isinstance(offer, Remote):
         url = offer.url.filled(values)
         if url is None:
@@ -66,7 +69,10 @@ def entry_of(offer: Offer, values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def command_line(package: Package, values: Mapping[str, str], environment: tuple[str, ...] = ()) -> list[str]:
-    """Returns the words that start a package, pinned to its version. `environment`: the names of its variables."""
+    """Returns the words that start a package, pinned to its version. `environment`: the names of its variables.
+
+    Raises RegistryError if the listing would start another package.
+    """
     arguments = list(_words(package.arguments, values))
     name, version = package.identifier, package.version
     match package.kind:
@@ -82,14 +88,14 @@ def command_line(package: Package, values: Mapping[str, str], environment: tuple
         case "nuget":
             return ["dnx", f"{name}@{version}", "--yes", *(["--", *arguments] if arguments else [])]
         case "mcpb":
-            return arguments  # those of its manifest, once it is unpacked
+            return arguments  # these come from its manifest after it was unpacked
 
 
 _ALWAYS: Final = frozenset({"-i", "--interactive", "--rm"})
 
 
 def _uvx(package: Package, values: Mapping[str, str], arguments: list[str]) -> Iterator[str]:
-    """Yields the words behind `uvx`. A listing names another program than the package by `--from`."""
+    """Yields the words behind `uvx`. With `--from`, the program has another name than its package."""
     words = list(_words(package.runtime, values))
     named = "--from" in words
     for before, word in zip(["", *words], words, strict=False):

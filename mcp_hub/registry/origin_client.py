@@ -1,4 +1,4 @@
-"""GETs from one origin: with a deadline, bounded, and never from another origin than the one that was asked."""
+"""GET requests to one origin, with a deadline and a size limit. Redirects to other origins are not followed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mcp_hub.transport.http_failures import where
 
 CONNECT: Final = 10.0
 ANSWER: Final = 30.0
-"""Seconds for one answer, the connection included."""
+"""Seconds for one response, the connection included."""
 MAX_ANSWER: Final = 32 * 1024 * 1024
-"""Bytes of an answer. The npm index says 10 MiB of packages with thousands of versions."""
+"""Bytes of a response. The npm index sends 10 MiB for packages with thousands of versions."""
 
 
 class Redirected(RegistryError):
-    """The answer is at another origin; `target` is its URL."""
+    """The origin redirects to another one; `target` is the URL."""
 
     def __init__(self, text: str, target: str) -> None:
         super().__init__(text)
@@ -37,8 +37,8 @@ class Redirected(RegistryError):
 class OriginClient:
     """A client of one base address; use it as an async context manager.
 
-    Everything it raises is a RegistryError that begins with `what`, such as "the npm index". `egress`: the way to
-    networks; None: that of the environment.
+    Everything it raises is a RegistryError that begins with `what`, such as "the npm index". `egress`: makes the
+    connections; None: by the proxy settings of the environment.
     """
 
     def __init__(
@@ -73,7 +73,10 @@ class OriginClient:
         await self._http.close()
 
     async def fetch(self, *path: str, query: Mapping[str, str] | None = None, accept: str = "*/*") -> bytes | None:
-        """Returns the bytes at base/path; None for 404. Each part of the path is percent-encoded as one segment."""
+        """Returns the bytes at base/path; None for 404. Each part of the path is percent-encoded as one segment.
+
+        Raises Redirected for a redirect to another origin, RegistryError for any other failure.
+        """
         from yarl import URL
 
         url = self._http.url
@@ -110,7 +113,7 @@ class JsonClient(OriginClient):
     async def get(
         self, *path: str, query: Mapping[str, str] | None = None, accept: str = "application/json"
     ) -> Any | None:
-        """Returns the JSON at base/path; None for 404."""
+        """Returns the JSON at base/path; None for 404. Raises RegistryError as `fetch`, also if it is not JSON."""
         body = await self.fetch(*path, query=query, accept=accept)
         try:
             return None if body is None else await asyncio.to_thread(decode, body)

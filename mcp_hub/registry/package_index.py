@@ -1,4 +1,4 @@
-"""The newest versions of packages, as npx and uvx would find them: from the npm and PyPI indexes these are set to."""
+"""The newest versions of packages, as npx and uvx find them: in the npm and PyPI indexes that the user has set."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NPMRC: Final = re.compile(r"\s*((?:@[\w.~-]+:)?registry)\s*=\s*[\"']?([^\"'\s]+
 class PackageIndex:
     """The indexes of this user: by the variables of npm and uv in `environ`, else by their files below `home`.
 
-    `egress`: the way to them; None: that of the environment.
+    `egress`: makes the connections to them; None: by the proxy settings of the environment.
     """
 
     def __init__(self, environ: Mapping[str, str], home: Path, egress: Egress | None = None) -> None:
@@ -37,7 +37,7 @@ class PackageIndex:
         self._home = home
 
     async def newest(self, kind: str, name: str) -> str:
-        """Returns the version that a launcher takes if none is named. Raises RegistryError."""
+        """Returns the version that a launcher uses by default. Raises RegistryError if it cannot be found."""
         if kind == "npm":
             return await self._newest_of_npm(name)
         if kind == "pypi":
@@ -79,7 +79,7 @@ class PackageIndex:
     def _npmrc(self) -> Iterator[tuple[str, str]]:
         for line in _settings(self._home / ".npmrc").splitlines():
             found = _NPMRC.fullmatch(line)
-            # A value with a variable is npm's to expand.
+            # Only npm itself can expand a variable in a value.
             if found is not None and "${" not in found[2]:
                 yield found[1].lower(), found[2]
 

@@ -1,9 +1,9 @@
 """Reads server.json (schemas 2025-09-29 to 2025-12-11) from a registry, and refuses what could mislead or do harm.
 
-Whoever publishes a listing chooses its texts. So identifiers and versions have the form of their package index and no
-other; texts hold no control characters; nothing in them is a variable of the hub's configuration, by which a listing
-would read this machine's environment and files; a launcher gets no option that changes what it downloads, and no
-variable that changes how programs start.
+The publisher of a listing chooses its texts. So identifiers and versions must have the form of their package index;
+texts have no control characters, and no variables of the hub's configuration, which would read this machine's
+environment and files; a launcher gets no option that changes what it downloads, and no environment variable that
+changes how programs start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mcp_hub.text import find_hidden_characters, printable
 MAX_TEXT: Final = 4096
 """Characters of one text of a listing."""
 MAX_MEMBERS: Final = 64
-"""Packages, addresses, arguments, variables, choices: as many of each."""
+"""The most packages, addresses, arguments, variables or choices of one listing, each."""
 SHOWN: Final = 100
 
 NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]{0,127}/[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}")
@@ -53,14 +53,14 @@ _INDEXES: Final[Mapping[str, frozenset[str]]] = {
     "pypi": frozenset({"pypi.org"}),
     "nuget": frozenset({"api.nuget.org"}),
 }
-"""Hosts that a launcher downloads from. A listing that names another one means another package."""
+"""Hosts that a launcher downloads from. A listing that names another host means another package."""
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _FLAG: Final = re.compile(r"-{0,2}[A-Za-z0-9][\w.:/-]{0,127}|-{1,2}")
 _INPUT: Final = re.compile(r"[A-Za-z0-9_][\w.-]{0,127}")
 _PLACE: Final = re.compile(r"\{([A-Za-z0-9_][\w.-]{0,127})\}")
 _EXPANDED: Final = re.compile(r"\$\{|\$[A-Za-z_]|\{(?:env|file):|os\.environ/")
-"""What the configuration, in one dialect or another, replaces by a value of this machine."""
+"""Text that one of the configuration's dialects replaces by a value of this machine."""
 _FIXED_BY_USER: Final = re.compile(
     r"(?:PATH|HOME|SHELL|ENV|BASH_ENV|IFS|NODE_OPTIONS|NODE_PATH|NODE_EXTRA_CA_CERTS|NODE_TLS_REJECT_UNAUTHORIZED"
     r"|SSL_CERT_\w+|PERL5\w+|RUBY(?:OPT|LIB)|JAVA_TOOL_OPTIONS|(?:LD|DYLD|NPM_CONFIG|UV|PIP|DOCKER|NUGET|DOTNET|MCP_HUB)_\w*"
@@ -98,9 +98,9 @@ class _Refused(ValueError):
 
 
 def read_answer(answer: Any, source: str, name: str | None = None) -> Listing:
-    """Reads `{"server": {...}, "_meta": {...}}`, or a server.json alone. `name`: the one that was asked for.
+    """Reads `{"server": {...}, "_meta": {...}}`, or a server.json alone. `name`: the server that was requested.
 
-    Raises RegistryError if it is none, or another server than the one asked for.
+    Raises RegistryError if the answer cannot be used or describes another server.
     """
     wrapped = isinstance(answer, dict) and isinstance(answer.get("server"), dict)
     server = answer["server"] if wrapped else answer
@@ -184,7 +184,7 @@ def _read_package(raw: Mapping[str, Any]) -> Package:
 
 
 def _check_index(kind: PackageKind, base: str) -> None:
-    """Refuses another index than the launcher's: the package of this name there is not the one it would download."""
+    """Refuses an index other than the launcher's, which would download another package of the same name."""
     hosts = _INDEXES.get(kind)
     host = re.sub(r"^https?://", "", base).partition("/")[0].lower()
     if base and hosts is not None and host not in hosts:
@@ -192,7 +192,7 @@ def _check_index(kind: PackageKind, base: str) -> None:
 
 
 def _image(identifier: str, version: str) -> tuple[str, str]:
-    """Returns an image without its tag or digest, and these as its version."""
+    """Returns (an image without tag and digest, its digest or else its tag as version)."""
     name, at, digest = identifier.partition("@")
     if at:
         return name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name, digest
@@ -215,7 +215,7 @@ def _read_runtime(kind: PackageKind, raw: Mapping[str, Any]) -> tuple[Argument, 
         option = before if follows else flag
         given = joined
         if follows or argument.flag is not None:
-            # Of a value with inputs its beginning counts, which names what is mounted.
+            # The beginning of a value names what is mounted; inputs in it count as `{}`.
             pieces = argument.value.pieces if argument.value is not None else ()
             given = "".join(piece if isinstance(piece, str) else "{}" for piece in pieces)
         if option == "--with" and given and not _SDK.fullmatch(given):
@@ -272,7 +272,7 @@ def _read_arguments(raw: Mapping[str, Any], key: str) -> Iterable[Argument]:
 
 
 def _has_input(fields: Mapping[str, Any]) -> bool:
-    """Returns whether a named argument takes a value. Without any word about one it is a flag."""
+    """Returns whether a named argument takes a value. It is a flag if none of its fields is about a value."""
     words = ("default", "placeholder", "choices", "valueHint", "isRequired", "isSecret", "format", "description")
     return any(fields.get(word) not in (None, "", False, []) for word in words) and fields.get("format") != "boolean"
 
@@ -290,7 +290,7 @@ def _read_settings(raw: Mapping[str, Any], key: str, form: re.Pattern[str]) -> I
 
 
 def _read_value(fields: Mapping[str, Any], name: str) -> Template | None:
-    """Returns the fixed text of an input, with places for its variables; None: the user gives the whole value."""
+    """Returns the text of an input, with places for its variables; None: the user gives the whole value."""
     value = _text(fields, "value")
     return _template(value, _variables(fields), name) if value else None
 
@@ -369,7 +369,7 @@ def _text(fields: Mapping[str, Any], key: str, *, required: bool = False) -> str
             raise _Refused(f"it has no {key}")
         return ""
     if key == "description":
-        # Shown only, with its hidden characters as escapes.
+        # A description is only shown, with its hidden characters escaped.
         return value[:MAX_TEXT] if isinstance(value, str) else ""
     return _plain(value, key)
 

@@ -1,4 +1,4 @@
-"""Where listings come from: a registry that speaks the official interface, a directory of files, and the bundled seed.
+"""Sources of listings: a registry with the official interface, a directory of files, and the bundled seed.
 
 `MCP_HUB_REGISTRY` names the registry: a base address or a directory. The seed works without a network.
 """
@@ -28,7 +28,7 @@ OFFICIAL_BASE: Final = "https://registry.modelcontextprotocol.io"
 SEED: Final = "the bundled list"
 
 PAGE: Final = 100
-"""Listings asked for at once: the most that the official registry gives."""
+"""Listings in one request: the most that the official registry returns."""
 MAX_PAGES: Final = 10
 MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
 SEARCH_WAIT: Final = 45.0
@@ -38,11 +38,11 @@ MAX_FILE: Final = 8 * 1024 * 1024
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a search found."""
+    """The result of a search."""
 
     listings: tuple[Listing, ...]
     problems: tuple[str, ...] = ()
-    """Listings that were left out, and why the search is not complete."""
+    """Texts about listings that were left out, and about parts that were not searched."""
 
 
 class Source(Protocol):
@@ -50,7 +50,7 @@ class Source(Protocol):
 
     @property
     def label(self) -> str:
-        """What it is called for the user."""
+        """The name that the user sees."""
 
     async def search(self, word: str) -> Found:
         """Returns the latest version of each server that has the word in its name or description."""
@@ -60,9 +60,10 @@ class Source(Protocol):
 
 
 def registry_of(environ: Mapping[str, str], home: Path, egress: Egress | None = None) -> Source:
-    """Returns the registry that the environment names, by default the official one. Raises RegistryError.
+    """Returns the registry that the environment names, by default the official one.
 
-    `egress`: the way to it; None: that of the environment.
+    `egress`: makes the connections to it; None: by the proxy settings of the environment. Raises RegistryError if the
+    name is neither a directory nor a usable address.
     """
     named = environ.get(VARIABLE, "").strip() or OFFICIAL_BASE
     if "://" in named:
@@ -75,7 +76,7 @@ def registry_of(environ: Mapping[str, str], home: Path, egress: Egress | None = 
 
 
 class HttpRegistry:
-    """A registry that speaks the official interface, version 0.1."""
+    """A registry with the official interface, version 0.1."""
 
     def __init__(self, base: str, egress: Egress | None = None) -> None:
         self._base = base
@@ -87,7 +88,7 @@ class HttpRegistry:
         return JsonClient(self._base, "the registry", egress=self._egress, limit=MAX_PAGE_BYTES)
 
     async def search(self, word: str) -> Found:
-        """Returns what its pages have (Source)."""
+        """Searches all its pages (`Source.search`)."""
         listings: dict[str, Listing] = {}
         problems: list[str] = []
         try:
@@ -99,7 +100,7 @@ class HttpRegistry:
         return Found(tuple(listings.values()), tuple(problems))
 
     async def _pages(self, word: str, problems: list[str]) -> AsyncIterator[Any]:
-        """Yields the answers of all pages. Pages that come again, or are too many, are a problem."""
+        """Yields the listings of all pages. Adds a problem if a page is repeated or if there are too many pages."""
         query = {"search": word, "version": "latest", "limit": str(PAGE)}
         seen: set[str] = set()
         async with self._client() as client:
@@ -143,7 +144,7 @@ class FileRegistry:
         self.label = printable(str(directory), 200)
 
     async def search(self, word: str) -> Found:
-        """Returns what its files have (Source)."""
+        """Searches all its files (`Source.search`)."""
         listings, problems = await asyncio.to_thread(self._read)
         return Found(tuple(_matching(_newest(listings), word)), tuple(problems))
 
@@ -182,11 +183,11 @@ class Seed:
     label = SEED
 
     async def search(self, word: str) -> Found:
-        """Returns what the list has (Source)."""
+        """Searches the list (`Source.search`)."""
         return Found(tuple(_matching(self._listings(), word)))
 
     async def find(self, name: str, version: str = "latest") -> Listing | None:
-        """Returns one server by its whole or short name (Source)."""
+        """Returns one server by its full or short name (`Source.find`)."""
         found = next((one for one in self._listings() if name in (one.name, one.short_name)), None)
         return found if found is not None and version in ("latest", found.version) else None
 

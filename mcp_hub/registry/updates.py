@@ -1,4 +1,4 @@
-"""Newer versions of the packages that entries pin: of the registry they come from, else of their package index."""
+"""Finds newer versions of pinned packages: in the registry that an entry comes from, else in the package index."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mcp_hub.text import printable
 from mcp_hub.transport.egress import Egress
 
 AT_ONCE: Final = 8
-"""Servers whose versions are asked for at the same time."""
+"""Servers whose versions are looked up at the same time."""
 
 
 class Update(msgspec.Struct, frozen=True):
-    """A word of a command line that pins a package, and what it becomes."""
+    """A word of a command line that pins a package, and its replacement with the newer version."""
 
     id: str
     word: Word
@@ -76,7 +76,7 @@ class UpdateFinder:
         listed = self._file.entry(server.id).values.get("registry")
         if isinstance(listed, str) and words:
             return await self._of_registry(server.id, listed, words)
-        # What a launcher sees: the hub gives it a small environment and that of the entry.
+        # The launcher sees the same: the hub gives it a small environment and that of the entry.
         index = PackageIndex(child_environment(server, self._environ, self._home), self._home, self._egress)
         found = []
         for spec in find_packages(server.command or "", server.args):
@@ -108,7 +108,7 @@ class UpdateFinder:
 
 
 def _pinned(word: str, package: Package) -> tuple[str, str | None]:
-    """Returns what stands before the version of a package in a word, and the version; None: it is another word."""
+    """Returns the text before a package's version in a word, and the version; None if the word is about another."""
     for sign in ("@", "==", ":"):
         before = f"{package.identifier}{sign}"
         if word.startswith(before) and not package.version.startswith("sha256:"):

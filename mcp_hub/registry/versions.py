@@ -1,4 +1,4 @@
-"""The order of versions, as npm (semantic versioning) and PyPI (PEP 440) have it, as far as the newest needs it."""
+"""The order of versions in npm (semantic versioning) and PyPI (PEP 440), as far as finding the newest needs it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from typing import Final
 
 Order = tuple[tuple[int, ...], int, tuple[tuple[int, str], ...]]
-"""The epoch and the numbers of the release without zeros at the end, whether it is final or later, and what follows."""
+"""Epoch and numbers without zeros at the end; 0 for a pre-release, 1 final, 2 post-release; the parts of the suffix."""
 
 _VERSION: Final = re.compile(r"v?(?:(\d+)!)?(\d+(?:\.\d+)*)(.*)", re.DOTALL)
 _POST: Final = re.compile(r"[.-]?post\d*", re.IGNORECASE)
 
 
 def order_of(version: str) -> Order:
-    """Returns a key to compare versions by. What is no version comes first."""
+    """Returns a key to compare versions by. A text that is not a version comes first."""
     found = _VERSION.fullmatch(version)
     if found is None:
         return (), 0, ((0, version),)
@@ -27,7 +27,7 @@ def order_of(version: str) -> Order:
 
 
 def is_final(version: str) -> bool:
-    """Returns whether a version is one that launchers take by themselves: no alpha, beta, candidate or nightly."""
+    """Returns whether launchers choose a version by default: it is no alpha, beta, candidate or nightly."""
     return order_of(version)[1] > 0
 
 

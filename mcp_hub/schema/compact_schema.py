@@ -1,4 +1,4 @@
-"""Compact schemas: without what costs tokens and neither changes what is accepted nor helps a model."""
+"""Compact schemas: removes parts that cost tokens, but neither change which values are valid nor help a model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mcp_hub.protocol.frames import encode, weighs_more
 
 Json = dict[str, Any]
 Change = Callable[[Json], Json]
-"""Returns a schema in place of one whose inner schemas have been changed already."""
+"""Takes a schema whose inner schemas have been changed already, and returns its replacement."""
 
 MAX_WEIGHT: Final = 64 * 1024
 """Weight of a schema that is made compact; a larger one stays as it is."""
 MAX_DEPTH: Final = 64
-"""Schemas inside of each other that are changed."""
+"""Levels of schemas inside of each other; a deeper schema stays as it is."""
 _MAX_ROUNDS: Final = 8
-"""How often equal definitions are merged: once for each level on which they refer to each other."""
+"""The most rounds of merging equal definitions: one for each level on which they refer to each other."""
 
 _ONE: Final = frozenset({
     "items", "additionalItems", "unevaluatedItems", "contains", "additionalProperties", "unevaluatedProperties",
@@ -26,15 +26,15 @@ _ONE: Final = frozenset({
 """Keywords that hold a schema, or a list of schemas."""
 _DEFINITIONS: Final = ("$defs", "definitions")
 _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", *_DEFINITIONS})
-"""Keywords that hold schemas by names of the user's."""
+"""Keywords that hold schemas by names that their author chooses."""
 _REMARKS: Final = frozenset({"title", "$comment", "examples"})
-"""Keywords that describe, and of which the description and the name of an argument say the same."""
+"""Keywords that describe an argument, in addition to its name and description."""
 _EMPTY: Final[dict[str, tuple[Any, ...]]] = {
     "default": (None,), "description": ("",), "required": ([],), "additionalProperties": (True, {}),
     **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), (False,)),
     **dict.fromkeys(("minLength", "minItems", "minProperties"), (0,)),
 }  # fmt: skip
-"""Values that say what holds without the keyword."""
+"""Values that have the same meaning as a missing keyword."""
 _ANNOTATIONS: Final = frozenset({"description", "default", "title", "$comment", "examples", "deprecated"})
 
 _DIALECT: Final = re.compile(r"https?://json-schema\.org/draft(/2020-12|/2019-09|-07)/schema#?")
@@ -43,11 +43,11 @@ _OF_ONE_DIALECT: Final = frozenset({
     "prefixItems", "additionalItems", "unevaluatedItems", "unevaluatedProperties", "minContains", "maxContains",
     "dependencies", "dependentRequired", "dependentSchemas",
 })  # fmt: skip
-"""Keywords that not every dialect has, or that mean something else in another one."""
+"""Keywords that some dialects lack or interpret differently."""
 _NAMES_ELSEWHERE: Final = _OF_ONE_DIALECT & {
     "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$dynamicRef", "$recursiveRef"
 }  # fmt: skip
-"""Keywords by which a part of a schema can be referred to without its place, or is a document of its own."""
+"""Keywords that name a part of a schema, refer to such a name, or make the part a separate document."""
 _REFERENCE: Final = re.compile(r"#/(\$defs|definitions)/([A-Za-z0-9_.-]+)")
 
 Place = tuple[str, str]
@@ -55,11 +55,11 @@ Place = tuple[str, str]
 
 
 def compact_schema(schema: Json) -> Json:
-    """Returns a schema that accepts the same values in fewer tokens; the same object if there is nothing to leave out.
+    """Returns a schema that accepts the same values in fewer tokens; the same object if nothing can be removed.
 
-    Left out are titles, comments, examples, keywords with the value that holds without them, definitions that nothing
-    refers to, and `$schema` where every dialect reads the schema alike. Of equal definitions one stays; one that is
-    referred to once stands where it is needed. What constrains stays, `additionalProperties: false` included.
+    Removes titles, comments, examples, keywords with their default value, unused definitions, and `$schema` if every
+    dialect reads the schema alike. Merges equal definitions, and moves a definition with a single reference to its
+    place. Keeps every constraint, `additionalProperties: false` included.
     """
     if weighs_more(schema, MAX_WEIGHT) or not _is_shallow(schema):
         return schema
@@ -83,10 +83,10 @@ def _is_title(key: str, value: Any) -> bool:
 
 
 def change_schemas(schema: Any, change: Change) -> Any:
-    """Returns a copy of a schema in which `change` has replaced it and every schema inside, the innermost first.
+    """Returns a copy of a schema with `change` applied to every schema inside of it and to itself, the innermost first.
 
-    Data (`default`, `enum`, ...) and keywords that JSON Schema does not know stay as they are; so does a schema that
-    is nested more than `MAX_DEPTH` deep.
+    Data (`default`, `enum`, ...) and keywords that JSON Schema does not know stay as they are. A schema that is nested
+    more than `MAX_DEPTH` deep is returned unchanged.
     """
     return _changed(schema, change) if _is_shallow(schema) else schema
 
@@ -101,7 +101,7 @@ def _is_shallow(schema: Any) -> bool:
 
 
 def _inside(schema: Any) -> Iterator[Any]:
-    """The schemas directly inside of a schema."""
+    """Yields the schemas directly inside of a schema."""
     for key, value in schema.items() if isinstance(schema, dict) else ():
         if key in _NAMED and isinstance(value, dict):
             yield from value.values()
@@ -124,7 +124,7 @@ def _changed(schema: Any, change: Change) -> Any:
 
 
 def _schemas(schema: Any) -> Iterator[Json]:
-    """A schema and every schema inside, but those that are not objects."""
+    """Yields a schema and every schema inside of it that is an object."""
     waiting = [schema]
     while waiting:
         one = waiting.pop()
@@ -138,7 +138,7 @@ def _without(schema: Json, unwanted: Callable[[str, Any], bool]) -> Json:
 
 
 def _without_remarks(root: Json) -> Change:
-    # What `additionalProperties: true` accepts counts as evaluated.
+    # `unevaluatedProperties` ignores what `additionalProperties: true` accepts, so that must stay.
     evaluated = any("unevaluatedProperties" in one for one in _schemas(root))
 
     def unwanted(key: str, value: Any) -> bool:
@@ -152,7 +152,7 @@ def _without_remarks(root: Json) -> Change:
 
 
 def _is_read_alike(schema: Json) -> bool:
-    """Returns whether a schema means the same in each dialect that `$schema` could name."""
+    """Returns whether a schema names a known dialect and means the same in all of them."""
     dialect = schema.get("$schema")
     if not isinstance(dialect, str) or not _DIALECT.fullmatch(dialect):
         return False
@@ -192,7 +192,7 @@ def _with_fewer_definitions(schema: Json) -> Json:
 
 
 def _refers_simply(schema: Json, definitions: dict[Place, Any]) -> bool:
-    """Returns whether every reference leads to a definition of the root as a whole, or to the root."""
+    """Returns whether every reference leads to a whole definition of the root, or to the root itself."""
     for one in _schemas(schema):
         if any(isinstance(one.get(key), str) for key in _NAMES_ELSEWHERE):
             return False
@@ -202,7 +202,7 @@ def _refers_simply(schema: Json, definitions: dict[Place, Any]) -> bool:
 
 
 def _place(schema: Json) -> Place | None:
-    """The definition that a schema refers to."""
+    """Returns the definition that a schema refers to, None if there is none."""
     reference = schema.get("$ref")
     match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
     return (match[1], match[2]) if match is not None else None
@@ -219,7 +219,7 @@ def _redirecting(merged: dict[Place, Place]) -> Change:
 
 
 def _references(rest: Json, definitions: dict[Place, Any]) -> dict[Place, list[Json]]:
-    """The schemas that refer to each definition, for those that can be reached."""
+    """Returns the schemas that refer to each definition, for definitions that are used."""
     found: dict[Place, list[Json]] = {}
     waiting: list[Any] = [rest]
     while waiting:
@@ -234,19 +234,19 @@ def _references(rest: Json, definitions: dict[Place, Any]) -> dict[Place, list[J
 
 
 def _is_movable(sites: list[Json]) -> bool:
-    """Returns whether a definition can stand in place of the only reference to it."""
+    """Returns whether a definition has one reference only, and can replace it."""
     return len(sites) == 1 and sites[0].keys() <= {"$ref", "$schema", *_ANNOTATIONS}
 
 
 class _Inlining:
-    """Puts the definitions of some places where they are referred to."""
+    """Replaces references by the definitions of `places`."""
 
     def __init__(self, definitions: dict[Place, Any], places: set[Place]) -> None:
         self.places = places
         self._definitions = definitions
 
     def in_place(self, schema: Json) -> Json:
-        """Returns a schema with these definitions in place of the references to them."""
+        """Returns a schema with the references to these definitions replaced by them."""
         changed: Json = _changed(schema, self._resolved)
         return changed
 

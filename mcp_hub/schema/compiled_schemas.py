@@ -21,7 +21,7 @@ log = logging.getLogger("mcp_hub.policy")
 Json = dict[str, Any]
 
 MAX_COMPILED: Final = 500
-"""Schemas in the cache, some 30 KiB each; the least recently used goes first."""
+"""Schemas in the cache, about 30 KiB each; the least recently used one is dropped first."""
 MAX_SIZE: Final = 256 * 1024
 """Bytes of one schema; arguments are not checked against a larger one."""
 MAX_SIZE_OF_ALL: Final = 8 * 1024 * 1024
@@ -29,15 +29,15 @@ MAX_SIZE_OF_ALL: Final = 8 * 1024 * 1024
 MAX_WORK: Final = 1_000_000
 """Steps of checking one value, as `SchemaCost` counts them: at most about a tenth of a second."""
 QUICK_WORK: Final = 50_000
-"""Steps of a quick check: some milliseconds."""
+"""Steps of a quick check: a few milliseconds."""
 LITTLE_WORK: Final = 2_000
 """Steps below which a value need not be weighed."""
 QUICK_SIZE: Final = 8 * 1024
-"""Weight up to which a schema is compiled without a thread: some milliseconds."""
+"""Weight up to which a schema is compiled without a thread: a few milliseconds."""
 MAX_EXPLAINED: Final = 5_000
-"""Steps of explaining one value: each failure becomes an error with its place, which takes a thousand times as long."""
+"""Steps of explaining one value: making an error for a failed step takes a thousand times as long as the step."""
 _COPIED: Final = 4096
-"""Characters that take as long to copy into an error as one step."""
+"""Characters whose copy in an error takes as long as one step."""
 _BACKTRACKS: Final = 10_000
 """Backtracking steps of a regular expression for one value."""
 _REGEX_SIZE: Final = 1024 * 1024
@@ -47,7 +47,7 @@ _DIALECT: Final = re.compile(r"https?://json-schema\.org/draft(/2020-12|/2019-09
 
 
 class CompiledSchema:
-    """One compiled schema: decides about values and explains errors. The constructor raises for an unusable schema."""
+    """One compiled schema: validates values and lists errors. The constructor raises for an unusable schema."""
 
     def __init__(self, schema: Json, mode: Validation) -> None:
         plain = _plain(schema)
@@ -71,7 +71,7 @@ class CompiledSchema:
         return bool(self._validator.is_valid(value))
 
     def errors(self, value: Any) -> list[Any]:
-        """Returns all errors by the schema that decides. Ask `explainable` before, as this may take long."""
+        """Returns all errors by the schema that `accepts` uses. Check `explainable` first, as this may take long."""
         return list(self._validator.iter_errors(value))
 
     def exact_errors(self, value: Any) -> list[Any]:
@@ -86,7 +86,7 @@ class CompiledSchema:
 
     @property
     def may_give_up(self) -> bool:
-        """Whether a value may be refused only because a regular expression gave up."""
+        """Whether a value may be refused only because a regular expression reached its limit of backtracking."""
         return self._cost.may_give_up
 
     @property
@@ -108,7 +108,7 @@ class SchemaCache:
         self._size = 0
 
     def find(self, route: Route, schema: Json, mode: Validation) -> CompiledSchema | None:
-        """Returns a schema that is compiled already; None if it is not, or cannot be used."""
+        """Returns the compiled schema from the cache; None if it is not there or cannot be used."""
         known = self._known.get(route)
         if known is None or known[0] is not schema or known[1] != mode:
             return None
@@ -137,11 +137,11 @@ class SchemaCache:
 
 
 def _compile(route: Route, schema: Json, mode: Validation) -> tuple[CompiledSchema | None, int]:
-    """The compiled schema, and its size in the cache."""
+    """Returns the compiled schema, or None if it cannot be used, and its size in the cache."""
     try:
         size = _size(schema)
         return CompiledSchema(schema, mode), size
-    except Exception as error:  # the library's own errors share no base
+    except Exception as error:  # the errors of the library have no common base class
         why = printable(str(error).partition("\n")[0], 300)
         log.warning("%s: arguments of %s are not checked: %s", route.upstream, printable(route.name, 200), why)
         return None, 0
@@ -164,7 +164,7 @@ def _size(schema: Json) -> int:
 
 
 def _plain(schema: Json) -> Json:
-    """The schema without `$schema` if that names a dialect that would have to be fetched."""
+    """Returns the schema without `$schema` if that names a dialect that would have to be fetched."""
     dialect = schema.get("$schema")
     if "$schema" not in schema or (isinstance(dialect, str) and _DIALECT.fullmatch(dialect)):
         return schema
@@ -193,9 +193,9 @@ MAX_LEVELS: Final = 64
 MAX_STEPS: Final = 128
 """Nested subschemas that apply to the same value."""
 MAX_EXPRESSIONS: Final = 200
-"""Regular expressions in one schema; compiling one takes up to some milliseconds."""
+"""Regular expressions in one schema; compiling one takes up to a few milliseconds."""
 UNBOUNDED: Final = 10**12
-"""Stands for every larger number."""
+"""Stands for this and every larger cost."""
 
 _BACKTRACKING: Final = 1000
 """Cost of an expression that may backtrack; `_BACKTRACKS` bounds how often."""
@@ -213,16 +213,16 @@ _ELSEWHERE: Final = ("$dynamicRef", "$recursiveRef")
 
 
 class SchemaCost:
-    """The cost of one schema in steps, known before a check begins: a check cannot be interrupted.
+    """The cost of checks by one schema in steps, which must be known before, as a check cannot be interrupted.
 
-    The constructor raises ValueError for a schema whose cost has no bound: its references lead outside, or back to
-    where they came from without going deeper into the value.
+    The constructor raises ValueError for a schema whose cost has no bound: its references lead outside, or in a circle
+    without going deeper into the value.
     """
 
     def __init__(self, schema: Any) -> None:
         self._root = schema
         self.may_give_up = False
-        """Whether one of its regular expressions can give up."""
+        """Whether one of its regular expressions may reach the limit of backtracking."""
         self._anchors: dict[str, Any] = {}
         self._known: dict[tuple[int, int], int] = {}
         self._running: set[int] = set()
@@ -230,9 +230,10 @@ class SchemaCost:
         self._levels = [self._cost(schema, 0, 0)]
 
     def work(self, value: Any, most: int, characters: int = 128) -> int:
-        """Returns the steps that checking a value can take; `characters` of a text count like one value.
+        """Returns the most steps that checking a value can take; `characters` of a text count like one value.
 
-        Counting ends where there are more than `most`, or too many levels. Raises ValueError.
+        Stops counting above `most` steps, and returns UNBOUNDED if it cannot continue. Raises ValueError if the schema
+        has no bound for the depth of the value.
         """
         total, level = 0, [value]
         for depth in range(MAX_LEVELS):
@@ -302,10 +303,10 @@ class SchemaCost:
     def _anchor(self, local: str, reference: str) -> Any:
         if not local.startswith("#"):
             raise ValueError(f"it refers to another document, {reference[:200]!r}, and nothing is fetched")
-        return self._anchors.get(local)  # the compiler refuses unknown ones
+        return self._anchors.get(local)  # the compiler refuses unknown anchors
 
     def _cost(self, schema: Any, levels: int, steps: int) -> int:
-        """The most steps that one value can cause, so many levels below the value that `schema` applies to."""
+        """Returns the most steps for one value that is `levels` below the value to which `schema` applies."""
         if not isinstance(schema, dict):
             return 1
         known = self._known.get((id(schema), levels))
@@ -327,7 +328,7 @@ class SchemaCost:
         return total
 
     def _here(self, schema: Json) -> Iterator[Any]:
-        """The subschemas that apply to the same value."""
+        """Yields the subschemas that apply to the same value."""
         for key in ("$ref", *_ELSEWHERE):
             if isinstance(schema.get(key), str):
                 yield self._target(schema[key])
@@ -340,7 +341,7 @@ class SchemaCost:
                 yield from schema[key].values()
 
     def _cost_below(self, schema: Json, levels: int) -> int:
-        running, self._running = self._running, set()  # a member is another value, so coming back is no cycle
+        running, self._running = self._running, set()  # a member is another value, so the same schema again is no cycle
         groups: list[list[Any]] = []
         for key in ("properties", "prefixItems"):  # a member matches one of these only
             inner = schema.get(key)

@@ -1,8 +1,8 @@
-"""Makes a schema lenient: it then also accepts what a server could convert to a valid value.
+"""Makes a schema lenient: it then also accepts values that a server could convert to valid ones.
 
-Many servers take `"3"` for 3, `"true"` for true, one thing for a list of it and null for what may be left out, and
-models write so. What no reading could make valid stays refused: a list for a text, a value that an enum does not have,
-a missing argument.
+Many servers accept `"3"` for 3, `"true"` for true, one item for a list of it, and null for an optional value, and
+models write such values. Values that no server could convert stay invalid: a list for a text, a value that is not in an
+enum, a missing argument.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NUMBER: Final = (
     r"|0[xXoObB][0-9a-fA-F]+|[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN])\s*$"
 )
 _ALONE: Final[Json] = {"type": "array", "minItems": 1, "maxItems": 1}
-"""A list of one, which JavaScript reads as the number in it."""
+"""A list with one member, which JavaScript converts to the number in it."""
 _NULLS: Final = (None, "null")
 _SPELLED: Final[dict[str, list[Json]]] = {
     "integer": [
@@ -47,8 +47,8 @@ _SPELLED: Final[dict[str, list[Json]]] = {
     "object": [{"type": "string", "pattern": r"^\s*\{"}],
     "null": [{"enum": list(_NULLS)}],
 }  # fmt: skip
-"""The other values that may stand for a type. Lists and objects may be texts of JSON, which some servers parse; a list
-may be the one thing that is in it, or a text that its server splits."""
+"""The other values that a server may convert to a type. A list or an object may be a JSON text, which some servers
+parse; a list may also be its only item, or a text that the server splits."""
 OWN_EXPRESSIONS: Final = frozenset(
     one["pattern"] for spelled in _SPELLED.values() for one in spelled if "pattern" in one
 )
@@ -59,17 +59,17 @@ _NESTED: Final[list[Schema]] = [
 
 
 def make_lenient(schema: Any) -> Schema:
-    """Returns a schema that accepts what `schema` accepts, and what could be converted to it. Mutates nothing."""
+    """Returns a schema that accepts what `schema` accepts, and values that could be converted. Mutates nothing."""
     return _Copy(schema, spelled=True).schema
 
 
 def make_exact(schema: Any) -> Schema:
-    """Returns the part of a schema that `make_lenient` heeds, as strict as it is written, to explain errors."""
+    """Returns a schema with the keywords that `make_lenient` keeps, but without leniency, to explain errors."""
     return _Copy(schema, spelled=False).schema
 
 
 def resolve_pointer(root: Any, reference: str) -> Any:
-    """Returns what a pointer such as `#/a/b` leads to in `root`. Raises LookupError."""
+    """Returns the part of `root` at a pointer such as `#/a/b`. Raises LookupError or TypeError if there is none."""
     found = root
     for step in _steps(reference):
         found = found[int(step) if isinstance(found, list) and step.isdecimal() else step]
@@ -81,7 +81,7 @@ def _steps(reference: str) -> list[str]:
 
 
 class _Copy:
-    """Copies one schema. The targets of references are schemas too; those that lose their place move to `$defs`."""
+    """Copies one schema. Targets of references whose place is not copied as it is are moved to `$defs`."""
 
     def __init__(self, root: Any, *, spelled: bool) -> None:
         self._root = root
@@ -134,7 +134,7 @@ class _Copy:
         return found
 
     def _properties(self, properties: Json, required: Any, depth: int) -> Json:
-        """Lets null stand for a property that may be left out: models under strict function calling send it so."""
+        """Accepts null for an optional property, because models send it under strict function calling."""
         needed = required if isinstance(required, list) else []
         copies = {name: self._copied(inner, depth + 1) for name, inner in properties.items()}
         if not self._spelled:
@@ -145,9 +145,9 @@ class _Copy:
         }
 
     def _constraints(self, key: str, value: Any, depth: int) -> list[Schema] | None:
-        """Returns what a keyword on the value itself becomes, to be met besides the rest; None for other keywords."""
+        """Returns the schemas for `allOf` that replace a keyword about the value itself; None for other keywords."""
         if key == "oneOf" and isinstance(value, list):
-            # Two branches may accept a value now where one did before.
+            # A value may now fit two branches, where it fitted only one before.
             return [{"anyOf": [self._copied(inner, depth + 1) for inner in value]}]
         if key == "type":
             return self._types(value)
@@ -156,7 +156,7 @@ class _Copy:
         return [self._one_of([value])] if key == "const" else None
 
     def _add_inner(self, found: Json, key: str, value: Any, depth: int) -> None:
-        """Drops `false`: a server may ignore the extra members that it forbids."""
+        """Copies the schema of members, unless it is `false`: a server may ignore members that it forbids."""
         if isinstance(value, list):
             found[key] = [self._copied(inner, depth + 1) for inner in value]
         elif value is not False:
@@ -179,7 +179,7 @@ class _Copy:
         return {"anyOf": [spellings, *_NESTED]} if nested else spellings
 
     def _reference(self, reference: Any) -> Any:
-        """The reference that leads to the copy of the target."""
+        """Returns the reference to the copy of the target."""
         if not isinstance(reference, str) or not reference.startswith("#/") or _keeps_its_place(reference):
             return reference
         if reference not in self._moved:
@@ -193,7 +193,7 @@ class _Copy:
 
 
 def _without_defaults(required: Any, properties: Any) -> Any:
-    """Returns the required names but those with a default: generators of schemas list what may be left out so."""
+    """Returns the required names without those that have a default: some generators list optional ones as required."""
     if not isinstance(required, list) or not isinstance(properties, dict):
         return required
     preset = {name for name, one in properties.items() if isinstance(one, dict) and "default" in one}
@@ -204,7 +204,7 @@ def _keeps_its_place(reference: str) -> bool:
     steps = iter(_steps(reference))
     for step in steps:
         if step == "properties":
-            return next(steps, None) is not None and next(steps, None) is None  # below, null may have been added
+            return next(steps, None) is not None and next(steps, None) is None  # its copy may be in an `anyOf`
         if step in _MAPS or step in _LISTS:
             if next(steps, None) is None:
                 return False
@@ -217,7 +217,7 @@ _BLANKS: Final = (("", ""), (" ", ""), ("", " "), (" ", " "))
 
 
 def _spellings(value: Any) -> list[Any]:
-    """A value of an enum and the values that may stand for it."""
+    """Returns a value of an enum, and the values that a server may convert to it."""
     if isinstance(value, bool):
         word = str(value).lower()
         return [value, word, word.title(), word.upper(), str(int(value)), int(value)]

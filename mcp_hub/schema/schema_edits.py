@@ -1,4 +1,4 @@
-"""Edits of input schemas, and of the arguments they describe: set or hide an argument, add properties, drop titles."""
+"""Edits of input schemas, and of the arguments they describe: sets or removes an argument, adds properties."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 Json = dict[str, Any]
 
 EACH: Final = "[]"
-"""The step of a path that leads into every member of a list."""
+"""The step of a path that stands for every member of a list."""
 MAX_DEPTH: Final = 32
 """Nested references that are followed on the way to a property."""
 
@@ -40,10 +40,10 @@ def written_path(name: str) -> str:
 
 
 def set_argument(arguments: Any, path: Path, value: Any, declared: frozenset[str] = frozenset()) -> tuple[Any, bool]:
-    """Returns (a copy of `arguments` with `value` at `path`, whether a value of the caller's was dropped for it).
+    """Returns (a copy of `arguments` with `value` at `path`, whether this dropped a value of the caller).
 
-    Other spellings of the name (case, compatibility forms) go as well: some servers read names without their case,
-    and of two the last one counts there. Names in `declared` are arguments of their own.
+    Other spellings of the name (case, compatibility forms, `_`, `-`) are removed too, because some servers ignore case
+    and use the last of two. Names in `declared` are separate arguments and stay.
     """
     if not path:
         return value, arguments is not None
@@ -67,7 +67,7 @@ def set_argument(arguments: Any, path: Path, value: Any, declared: frozenset[str
 
 
 def drop_argument(arguments: Any, path: Path, declared: frozenset[str] = frozenset()) -> Any:
-    """Returns `arguments` without what `set_argument` would replace at `path`; the same object if there is nothing."""
+    """Returns `arguments` without the values that `set_argument` would replace at `path`."""
     step, rest = path[0], path[1:]
     if step == EACH:
         if not isinstance(arguments, list) or not rest:
@@ -90,7 +90,7 @@ def _folded(name: str) -> str:
 def without_property(schema: Any, path: Path, root: Json, depth: int = 0) -> Any:
     """Returns a copy of `schema` without the property at `path`; the same object if it has none.
 
-    References into the same document are followed, and what they lead to is written out in their place.
+    References inside of the document are followed, and replaced by a changed copy of their target.
     """
     if not isinstance(schema, dict) or depth > MAX_DEPTH or not path:
         return schema
@@ -121,7 +121,7 @@ def without_property(schema: Any, path: Path, root: Json, depth: int = 0) -> Any
 
 
 def _without_in_target(schema: Json, path: Path, root: Json, depth: int) -> Any:
-    """Does what `without_property` does, for a schema that is a reference."""
+    """Does the same as `without_property` for a schema that is a reference."""
     target = _resolved(schema["$ref"], root)
     if target is None or target is root:
         return schema
@@ -147,7 +147,7 @@ def _changed(schema: Json, keys: Iterable[str], path: Path, root: Json, depth: i
 
 
 def _forgotten(schema: Json, name: str) -> Json:
-    """The members of a schema that change when one of its properties is removed."""
+    """Returns the members of a schema that change when one of its properties is removed."""
     changes: Json = {}
     for key in ("properties", "dependentRequired", "dependentSchemas"):
         known = schema.get(key)
@@ -188,7 +188,7 @@ def extend_schema(schema: Mapping[str, Any], addition: Mapping[str, Any], tool: 
     """Returns a copy of a tool's input schema with the properties, required names and definitions of `addition`.
 
     Raises:
-        ValueError: both have a property of one name, or different definitions under one name.
+        ValueError: both have a property of the same name, or different definitions of the same name.
     """
     merged = dict(schema)
     properties = _object(schema.get("properties"))

@@ -1,4 +1,4 @@
-"""Explains what is wrong with arguments, in words that a model can act on."""
+"""Explains invalid arguments in texts from which a model can correct its call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OF_KIND: Final = frozenset({"type", "const", "enum"})
 
 
 def explain_errors(compiled: CompiledSchema, arguments: Any, hidden: Collection[Hidden]) -> list[str]:
-    """Returns at most `SHOWN` problems; empty if nothing is certainly wrong.
+    """Returns texts about at most `SHOWN` problems; [] if nothing is certainly wrong.
 
     An argument at one of the `hidden` paths is neither named nor quoted.
     """
@@ -81,7 +81,7 @@ def _keyword(error: Any) -> str:
 
 
 def _branches(error: Any) -> list[list[Any]]:
-    """The errors of each branch of an `anyOf` or `oneOf` of which none matches."""
+    """Returns the errors of each branch of an `anyOf` or `oneOf` without a matching branch."""
     return list(getattr(error.kind, "context", []))
 
 
@@ -93,7 +93,7 @@ def _with_branches(errors: Iterable[Any]) -> Iterator[Any]:
 
 
 def _undecided(error: Any) -> bool:
-    """Returns whether a regular expression gave up, so that the value may be valid."""
+    """Returns whether a regular expression reached its limit, so that the value may be valid."""
     if type(error.kind).__name__ in ("BacktrackLimitExceeded", "RegexEngineFailure"):
         return True
     if _keyword(error) == "propertyNames" and hasattr(error.kind, "error"):
@@ -160,7 +160,7 @@ def _is_hidden(at: Path, hidden: Collection[Hidden]) -> bool:
 
 
 def _nearest(error: Any) -> list[Any]:
-    """The errors of the branch that is meant: the value has its type and agrees with its `const` and `enum`."""
+    """Returns the errors of the likely branch: the only one whose type, `const` and `enum` fit the value best."""
     at = list(error.instance_path)
     ranked: list[tuple[int, list[Any]]] = []
     for branch in _branches(error):
@@ -212,7 +212,7 @@ def _type_of(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A short value, so that it can be found; empty for a long one."""
+    """Returns " VALUE" for a short value, so that a model can find it; "" for a long one."""
     if isinstance(value, dict | list):
         return ""
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
@@ -224,7 +224,7 @@ def _types(types: Any) -> str:
 
 
 def _branch_types(error: Any) -> str:
-    """The types of all branches, if the type is why none of them matches."""
+    """Returns the types of the branches that do not match because of their type."""
     found: dict[str, None] = {}
     for branch in getattr(error.kind, "context", []):
         for inner in branch:
@@ -239,7 +239,7 @@ def _values(options: Any) -> str:
 
 
 def _around(error: Any, schema: Any) -> Any:
-    """The subschema that an error comes from."""
+    """Returns the subschema that an error comes from."""
     found = schema
     for step in list(error.schema_path)[:-1]:
         try:
@@ -250,7 +250,7 @@ def _around(error: Any, schema: Any) -> Any:
 
 
 def _meant(missing: str, given: Iterable[str], schema: Any) -> str:
-    """A hint at a misspelt name that was given in place of a missing one."""
+    """Returns a hint at a given name that may be a misspelling of the missing one, else ""."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     known = properties if isinstance(properties, dict) else {}
     strange = {name.lower(): name for name in given if name not in known}
@@ -259,7 +259,7 @@ def _meant(missing: str, given: Iterable[str], schema: Any) -> str:
 
 
 def _expected(schema: Json, hidden: Collection[Hidden]) -> list[str]:
-    """One text that lists all arguments with their types."""
+    """Returns one text that lists the arguments with their types; [] if the schema lists none."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
         return []

@@ -1,6 +1,6 @@
-"""Search: the tools that fit what a model wants, by their names, their words and what they mean.
+"""Search for tools by their names, their words and their meaning.
 
-No module of this room does input or output but `embedding`, which runs in a process of its own.
+Only `embedding`, which runs in a separate process, does input and output.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ MAX_TEXT: Final = 4096
 MAX_PARAMETERS: Final = 200
 """Parameters of a tool that are searched."""
 AT_ONCE: Final = 2000
-"""Tools that are looked at in one step."""
+"""Tools that are ranked in one step."""
 MAX_WORDS: Final = 40
 """Words of a query that are looked up."""
 LIKE_NOTHING: Final = 0.1
-"""A likeness of query and tool that has no meaning: tools that share no word with the query and are no more alike are
-not found."""
+"""The likeness of query and tool up to which it has no meaning: a tool that is not more alike, and shares no word with
+the query, is not found."""
 
 ONLY_READS: Final = 0.1
-"""What it counts against a tool that its name says only to read where the query asks for a change."""
+"""Subtracted from the score of a tool whose name begins with a verb of reading if the query asks for a change."""
 
 
 class SearchedTool(msgspec.Struct, frozen=True):
-    """One tool as it is searched: its names, the first to call it by, its server, and what is said of both."""
+    """One tool of the index. The first of its names is for calls, the last is the original one."""
 
     names: tuple[str, ...]
     server: str
@@ -46,7 +46,7 @@ class SearchedTool(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, wire: Json, names: tuple[str, ...], server: str, about_server: str) -> SearchedTool:
-        """Makes it from a tool as it is listed, of which everything may be missing or of another type."""
+        """Makes it from a listed tool, whose members may be missing or of a wrong type."""
         said = " ".join(text for key in ("title", "description") if isinstance(text := wire.get(key), str))
         schema = wire.get("inputSchema")
         properties = schema.get("properties") if isinstance(schema, dict) else None
@@ -61,7 +61,7 @@ class SearchedTool(msgspec.Struct, frozen=True):
         return next(iter(words_of(self.names[-1])), "") in READING
 
     def fields(self) -> tuple[str, str, str, str]:
-        """Returns the texts of its fields, as `bm25f.WEIGHTS` has them."""
+        """Returns the texts of its fields, in the order of `bm25f.WEIGHTS`."""
         parameters = " ".join(f"{name} {text}" for name, text in self.parameters)
         return self.names[-1], self.description, f"{self.server} {self.about_server}", parameters[: 2 * MAX_TEXT]
 
@@ -72,7 +72,7 @@ class SearchedTool(msgspec.Struct, frozen=True):
 
 
 class SearchIndex:
-    """The tools of one catalog, ready to be searched. Immutable. It knows nothing of other catalogs."""
+    """The index of the tools of one catalog. Immutable."""
 
     def __init__(self, tools: Sequence[SearchedTool], reading: frozenset[int], words: Bm25f, names: NameIndex) -> None:
         self.tools = tools
@@ -97,7 +97,7 @@ class SearchIndex:
         return cls(known, frozenset(reading), words, names)
 
     def correcting(self, query: str) -> Generator[None, None, str]:
-        """Returns the query with words that no tool has, but a name of one almost, as that name spells them."""
+        """Returns the query with words that no tool has replaced by similar words of tools' names, in steps."""
         found = query
         for word in dict.fromkeys(words_of(query)[:MAX_WORDS]):
             yield
@@ -112,9 +112,9 @@ class SearchIndex:
         """Returns the numbers of the tools found, the best first, in steps.
 
         Args:
-            query: what was asked.
-            corrected: the same as `correcting` returns it.
-            likeness: how much each tool is like the query in meaning; None while nobody knows.
+            query: the query as it was given.
+            corrected: the query that `correcting` returns.
+            likeness: for each tool, its likeness to the query in meaning; None: not known.
         """
         named = yield from self._names.finding(query)
         scores = yield from self._words.scoring(terms_of(corrected)[:MAX_WORDS])

@@ -10,9 +10,9 @@ from typing import Final
 from mcp_hub.search.words import terms_of
 
 WEIGHTS: Final = (3.0, 1.5, 0.8, 0.4)
-"""What a word counts in the name, in the description, in what is said of the server, and in the parameters."""
+"""Weight of a word in the name, in the description, in the texts about the server, and in the parameters."""
 K1: Final = 2.0
-"""How soon a word that is repeated counts no more. This and `B` are fitted on MetaTool."""
+"""How slowly repetitions of a word stop adding to the score. This and `B` are fitted on MetaTool."""
 B: Final = 0.3
 """How much the length of a field counts against its words."""
 MAX_TERMS: Final = 2000
@@ -37,7 +37,7 @@ class Document:
 
 
 class Bm25f:
-    """An index of documents, which are known by their numbers. Immutable."""
+    """An index of documents, which are identified by their numbers. Immutable."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -45,7 +45,7 @@ class Bm25f:
 
     @classmethod
     def building(cls, documents: list[Document]) -> Generator[None, None, Bm25f]:
-        """Indexes documents, in steps, and empties the list: to free all of them at once would take long."""
+        """Indexes documents, in steps, and empties the list, because freeing all at once takes long."""
         made = cls(len(documents))
         means = [0.0] * len(WEIGHTS)
         for document in documents:
@@ -65,14 +65,14 @@ class Bm25f:
         return term in self._postings
 
     def rarity(self, term: str) -> float:
-        """Returns the inverse document frequency of a term; of an unknown one, that of a term in one document."""
+        """Returns the inverse document frequency of a term. An unknown term counts as one that no document has."""
         there = len(self._postings[term][0]) if term in self._postings else 0
         return log(1 + (self._size - there + 0.5) / (there + 0.5))
 
     def scoring(self, terms: Iterable[str]) -> Generator[None, None, dict[int, float]]:
         """Returns {number: score} of the documents that have a term of the query, in steps of one term.
 
-        A score is a part of what all terms could give: near 1, it has every term again and again.
+        A score is a share of the maximum for all terms: near 1, the document has every term many times.
         """
         found: dict[int, float] = {}
         wanted = dict.fromkeys(terms)
@@ -87,7 +87,7 @@ class Bm25f:
 
 
 def _weighted(document: Document, means: Sequence[float]) -> dict[str, float]:
-    """Returns {term: how often it is there, weighted by field}."""
+    """Returns {term: its number in the document, weighted by field}."""
     found: dict[str, float] = {}
     for weight, counts, length, mean in zip(WEIGHTS, document.counts, document.lengths, means, strict=True):
         if length:

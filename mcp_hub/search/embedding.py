@@ -1,6 +1,6 @@
-"""Static embeddings: what texts mean as vectors, the mean of their tokens', and how alike they are.
+"""Static embeddings: compares texts by vectors of their meaning. A text's vector is the mean of those of its tokens.
 
-It runs in a process of its own (`python -m mcp_hub.servers search`), as it needs numpy, safetensors and tokenizers. The
+It runs in a separate process (`python -m mcp_hub.servers search`), as it needs numpy, safetensors and tokenizers. The
 model is two files: the table of vectors as safetensors and the tokenizer as JSON. Nothing is downloaded.
 """
 
@@ -24,11 +24,11 @@ from mcp_hub.security.private_files import PrivateDirectory
 
 TOOL: Final = 0.8
 SERVER: Final = 0.4
-"""How much it counts that a query is like the tool, and like what is said of its server."""
+"""Weights of the likeness of a query to the tool, and to the texts about its server."""
 SCALE: Final = 20_000
-"""What a likeness of 1 is in an answer, which has whole numbers of 16 bits."""
+"""The integer for a likeness of 1 in the results of `compare`, which have 16 bits each."""
 MAX_TABLES: Final = 32
-"""Lists of tools that are kept; of more, the one unused longest goes."""
+"""Lists of tools that are kept; beyond that, the least recently used one is dropped."""
 MAX_KEPT: Final = 20_000
 """Vectors in the file."""
 FORMAT: Final = b"mcp-hub vectors 1\n"
@@ -41,7 +41,7 @@ class UnusableModel(Exception):
 
 
 def default_files() -> tuple[Path, Path]:
-    """Returns the files (vectors, tokenizer) that the package wordllama ships, without importing it."""
+    """Returns the files (vectors, tokenizer) of the package wordllama, without importing it. Raises UnusableModel."""
     spec = find_spec(_DEFAULT)
     if spec is None or spec.origin is None:
         raise UnusableModel("the package wordllama, which ships the model, is not installed")
@@ -50,7 +50,7 @@ def default_files() -> tuple[Path, Path]:
 
 
 def files_in(directory: Path) -> tuple[Path, Path]:
-    """Returns the files (vectors, tokenizer) of a model in a directory, as model2vec and others write them."""
+    """Returns the files (vectors, tokenizer) of a model in a directory, named as by model2vec. Raises UnusableModel."""
     return _only(directory, "*.safetensors"), _only(directory, "*tokenizer.json")
 
 
@@ -107,9 +107,9 @@ def _column(table: Any, kinds: str) -> Any:
 
 
 class VectorStore:
-    """The vectors of texts, by a keyed hash of each; those that may be are kept in a file for the next run.
+    """The vectors of texts, by a keyed hash of each. A file keeps some of them for the next run.
 
-    A file that cannot be used is ignored, one that cannot be written is not there.
+    Failures to read or write the file are ignored.
     """
 
     def __init__(self, model: StaticModel, directory: Path | None, secret: bytes) -> None:
@@ -122,7 +122,7 @@ class VectorStore:
         self._read()
 
     def vectors(self, texts: Sequence[str], keep: Sequence[bool]) -> Any:
-        """Returns the vectors of texts as an array; those with `keep` are remembered."""
+        """Returns the vectors of texts as an array, and stores those whose `keep` is true."""
         keys = [hmac.digest(self._secret, text.encode("utf-8", "replace"), "sha256")[:_KEY] for text in texts]
         missing = [number for number, key in enumerate(keys) if key not in self._kept]
         found = np.zeros((len(texts), self._model.size), np.float32)
@@ -139,7 +139,7 @@ class VectorStore:
         return found
 
     def save(self) -> None:
-        """Writes the file if there are vectors that it has not."""
+        """Writes the file if it lacks some of the stored vectors."""
         if self._files is None or self._kept.keys() <= self._written:
             return
         rows = np.stack(list(self._kept.values())).astype("<f2").tobytes()
@@ -170,7 +170,7 @@ class VectorStore:
 
 
 def search_tools(words: Sequence[str]) -> dict[str, Callable[..., Any]]:
-    """Returns what the process serves: `prepare` and `compare`. `words` has `--model=DIRECTORY` for a user's model.
+    """Returns the functions that the process serves. `words`: its options, `--model=DIRECTORY` for a user's model.
 
     Raises UnusableModel.
     """

@@ -9,13 +9,13 @@ from typing import Final
 from mcp_hub.search.words import words_of
 
 LEAST_SHORTENED: Final = 4
-"""Letters of the beginning of a name that stand for it."""
+"""The fewest letters by which the beginning of a name finds it."""
 LEAST_MISSPELLED: Final = 6
-"""Letters of a name that one wrong letter is forgiven in; in twice as many, two are."""
+"""The fewest letters of a query in which one may be wrong; in twice as many, two may."""
 LEAST_WORD: Final = 7
-"""The same for a word: many shorter ones are other words."""
+"""The same for the correction of a word, as shorter words are often similar to others."""
 MAX_WORDS: Final = 6
-"""Words of a query that may be a name as a whole."""
+"""The most words of a query that may be a name as a whole."""
 _IDENTIFIER: Final = re.compile(r"[\w./:-]+")
 _NO_LETTER: Final = re.compile(r"[\W_]+")
 
@@ -28,13 +28,13 @@ class NameIndex:
     def __init__(self) -> None:
         self._exact: dict[str, int] = {}
         self._keys: dict[str, list[int]] = {}
-        """Names as their letters and digits alone."""
+        """Documents by the letters and digits of their names."""
         self._words: dict[str, str] = {}
         """Words of names that are long enough to be misspelled, without a plural's `s`."""
 
     @classmethod
     def building(cls, names: Sequence[tuple[str, ...]]) -> Generator[None, None, NameIndex]:
-        """Indexes the names of documents, in steps. The first name of each is the one to call it by."""
+        """Indexes the names of documents, in steps. The first name of each is for calls."""
         made = cls()
         for number, spellings in enumerate(names):
             yield
@@ -47,7 +47,7 @@ class NameIndex:
         return made
 
     def finding(self, query: str) -> Generator[None, None, dict[int, int]]:
-        """Returns {number: how well its name is in the query}, from EXACT to MISSPELLED, in steps."""
+        """Returns {number: how well its name matches the query, from EXACT to MISSPELLED}, in steps."""
         found: dict[int, int] = {}
 
         def take(numbers: Sequence[int], how: int) -> None:
@@ -76,7 +76,7 @@ class NameIndex:
         return found
 
     def correcting(self, word: str) -> Generator[None, None, str | None]:
-        """Returns the word of a name that a misspelled word is meant to be; None if there is none. In steps."""
+        """Returns the word of a name that is similar to a misspelled word, None if there is none, in steps."""
         bare = word.rstrip("s")
         if len(bare) >= LEAST_WORD and bare.isalpha():
             for known, spelled in self._words.items():
@@ -91,7 +91,7 @@ def _key(name: str) -> str:
 
 
 def is_near(one: str, other: str, errors: int) -> bool:
-    """Returns whether at most so many letters are missing, wrong, too many or swapped; the first has to be right."""
+    """Returns whether at most `errors` letters are missing, wrong, extra or swapped. The first must be right."""
     if abs(len(one) - len(other)) > errors or one[:1] != other[:1]:
         return False
     before: list[int] = []

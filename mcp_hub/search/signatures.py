@@ -1,4 +1,4 @@
-"""What a model is told of the tools found: lines, signatures or Python stubs, in a bounded number of tokens."""
+"""Texts about found tools for a model: lines, signatures or Python stubs, in a bounded number of tokens."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ MAX_LINE: Final = 100
 MAX_SAID: Final = 300
 """Characters of a description beside a signature."""
 OPTIONAL: Final = 120
-"""Tokens of a signature up to which optional parameters are in it."""
+"""Tokens up to which optional parameters are added to a signature."""
 MAX_SCHEMA: Final = 2000
-"""Parts of a schema that are looked at."""
+"""Parts of a schema that are read."""
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _SENTENCE: Final = re.compile(r"(?<=[.!?。！？])(?:\s|(?<=[。！？]))|\n")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NO_IDENTIFIER: Final = re.compile(r"\W", re.ASCII)
 RETURNED: Final = 80
-"""Tokens up to which what a tool returns is written out in its stub."""
+"""Tokens up to which the return type of a tool is written out in its stub."""
 
 
 def signature(name: str, schema: Any, optional: int = OPTIONAL) -> str:
     """Returns a tool as `name(required: type, optional?: type)`.
 
-    Every required parameter is in it with its type. Optional ones follow as long as it is at most `optional` tokens;
-    those left out are counted.
+    It has every required parameter with its type. Optional ones follow while it has at most `optional` tokens; others
+    are counted.
     """
     parts, left = _parameters(_Reader(schema), name, schema, optional)
     parts += [f"…{left} optional"] if left else []
@@ -47,8 +47,8 @@ def signature(name: str, schema: Any, optional: int = OPTIONAL) -> str:
 def stub(name: str, schema: Any, output: Any = None, optional: int = OPTIONAL) -> str:
     """Returns a tool as `async def name(required: type, optional: type = ...) -> type: ...`, as a program calls it.
 
-    It has what its signature has. Parameters whose names Python does not take are in a dict behind `**`. What it
-    returns is said by its output schema.
+    It has the same parameters as its signature. Those whose names are no Python identifiers are in a dict behind `**`.
+    The return type comes from the output schema.
     """
     function = f"async def {identifier_of(name)}"
     parts, left = _parameters(_PythonReader(schema), function, schema, optional)
@@ -59,7 +59,7 @@ def stub(name: str, schema: Any, output: Any = None, optional: int = OPTIONAL) -
 
 
 def identifier_of(name: str) -> str:
-    """Returns the name under which a program calls a tool: with `_` for every character that no identifier has."""
+    """Returns the name by which a program calls a tool: with `_` for each character not allowed in identifiers."""
     found = _NO_IDENTIFIER.sub("_", name)
     return f"_{found}" if not found or found[0].isdigit() or iskeyword(found) else found
 
@@ -80,7 +80,7 @@ def _parameters(reader: _Reader, name: str, schema: Any, optional: int) -> tuple
 
 
 def _returned(output: Any) -> str:
-    """Returns the annotation of what a program gets from a tool; "" where that is not known."""
+    """Returns ` -> TYPE` for the result that a program gets from a tool, "" if the type is not known."""
     if not isinstance(output, dict):
         return ""
     reader = _PythonReader(output)
@@ -91,7 +91,7 @@ def _returned(output: Any) -> str:
 
 
 def summary(description: Any, limit: int = MAX_LINE) -> str:
-    """Returns the first sentence of a description, on one line, of at most so many characters."""
+    """Returns the first sentence of a description, on one line, with at most `limit` characters."""
     text = description.strip()[: 4 * limit] if isinstance(description, str) else ""
     line = " ".join(_SENTENCE.split(text, 1)[0].split())
     return printable(line, limit)
@@ -117,11 +117,11 @@ class _Reader:
         return f"{_name(name)}{'' if required else '?'}: {kind}"
 
     def values(self, values: Sequence[Any], more: int) -> str:
-        """Returns the type that has these values, and `more` that are left out."""
+        """Returns the type of these values and of `more` ones that are left out."""
         return self.union([*map(_value, values)], more)
 
     def union(self, kinds: Iterable[str], more: int = 0) -> str:
-        """Returns the type that is one of others, of which `more` are left out."""
+        """Returns the union of these types and of `more` ones that are left out."""
         return " | ".join([*dict.fromkeys(kinds), *([f"…{more} more"] if more > 0 else [])])
 
     def array(self, of: str) -> str:
@@ -209,7 +209,7 @@ class _Reader:
 
 
 class _PythonReader(_Reader):
-    """The same with types as Python writes them; an object is a dict of its members' types."""
+    """Writes types as Python does; an object is a dict of its members' types."""
 
     words: ClassVar[Mapping[str, str]] = {
         "string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None",
@@ -217,7 +217,7 @@ class _PythonReader(_Reader):
     any, object, rest = "Any", "dict", "...: Any"
 
     def member(self, name: str, kind: str, *, required: bool) -> str:
-        """Returns a parameter with its type. Where Python takes no such name, returns a member of a dict."""
+        """Returns a parameter with its type, or a member of a dict if its name is no Python identifier."""
         if not _IDENTIFIER.fullmatch(name) or iskeyword(name):
             return self.inner(name, kind, required=required)
         return f"{name}: {kind}" if required else f"{name}: {kind} = ..."
@@ -248,12 +248,12 @@ def _value(value: Any) -> str:
 
 
 class FoundTool:
-    """A tool that was found, as an answer shows it.
+    """A found tool, as search results show it.
 
     Args:
         wire: The tool as it is listed.
-        note: What is special about it, such as its group.
-        code: Whether it is shown by a stub, as programs call it, in place of a signature.
+        note: A remark about it, such as its group.
+        code: Whether it is shown as a stub, for programs, instead of a signature.
     """
 
     def __init__(self, wire: Json, note: str = "", *, code: bool = False) -> None:
@@ -278,7 +278,7 @@ class FoundTool:
 def answer(head: str, tools: Sequence[FoundTool], signatures: int, budget: int) -> str:
     """Returns the tools found as a text of at most `budget` tokens: signatures of the best, lines of the others.
 
-    A signature that has no room becomes a line, and lines that have none are counted. Nothing is cut in the middle.
+    A signature that does not fit becomes a line, and lines that do not fit are counted. Nothing is cut in the middle.
     """
     parts, left, number = [head], budget - estimate_tokens(head) - _SPARE, 0
     lines = [one.line() for one in tools]
@@ -298,4 +298,4 @@ def answer(head: str, tools: Sequence[FoundTool], signatures: int, budget: int) 
 
 
 _SPARE: Final = 30
-"""Tokens for the last line."""
+"""Tokens that are reserved for the last line."""

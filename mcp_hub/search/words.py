@@ -1,4 +1,4 @@
-"""The words of a text, as search compares them: split where names are, without endings and stop words."""
+"""The words of a text that search compares: names are split, endings and stop words are removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STOP_TEXT: Final = """
     while who whom why will with would you your yours
 """
 STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
-"""Words that say nothing about what is searched."""
+"""Words that have no meaning for a search."""
 _READING_TEXT: Final = """
     browse check count describe fetch find get inspect list look lookup query read retrieve search show view
 """
@@ -26,7 +26,7 @@ _CHANGING_TEXT: Final = """
 """
 READING: Final = frozenset(_READING_TEXT.split())
 CHANGING: Final = frozenset(_CHANGING_TEXT.split())
-"""Verbs of what only reads, and of what changes something."""
+"""Verbs for tools that only read, and for tools that change something."""
 _WORD: Final = re.compile(r"[^\W_]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _UNSPACED: Final = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
@@ -36,9 +36,9 @@ MAX_WORD: Final = 40
 
 
 def words_of(text: str) -> list[str]:
-    """Returns the words of a text in their order, in small letters; `camelCase` and `snake_case` are split.
+    """Returns the words of a text in order, in lower case; `camelCase` and `snake_case` are split.
 
-    Of a script without spaces, each two neighbouring characters count as a word.
+    In a script without spaces, every two neighbouring characters count as a word.
     """
     found: list[str] = []
     for run in _WORD.findall(text):
@@ -55,12 +55,12 @@ def words_of(text: str) -> list[str]:
 
 
 def asks_for_change(words: Iterable[str]) -> bool:
-    """Returns whether the first verb of a query is one of changing something."""
+    """Returns whether the first verb of a query is in CHANGING, not in READING."""
     return next((word in CHANGING for word in words if word in CHANGING or word in READING), False)
 
 
 def terms_of(text: str) -> list[str]:
-    """Returns what of a text is indexed and looked up: the stems of its words, stop words left out."""
+    """Returns the terms of a text to index or look up: the stems of its words, without stop words."""
     return [stem(word) for word in words_of(text) if word not in STOP_WORDS]
 
 
@@ -91,11 +91,11 @@ _STEP_4: Final = (
 
 @lru_cache(maxsize=16_384)
 def stem(word: str) -> str:
-    """Returns the stem of an English word by Porter's rules; any other word comes back as it is."""
+    """Returns the stem of an English word by Porter's rules, any other word unchanged."""
     if len(word) < 3 or not word.isascii() or not word.isalpha():
         return word
     first_y = word[0] == "y"
-    if first_y:  # a consonant there
+    if first_y:  # a `y` at the beginning is a consonant
         word = "Y" + word[1:]
     word = _step_4(_replaced(_replaced(_without_plural_and_tense(word), _STEP_2), _STEP_3))
     if word.endswith("e"):

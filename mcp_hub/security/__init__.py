@@ -1,6 +1,6 @@
-"""Protects the user. Here are the principals: who an authenticated caller is, and which profile it is bound to.
+"""Security. This module has the principals: the identity of an authenticated caller, and the profile it is bound to.
 
-A principal is a string that keeps callers apart; principals with different profiles are different strings.
+A principal is a string that identifies callers; principals with different profiles are different strings.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 
 
 class Principal(str):
-    """The name of a principal, `""` for the anonymous one, with its profile; None stands for all that is served."""
+    """The name of a principal, `""` for the anonymous one, with its profile; None: it may reach everything served."""
 
     __slots__ = ("label", "profile")
 
     def __new__(cls, name: str, profile: str | None = None, label: str | None = None) -> Principal:
-        """`label` is its name in records, where that differs from the name that keeps callers apart."""
+        """`label` is its name in records, if that differs from `name`."""
         made = super().__new__(cls, name)
         made.profile = profile
         made.label = label
@@ -36,7 +36,7 @@ def principal_of(caller: Hashable | None) -> Principal:
     """Returns the principal of a caller's key. None, the only client over stdio, is the anonymous principal.
 
     Raises:
-        AttributeError: the key is no caller's. It must not pass for the anonymous principal, who may see everything.
+        AttributeError: the key is no caller's; it must not count as the anonymous principal, which may see everything.
     """
     if caller is None:
         return ANONYMOUS
@@ -49,5 +49,5 @@ def principal_of(caller: Hashable | None) -> Principal:
 
 
 def profile_of(caller: Hashable | None) -> str | None:
-    """Returns the profile of a caller, None for all that is served. Raises AttributeError as `principal_of` does."""
+    """Returns the profile of a caller, None if it has none. Raises AttributeError as `principal_of` does."""
     return None if caller is None else caller.profile  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Who may read or change a file on Windows: its access control list, as the text that Windows writes it in (SDDL)."""
+"""Reads access control lists of Windows in their text form (SDDL): which users may read or change a file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 from typing import Final
 
 WRITE: Final = 0x2 | 0x4 | 0x40 | 0x10000 | 0x40000 | 0x80000 | 0x10000000 | 0x40000000
-"""To write or append (in a directory: to add files), delete, delete what is inside, or grant oneself that."""
+"""Rights to write, append (in a directory: add files), delete, delete files inside, or change these rights."""
 REPLACE: Final = 0x40 | 0x10000 | 0x40000 | 0x80000 | 0x10000000
-"""To put another directory in the place of one, or another file in the place of one inside."""
+"""Rights to replace a directory by another one, or a file inside of it."""
 READ: Final = 0x1 | 0x10000000 | 0x80000000
 
 _RIGHTS: Final = {
@@ -29,14 +29,14 @@ _OTHERS: Final = {
     "DU": "every user of the domain", "DG": "guests of the domain",
     "AC": "every application package", "S-1-15-2-1": "every application package",
 }  # fmt: skip
-"""Groups that users other than this one, the administrators and the system are in."""
+"""Groups with users other than this one, the administrators and the system."""
 _GRANTS: Final = {"A", "OA", "XA"}
 _ENTRY: Final = re.compile(r"\(([^;()]*);([^;()]*);([^;()]*);[^;()]*;[^;()]*;([^;()]*)[^()]*(?:\([^()]*\)[^()]*)*\)")
 _LIST: Final = re.compile(r"D:([A-Z_]*)((?:\(.*?\))*)(?=S:|$)", re.DOTALL)
 
 
 def others_with(access_list: str, rights: int) -> tuple[str, ...]:
-    """Returns the groups of other users that a list grants any of the rights. What it denies is not subtracted."""
+    """Returns the groups of other users to whom a list grants one of the rights. Ignores denials."""
     found = _LIST.search(access_list)
     if found is None:
         return ()  # a file system without access control

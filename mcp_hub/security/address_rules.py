@@ -1,4 +1,4 @@
-"""The addresses that the hub connects to for web pages: public ones, and those that the configuration allows."""
+"""Rules for connections to web pages: public addresses, and those that the configuration allows."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _NOT_PUBLIC: Final = tuple(
     ipaddress.ip_network(network)
     for network in (
         "100.64.0.0/10",  # shared by customers of one provider
-        "168.63.129.16",  # metadata of Azure, in a public network
+        "168.63.129.16",  # metadata of Azure, although in a public network
         "192.0.0.0/24",  # protocols; metadata of Oracle's cloud
         "192.88.99.0/24",  # relays of 6to4
         "198.18.0.0/15",  # benchmarks
-        "64:ff9b:1::/48",  # NAT64 of one's own, where the IPv4 address has no fixed place
+        "64:ff9b:1::/48",  # local NAT64, where the IPv4 address has no fixed position
         "3fff::/20",  # documentation
         "5f00::/16",  # segment routing
         "fec0::/10",  # site-local
     )
 )
-"""Networks that are not public, but are public to `ipaddress` of some supported Python versions."""
+"""Networks that are not public, although `ipaddress` of some supported Python versions says so."""
 
 _PRIVATE_NAMES: Final = (
     ".local", ".localhost", ".localdomain", ".internal", ".intranet", ".private", ".corp", ".home", ".lan", ".arpa",
     ".test", ".invalid",
 )  # fmt: skip
-"""Ends of names that no public name server knows. The metadata of clouds is below `internal`."""
+"""Endings of names that no public name server resolves. Metadata services of clouds are below `.internal`."""
 
 
 class AddressRules(msgspec.Struct, frozen=True, dict=True):
@@ -51,7 +51,7 @@ class AddressRules(msgspec.Struct, frozen=True, dict=True):
     allow: tuple[str, ...] = ()
 
     def refused(self, host: str, address: str, port: int) -> str | None:
-        """Returns why the hub does not connect to `address`, to which `host` resolves; None if it does."""
+        """Returns why the hub refuses to connect to `address`, to which `host` resolves; None if it does not."""
         try:
             found = ipaddress.ip_address(address.partition("%")[0])
         except ValueError:
@@ -67,9 +67,9 @@ class AddressRules(msgspec.Struct, frozen=True, dict=True):
         )
 
     def refused_name(self, host: str, port: int) -> str | None:
-        """Returns why a host is not reached through a proxy that alone can resolve its name; None if it is.
+        """Returns why the hub refuses to reach a host through a proxy that resolves names; None if it does not.
 
-        What the name leads to cannot be known here, so names that are never public are refused.
+        The address is not known here, so names that are never public are refused.
         """
         name = host.lower().rstrip(".").strip("[]")
         if "." in name and not name.endswith(_PRIVATE_NAMES):
@@ -82,7 +82,7 @@ class AddressRules(msgspec.Struct, frozen=True, dict=True):
         )
 
     def _line(self, host: str, address: Address | None, port: int) -> str:
-        """Returns the setting with which this address would be allowed."""
+        """Returns the setting that would allow this address."""
         named = host.strip("[]") if host.strip("[]") != str(address) else str(address)
         wanted = f"[{named}]:{port}" if ":" in named else f"{named}:{port}"
         section, _, key = SETTING.partition(".")
@@ -106,7 +106,7 @@ _NAME: Final = re.compile(r"(\*\.)?[\w-]+(\.[\w-]+)*\.?")
 
 
 def problem_of_entries(texts: Iterable[str]) -> str | None:
-    """Returns what is wrong with entries of `AddressRules.allow`, and what may have been meant; None if nothing is."""
+    """Returns a text about invalid entries of `AddressRules.allow`, with hints; None if all are valid."""
     wrong = [text for text in texts if not _is_entry(text)]
     if not wrong:
         return None
@@ -128,7 +128,7 @@ def _is_entry(text: str) -> bool:
 
 
 def _meant(text: str) -> str | None:
-    """Returns what to write in place of an entry that is wrong, where that can be told."""
+    """Returns a hint what to write instead of an invalid entry, None if there is none."""
     if text.strip() == "*":
         return "all addresses are 0.0.0.0/0"
     host = text.partition("://")[2].partition("/")[0].rpartition("@")[2]
@@ -178,7 +178,7 @@ def _split(text: str) -> tuple[str, int | None]:
 
 
 def _meanings(address: Address) -> tuple[Address, ...]:
-    """Returns the address and the IPv4 addresses that it stands for by mapping, translation or tunnel."""
+    """Returns the address and the IPv4 addresses that it represents by mapping, translation or tunnel."""
     if isinstance(address, ipaddress.IPv4Address):
         return (address,)
     inner: list[Address] = [address]

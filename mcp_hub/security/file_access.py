@@ -1,4 +1,4 @@
-"""What the file tools may access: the policy for raw paths of this machine, and virtual paths below configured roots.
+"""Access of the file tools: the policy for raw paths of this machine, and virtual paths below configured roots.
 
 Pure.
 """
@@ -27,14 +27,14 @@ def strictest_policy(said: Iterable[str | None]) -> RawTextPolicy:
 RootMode = Literal["ro", "rw", "hidden"]
 ROOT_MODES: Final[tuple[RootMode, ...]] = get_args(RootMode)
 DEFAULT_ROOT_MODES: Final[dict[str, RootMode]] = {"/userinput/": "ro", "/workspace/": "rw", "/internal/": "hidden"}
-"""Mode of the roots with these names where the configuration sets none; of any other root it is `ro`."""
+"""Default modes of the roots with these names; the default of any other root is `ro`."""
 MAX_PATH: Final = 4096
 
 Parts = tuple[str, ...]
 
 
 def parts_of(path: str) -> Parts:
-    """Splits an absolute path into its names, `..` included. Raises ValueError for what is no such path."""
+    """Splits an absolute path into its names, `..` included. Raises ValueError for any other text."""
     if not path.startswith("/"):
         raise ValueError("a path begins with '/'")
     if len(path) > MAX_PATH:
@@ -49,7 +49,7 @@ def parts_of(path: str) -> Parts:
 
 
 def root_name(path: str) -> str:
-    """Returns a root as it is shown, with a slash at both ends. Raises ValueError for a name that no root can have."""
+    """Returns the shown name of a root, with a slash at both ends. Raises ValueError for a name that is not valid."""
     parts = parts_of(path)
     if not parts or ".." in parts:
         raise ValueError("a root has a name of its own, such as /workspace/")
@@ -57,7 +57,7 @@ def root_name(path: str) -> str:
 
 
 def overlapping(directories: Iterable[str]) -> tuple[str, str] | None:
-    """Returns two of the directories, given by real paths, of which one is or contains the other; None if none do."""
+    """Returns two of the directories (real paths) that are equal or nested; None if there are none."""
     seen: list[tuple[str, Parts]] = []
     for directory in directories:
         parts = tuple(part for part in directory.split("/") if part)

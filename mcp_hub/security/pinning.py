@@ -1,4 +1,4 @@
-"""Pins: which parts of an item are recorded, their fingerprint, and how a server's items differ from the record."""
+"""Pins: the parts of items that are recorded, their fingerprint, and the differences of a server from its record."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PARTS: Final[Mapping[Kind, tuple[str, ...]]] = {
     TOOLS: ("name", "title", "description", "inputSchema", "outputSchema", "annotations"),
     PROMPTS: ("name", "title", "description", "arguments"),
 }
-"""What models read and clients decide by. Resources are not pinned: their lists change all the time."""
+"""The parts that models read or clients rely on. Resources are not pinned, as their lists change all the time."""
 
 Definition = dict[str, Any]
 
 
 def pinned_definition(kind: Kind, wire: Any) -> Definition | None:
-    """Returns the pinned parts of an item that are not `null`; None for what can be neither listed nor pinned."""
+    """Returns the pinned parts of an item that are not `null`; None for an item that cannot be pinned."""
     if kind not in PARTS or not isinstance(wire, dict) or not isinstance(wire.get("name"), str):
         return None
     return {part: wire[part] for part in PARTS[kind] if wire.get(part) is not None}
@@ -60,7 +60,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def record_of(items: Iterable[tuple[Kind, Any]], instructions: str | None) -> PinRecord:
-    """Returns the record of what a server lists now. Of two items with one name the first counts."""
+    """Returns the record of a server's items and instructions. Of two items with the same name the first counts."""
     found: dict[Kind, dict[str, Definition]] = {kind: {} for kind in PARTS}
     for kind, wire in items:
         one = pinned_definition(kind, wire)
@@ -126,7 +126,7 @@ def _problem(
         )
     if fingerprint(known) in prints:
         return None
-    # By their text: to Python, `false` and `0` are equal.
+    # Compared as JSON text, because `False == 0` in Python.
     parts = [part for part in {**known, **found[0]} if _print(known, part) != _print(found[0], part)]
     return f"has changed since it was pinned ({', '.join(parts)})"
 

@@ -1,7 +1,7 @@
-"""Files that nobody else may change: those of this user alone (0700, 0600), and those that decide what is executed.
+"""Files that other users must not change: private files (0700, 0600), and files that decide what is executed.
 
-On Windows, where a file has no mode, its access control list says who may (`access_lists`); owners are not compared
-there. What cannot be written because the disk is full or read-only for a while is tried again by `PendingWrites`.
+On Windows, where files have no mode, their access control lists are checked (`access_lists`), but not their owners.
+`PendingWrites` retries writes that fail for a while, such as on a full disk.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 def newer_format(value: Any, known: int) -> str | None:
     """Returns why the content of a state file is not read if a newer version of the hub has written it; else None.
 
-    Such a file is neither used nor replaced: the newer version may come back.
+    Such a file is neither used nor replaced, as the user may return to the newer version.
     """
     found = value.get("format") if isinstance(value, dict) else None
     if not isinstance(found, int) or isinstance(found, bool) or found <= known:
@@ -53,14 +53,14 @@ def newer_format(value: Any, known: int) -> str | None:
 class PrivateDirectory:
     """The files of one directory, which only this user can read and write.
 
-    Every method raises OSError, and ValueError where the directory or a file is open to others or is none.
+    Every method raises OSError, and ValueError if the directory or a file is open to others or of another type.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def make(self) -> None:
-        """Makes the directory if there is none, and checks that it is private."""
+        """Makes the directory if it does not exist, and checks that it is private."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_private(self.directory.lstat(), self.directory, stat.S_ISDIR)
 
@@ -94,7 +94,7 @@ class PrivateDirectory:
             raise
 
     def write_first(self, name: str, data: bytes) -> None:
-        """Writes the file with this content unless there is one already. It is there completely or not at all."""
+        """Writes the file with this content unless it exists already. It is written completely or not at all."""
         fresh, path = self._fresh(data), self.directory / name
         try:
             os.link(fresh, path)
@@ -109,18 +109,18 @@ class PrivateDirectory:
             fresh.unlink(missing_ok=True)
 
     def delete(self, name: str) -> None:
-        """Deletes the file if there is one."""
+        """Deletes the file if it exists."""
         (self.directory / name).unlink(missing_ok=True)
 
     def _fresh(self, data: bytes) -> Path:
-        """Writes a new file beside the others, which the caller moves into its place."""
+        """Writes a new file beside the others; the caller moves it into its place."""
         path = self.directory / f".{secrets.token_hex(8)}"
         _create(path, data)
         return path
 
 
 def _create(path: Path, data: bytes) -> None:
-    """Writes a new file; if that fails, there is none."""
+    """Writes a new file; removes it again if that fails."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -170,7 +170,7 @@ class PendingWrites:
                 self._task = loop.create_task(self._run(), name="pending writes")
 
     async def close(self) -> None:
-        """Tries what is pending once more, for at most `CLOSE_WAIT` seconds."""
+        """Tries pending writes once more, for at most `CLOSE_WAIT` seconds."""
         self._closing = True
         self._changed.set()
         if self._pending and (self._task is None or self._task.done()):
@@ -183,7 +183,7 @@ class PendingWrites:
             log.warning("%s failed up to the end of the hub; the newest state is lost", what)
 
     def cancel(self) -> None:
-        """Drops what is pending."""
+        """Drops all pending writes."""
         self._pending.clear()
         if self._task is not None:
             self._task.cancel()
@@ -213,7 +213,7 @@ class PendingWrites:
                 self._failing.add(what)
                 log.warning("%s failed: %s; it is tried again", what, _on_one_line(error))
             return False
-        except Exception:  # an error in the code of the write would come again with every retry
+        except Exception:  # a bug in the write, which would fail again at every retry
             log.exception("%s failed", what)
         if self._pending.get(what) is write:
             del self._pending[what]
@@ -229,7 +229,7 @@ def _on_one_line(error: Exception) -> str:
 
 
 EXECUTED: Final = "what is executed as you"
-"""What a file of tools decides; the end of a sentence such as `the file decides ...`."""
+"""The end of the sentence `the file decides ...` for a file of tools."""
 
 
 class WritableByOthers(ValueError):
@@ -243,7 +243,7 @@ class WritableByOthers(ValueError):
 def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXECUTED) -> CodedText | None:
     """Returns a warning if the group of the file can change it, None if only its owner can.
 
-    `decides` ends the sentence that says what the file is trusted with.
+    `decides` is the end of the sentence `the file decides ...`.
 
     Raises:
         WritableByOthers: other users can write to the file, or put another one in its place.
@@ -275,9 +275,8 @@ def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXE
 def refuse_open_directory(directory: Path, decides: str = EXECUTED) -> CodedText | None:
     """Refuses a directory that other users can write to, and checks those above it. Returns a warning or None.
 
-    Whoever can write to a directory can replace the files in it.
-
-    In a directory with the sticky bit, such as /tmp, only the owner of a file can replace it.
+    A user who can write to a directory can replace the files in it. With the sticky bit, as on /tmp, only the owner of
+    a file can replace it.
 
     Raises:
         WritableByOthers: other users can write to one of the directories.
@@ -296,7 +295,7 @@ def refuse_open_directory(directory: Path, decides: str = EXECUTED) -> CodedText
 
 
 def refuse_granted(path: Path, list_of: Callable[[str], str | None], decides: str = EXECUTED) -> None:
-    """Refuses a file or directory that other users of Windows can write to, or can put another one in the place of.
+    """Refuses a file or directory that other users of Windows can write to or replace.
 
     `list_of` returns the access control list of a path. Raises WritableByOthers.
     """
@@ -310,7 +309,7 @@ def refuse_granted(path: Path, list_of: Callable[[str], str | None], decides: st
 
 
 def _check_one_directory(directory: Path, decides: str, *, own: bool) -> CodedText | None:
-    """Checks one directory. `own`: also its owner; directories above may belong to whoever set the machine up."""
+    """Checks one directory. `own`: checks its owner too, which may be any user for the directories above."""
     if sys.platform == "win32":
         return None
     try:

@@ -1,8 +1,8 @@
-"""The forward proxies on the way out: their addresses, and which hosts are reached through which of them.
+"""Forward proxies for outbound connections: their addresses, and which hosts are reached through which of them.
 
 The environment variables are read as curl reads them (lower case first), with three differences: addresses of this
-machine are never asked of a proxy that was not named for that server, `HTTP_PROXY` counts outside of CGI, and an entry
-of `NO_PROXY` may begin with `*.` and have a port.
+machine are reached directly unless the proxy was named for that server, `HTTP_PROXY` counts outside of CGI, and an
+entry of `NO_PROXY` may begin with `*.` and have a port.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import msgspec
 DIRECT: Final = "direct"
 PROXY_SCHEMES: Final = ("http", "https", "socks5h")
 _SPELLINGS: Final = {"socks5": "socks5h", **{scheme: scheme for scheme in PROXY_SCHEMES}}
-"""Scheme as written -> how it is meant. Names are resolved by a SOCKS proxy, whichever of the two is written."""
+"""Scheme as written -> kind of the proxy. A SOCKS proxy always resolves names itself, with `socks5` too."""
 _PORTS: Final = {"http": 1080, "https": 443, "socks5h": 1080}
-"""What curl takes where no port is written."""
+"""The default ports of curl."""
 _ENCRYPTED: Final = frozenset({"https", "wss"})
 _SEPARATORS: Final = re.compile(r"[\s,]+")
 _MAX_EXEMPT: Final = 1000
@@ -41,13 +41,13 @@ class ForwardProxy(msgspec.Struct, frozen=True):
     user: str = ""
     password: str = ""
     source: str = ""
-    """Where it is set: the name of a variable or of a key."""
+    """The variable or key that sets it."""
 
     @classmethod
     def parse(cls, text: str, source: str) -> Self | None:
-        """Reads an address such as `http://user:password@proxy.example:3128`; `direct` is None.
+        """Reads an address such as `http://user:password@proxy.example:3128`; returns None for `direct`.
 
-        Without a scheme it is that of an HTTP proxy. Raises ProxySettingError.
+        The default scheme is `http`. Raises ProxySettingError if the address is not valid.
         """
         text = text.strip()
         if text.lower() == DIRECT:
@@ -92,7 +92,7 @@ class ForwardProxy(msgspec.Struct, frozen=True):
         return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
 
     def forwards(self, scheme: str) -> bool:
-        """Returns whether requests for URLs of a scheme are sent to the proxy itself, and not through a tunnel."""
+        """Returns whether requests for URLs of a scheme are sent to the proxy itself instead of through a tunnel."""
         return scheme == "http" and self.kind != "socks5h"
 
 
@@ -100,16 +100,16 @@ class ProxyRules(msgspec.Struct, frozen=True):
     """Which hosts are reached through which proxy."""
 
     http: tuple[str, str] | None = None
-    """Where the proxy for `http://` is set, and its address as written; None: there is none."""
+    """(variable or key, address as written) of the proxy for `http://`; None: there is none."""
     https: tuple[str, str] | None = None
     exempt: str = ""
-    """Hosts that are reached directly, as `NO_PROXY` names them."""
+    """Hosts that are reached directly, in the form of `NO_PROXY`."""
     own: bool = False
-    """Whether the proxy was named for this very server: then `exempt` and addresses of this machine do not count."""
+    """Whether the proxy is set for one server: it is then used for exempt hosts and for this machine as well."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str], configured: str | None = None, *, own: bool = False) -> Self:
-        """Reads the rules of an environment. `configured`: a proxy that takes the place of its variables."""
+        """Reads the rules of an environment. `configured`: a proxy that is used instead of those in its variables."""
         exempt = "" if own else environ.get("no_proxy") or environ.get("NO_PROXY") or ""
         if configured is not None:
             return cls(("proxy", configured), ("proxy", configured), exempt, own)
@@ -121,7 +121,7 @@ class ProxyRules(msgspec.Struct, frozen=True):
         )
 
     def proxy_for(self, scheme: str, host: str, port: int) -> ForwardProxy | None:
-        """Returns the proxy through which a host is reached; None: it is reached directly. Raises ProxySettingError."""
+        """Returns the proxy for a host, None if it is reached directly. Raises ProxySettingError for a bad address."""
         given = self.https if scheme in _ENCRYPTED else self.http
         if given is None or (not self.own and (is_this_machine(host) or is_exempt(self.exempt, host, port))):
             return None
@@ -144,8 +144,8 @@ def is_this_machine(host: str) -> bool:
 def is_exempt(exempt: str, host: str, port: int) -> bool:
     """Returns whether a value of `NO_PROXY` names a host.
 
-    Its entries are separated by commas or blanks: names, which stand for all names below them too; addresses; networks
-    (`10.0.0.0/8`). Each may have a port. `*` alone is every host.
+    Its entries are separated by commas or blanks: names, which include their subdomains; addresses; networks
+    (`10.0.0.0/8`). Each may have a port. A single `*` names every host.
     """
     if exempt.strip() == "*":
         return True

@@ -1,4 +1,4 @@
-"""URL rules: which URLs tools must not be used for."""
+"""URL rules: decide which URLs tools may be used for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PAGE: Final = re.compile(
     r"(?=:/)|(data)(?=:(?!(?:audio|font|video|image/(?:avif|bmp|gif|jpeg|jpg|png|webp))[/;,])[^,\s]*,)",
     re.IGNORECASE,
 )
-"""Matches texts that make a browser show what is not of the web, such as `file:///`; not pictures as `data:`."""
+"""Matches URLs that open something else than a web page in a browser, such as `file:///`; not `data:` images."""
 _BLANK: Final = re.compile(r"about:blank(?:[?#]|$)", re.IGNORECASE)
 _URL_KEYS: Final = frozenset({"url", "urls", "uri", "uris", "href", "hrefs", "link", "links", "website", "websites"})
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -65,12 +65,12 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
     def refuses(self, text: str, work: WorkBudget | None = None) -> str | None:
         """Returns the rule that refuses a URL in `text`: `huggingface` or a pattern of `deny`; None if none does.
 
-        Returns `UNREADABLE` if that takes more than what is left of `work`, which several texts may share.
+        Returns `UNREADABLE` if `work`, which several texts may share, does not suffice.
         """
         return self.refuses_any((text,), work)
 
     def refuses_any(self, texts: Iterable[str], work: WorkBudget | None = None) -> str | None:
-        """Does the same for several texts. A ValueError of the iterator `texts` means `UNREADABLE`."""
+        """Does the same for several texts. Returns `UNREADABLE` if the iterator `texts` raises ValueError."""
         if not self:
             return None
         work = work or WorkBudget()
@@ -81,7 +81,7 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
             return UNREADABLE
 
     def refuses_uri(self, uri: str, work: WorkBudget | None = None) -> str | None:
-        """Returns the rule that refuses a resource's URI or a link. One that takes long to read is `UNREADABLE`.
+        """Returns the rule that refuses a resource's URI or a link, `UNREADABLE` for one that takes long to read.
 
         `work` is the budget of all links of one result.
         """
@@ -96,8 +96,8 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
     def refused_scheme(self, arguments: Any) -> str | None:
         """Returns the first refused scheme of a URL in a tool's arguments; None if there is none.
 
-        Under a key such as `url` every scheme but http and https is refused; elsewhere only a text that as a whole
-        opens something else than a web page.
+        Under a key such as `url` every scheme but http and https is refused. Elsewhere only a text that is a URL of
+        something else than a web page is.
 
         Raises:
             ValueError: the arguments have more than `MAX_MEMBERS` members.
@@ -190,7 +190,7 @@ def _is_below(host: str, domains: tuple[str, ...]) -> bool:
 
 
 class _Pattern(msgspec.Struct, frozen=True):
-    """One pattern, parsed once. `fold`: the case of paths is ignored, and a URL matches where that is unclear."""
+    """One parsed pattern. With `fold`, the case of paths is ignored, and a URL matches if its port is not certain."""
 
     written: str
     host: str
@@ -202,7 +202,7 @@ class _Pattern(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str, *, fold: bool) -> _Pattern:
-        """Parses a pattern. Its parts are normalised as those of URLs are."""
+        """Parses a pattern, and normalises its parts like those of URLs."""
         scheme, mark, plain = text.strip().partition("://")
         if not mark or not scheme.isalnum():
             plain = text.strip()
@@ -237,7 +237,7 @@ class _Pattern(msgspec.Struct, frozen=True):
             return self.port in (None, url.port)
         if url.scheme:
             return self.port == _PORTS.get(url.scheme)
-        return self.fold and self.port in _PORTS.values()  # the scheme, and so the port, is added by the client
+        return self.fold and self.port in _PORTS.values()  # the client chooses the scheme, and so the port
 
 
 def _glob(text: str) -> str:
@@ -250,7 +250,7 @@ def _parameters(query: str) -> frozenset[str]:
 
 
 def _means_url(key: str) -> bool:
-    """Returns whether a member holds URLs by its name, such as `url`, `pageUrl`, `start_urls`."""
+    """Returns whether the name of a member says that it holds URLs, such as `url`, `pageUrl`, `start_urls`."""
     return not _URL_KEYS.isdisjoint(word.lower() for word in _WORDS.findall(key))
 
 

@@ -1,7 +1,7 @@
 """Parses URLs as browsers and HTTP clients do, and finds those in a text.
 
-Clients differ: a segment that goes up for one is a name to another, and a backslash may or may not end a host. `parse`
-reads as browsers do. `urls_in` yields every reading, so that a rule about URLs holds whichever client reads.
+Clients differ: some resolve a segment as `..` that others read as a name, and a backslash may or may not end a host.
+`parse` reads like a browser. `urls_in` yields every reading, so that rules about URLs hold for all clients.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from urllib.parse import unquote
 import msgspec
 
 MAX_WORK: Final = 2_000_000
-"""Steps for all texts of one request or result, each of some microseconds at most. Every part that is read as a URL
-takes some steps, a long one more."""
+"""Steps for all texts of one request or result, each of a few microseconds at most. Every part that is read as a URL
+takes some steps, a long one takes more."""
 QUICK_WORK: Final = 5_000
-"""Steps that take some milliseconds, short enough for the event loop."""
+"""Steps that take a few milliseconds, short enough for the event loop."""
 MAX_HOST: Final = 4096
 """Characters of a host as written; a name has at most 253."""
 MAX_STEPS_UP: Final = 64
-"""Turns from going down to going up in one path; a path with more is not read."""
+"""Changes from a name to `..` in one path; a path with more is not read."""
 _DECODINGS: Final = 5
 _NESTED: Final = 16
 """Segments of a path that are read as hosts of other URLs."""
 _DEPTH: Final = 3
-"""URLs inside of URLs inside of URLs."""
+"""Levels of URLs inside of URLs."""
 
 _WEB: Final = frozenset({"http", "https", "ws", "wss", "ftp", "hf", ""})
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+-]*):(?!\d+(?:[/\\?#]|$))")
@@ -53,11 +53,11 @@ _TARGETS: Final = frozenset(
     {"url", "uri", "u", "link", "href", "src", "target", "dest", "destination", "goto"}
     | {"redirect", "redirect_to", "redirect_uri", "redirect_url"}
 )
-"""Parameters of a query whose value is a URL even without a scheme. In others such a value is a search term."""
+"""Parameters of a query whose value is a URL even without a scheme. In others it is rather a search term."""
 
 
 def decoded_but_delimiters(text: str) -> str:
-    """Percent-decodes a URI except for its delimiters, whose encoded form means something else.
+    """Percent-decodes a URI except for delimiters, whose encoded form has another meaning.
 
     Raises:
         ValueError: an encoded part is not UTF-8.
@@ -71,10 +71,10 @@ def _without_delimiters(triplets: re.Match[str]) -> str:
 
 
 class Url(msgspec.Struct, frozen=True):
-    """The parts of a URL, normalised. `scheme` is empty where the text had none.
+    """The parts of a URL, normalised. `scheme` is "" if the text has none.
 
-    `host` is the name that a resolver gets: lower case, in ASCII where possible, without a trailing dot, an IPv4
-    address of any notation as four numbers. `path` is decoded, without dot segments, double slashes and parameters.
+    `host` is the name for a resolver: lower case, in ASCII if possible, without a trailing dot; an IPv4 address of any
+    notation is written as four numbers. `path` is decoded, without dot segments, double slashes and parameters.
     """
 
     scheme: str
@@ -86,7 +86,7 @@ class Url(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> Url | None:
-    """Parses a text that is a URL, with or without a scheme; None if it is none."""
+    """Parses a URL, with or without a scheme; returns None for any other text."""
     parts = _parts(trimmed(text))
     return None if parts is None else parts.url(_path(parts.path))
 
@@ -94,8 +94,8 @@ def parse(text: str) -> Url | None:
 def urls_in(text: str, work: WorkBudget | None = None) -> Iterator[Url]:
     """Yields every URL in a text, in every reading: the text itself, its parts, and URLs inside of those.
 
-    A URL may carry another one in its path, as reader services do, or in its query, as redirectors do. A name without a
-    scheme in a query counts only if its parameter is one for URLs. `work` is shared by the texts of one value.
+    A URL may have another one in its path, as for reader services, or in its query, as for redirectors. A name without
+    a scheme in a query counts only if its parameter is one for URLs. The texts of one value share `work`.
 
     Raises:
         ValueError: reading the text takes more steps than `work` has left.
@@ -118,16 +118,16 @@ class WorkBudget:
         self._left = steps
 
     def part(self) -> WorkBudget:
-        """Returns a budget for one link, at most `QUICK_WORK`; `settle` subtracts what it has spent."""
+        """Returns a budget for one link, at most `QUICK_WORK`; `settle` subtracts the steps that it has spent."""
         return WorkBudget(max(0, min(QUICK_WORK, self._left)))
 
     def settle(self, part: WorkBudget) -> None:
-        """Subtracts what a part has spent."""
+        """Subtracts the steps that a part has spent."""
         self._left -= min(QUICK_WORK, max(0, self._left)) - max(0, part._left)
 
     @property
     def over(self) -> bool:
-        """Whether more steps were needed than there were."""
+        """Whether more steps were needed than were left."""
         return self._left < 0
 
     def spend(self, text: str) -> None:
@@ -152,7 +152,7 @@ class _Parts(NamedTuple):
 
 
 def trimmed(text: str) -> str:
-    """Removes what clients drop from a URL: blanks at its ends, tabs and line breaks anywhere."""
+    """Removes characters that clients drop from a URL: blanks at its ends, tabs and line breaks anywhere."""
     return _IGNORED.sub("", text.strip(_EDGES))
 
 
@@ -184,7 +184,7 @@ def _is_host(host: str) -> bool:
 
 
 def _is_written_host(authority: str) -> bool:
-    """Returns whether the undecoded text is a host: some clients look up `a%20b.example` as it is."""
+    """Returns whether the undecoded text is a host: some clients resolve `a%20b.example` without decoding it."""
     return "%" in authority and _HOST.fullmatch(authority.rpartition("@")[2].partition(":")[0]) is not None
 
 
@@ -232,7 +232,7 @@ def _host(written: str) -> str:
 
 
 def _address_4(host: str) -> str | None:
-    """Returns `127.0.0.1` for `0x7f.1`, `2130706433` and `0177.0.0.1`; None for what is no IPv4 address."""
+    """Returns `127.0.0.1` for `0x7f.1`, `2130706433` and `0177.0.0.1`; None if it is not an IPv4 address."""
     parts = host.split(".")
     if not 1 <= len(parts) <= 4 or not all(part.isascii() and part.isalnum() for part in parts):
         return None
@@ -269,12 +269,12 @@ def _decodings(text: str) -> Iterator[str]:
 
 
 def _path(written: str, before: list[str] | None = None) -> str:
-    """Returns the fully decoded path. `before` gets the path at each turn from going down to going up."""
+    """Returns the fully decoded path. Appends to `before` the path at each change from a name to `..`."""
     return _resolve_dots(_decoded(written).replace("\\", "/").split("/"), before, undone=True)
 
 
 def _paths(written: str) -> Iterator[str]:
-    """Yields the path in every reading: segments go up for all clients, for browsers only, or for the server only."""
+    """Yields the path in every reading: clients differ in the segments that they resolve as `..`."""
     before: list[str] = []
     yield _path(written, before)
     if not before:
@@ -319,7 +319,7 @@ def _readings(text: str, work: WorkBudget) -> Iterator[Url]:
     work.spend(text)
     text = trimmed(text)
     parts = _parts(text)
-    # `\\a@host` is a user and a host to whoever puts `https://` in front and knows no backslash.
+    # `\\a@host` is a user and a host for a client that prepends `https://` and does not treat a backslash as a slash.
     rooted = f"//{text}" if text.startswith("\\") and "@" in text else text
     other = _parts(rooted, backslash_ends_host=False) if "\\" in text else parts
     for one in (parts, other) if other != parts else (parts,):
@@ -339,7 +339,7 @@ def _urls_of_word(word: str, work: WorkBudget) -> Iterator[Url]:
             continue
         yield from _urls_at(piece, work)
         scheme, rest = _scheme_of(piece)
-        if scheme and scheme not in _WEB:  # `cache:host/path` and the like, or a user with a password
+        if scheme and scheme not in _WEB:  # such as `cache:host/path`, or a user with a password
             yield from _urls_at(rest, work)
             yield from _urls_at("//" + piece, work)
 
@@ -354,14 +354,14 @@ def _urls_at(text: str, work: WorkBudget, depth: int = 0) -> Iterator[Url]:
 
 
 def _in_path(outer: Url) -> Iterator[Url]:
-    """Yields what stands as `host/path` in the path of a URL, and the original site of a translated page."""
+    """Yields each `host/path` in the path of a URL, and the original site of a translated page."""
     if outer.host.endswith(".translate.goog"):
         label = outer.host.removesuffix(".translate.goog").replace("--", "\0").replace("-", ".").replace("\0", "-")
         yield Url(outer.scheme, label, None, outer.path, outer.query, False)
     parts = outer.path.split("/")[1:]
     for index, part in enumerate(parts[:_NESTED]):
         if "." not in part or len(part) > MAX_HOST or (index + 1 == len(parts) > 1):
-            continue  # the last of several is a file
+            continue  # the last of several segments is a file
         host, port = host_and_port(part)
         if _HOST.fullmatch(host):
             yield Url("", host, port, "/" + "/".join(parts[index + 1 :]), "", False)

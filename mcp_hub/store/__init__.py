@@ -1,7 +1,7 @@
 """The store that several replicas of a hub share: a Redis or Valkey server, behind deadlines.
 
-Every use of it ends within `DEADLINE` seconds, with an answer or with StoreUnavailable. While the store is away, uses
-fail at once, and one probe looks for it: no call waits for a server that is not there.
+Every request to it ends within `DEADLINE` seconds, with a reply or with StoreUnavailable. While the store is
+unavailable, requests fail at once and a background task probes it, so that no call waits for an unreachable server.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from mcp_hub.text import printable
 log = logging.getLogger("mcp_hub.store")
 
 DEADLINE: Final = 1.0
-"""Seconds for one use of the store."""
+"""Seconds for one request to the store."""
 LATE: Final = 1.5
-"""Seconds after which a store that does not answer is not just late."""
+"""Seconds for which `again` retries, as the store may only be slow."""
 ASK_AGAIN: Final = 0.1
-"""Seconds until what can be done twice is tried again."""
+"""Seconds between two attempts of `again`."""
 PROBE_EVERY: Final = 0.25
-"""Seconds between two probes while the store is away."""
+"""Seconds between two probes while the store is unavailable."""
 LAYOUT: Final = 1
-"""Version of the keys and their values. Replicas of another layout are another hub to this one."""
+"""Version of the keys and their values. Replicas with different layouts share nothing."""
 MAX_SAID: Final = 300
-"""Characters of what the store says when it is of no use."""
+"""Characters of an error of the store that are shown."""
 MAX_CONNECTIONS: Final = 16
-"""Uses at once; more of them wait, within their deadline."""
+"""Concurrent requests; others wait, within their deadline."""
 
 T = TypeVar("T")
 Reply = Any
-"""What the store answers: bytes, a number, a list of these, or None."""
+"""A reply of the store: bytes, a number, a list of these, or None."""
 
 
 class StoreUnavailable(CallError):
-    """The store is away, and this cannot be done without it. Nothing was executed."""
+    """The store is unavailable or refuses, and this cannot be done without it."""
 
     code, rpc_code, retryable = "store_unavailable", -32010, True
 
@@ -83,17 +83,17 @@ class Store:
         self._probe: asyncio.Task[None] | None = None
         self._digests: dict[str, str] = {}
         self._answered = float("-inf")
-        """When it has answered last, by `clock`."""
+        """The time of the last reply, by `clock`."""
         self.away_since: float | None = None
-        """When the store went away, by `clock`; None while it answers."""
+        """The time when the store became unavailable, by `clock`; None while it is available."""
         self.changed: Callable[[bool], None] = lambda _: None
-        """Called with whether it is away, when that has changed."""
+        """Called with the new value of `away` when that has changed."""
         self.uses = 0
-        """How often the store was asked."""
+        """The number of requests to the store."""
 
     @property
     def away(self) -> bool:
-        """Whether the last use failed and no probe has been answered since."""
+        """Whether the store is unavailable: a request failed, and no probe has succeeded since."""
         return self.away_since is not None
 
     def key(self, name: str) -> str:
@@ -101,7 +101,7 @@ class Store:
         return self._prefix + name
 
     async def open(self) -> None:
-        """Looks whether the store can be used. Raises ConfigError if it evicts; a store that is away is no error."""
+        """Checks the store's settings. Raises ConfigError if it evicts keys; an unavailable store is no error."""
         try:
             facts = await self.execute("INFO", "memory")
         except StoreUnavailable:
@@ -114,7 +114,7 @@ class Store:
             log.warning("the store may evict sessions when its memory is full (maxmemory-policy %s)", policy)
 
     async def execute(self, *command: str | bytes | float) -> Reply:
-        """Returns the answer to one command, whose keys are full ones. Raises StoreUnavailable."""
+        """Returns the reply to one command, whose keys are full keys (`key`). Raises StoreUnavailable."""
         return await self._use(lambda redis: redis.execute_command(*command))  # type: ignore[no-untyped-call]
 
     async def evaluate(self, text: str, keys: Sequence[str], args: Sequence[str | bytes | float]) -> Reply:
@@ -124,14 +124,14 @@ class Store:
         if digest is not None:
             try:
                 return await self._use(lambda redis: redis.evalsha(digest, len(full), *full, *args))
-            except NoScriptError:  # the store was started anew
+            except NoScriptError:  # the store was restarted
                 del self._digests[text]
         answer = await self._use(lambda redis: redis.eval(text, len(full), *full, *args))
         self._digests[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         return answer
 
     async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Does what may be done twice, and once more while the store may just be late. Raises StoreUnavailable."""
+        """Runs `ask`, which must be safe to repeat; retries for LATE seconds. Raises StoreUnavailable."""
         until = self._clock() + LATE
         while True:
             try:
@@ -143,7 +143,7 @@ class Store:
                 await asyncio.sleep(ASK_AGAIN)
 
     async def _use(self, ask: Callable[[Redis], Any]) -> Reply:
-        """Asks the store. Raises StoreUnavailable, also for an answer that is an error: then the store is there."""
+        """Sends a request. Raises StoreUnavailable if it fails, but NoScriptError for an unknown script."""
         if self.away:
             raise StoreUnavailable("The store is away (setting: store).", retry_after=1.0, executed=False)
         self.uses += 1
@@ -152,7 +152,7 @@ class Store:
                 answer = await ask(self._connected())
                 self._answered = self._clock()
                 return answer
-        except (NoPermissionError, OutOfMemoryError, ReadOnlyError) as error:  # there, but of no use now
+        except (NoPermissionError, OutOfMemoryError, ReadOnlyError) as error:  # reachable, but not usable now
             self._lost(error)
         except NoScriptError:
             raise
@@ -162,7 +162,7 @@ class Store:
             raise StoreUnavailable(f"The store refuses (setting: store): {said}", retry_after=1.0) from None
         except (OSError, RedisError) as error:  # TimeoutError is an OSError
             if not isinstance(error, TimeoutError) or self._clock() - self._answered > DEADLINE:
-                self._lost(error)  # else it answers others: this one has waited among too many
+                self._lost(error)  # else it answers other requests: this one waited too long in the pool
         raise StoreUnavailable("The store does not answer (setting: store).", retry_after=1.0)
 
     def _connected(self) -> Redis:
@@ -171,7 +171,7 @@ class Store:
         return self._redis
 
     def _lost(self, error: BaseException) -> None:
-        """Notes that the store is away, and begins to look for it."""
+        """Marks the store as unavailable, and starts the probe."""
         if self.away_since is None:
             self.away_since = self._clock()
             said = printable(str(error))[:MAX_SAID] or type(error).__name__
@@ -181,10 +181,10 @@ class Store:
             self._probe = asyncio.get_running_loop().create_task(self._look_for_it())
 
     async def _look_for_it(self) -> None:
-        """Asks for the store until it answers."""
+        """Probes the store until it answers."""
         while self.away:
             await asyncio.sleep(PROBE_EVERY)
-            redis, self._redis = self._redis, None  # connections of before may hang for long
+            redis, self._redis = self._redis, None  # old connections may hang for long
             if redis is not None:
                 with contextlib.suppress(Exception):
                     async with asyncio.timeout(DEADLINE):
@@ -210,10 +210,10 @@ class Store:
 
 
 def _connected_to(settings: StoreSettings) -> Redis:
-    """Returns a client that never asks twice: a step must not happen twice.
+    """Returns a client that never retries, because a request must not be executed twice.
 
-    It has no time limit of its own for an answer. Before Python 3.12 what it uses for one (`asyncio.wait_for`) may
-    swallow the cancellation of the task that asks; DEADLINE ends every use.
+    It has no time limit for replies, as DEADLINE ends every request. Its own limit would use `asyncio.wait_for`, which
+    may swallow the cancellation of a task before Python 3.12.
     """
     pool = BlockingConnectionPool.from_url(
         settings.url.get_secret_value(),

@@ -1,4 +1,4 @@
-"""What replicas tell each other: a log of changes in the store that each of them reads on from where it was."""
+"""A log of changes in the store, by which replicas inform each other. Each replica reads it from its last position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcp_hub.store import Script, Store
 from mcp_hub.store.replica_keys import ReplicaKeys
 
 MAX_CHANGES: Final = 10_000
-"""Changes that are kept; of more, the oldest are dropped."""
+"""Changes that are kept; beyond that, the oldest are dropped."""
 MAX_CHANGE: Final = 1024 * 1024
 """Bytes of one change."""
 KEPT_SECONDS: Final = 7 * 24 * 3600
@@ -21,9 +21,9 @@ KEPT_SECONDS: Final = 7 * 24 * 3600
 PAGE: Final = 200
 """Changes that are read at once."""
 TOPIC: Final = "changes"
-"""What members are told of when there is a change."""
+"""The topic that is announced to members for each change."""
 _KIND: Final = "change"
-"""What changes are signed as."""
+"""The kind under which changes are signed."""
 
 _APPEND: Final = Script("""
 local id = redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[2], '*', 'c', ARGV[1])
@@ -35,7 +35,7 @@ return id
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One change: the replica that it comes `by`, of which kind it is, whom it is `about`, and what it says."""
+    """One change: the replica that made it (`by`), its kind, the name of the caller (`about`), and its value."""
 
     by: str
     kind: str
@@ -44,7 +44,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class ChangeLog:
-    """The log of one hub. A change that no replica has signed is not read."""
+    """The log of one hub. Changes without the signature of a replica are ignored."""
 
     def __init__(self, store: Store, keys: Callable[[], ReplicaKeys]) -> None:
         self._store = store
@@ -54,7 +54,7 @@ class ChangeLog:
         """Whether changes were dropped before they could be read here."""
 
     async def append(self, change: Change) -> None:
-        """Adds a change. Raises Overloaded if it is too large, StoreUnavailable."""
+        """Adds a change. Raises Overloaded if it is too large, and StoreUnavailable."""
         said = encode(msgspec.to_builtins(change))
         if len(said) > MAX_CHANGE:
             raise Overloaded(f"This is too large to tell the other replicas of it: {len(said):,} bytes.")
@@ -66,7 +66,7 @@ class ChangeLog:
         key, after = self._store.key(TOPIC), self._last
         found = await self._store.execute("XRANGE", key, after, "+", "COUNT", PAGE + 1)
         if after != "0-0" and (not found or found[0][0].decode() != after):
-            self.skipped = True  # the one that was read last is dropped, and so others may be that came after it
+            self.skipped = True  # the last one read was dropped, so later ones may be too
         new = [entry for entry in found if entry[0].decode() != after][:PAGE]
         if new:
             self._last = new[-1][0].decode()

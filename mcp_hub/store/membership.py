@@ -1,9 +1,9 @@
 """Which replicas are alive, and which of them owns what: leases of two seconds, fenced by an incarnation.
 
-A replica is alive while its member record is in the store; it renews the record every half second. What it owns is
-its own while it is alive; then another replica may take it over. A replica that was paused or cut off does not trust
-what it remembers: it executes nothing for an owner's sake once its lease may have ended by its own clock, which is
-always before the store drops the record.
+A replica is alive while its member record is in the store; it renews the record every half second. It owns objects,
+such as sessions, while it is alive; after that another replica may take them over. A replica that was paused or cut
+off executes nothing as an owner once its lease may have ended by its own clock, which is always before the store drops
+the record.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ LEASE: Final = 2.0
 """Seconds for which a replica is alive without renewing its record."""
 RENEW_EVERY: Final = 0.5
 MARGIN: Final = 0.25
-"""Seconds before the end of its lease from which a replica does not count on it any more."""
+"""Seconds before the end of its lease from which a replica does not rely on it."""
 OWNED_FOR: Final = 24 * 3600
-"""Seconds for which the store remembers who owned something."""
+"""Seconds for which the store remembers the owner of an object."""
 ADDRESS_WAIT: Final = 1.0
-"""Seconds in which a replica that has just begun says where it is reached."""
+"""Seconds within which a new replica announces its address."""
 _MEMBER: Final = "member"
 
 _RENEW: Final = Script("""
@@ -66,10 +66,10 @@ if ARGV[4] == '1' then redis.call('HSET', KEYS[2], 'own', '1') end
 if redis.call('TTL', KEYS[2]) < tonumber(ARGV[3]) then redis.call('EXPIRE', KEYS[2], ARGV[3]) end
 return {ARGV[1], owner, own}
 """)
-"""Claims something (KEYS[1]) for an owner (ARGV[1]) that is alive, unless another one that is alive owns it.
+"""Claims an object (KEYS[1]) for an owner (ARGV[1]) that is alive, unless another owner that is alive has it.
 
-Says whether its state (KEYS[2]) notes that an owner has something open for it alone; with ARGV[4] = 1 it does so.
-The answer to an attempt (ARGV[5]) that comes again is that of the first time, as that may have been lost.
+Returns (owner, owner before, whether the object's state (KEYS[2]) notes that an owner has something open for it alone);
+ARGV[4] = 1 sets that note. A repeated attempt (ARGV[5]) gets the same reply again, as the first one may have been lost.
 """
 
 _RELEASE: Final = Script("""
@@ -83,41 +83,41 @@ class Member(msgspec.Struct, frozen=True):
 
     id: str
     incarnation: str
-    """Another one after each time that its lease has ended."""
+    """A new one after each end of its lease."""
     address: str
     """The URL of its listener; "" for a replica that cannot be reached."""
     config: str = ""
     """The digest of its configuration."""
     leaving: bool = False
-    """Whether it is about to stop: it owns nothing any more, and ends what it has begun."""
+    """Whether it is about to stop: it owns nothing any more, and only finishes its running requests."""
 
     @property
     def owner(self) -> str:
-        """What it owns things as."""
+        """Its name as an owner."""
         return f"{self.id}:{self.incarnation}"
 
 
 class Claim(NamedTuple):
-    """Who owns something."""
+    """The owner of an object, after a claim."""
 
     owner: str
-    """ "" for nobody: the lease of who asked has ended."""
+    """ "" for none: the lease of the claiming replica has ended."""
     before: str
-    """Who owned it until this claim; "" for nobody."""
+    """The owner until this claim; "" for none."""
     own: bool = False
     """Whether an owner has noted that something is open for it alone."""
 
     @property
     def taken_over(self) -> bool:
-        """Whether this claim took it from another replica, which is gone."""
+        """Whether this claim took the object from another replica, which is not alive."""
         return bool(self.before) and self.before.partition(":")[0] != self.owner.partition(":")[0]
 
 
 class Lease:
-    """The time for which a replica may count on what it owns, by its own clock. A state machine without I/O.
+    """The time for which a replica may rely on its ownership, by its own clock. A state machine without I/O.
 
-    The store counts from when it was asked, which is after `asked` and before the answer: so a lease that is counted
-    from `asked` never outlasts that in the store, however long the answer took or the process was paused.
+    The lease in the store begins between the request, sent at `asked`, and the reply. So a lease that begins at `asked`
+    never outlasts the one in the store, however long the reply took or the process was paused.
     """
 
     def __init__(self, seconds: float = LEASE, margin: float = MARGIN) -> None:
@@ -125,23 +125,23 @@ class Lease:
         self._until = float("-inf")
 
     def renewed(self, asked: float) -> None:
-        """Notes that the store has renewed the lease, when asked at `asked`."""
+        """Records that the store has renewed the lease, by a request sent at `asked`."""
         self._until = max(self._until, asked + self._seconds)
 
     def ended(self) -> None:
-        """Notes that the lease is lost or given back."""
+        """Records that the lease is lost or given back."""
         self._until = float("-inf")
 
     def holds(self, now: float) -> bool:
-        """Returns whether the replica may count on it."""
+        """Returns whether the replica may rely on it."""
         return now < self._until
 
 
 class Membership:
-    """This replica among the others. `clock` returns seconds, and goes on while the process is paused.
+    """This replica among the others. `clock` returns seconds, also those in which the process is paused.
 
-    `lost()` is called when what it owned may be another's by now, `rejoined()` when it can be claimed again after that,
-    `gone(owners)` with replicas that are not alive any more, and `topics(versions)` with what others have announced.
+    `lost()` is called when others may own its objects by now, `rejoined()` when it can claim objects again after that,
+    `gone(owners)` with owners that are no longer alive, and `topics(versions)` with the announcements of others.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Membership:
 
     @property
     def holds(self) -> bool:
-        """Whether this replica may count on what it owns."""
+        """Whether this replica may rely on its ownership."""
         return self._lease.holds(self._clock()) and not self.me.leaving
 
     @property
@@ -189,17 +189,17 @@ class Membership:
         return any(one.config != self.me.config for one in self.others.values())
 
     async def look(self) -> None:
-        """Renews the lease now, and so sees who is alive and what has changed. Raises StoreUnavailable."""
+        """Renews the lease now, and updates the other members and topics. Raises StoreUnavailable."""
         await self._renew(fresh=False)
 
     async def join(self) -> None:
-        """Joins the others, and stays until `leave`. A store that is away is tried again."""
+        """Joins the others, and stays until `leave`. Retries while the store is unavailable."""
         with contextlib.suppress(StoreUnavailable):
             await self._renew(fresh=True)
         self._renewing = asyncio.get_running_loop().create_task(self._keep_renewing())
 
     async def leave(self) -> None:
-        """Leaves the others: what this replica owned is free at once. Never raises."""
+        """Leaves the others: the objects of this replica are free at once. Never raises."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
@@ -208,12 +208,12 @@ class Membership:
             await self._store.execute("DEL", self._store.key(self._record))
 
     def reached_at(self, address: str) -> None:
-        """Tells the others at once under which URL they reach this replica."""
+        """Announces the URL of this replica to the others at once."""
         self.me = msgspec.structs.replace(self.me, address=address)
         self._wake.set()
 
     async def addressed(self) -> None:
-        """Waits until each other replica has said where it is reached, at most ADDRESS_WAIT seconds."""
+        """Waits until all other replicas have announced their addresses, at most ADDRESS_WAIT seconds."""
         until = self._clock() + ADDRESS_WAIT
         with contextlib.suppress(StoreUnavailable):
             while not all(one.address for one in self.others.values()) and self._clock() < until:
@@ -221,14 +221,14 @@ class Membership:
                 await asyncio.sleep(ADDRESS_WAIT / 20)
 
     async def everybody(self) -> list[Member]:
-        """Returns all other replicas, also those that have joined just now."""
+        """Returns all other replicas, also those that have just joined."""
         with contextlib.suppress(StoreUnavailable):
             await self._renew(fresh=False)
         await self.addressed()
         return list(self.others.values())
 
     async def reached(self, id: str) -> Member | None:
-        """Returns another replica by its id; one that has joined just now is looked for. None if it is not alive."""
+        """Returns another replica by its id, also one that has just joined; None if it is not alive."""
         known = self.others.get(id)
         if (known is None or not known.address) and id not in ("", self.me.id):
             with contextlib.suppress(StoreUnavailable):
@@ -238,7 +238,7 @@ class Membership:
         return known
 
     def announce_config(self, digest: str) -> None:
-        """Tells the others, with the next renewal, which configuration is in force here."""
+        """Announces the digest of this replica's configuration with the next renewal."""
         self.me = msgspec.structs.replace(self.me, config=digest)
 
     async def announce(self, topic: str) -> None:
@@ -246,7 +246,7 @@ class Membership:
         await self._store.execute("HINCRBY", self._store.key("topics"), topic, 1)
 
     async def hand_over(self) -> None:
-        """Gives up what this replica owns, for others to take at once; it stays reachable. Raises StoreUnavailable."""
+        """Gives up all objects, so that others can take them at once, but stays reachable. Raises StoreUnavailable."""
         record = self._record
         self._lease.ended()
         self._held = False
@@ -255,10 +255,10 @@ class Membership:
         await self._store.execute("DEL", self._store.key(record))
 
     async def claim(self, what: str, *, own: bool = False, attempt: str = "") -> Claim:
-        """Returns who owns `what`, this replica if nobody who is alive does. Raises StoreUnavailable.
+        """Claims the object `what` unless another replica that is alive owns it. Raises StoreUnavailable.
 
-        A claim counts only if `holds` is true after it. `own`: notes that something is open here for it alone.
-        `attempt` names the claim for one that repeats it, as its answer was lost: that says the same.
+        A claim is valid only if `holds` is true after it. `own`: notes that this replica has something open for the
+        object alone. `attempt`: an id; a claim that repeats it after a lost reply returns the same.
         """
         attempt = attempt or secrets.token_hex(6)
         args = (self.me.owner, self._store.key(f"{_MEMBER}:"), OWNED_FOR, int(own), attempt)
@@ -266,11 +266,11 @@ class Membership:
         return Claim(owner.decode(), before.decode(), bool(noted))
 
     async def release(self, what: str) -> None:
-        """Gives up what this replica owns; does nothing for what it does not. Raises StoreUnavailable."""
+        """Gives up the object `what`, if this replica owns it. Raises StoreUnavailable."""
         await _RELEASE.run(self._store, [f"owner:{what}"], self.me.owner)
 
     def find(self, owner: str) -> Member | None:
-        """Returns the replica that owns something; None if it is not alive, or this one."""
+        """Returns the replica of an owner; None if it is not alive, or is this one."""
         found = self.others.get(owner.partition(":")[0])
         return found if found is not None and found.owner == owner else None
 
@@ -294,7 +294,7 @@ class Membership:
                     self._rejoined()
 
     def _give_up(self) -> None:
-        """Gives up what was owned, as others may have taken it over; from now on this is another incarnation."""
+        """Gives up all objects, as others may have taken them over, and begins a new incarnation."""
         if not self._held or self.me.leaving:
             return
         self._held = False
@@ -326,14 +326,14 @@ class Membership:
         self._know({one.id: one for one in known if one.id != self.me.id})
 
     def _know(self, others: dict[str, Member]) -> None:
-        """Takes which other replicas are alive."""
+        """Replaces the other members, and reports those that are no longer alive."""
         before, self.others = self.others, others
         owners = {one.owner for one in others.values()}
         if gone := frozenset(one.owner for one in before.values() if one.owner not in owners):
             self._gone(gone)
 
     def _member_of(self, signed: bytes) -> Member | None:
-        """Returns the member of a record; None if no replica has signed it: then its address must not be dialled."""
+        """Returns the member of a record; None without a replica's signature, as its address must not be dialled."""
         mac, _, record = signed.partition(b" ")
         if not self._keys().is_signed(_MEMBER, record, mac.decode("latin-1")):
             return None

@@ -1,6 +1,6 @@
-"""The keys that all replicas of a hub share, and what is sealed with them: ids, states, addresses, forwards.
+"""The keys that all replicas of a hub share, and the values that they seal: ids, states, addresses, forwards.
 
-What is sealed can be read by anybody who has it, and made by replicas only.
+Sealing is signing without encryption: anybody can read a sealed value, only replicas can make one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SIZE: Final = 32
 MAX_SEALED: Final = 6000
 """Characters of a sealed text; it travels in a header."""
 KEPT: Final = 8
-"""Keys in the store: the newest seals, all open."""
+"""Keys in the store: one of the newest seals, all of them open."""
 SEALS_AFTER: Final = 180
-"""Seconds after which a key seals where there is an older one: until then other replicas may not know it."""
+"""Age in seconds from which a key is used to seal: other replicas may not know a newer one yet."""
 RENEW_AFTER: Final = 7 * 24 * 3600
 """Seconds until replicas make another key. The oldest of eight is in use for eight weeks."""
 
@@ -61,9 +61,9 @@ class ReplicaKeys:
 
     @classmethod
     async def shared(cls, store: Store, known: ReplicaKeys | None = None) -> ReplicaKeys:
-        """Returns the keys that are in the store; the first replica makes one. Raises StoreUnavailable.
+        """Returns the keys in the store; the first replica makes one. Raises StoreUnavailable.
 
-        Those that were `known` until now are put back into a store that has lost them.
+        `known` keys are written back to a store that has lost them.
         """
         fresh, entries = secrets.token_hex(SIZE), known.entries if known is not None else ()
         now, found = await _KEYS.run(store, ["keys"], fresh, RENEW_AFTER, KEPT, *entries)
@@ -74,11 +74,11 @@ class ReplicaKeys:
 
     @property
     def entries(self) -> tuple[bytes, ...]:
-        """The keys as the store has them; none for keys of the configuration."""
+        """The keys with their times, as stored; () for keys of the configuration."""
         return self._entries
 
     def seal(self, kind: str, value: Any) -> str:
-        """Returns a JSON value as sealed text. What is sealed as one `kind` opens as that kind only."""
+        """Returns a JSON value as sealed text, which opens only as the same `kind`."""
         payload = encode(value)
         return f"{_text(payload)}.{_text(_mac(self._keys[0], kind, payload))}"
 
@@ -96,7 +96,7 @@ class ReplicaKeys:
             return None
 
     def derived(self, kind: str) -> list[bytes]:
-        """Returns the keys that follow from these for another use."""
+        """Returns keys that are derived from these for another purpose."""
         return [_mac(key, f"derived {kind}", b"") for key in self._keys]
 
     def sign(self, kind: str, data: bytes) -> str:
@@ -124,5 +124,5 @@ def _text(data: bytes) -> str:
 def _bytes(text: str) -> bytes:
     data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     if _text(data) != text:
-        raise binascii.Error  # one text for each value: ids are compared
+        raise binascii.Error  # only one text per value is valid, as ids are compared
     return data

@@ -11,9 +11,9 @@ from typing import Final
 from mcp_hub.store import Script, Store, StoreUnavailable
 
 ACTIVE: Final = 1.0
-"""Seconds for which a principal that has asked for a token counts among those that share the rate."""
+"""Seconds after its last request for a token for which a principal counts as active."""
 MAX_LOCAL: Final = 10_000
-"""Buckets that are kept while the store is away; of more, the least recent are dropped."""
+"""Local buckets that are kept; beyond that, the least recently used are dropped."""
 
 _TAKE: Final = Script("""
 local rate, room, who, active = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
@@ -51,10 +51,10 @@ return tostring(wait)
 
 
 class SharedBucket:
-    """Takes tokens for calls of all replicas: `rate` a second, as many at once, at least one.
+    """Takes tokens for the calls of all replicas: `rate` tokens are added per second, up to `room`.
 
-    While several principals ask, each gets its part of the rate; what nobody uses is for all. While the store is away,
-    this replica takes its part of the rate by itself: `rate` divided by `replicas()`, as many as there were last.
+    Each active principal gets an equal part of the rate; unused tokens are for all. While the store is unavailable,
+    this replica counts alone with its part of the rate: `rate` divided by `replicas()`, the last known number.
     """
 
     def __init__(self, store: Store, replicas: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,17 +62,17 @@ class SharedBucket:
         self._replicas = replicas
         self._clock = clock
         self._local: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Tokens, and when they were counted, while the store is away."""
+        """(tokens, time of their count) by bucket, while the store is unavailable."""
 
     @property
     def parts(self) -> int:
-        """Into how many parts a rate is divided: one while the store answers, else as many as there are replicas."""
+        """The number of parts of a rate: 1 while the store is available, else the number of replicas."""
         return max(self._replicas(), 1) if self._store.away else 1
 
     async def take(self, name: str, rate: float, principal: str, room: float | None = None) -> float:
         """Takes a token of the bucket `name` and returns 0, or returns the seconds until there may be one.
 
-        `room`: tokens that may be taken at once; None: those of a second, at least one.
+        `room`: tokens that may be taken at once; None: those of one second, at least one.
         """
         room, who = max(rate, 1.0) if room is None else room, _short(principal)
         bucket = f"bucket:{_short(name)}"
@@ -97,5 +97,5 @@ class SharedBucket:
 
 
 def _short(name: str) -> str:
-    """Returns a key's part that says nothing of a name, however long that is."""
+    """Returns a hash of a name of any length, for keys that do not reveal it."""
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]

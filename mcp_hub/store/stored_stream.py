@@ -1,4 +1,4 @@
-"""The events of one stream to a client, in the store: any replica can go on with it after its own has died."""
+"""The events of one stream to a client, in the store: any replica can continue it if its own one has died."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_EVENTS: Final = 256
 KEPT_SECONDS: Final = 300
 """Seconds for which a stream is kept after its last event."""
 LOOK_EVERY: Final = 0.1
-"""Seconds between two looks for further events."""
+"""Seconds between two polls for further events."""
 PAGE: Final = 64
 """Events that are read at once."""
 
@@ -27,7 +27,7 @@ return 1
 
 
 class StoredEvent(NamedTuple):
-    """An event as it is kept. `data` is the text of its message; None: the stream ends here."""
+    """A stored event. `data` is the text of its message; None: the stream ends here."""
 
     number: int
     data: bytes | None
@@ -41,7 +41,7 @@ class StoredStream:
         self._name = f"stream:{name}"
 
     async def append(self, number: int, data: bytes | None) -> bool:
-        """Adds an event; None ends the stream. Returns False if there is one of this number.
+        """Adds an event; None ends the stream. Returns False if an event with this number is stored.
 
         Raises StoreUnavailable.
         """
@@ -49,16 +49,16 @@ class StoredStream:
         return bool(await _APPEND.run(self._store, keys, data or b"", MAX_EVENTS, number, KEPT_SECONDS))
 
     async def begin(self, asked: bytes) -> None:
-        """Keeps what the stream answers. Raises StoreUnavailable."""
+        """Stores the requests that the stream answers. Raises StoreUnavailable."""
         await self._store.execute("SET", self._store.key(f"{self._name}:asked"), asked, "EX", KEPT_SECONDS)
 
     async def asked(self) -> bytes | None:
-        """Returns what the stream answers; None if that is not kept. Raises StoreUnavailable."""
+        """Returns the requests that the stream answers; None if they are not stored. Raises StoreUnavailable."""
         found: bytes | None = await self._store.execute("GET", self._store.key(f"{self._name}:asked"))
         return found
 
     async def read(self, after: int) -> list[StoredEvent] | None:
-        """Returns the events after a number; None if some of these are not kept any more. Raises StoreUnavailable."""
+        """Returns the events after a number; None if some of them are no longer stored. Raises StoreUnavailable."""
         key = self._store.key(self._name)
         found = await self._store.execute("XRANGE", key, f"({after}-1", "+", "COUNT", PAGE)
         events = [StoredEvent(int(id.partition(b"-")[0]), fields[b"e"] or None) for id, fields in found]
@@ -69,14 +69,14 @@ class StoredStream:
         return events if events[0].number == after + 1 and events[-1].number == after + len(events) else None
 
     async def kept(self) -> list[StoredEvent]:
-        """Returns all events that are kept. Raises StoreUnavailable."""
+        """Returns all stored events. Raises StoreUnavailable."""
         found = await self._store.execute("XRANGE", self._store.key(self._name), "-", "+")
         return [StoredEvent(int(id.partition(b"-")[0]), fields[b"e"] or None) for id, fields in found]
 
     async def follow(self, after: int) -> AsyncIterator[StoredEvent]:
-        """Yields the events after a number as they come, until the stream ends. Raises StoreUnavailable, KeyError.
+        """Yields the events after a number as they arrive, until the stream ends.
 
-        KeyError: the events are not kept any more.
+        Raises StoreUnavailable, and KeyError if some of the events are no longer stored.
         """
         while True:
             events = await self.read(after)

@@ -1,6 +1,6 @@
-"""Redaction: copies of arguments, texts and errors that are short and hold no secrets.
+"""Redaction: makes short copies of arguments, texts and errors without secrets.
 
-The secrets that the hub knows are replaced in every form that SECURITY.md names, what is likely one as well.
+It replaces the secrets that the hub knows, in every form that SECURITY.md names, and texts that are likely secrets.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ __all__ = [
 ]
 
 MAX_LEARNED: Final = 256
-"""Tokens live for minutes or hours, and a server that has some has two."""
+"""Learned secrets that are kept. Tokens live for minutes or hours, and a server has at most two."""
 MAX_HELD: Final = 1024
-"""Values that are kept for one owner: more than the presets of any directory of tools."""
+"""Values that are kept for one owner, more than any directory of tools has presets."""
 
 _SPELLING: Final = 12
-"""Characters that an encoded or escaped character usually takes at most."""
+"""The most characters that one encoded or escaped character usually takes."""
 _BLANKS: Final = re.compile(r"\s+")
 _SEPARATORS: Final = re.compile(r"[\s:,;.|_-]+(?:0[xX])?")
 _GROUPS: Final = (
     r"[0-9a-fA-F]{3}|[0-9a-fA-F])(?:[\s:,;.|_-]{1,3}(?:0[xX])?[0-9a-fA-F]{2}(?:[0-9a-fA-F]{2})?(?![0-9a-fA-F])){2}"
 )
 _HEX_GROUPS: Final = re.compile(rf"[0-9a-fA-F](?:{_GROUPS}")
-"""Three groups of one or two bytes in hexadecimal. Words are hardly ever three such groups in a row."""
+"""Three groups of one or two bytes in hexadecimal. Ordinary words hardly ever look like this."""
 _ASCII_GROUPS: Final = re.compile(rf"[0-7](?:{_GROUPS}")
 """The same for ASCII secrets. It begins with a digit below 8, which makes it faster."""
 _MIN_GROUPS: Final = 14
-"""Characters the shortest secret takes in such groups."""
+"""Characters that the shortest secret takes in such groups."""
 
 
 class KnownSecrets:
@@ -67,7 +67,7 @@ class KnownSecrets:
         self._groups = _ASCII_GROUPS if all(map(str.isascii, self._values)) else _HEX_GROUPS
         longest = min(max(map(len, self._values), default=0), PIECE)
         self.reach = longest * _SPELLING
-        """Characters of a text that a secret, or a piece of a long one, takes at most."""
+        """The most characters of a text that a secret, or a piece of a long one, takes."""
 
     @cached_property
     def _forms(self) -> SecretIndex:
@@ -78,10 +78,10 @@ class KnownSecrets:
         return bool(self._numbers) and str(number) in self._numbers
 
     def mask(self, text: str, *, cut: bool = False) -> str:
-        """Returns `text` with `***` in place of secrets; the same object where there are none.
+        """Returns `text` with `***` in place of secrets; the same object if it has none.
 
-        With `cut` the beginning of a secret before a `…` counts too. Do not use it for what goes back to a caller, who
-        could find a secret by it, character by character.
+        With `cut` the beginning of a secret before a `…` counts too. Do not use `cut` for responses: a caller could
+        find out a secret with it, character by character.
         """
         if not self._values or len(text) < MIN_SECRET:
             return text
@@ -96,7 +96,7 @@ class KnownSecrets:
         return not has_escapes(text) and (len(text) < _MIN_GROUPS or self._groups.search(text) is None)
 
     def _all_spans(self, text: str, *, cut: bool) -> list[Span]:
-        """Returns where secrets stand in a text, escaped or not."""
+        """Returns the spans of secrets in a text, escaped or not."""
         found = self._spans(text, cut=cut)
         view, places = text, list(range(len(text) + 1))
         for _ in decodings(text):
@@ -105,7 +105,7 @@ class KnownSecrets:
         return found
 
     def _spans(self, text: str, *, cut: bool = False) -> list[Span]:
-        """Returns where secrets stand in a text: whole, broken by line ends, or in groups of hexadecimal digits."""
+        """Returns the spans of secrets in a text: whole, broken by line ends, or in groups of hexadecimal digits."""
         found = self._forms.spans(text, cut=cut)
         if ("\n" in text or "\r" in text) and self._forms.spans(squeezed(text)):
             kept, places = _without(_BLANKS, text)
@@ -137,7 +137,7 @@ class LearnedSecrets:
             self._renew()
 
     def hold(self, owner: object, values: Iterable[str]) -> None:
-        """Keeps the last `MAX_HELD` of these values as long as `owner` lives. They replace those that it had before."""
+        """Keeps the last `MAX_HELD` of these values while `owner` is alive, in place of its earlier values."""
         held = tuple(dict.fromkeys(values))[-MAX_HELD:]
         if held != self._held.get(owner, ()):
             self._held[owner] = held
@@ -152,7 +152,7 @@ LEARNED: Final = LearnedSecrets()
 
 
 def _without(pattern: re.Pattern[str], text: str) -> tuple[str, list[int]]:
-    """Returns `text` without what a pattern matches, and where each character of it, and its end, comes from."""
+    """Returns `text` without the matches of a pattern, and the position in `text` of each character and of the end."""
     kept: list[str] = []
     places: list[int] = []
     done = 0
@@ -166,12 +166,12 @@ def _without(pattern: re.Pattern[str], text: str) -> tuple[str, list[int]]:
 
 
 def _in_whole(places: list[int], span: Span) -> Span:
-    """Returns the span from the first character to the end of the last."""
+    """Returns the span in the original text, from the first character to the end of the last one."""
     return places[span[0]], places[span[1] - 1] + 1
 
 
 def _in_escaped(places: list[int], span: Span) -> Span:
-    """Returns the span from the first character to the next one, as one escape may stand for several characters."""
+    """Returns the span in the original text up to the next character, as an escape may stand for several."""
     start, end = span
     while end < len(places) - 1 and places[end] == places[end - 1]:
         end += 1
@@ -189,7 +189,7 @@ def _masked(text: str, spans: list[Span]) -> str:
 
 
 BUDGET: Final = 2048
-"""Bytes of JSON that a copy of a call's arguments takes at most."""
+"""The most bytes of JSON for a copy of a call's arguments."""
 MAX_STRING: Final = 200
 """Characters of one string in a copy."""
 MAX_ITEMS: Final = 32
@@ -199,11 +199,11 @@ MAX_ERROR: Final = 1024 * 1024
 """Weight (`weighs_more`) up to which an error is searched for known secrets; a heavier one passes unchanged."""
 
 _MARK: Final = 48
-"""Bytes reserved for the note on how much was left out."""
+"""Bytes that are reserved for the note about omitted parts."""
 _SHORT: Final = 64
 """Characters up to which a text is copied whole."""
 _ROOM_FOR_SHORT: Final = 2 + 12 * _SHORT
-"""Bytes such a text takes at most."""
+"""The most bytes that such a text takes."""
 _MANY_DIGITS: Final = 10**40
 _NAMING: Final = frozenset({"name", "key", "header", "field"})
 _MAX_KEYS: Final = 1024
@@ -213,15 +213,14 @@ _MAX_KEYS: Final = 1024
 class Redactor:
     """Replaces secrets by `***`: the given ones and those of `LEARNED`, in the forms that SECURITY.md names.
 
-    What is likely a secret by its form or its place is replaced as well.
-
-    Secrets of fewer than `MIN_SECRET` characters are not looked for. It can be used from any thread.
+    It also replaces texts that are likely secrets by their form or place. It ignores given secrets of fewer than
+    `MIN_SECRET` characters. It can be used from any thread.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._known = KnownSecrets(secrets)
         self._keys: dict[str, tuple[str, int, bool]] = {}
-        """Short key -> its shown form, how many bytes that takes, and whether its value is secret."""
+        """Short key -> (its shown form, the bytes of that, whether its value is secret)."""
         self._learned = LEARNED.known
         """The learned secrets that the shown forms were made with."""
 
@@ -236,15 +235,15 @@ class Redactor:
     def value(self, value: Any, budget: int = BUDGET) -> Any:
         """Returns a copy of a JSON value of at most `budget` bytes as ASCII JSON (at least 64).
 
-        Long texts are shortened and state their length, long lists and objects state how much was left out, and `***`
-        stands for secrets.
+        Long texts are shortened with a note of their length, long lists and objects with a note of how many members are
+        missing. Secrets are replaced by `***`.
         """
         return self._copy(value, max(budget, 64), 0)[0]
 
     def known(self, value: Any) -> Any:
         """Returns a JSON value in which only known secrets are replaced; the same object if it has none.
 
-        For errors that are passed on. One that weighs more than `MAX_ERROR` is returned unchanged.
+        It is for errors that are forwarded. A value that weighs more than `MAX_ERROR` is returned unchanged.
         """
         return value if weighs_more(value, MAX_ERROR) else self._known_in(value, 0)
 
@@ -278,7 +277,7 @@ class Redactor:
     # --- the bounded copy --------------------------------------------------------------------------------------
 
     def _copy(self, value: Any, room: int, depth: int) -> tuple[Any, int]:
-        """Returns a copy and how many bytes of JSON it takes."""
+        """Returns (a copy, its bytes of JSON)."""
         if isinstance(value, str):
             return self._string(value, room)
         if value is None or isinstance(value, bool):
@@ -341,7 +340,7 @@ class Redactor:
             if len(shown) <= _SHORT:
                 return shown, len(encode_basestring_ascii(shown))
         window = self._window
-        # Shortened only after the search, as half a secret would not be recognised.
+        # The search comes before the shortening, because half a secret would not be recognised.
         shown = self.text(text if whole <= window else text[:window] + CUT).removesuffix(CUT)
         limit = MAX_STRING
         if whole > window or len(shown) > limit:
@@ -355,7 +354,7 @@ class Redactor:
 
 
 def preset_texts(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yields every text and number of a preset argument: callers must not see any of them, whatever the names."""
+    """Yields every text and number of a preset argument, because callers must not see any of them."""
     if hasattr(value, "get_secret_value"):
         value = value.get_secret_value()
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Finds what is likely a secret, by its form and by its place.
+"""Finds likely secrets by their form and by their place.
 
 By form: private keys in PEM, JSON Web Tokens, tokens with the prefix of a service. By place: under a telling key, in a
 URL, after `Bearer`, in a header line, in an XML element or attribute.
@@ -13,7 +13,7 @@ from typing import Final
 MASK: Final = "***"
 
 _MIN_FORMAT: Final = 20
-"""Characters of the shortest of these formats."""
+"""Characters of the shortest secret of a known format."""
 _PREFIXES: Final = (
     *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),  # GitHub
     *("glpat-", "gldt-", "glrt-", "glptt-"),  # GitLab
@@ -43,7 +43,7 @@ _PEM_REST: Final = re.compile(r"(?:[A-Za-z0-9+/=\s]|\\[rn])*+")
 
 
 def is_secret_value(text: str) -> bool:
-    """Returns whether a text contains something in the format of a secret."""
+    """Returns whether a text contains a secret of a known format."""
     return _PEM in text or _FORMATS.search(text) is not None
 
 
@@ -78,7 +78,7 @@ def _hide_private_keys(text: str) -> str:
         if found.start() < done:
             continue
         if done == 0 or end is not None:
-            end = _PEM_END.search(text, found.end())  # once there is no end, there is none further on
+            end = _PEM_END.search(text, found.end())  # after a search without a result, none is left
         until = end.end() if end is not None else _PEM_REST.match(text, found.end()).end()  # type: ignore[union-attr]
         kept += text[done : found.start()], MASK
         done = until
@@ -135,7 +135,7 @@ _ENDINGS: Final = (
     "sessionkey",
     "connectionstring",
 )
-"""Endings of compound words, as in `authtoken`. Not `key`: there are monkeys and turkeys."""
+"""Endings of compound words, as in `authtoken`. `key` is not one of them because of words such as `monkey`."""
 
 _PLURALS: Final = frozenset(word + "s" for word in _WORDS if not word.endswith("s")) - {"keys", "tokens", "pins"}
 """Without `keys`, `tokens` and `pins`, which mostly mean something else. Compounds such as `api_keys` count."""
@@ -151,7 +151,7 @@ _SEPARATORS: Final = re.compile(r"[^A-Za-z0-9]+")
 
 @lru_cache(maxsize=4096)
 def is_secret_key(key: str) -> bool:
-    """Returns whether the value of this key is taken for a secret, whatever its case and separators."""
+    """Returns whether the value of a key counts as a secret. Ignores case and separators of the key."""
     key = key[:_MAX_KEY]
     parts = [part for part in _SEPARATORS.split(key) if part]
     joined = "".join(parts).lower()
@@ -169,7 +169,7 @@ def is_secret_key(key: str) -> bool:
 
 
 _ANYTHING: Final = re.compile(r"[:=%<]|--|[Bb][AEae][ASas]")
-"""What a text must contain for any of the patterns below to match."""
+"""A text without a match has none for the patterns below either."""
 _USERINFO: Final = re.compile(r"(://)[^\s/?#\"'<>\\]*@|(%3A%2F%2F)[^\s/?#&\"'<>]{1,256}?(?=%40)", re.IGNORECASE)
 _DIALLED: Final = re.compile(r":[^\s:/@]{1,256}@(?=(?:tcp|unix)\()")
 """The password of a data source name such as `me:password@tcp(host:3306)/name`."""
@@ -177,20 +177,20 @@ _SCHEME: Final = re.compile(r"\b(bearer|basic)((?:\s|%20|\+){1,4})([A-Za-z0-9._~
 _PLAIN_WORD: Final = re.compile(r"[A-Z]?[a-z]{1,15}[.]*|[a-z_]{1,20}=")
 _MARK: Final = re.compile(r"[=:]|%3[ADad]|--(?<![\w.\-\[\]]--)(?=\w)")
 _KEY_REVERSED: Final = re.compile(r"\s{0,3}([\"']?\\*)([\w.\-\[\]]+)")
-"""Matches a reversed text before a mark. A search from the front would read every word of the text."""
+"""Matches the reversed text before a mark, as a search from the front would read every word of the text."""
 _OPTION: Final = re.compile(r"(--[\w.\-\[\]]++)\s{1,3}(?=\S)")
 _GAP: Final = re.compile(r"\s{0,3}")
 _VALUE: Final = re.compile(r"\\{0,8}\"[^\"]*+\"?|\\{0,8}'[^']*+'?|(?:(?!%26)[^\s&\"'<>,;)\]}])++", re.IGNORECASE)
 _LINE: Final = re.compile(r"[^\r\n\"]*+")
 _WHOLE_LINE: Final = ("authorization", "cookie")
 _BLOCK: Final = re.compile(r"[ \t]*([|>][-+0-9]{0,2}[ \t]*(?:#[^\r\n]*+)?)?\r?\n")
-"""What stands between a YAML key and the lines of its value."""
+"""Matches the text between a YAML key and the lines of its value."""
 
 
 def hide_likely_secrets(text: str) -> str:
-    """Returns `text` with `***` in place of what is likely a secret by its form or its place.
+    """Returns `text` with `***` in place of likely secrets, by their form or their place.
 
-    It takes time linear in the length, and little where there is nothing to find.
+    It takes time linear in the length, and little time for a text without any.
     """
     text = _hide_formats(text)
     if _ANYTHING.search(text) is None:
@@ -211,7 +211,7 @@ def hide_likely_secrets(text: str) -> str:
 
 
 def _credentials(found: re.Match[str]) -> str:
-    # "Basic authentication failed" is prose, `Bearer realm="..."` a challenge.
+    # "Basic authentication failed" is prose, `Bearer realm="..."` is a challenge.
     return found[0] if _PLAIN_WORD.fullmatch(found[3]) else found[1] + found[2] + MASK
 
 
@@ -261,7 +261,7 @@ def _value(text: str, at: int, pattern: re.Pattern[str]) -> tuple[int, int]:
 def _indented_lines(text: str, key: int, block: re.Match[str]) -> tuple[int, int] | None:
     """Returns the span of the lines that are indented more than their YAML key; None if there are none.
 
-    Without `|` or `>` the key must begin its line, as a sentence may end in a colon too.
+    Without `|` or `>` the key must begin its line, because sentences may end in a colon too.
     """
     before = text[text.rfind("\n", 0, key) + 1 : key]
     if block[1] is None and before.strip(" \t-\"'"):
@@ -281,7 +281,7 @@ def _indented_lines(text: str, key: int, block: re.Match[str]) -> tuple[int, int
 
 
 _MAX_XML_CONTENT: Final = 4096
-"""Characters of an XML element within which its end is looked for."""
+"""Characters of an XML element that are searched for its end."""
 _XML_TAG: Final = re.compile(r"<([A-Za-z_][\w:.\-]{0,127})((?:\s[^<>]{0,1024})?)>")
 _XML_NAME: Final = re.compile(r"\b(?:name|key|id)\s{0,3}=\s{0,3}\\?[\"']([\w.:\- ]{1,128})\\?[\"']", re.IGNORECASE)
 _XML_VALUE: Final = re.compile(r"(\bvalue\s{0,3}=\s{0,3})(\"[^\"]*+\"|'[^']*+'|\\\"[^\"]*+\")", re.IGNORECASE)

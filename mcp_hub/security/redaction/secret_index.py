@@ -1,6 +1,6 @@
-"""Finds secrets in a text in every form they take: as they are, escaped, in hexadecimal, in base64.
+"""Finds secrets in a text in all their forms: plain, escaped, in hexadecimal, in base64.
 
-An index of all forms makes looking for many secrets as fast as looking for one.
+An index of all forms makes the search for many secrets as fast as for one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Final
 
 LEVELS: Final = 6
-"""How many nested encodings are undone."""
+"""The most levels of nested escapes that are undone."""
 
 _ESCAPE: Final = re.compile(
     r"(?P<percent>(?:%[0-9a-fA-F]{2})+)"
@@ -28,7 +28,7 @@ _SHORT_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 def has_escapes(text: str) -> bool:
-    """Returns whether the text may have escapes."""
+    """Returns whether a text may have escapes."""
     return "%" in text or "\\" in text or ("&" in text and ";" in text)
 
 
@@ -50,9 +50,9 @@ def decodings(text: str) -> Iterator[str]:
 
 
 def unescaped_with_places(text: str, places: list[int]) -> tuple[str, list[int]]:
-    """Returns `unescaped(text)` and the place that each of its characters comes from.
+    """Returns `unescaped(text)` and the position in the original text of each of its characters.
 
-    `places` has the place of each character of `text` and that of its end, and so has the returned list.
+    `places` has the position of each character of `text` and of its end; so has the returned list.
     """
     kept: list[str] = []
     mapped: list[int] = []
@@ -96,7 +96,7 @@ def _html_names() -> Mapping[str, str]:
 
 
 def _starts(found: re.Match[str], plain: str) -> Iterator[int]:
-    """Yields where in the text each character begins that an escape stands for."""
+    """Yields the position in the text at which the escape of each character of `plain` begins."""
     kind, at = found.lastgroup, found.start()
     if kind not in ("percent", "bytes", "units"):
         return iter(range(at, at + len(plain))) if plain == found[0] else iter([at] * len(plain))
@@ -118,34 +118,34 @@ def _starts_of_run(at: int, end: int, kind: str, plain: str) -> Iterator[int]:
 
 
 MIN_SECRET: Final = 6
-"""Characters; shorter values are likely ordinary words, and replacing them would garble the text."""
+"""Characters; a shorter value is likely an ordinary word, and replacing it would garble texts."""
 MIN_CUT: Final = 8
-"""Characters at the beginning of a secret that are replaced where the text was cut within it."""
+"""The fewest characters of the beginning of a secret that are replaced if the text was cut within it."""
 CUT: Final = "…"
 PIECE: Final = 1024
-"""Characters; a longer secret is looked for in pieces of this length, so that no form is long."""
+"""Characters; a longer secret is searched in pieces of this length, so that no form is long."""
 MAX_LENGTH: Final = 65536
-"""Characters of one secret that are looked for."""
+"""Characters of one secret that are searched."""
 _OVERLAP: Final = 16
-"""Characters that two pieces share: in base64 a character at their border belongs to both."""
+"""Characters that two pieces share, because a base64 character at their border belongs to both."""
 _BLOCK: Final = 4
-"""Bytes of a text per look-up."""
+"""Bytes of a text for each look-up."""
 _HEX: Final = re.compile(rb"[0-9a-f]+")
 
 _WINDOW: Final = 2 * _BLOCK - 1
-"""Bytes in a row that fill a block wherever they stand."""
+"""Bytes in a row that always contain a whole block."""
 
 Span = tuple[int, int]
 _Blocks = dict[int, set[int]]
-"""Block -> the offsets in forms at which it stands."""
+"""Block -> its offsets in forms."""
 
 
 class SecretIndex:
     """An index of every form of some secrets, in folded UTF-8.
 
-    A text is read in blocks of four bytes. Wherever a form of at least seven bytes stands, any seven bytes of it in a
-    row fill one of these blocks. The index has the four blocks of the last seven bytes of each form: many secrets begin
-    like ordinary texts, such as `https://`, and few end so. A form that was cut is found by its first seven bytes.
+    A text is read in blocks of four bytes. Any seven bytes in a row contain one of these blocks, so the index has the
+    four possible blocks of the last seven bytes of each form. It uses the last ones because many secrets begin like
+    ordinary texts, such as `https://`, and few end so. A form that was cut is found by its first seven bytes.
     """
 
     def __init__(self, values: Iterable[str]) -> None:
@@ -157,7 +157,7 @@ class SecretIndex:
         self._large = [form for form in forms if len(form) >= _WINDOW]
         self._ends = _blocks_of((form, len(form) - _WINDOW) for form in self._large)
         self._misses = frozenset(self._ends).isdisjoint
-        """Whether none of some blocks is in `_ends`; four times as fast as asking the keys of a dict."""
+        """Returns whether none of some blocks is in `_ends`, four times as fast as with the keys of a dict."""
         self._longest = max(map(len, forms), default=0)
 
     @cached_property
@@ -167,7 +167,7 @@ class SecretIndex:
     def absent(self, text: str, *, cut: bool = False) -> bool:
         """Returns whether no form, and with `cut` no beginning of one, can be in the text.
 
-        For most texts it is true, and found fast.
+        It is a fast check that returns True for most texts.
         """
         if cut and CUT in text:
             return False
@@ -177,7 +177,7 @@ class SecretIndex:
         return self._misses(memoryview(data[: len(data) & -_BLOCK]).cast("I"))
 
     def spans(self, text: str, *, cut: bool = False, hex_only: bool = False) -> list[Span]:
-        """Returns where forms stand in a text, as spans of characters. Spans of different forms may overlap.
+        """Returns the spans of forms in a text, in characters. Spans of different forms may overlap.
 
         With `cut`, the beginning of a form before a `…` counts too. With `hex_only`, only hexadecimal digits count.
         """
@@ -220,7 +220,7 @@ class SecretIndex:
         return list(found.items())
 
     def _end(self, data: bytes, start: int) -> int | None:
-        """Returns the end of the longest form that begins at `start`."""
+        """Returns the end of the longest form that begins at `start`, None if none does."""
         here = data[start : start + self._longest]
         at = bisect_right(self._sorted, here) - 1
         while at >= 0 and not here.startswith(self._sorted[at]):
@@ -228,7 +228,7 @@ class SecretIndex:
         return start + len(self._sorted[at]) if at >= 0 else None
 
     def _end_of_cut(self, data: bytes, start: int) -> int | None:
-        """Returns where the text was cut within a form that begins at `start`."""
+        """Returns the position of the cut within a form that begins at `start`, None if there is none."""
         end = data.find(CUT.encode(), start + MIN_CUT, start + self._longest + len(CUT.encode()))
         if end < 0:
             return None
@@ -238,7 +238,7 @@ class SecretIndex:
 
 
 def _blocks_of(windows: Iterable[tuple[bytes, int]]) -> _Blocks:
-    """Returns the blocks of the window of each form that begins at the given offset."""
+    """Returns the blocks in a window of each form; `windows`: (form, offset of the window)."""
     found: _Blocks = {}
     for form, at in windows:
         for offset in range(at, at + _BLOCK):
@@ -298,7 +298,7 @@ def _folded(text: str) -> bytes:
 
 
 def _parents(forms: list[bytes]) -> list[int]:
-    """Returns for each of some sorted texts the index of the longest other one that it begins with; -1 for none."""
+    """Returns for each of the sorted forms the index of the longest other one that it starts with, -1 for none."""
     parents: list[int] = []
     open_: list[int] = []
     for number, form in enumerate(forms):

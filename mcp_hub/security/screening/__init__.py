@@ -1,6 +1,6 @@
-"""The screen: flags suspicious texts and characters in what a server says of itself and its items.
+"""The screen: flags suspicious texts and characters in the instructions and items of a server.
 
-Pure, and bounded for any input. It proves nothing: an honest text may be flagged, a clever one may not.
+Pure, with bounded time for any input. It proves nothing: an honest text may be flagged, a clever one may not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mcp_hub.text import (
 )
 
 MAX_DESCRIPTION: Final = 4096
-"""Characters of one text. Descriptions of real servers have a few hundred."""
+"""Characters of one text; a longer one is flagged. Descriptions of real servers have a few hundred."""
 MAX_LOOKED_AT: Final = 64 * 1024
 """Characters of one item that are read. An item with more is flagged."""
 MAX_TEXTS: Final = 4000
@@ -33,13 +33,13 @@ _MAX_DEPTH: Final = 64
 _EXCERPT: Final = 60
 _BLANK_LINES: Final = 12
 _MIN_PHRASE: Final = 8
-"""Characters; a shorter text, such as `string`, holds no instruction."""
+"""Characters; a shorter text, such as `string`, cannot be an instruction."""
 
 MAX_OF_SERVER: Final = 2 * 1024 * 1024
-"""Characters of all items of one server, half a second of work. Items beyond are flagged unread."""
+"""Characters of all items of one server, which take half a second. Items beyond that are flagged unread."""
 
 MAX_FOREIGN: Final = 10
-"""Names of other servers' tools that are reported of one item."""
+"""Names of other servers' tools that are reported for one item."""
 
 TOO_LONG: Final = "too-long"
 PADDING: Final = "hidden-by-padding"
@@ -66,11 +66,11 @@ _ENCODED: Final = re.compile(r"(?<![A-Za-z0-9+/_=-])(?=[A-Za-z0-9+/_-]{0,119}\d)
 _SPACES: Final = re.compile(r"(?<![ \t\u00a0\u3000])[ \t\u00a0\u3000]{80,}+(?=\S)")
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _DISTINCT: Final = re.compile(r"[A-Za-z0-9][_.\-][A-Za-z0-9]|[a-z][A-Z]")
-"""Matches in names that are no words of prose."""
+"""Matches names that are not words of prose."""
 
 
 class Flag(msgspec.Struct, frozen=True):
-    """One finding: its rule, the part of the item, and the text around it as the server wrote it."""
+    """One finding: its rule, the part of the item, and the text around it, which may not be safe to print."""
 
     rule: str
     where: str
@@ -110,7 +110,7 @@ def flags_of_item(
     max_description: int = MAX_DESCRIPTION,
     budget: Budget | None = None,
 ) -> tuple[Flag, ...]:
-    """Returns everything suspicious in an item. `without` are top-level keys whose text is not the server's."""
+    """Returns all findings in an item. `without`: top-level keys whose texts do not come from the server."""
     steps = flags_in_steps(kind, wire, without, max_description, budget or Budget())
     return tuple(flag for flag in steps if flag is not None)
 
@@ -118,20 +118,20 @@ def flags_of_item(
 def flags_in_steps(
     kind: Kind, wire: Any, without: Collection[str], max_description: int, budget: Budget
 ) -> Iterator[Flag | None]:
-    """Does the same in steps of some milliseconds: yields each flag, and None after every step."""
+    """Does the same in steps of a few milliseconds: yields each finding, and None after every step."""
     yield from flags_of_names(kind, wire)
     yield from _flags(_texts_of(kind, wire, without), max_description, budget)
 
 
 def flags_of_text(where: str, text: str, *, max_description: int = MAX_DESCRIPTION) -> tuple[Flag, ...]:
-    """Returns everything suspicious in one text, such as a server's instructions."""
+    """Returns all findings in one text, such as a server's instructions."""
     return tuple(flag for flag in _flags(iter(((where, text),)), max_description, Budget()) if flag is not None)
 
 
 def foreign_names(kind: Kind, wire: Any, distinct: Container[str], plain: Container[str]) -> tuple[Flag, ...]:
     """Returns flags for names of other servers' tools in the first `MAX_DESCRIPTION` characters of each description.
 
-    `distinct` are names that are no words, such as `send_message`. `plain` names count only where the text calls them
+    `distinct` names are not words of prose, such as `send_message`. `plain` names count only if the text calls them
     tools.
     """
     found: list[Flag] = []
@@ -232,7 +232,7 @@ def _excerpt(text: str, at: int) -> str:
 
 
 def _texts_of(kind: Kind, wire: Any, without: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yields (place, text) of all that a model may read of an item but its name; keys of schemas included."""
+    """Yields (place, text) of all texts of an item that a model may read, keys of schemas included; not its name."""
     if not isinstance(wire, dict):
         return
     for key in ("title", "description"):
@@ -254,7 +254,7 @@ def _texts_of(kind: Kind, wire: Any, without: Collection[str]) -> Iterator[tuple
 
 def _texts_inside(value: Any, where: str) -> Iterator[tuple[str, str]]:
     """Yields (place, text) of all texts of a JSON value, the keys of `properties` included."""
-    # Members are looked at one by one: to queue those of a large object would take tens of milliseconds at once.
+    # Iterators instead of lists, as queueing the members of a large object would block for tens of milliseconds.
     waiting: list[Iterator[tuple[str, Any]]] = [iter(((where, value),))]
     while waiting:
         at, one = next(waiting[-1], ("", None))

@@ -1,7 +1,7 @@
-"""The rules of the screen: texts that speak to the model behind its user's back, from public lists of tool poisoning.
+"""The rules of the screen for texts that instruct the model without the user's knowledge, from public lists.
 
-A rule has words, of which one must be present, phrases, and expressions that must stand near a phrase. The search for
-the words is all that an honest text costs. All gaps in phrases are bounded, so the time is linear.
+A rule has words, of which one must be present, phrases, and expressions that must be near a phrase. For an honest text
+only the words are searched. All gaps in phrases are bounded, so the time is linear.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 WINDOW: Final = 400
-"""Characters within which all parts of a rule must stand, about three sentences."""
+"""Characters within which all parts of a rule must match, about three sentences."""
 _STRIDE: Final = 200
 
 
@@ -47,7 +47,7 @@ class PoisoningRule(msgspec.Struct, frozen=True, dict=True):
         if not near:
             found = pattern.search(text)
             return found.start() if found is not None else None
-        # Overlapping windows, each searched once: a phrase cannot be buried among many half matches.
+        # Each overlapping window is searched once, so that many partial matches cannot hide a complete one.
         for start in range(0, max(1, len(text) - _STRIDE), _STRIDE):
             end = start + WINDOW
             found = pattern.search(text, start, end)
@@ -274,4 +274,4 @@ RULES: Final = (
         report_only=True,
     ),
 )
-"""In the order in which findings are reported."""
+"""The rules, in the order in which findings are reported."""
