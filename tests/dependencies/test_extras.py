@@ -24,8 +24,8 @@ from tests.servers.scrape.site import serving
 
 pytestmark = pytest.mark.anyio
 
-MOST = 80_000_000
-"""Bytes that the base may take on a disk."""
+MOST = 75_000_000
+"""Bytes of the files of the base. On a disk with blocks of 4 KiB they take a twelfth more."""
 OPTIONAL = (
     "mcp",
     "fastmcp",
@@ -91,7 +91,8 @@ def test_the_base_installation_has_no_packages_of_extras(base: Environment) -> N
     assert base.installed(OPTIONAL) == []
     files = [path for path in base.site_packages.rglob("*") if path.is_file()]
     assert any(path.suffix == ".pyc" for path in files)
-    assert sum(path.stat().st_blocks * 512 for path in files) <= MOST
+    # Not blocks of the disk: how many a file has depends on when the file system writes it.
+    assert sum(path.stat().st_size for path in files) <= MOST
 
 
 async def test_the_base_serves_and_calls_without_mentioning_extras(base: Environment, tmp_path: Path) -> None:

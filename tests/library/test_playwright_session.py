@@ -49,8 +49,9 @@ def test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_
             asyncio.run(session.connect())
     missing.unlink()
     first = int(asyncio.run(session.call_tool("pid")))
-    psutil.Process(first).kill()
-    psutil.wait_procs([psutil.Process(first)] if psutil.pid_exists(first) else [], PATIENCE)
+    process = psutil.Process(first)
+    process.kill()
+    process.wait(PATIENCE)
     with pytest.raises(StateLost):  # told once: the pages of before are gone
         asyncio.run(session.call_tool("pid"))
     second = int(asyncio.run(session.call_tool("pid")))
