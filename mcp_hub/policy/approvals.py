@@ -123,6 +123,7 @@ class Approvals:
             del self._of[caller]
             return False
         self._of[caller] = self._clock(), found[1]
+        self._of.move_to_end(caller)
         return True
 
     def add(self, caller: Hashable, route: Route) -> None:

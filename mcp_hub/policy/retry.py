@@ -123,13 +123,13 @@ class RetryPolicy:
                 if failed_starts == MOST_STARTS:
                     call.notes.append(f"retry: none, the server could not be started {MOST_STARTS} times in a row")
                     raise
-                if not budget.spend():
-                    call.notes.append("retry: none, the budget is spent")
-                    raise
                 longest = min(rules.max_backoff, rules.backoff * 2 ** (attempt - 1))
                 wait = max(self._draw() * longest, error.retry_after or 0.0)
                 if wait > rules.max_backoff:
                     call.notes.append(f"retry: none, the server asks to wait {wait:g} s")
+                    raise
+                if not budget.spend():
+                    call.notes.append("retry: none, the budget is spent")
                     raise
                 call.notes.append(f"retry: attempt {attempt + 1} after {error.code}, {wait:.2f} s later")
                 await self._sleep(wait)

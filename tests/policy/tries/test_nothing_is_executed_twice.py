@@ -10,6 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from mcp_hub.catalog import Route
+from mcp_hub.config.models import Server
+from mcp_hub.errors import ServerUnavailable
+from mcp_hub.policy import Call, Json
+from mcp_hub.policy.retry import RetryPolicy, RetrySettings
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import PATIENCE, fake, free_port, hub
 from tests.policy.tries.counted import FAST, counting, counting_http, written
 
@@ -111,3 +118,30 @@ async def test_a_call_to_a_killed_server_fails_after_two_failed_starts_whatever_
     assert 2 <= record["attempts"] <= 3  # one more where the call was under way when the server was killed
     assert any("2 times in a row" in note for note in record["notes"])
     assert started <= 4  # with those of the supervisor in between
+
+
+async def test_retries_that_the_server_postpones_too_far_cost_nothing_of_the_budget() -> None:
+    settings = RetrySettings.model_validate({"attempts": 2, "max_backoff": 1, "budget": 0.01})
+    server = Server(id="a", transport="stdio", command="x", namespace="a", settings={"retry": settings})
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    policy = RetryPolicy({"a": server}, lambda route: {"readOnlyHint": True}, sleep=sleep)
+
+    async def attempts_of(retry_after: float) -> int:
+        attempts = 0
+
+        async def fail(_: Call) -> Json:
+            nonlocal attempts
+            attempts += 1
+            raise ServerUnavailable("away", server="a", retry_after=retry_after)
+
+        with pytest.raises(ServerUnavailable):
+            await policy(Call("tools/call", "t", Route("a", TOOLS, "t"), {}, "handshake", Envelope(), "one"), fail)
+        return attempts
+
+    assert {await attempts_of(60.0) for _ in range(30)} == {1}
+    assert slept == []
+    assert await attempts_of(0.5) == 2
