@@ -174,7 +174,7 @@ class CircuitBreaker:
         server = call.route.upstream
         wait = max(left, 1.0) if circuit.state is CircuitState.OPEN else 1.0
         text = (
-            f"The server {server!r} failed {circuit.failures} times in a row and is left alone for {wait:.0f} s "
+            f"The server {server!r} failed {circuit.failures} times in a row and gets no calls for {wait:.0f} s "
             f"(setting: servers.{server}.breaker)."
         )
         raise CircuitOpen(text, server=server, retry_after=round(wait, 3), executed=False)

@@ -284,7 +284,7 @@ class LimitsPolicy:
             return await call_next(call)  # the outer call holds a slot: waiting for another could deadlock
         places = self._places[server]
         if not places.take(call.caller):
-            call.notes.append("limits: waited for a place")
+            call.notes.append("limits: waited for a slot")
             await places.wait(call.caller)
         try:
             return await call_next(call)
@@ -309,7 +309,7 @@ class LimitsPolicy:
         if bucket is not None and name is not None:
             wait = await bucket.take(f"{server}/{name}", rate, principal_of(call.caller))
             if bucket.parts > 1:
-                call.notes.append("limits: the store is away, this replica takes its part")
+                call.notes.append("limits: the store is unavailable; this replica allows its share of the rate")
             return wait
         now, key = self._clock(), (server, caller)
         found = self._buckets.pop(key, None) or TokenBucket.full(rate, now)

@@ -211,7 +211,7 @@ class PinFileWatcher:
         try:
             pins = read_pins(self._path)
         except ConfigError as error:
-            log.error("the pins stay as they were: %s", printable(str(error)))
+            log.error("the former pins stay in force: %s", printable(str(error)))
         else:
             log.info("the pins were read again: %s", self._path.name)
             self._changed(pins)
@@ -310,7 +310,7 @@ class PinReview:
         if key in self._told or len(self._told) >= MAX_TOLD:
             return
         self._told.add(key)
-        word = one.kind.unknown if one.kind is not None else "what it says of itself:"
+        word = one.kind.unknown if one.kind is not None else "its instructions:"
         hidden = self._modes[upstream] == "enforce" and not one.gone
         end = "; it is hidden until `mcp-hub pin`" if hidden else ""
         log.warning("%s: %s %r %s%s", upstream, word, one.name[:200], one.problem, end)

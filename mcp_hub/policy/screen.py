@@ -189,7 +189,7 @@ class ScreenReview:
         """Returns whether a server's instructions may be passed on to clients."""
         flags = self.of_instructions(upstream, text)
         for flag in flags:
-            self._tell(upstream, "what it says of itself", "instructions", flag)
+            self._tell(upstream, "its instructions", "instructions", flag)
         return not any(_holds(self._settings[upstream], flag.rule) for flag in flags)
 
     def step(self) -> bool:

@@ -45,7 +45,7 @@ class Sharing(msgspec.Struct):
     def note(self) -> str:
         """A note for errors about rates while this replica allows only its part of each rate, else ""."""
         parts = self.bucket.parts if self.bucket is not None else 1
-        return f" (the store is away: one of {parts} replicas takes its part)" if parts > 1 else ""
+        return f" (the store is unavailable: one of {parts} replicas allows its share)" if parts > 1 else ""
 
     async def tell(self, kind: ChangeKind, caller: Hashable | None, value: Any) -> None:
         """Sends a change by a caller to the other replicas. Raises CallError while the store cannot be reached."""

@@ -211,7 +211,7 @@ def _read_runtime(kind: PackageKind, raw: Mapping[str, Any]) -> tuple[Argument, 
         flag, _, joined = (word or "").partition("=")
         follows = argument.flag is None and before is not None and not flag.startswith("-")
         if not follows and flag not in _RUNTIME_FLAGS[kind]:
-            raise _Refused(f"it gives its launcher {_quoted(word or 'an input')}, which a listing may not decide")
+            raise _Refused(f"it gives its launcher {_quoted(word or 'an input')}, which a listing must not set")
         option = before if follows else flag
         given = joined
         if follows or argument.flag is not None:
@@ -219,9 +219,9 @@ def _read_runtime(kind: PackageKind, raw: Mapping[str, Any]) -> tuple[Argument, 
             pieces = argument.value.pieces if argument.value is not None else ()
             given = "".join(piece if isinstance(piece, str) else "{}" for piece in pieces)
         if option == "--with" and given and not _SDK.fullmatch(given):
-            raise _Refused(f"it adds {_quoted(given)}, which a listing may not decide")
+            raise _Refused(f"it adds {_quoted(given)}, which a listing must not set")
         if option in _MOUNTS and _HOST_PATH.match(given):
-            raise _Refused(f"it mounts {_quoted(given)} of this machine, which a listing may not decide")
+            raise _Refused(f"it mounts {_quoted(given)} of this machine, which a listing must not set")
         before = None if follows or joined or argument.flag is not None else flag
     return found
 

@@ -26,7 +26,7 @@ _MEMBERS: Final = 10
 
 _SOMEWHERE: Final = "something in them is not valid, and they are too large to say where"
 
-_PRESET: Final = "an argument that the hub sets itself does not fit the tool, which is for the hub's owner to mend"
+_PRESET: Final = "an argument that the hub sets itself does not fit the tool; the owner of the hub must correct it"
 
 _WORDS: Final = {
     "string": "a text",

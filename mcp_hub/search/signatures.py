@@ -291,7 +291,7 @@ def answer(head: str, tools: Sequence[FoundTool], signatures: int, budget: int) 
             if whole <= left - min(sum(costs[number + 1 :]), left // 3):
                 shown, cost = full, whole
         if cost > left:
-            return "\n".join([*parts, f"({len(tools) - number} more have no room here; ask for less at once)"])
+            return "\n".join([*parts, f"({len(tools) - number} more do not fit; ask for fewer at once)"])
         parts.append(shown)
         left -= cost
     return "\n".join(parts)

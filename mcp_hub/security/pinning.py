@@ -114,7 +114,7 @@ def _problem(
     if None in prints:
         return "is nested too deeply to be pinned"
     if len(prints) > 1:
-        return "is listed twice, each time otherwise"
+        return "is listed twice, with different definitions"
     if known is None:
         before = bodies.get(_body(found[0]))
         if before is not None:

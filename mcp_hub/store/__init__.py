@@ -145,7 +145,7 @@ class Store:
     async def _use(self, ask: Callable[[Redis], Any]) -> Reply:
         """Sends a request. Raises StoreUnavailable if it fails, but NoScriptError for an unknown script."""
         if self.away:
-            raise StoreUnavailable("The store is away (setting: store).", retry_after=1.0, executed=False)
+            raise StoreUnavailable("The store is unavailable (setting: store).", retry_after=1.0, executed=False)
         self.uses += 1
         try:
             async with asyncio.timeout(DEADLINE):

@@ -215,10 +215,10 @@ def test_a_listing_cannot_change_how_programs_start(name: str) -> None:
 )
 def test_a_listing_cannot_pass_harmful_launcher_options(kind: str, words: list[str]) -> None:
     positional = [{"type": "positional", "value": word} for word in words]
-    assert "may not decide" in refusal(package(kind, "o/s" if kind == "oci" else "name", runtimeArguments=positional))
+    assert "must not set" in refusal(package(kind, "o/s" if kind == "oci" else "name", runtimeArguments=positional))
     if len(words) == 2:
         named = [{"type": "named", "name": words[0], "value": words[1]}]
-        assert "may not decide" in refusal(package(kind, "o/s" if kind == "oci" else "name", runtimeArguments=named))
+        assert "must not set" in refusal(package(kind, "o/s" if kind == "oci" else "name", runtimeArguments=named))
 
 
 @pytest.mark.parametrize(

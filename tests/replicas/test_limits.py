@@ -65,4 +65,4 @@ async def test_without_the_store_each_replica_applies_its_share_of_the_rate_and_
         refused = await answered(client, 12)
         served.store.resume()
     assert len(refused) == 9
-    assert "the store is away: one of 3 replicas takes its part" in refused[-1]
+    assert "the store is unavailable: one of 3 replicas allows its share" in refused[-1]

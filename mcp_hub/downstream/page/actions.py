@@ -73,7 +73,7 @@ class ActionsPart:
             self._record(viewer.principal, name, body, error, "error")
             raise
         except CallError as error:
-            text = "this replica has done it, the others do not know: the store is away"
+            text = "done at this replica only, as the store is unavailable"
             failed = PageError(503, error.code, text, "Do it again when the store is back.")
             self._record(viewer.principal, name, body, failed, "error")
             raise failed from None

@@ -196,7 +196,7 @@ class SharedSessions:
             await self._store.execute("HSET", key, name, value)
             await self._store.execute("EXPIRE", key, seconds)
         except StoreUnavailable:
-            log.warning("a change of a session reaches no other replica, as the store is away")
+            log.warning("a change of a session reaches no other replica, as the store is unavailable")
 
     async def watches(self, session: HandshakeSession, message: Message) -> None:
         """Stores that a client subscribes to or unsubscribes from a resource, for the next owner of the session.

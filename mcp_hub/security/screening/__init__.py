@@ -172,7 +172,7 @@ def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budge
     for number, (where, text) in enumerate(texts):
         if left <= 0 or number == MAX_TEXTS:
             if TOO_LONG not in told:
-                yield Flag(TOO_LONG, where, "not looked at from here on")
+                yield Flag(TOO_LONG, where, "not screened from here on")
             return
         looked_at = text[:left]
         left -= len(looked_at) + 1

@@ -161,7 +161,7 @@ async def test_pinning_while_the_hub_runs_serves_the_tool_again(tmp_path: Path) 
         assert await client.text("a__mail") == "called mail"
         # A file that is no use changes nothing, and is complained about.
         changing.pins.write_text("{")
-        await client.until(lambda: b"the pins stay as they were" in client.stderr)
+        await client.until(lambda: b"the former pins stay in force" in client.stderr)
         assert await client.text("a__mail") == "called mail"
 
 
