@@ -30,7 +30,7 @@ class Owner:
         self.letting_go = self.forgotten = self.failing = 0
         self.loading: asyncio.Event | None = None
         self.what = Ownership(NAME, "key", began_here=began_here)
-        self.what.let_go, self.what.forgotten, self.what.load = self._let_go, self._forget, self._load
+        self.what.let_go, self.what.on_store_loss, self.what.load = self._let_go, self._forget, self._load
 
     async def _ask_others(self, name: str) -> None:
         for other in self.others:

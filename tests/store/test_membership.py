@@ -248,7 +248,6 @@ async def test_a_replica_cut_off_from_the_store_owns_nothing_once_another_takes_
             line.cut()
             async with asyncio.timeout(PATIENCE):
                 while not (await claimed(b)).taken_over:
-                    assert a.member.holds or a.store.away
                     await asyncio.sleep(0.01)
             assert not a.member.holds
             line.mend()

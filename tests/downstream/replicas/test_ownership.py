@@ -238,7 +238,7 @@ async def test_an_owner_restores_lost_store_data_even_if_the_response_to_the_cla
             told.append("s")
 
         await a.owners.begin(a.what("s", began_here=True))
-        a.what("s").forgotten = tell
+        a.what("s").on_store_loss = tell
         await a.store.execute("DEL", a.store.key("owner:s"))
         with answers_lost(a):
             await a.owners.check("s")
@@ -257,7 +257,7 @@ async def test_a_replica_whose_lease_ends_during_a_claim_still_reports_the_loss(
         await a.member.leave()
         for key in ("owner:s", "state:s"):
             await b.store.execute("DEL", b.store.key(key))
-        b.what("s").forgotten = tell
+        b.what("s").on_store_loss = tell
         claim = b.member.claim
 
         async def late(*args: Any, **named: Any) -> Claim:
