@@ -144,3 +144,18 @@ async def test_cancelling_one_member_of_a_batch_leaves_the_others_their_answers_
         served.dispatcher.release.set()
         answers = (await stream.event())[1]
         assert [(each["id"], each["result"]["content"][0]["text"]) for each in answers] == [(3, "done")]
+
+
+async def test_a_message_whose_stream_closes_before_it_is_complete_is_answered_404() -> None:
+    async with serving() as served, connected(served) as late:
+        body = call("hang")
+        async with opened(served) as (_, where):
+            head = request(served, "POST", where, [*JSON, ("Expect", "100-continue")], body)
+            late.send(head[: -len(body)])
+            assert (await late.head()).status == 100  # the stream was found; the body is awaited
+        async with asyncio.timeout(HANG_BOUND):
+            while not served.dispatcher.left:
+                await asyncio.sleep(0)
+        late.send(body)
+        assert (await late.response()).status == 404
+        assert served.dispatcher.asked == []
