@@ -239,16 +239,26 @@ async def news_within(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-async def pump(request: HttpRequest, reply: HttpReply, outbox: Outbox, ended: Callable[[], bool]) -> None:
+async def pump(
+    request: HttpRequest,
+    reply: HttpReply,
+    outbox: Outbox,
+    ended: Callable[[], bool],
+    replaced: Callable[[], bool] = lambda: False,
+) -> None:
     """Writes an outbox to an open stream until the client is gone, or `ended()` is true and nothing waits.
 
-    Set `outbox.news` after making `ended()` true.
+    With `replaced()` true it ends at once: what waits is for the response that has taken over the outbox, and would be
+    lost on this one. Set `outbox.news` after making either of them true.
     """
     request.watch(outbox.news.set)
     log = outbox if isinstance(outbox, EventLog) else None
     keeper = None if log is None else log.keeper
     try:
         while not request.disconnected:
+            if replaced():
+                await reply.end()
+                return
             event = outbox.take_event()
             if event is not None:
                 if keeper is not None and log is not None and not await log.keep_written(keeper):

@@ -145,7 +145,8 @@ class HandshakeEndpoint:
             if log is session.streams.standing and _primes(session.caller):
                 await reply.write(log.first())
             await pump(
-                request, reply, log, lambda: session.ended or log.reader is not reader or (log.done and not len(log))
+                *(request, reply, log, lambda: session.ended or (log.done and not len(log))),
+                replaced=lambda: log.reader is not reader,
             )
         finally:
             if log.reader is reader:
