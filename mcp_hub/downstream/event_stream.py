@@ -210,9 +210,14 @@ class EventLog(Outbox):
 
     def rewind(self, last: int) -> bool:
         """Queues all events after number `last` to be written again; returns False if they are not kept any more."""
-        oldest = self._written[0][0] if self._written else self._next
+        kept = self._written or self._again  # an earlier resumption may have written nothing
+        oldest = kept[0][0] if kept else self._next
         if not oldest - 1 <= last < self._next:
             return False
+        while self._again and self._again[0][0] <= last:
+            number, data = self._again.popleft()
+            self._written.append((number, data))
+            self._written_bytes += len(data)
         while self._written and self._written[-1][0] > last:
             number, data = self._written.pop()
             self._written_bytes -= len(data)

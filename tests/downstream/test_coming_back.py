@@ -227,6 +227,20 @@ async def test_the_events_kept_for_resumption_are_bounded() -> None:
     assert len(given_up) == MAX_STREAMS + 3
 
 
+def test_a_stream_is_resumed_again_after_a_resumption_that_wrote_nothing() -> None:
+    log = EventLog(1)
+    for step in range(3):
+        log.put({"step": step})
+        log.take_event()
+    assert log.rewind(0)
+    assert log.rewind(0)
+    assert len(log) == 3
+    assert log.rewind(2)
+    assert len(log) == 1
+    assert log.rewind(0)
+    assert [b'"step":%d' % step in (log.take_event() or b"") for step in range(3)] == [True] * 3
+
+
 async def test_a_response_that_lost_its_stream_to_a_newer_one_takes_no_more_events() -> None:
     async with serving() as served, connected(served) as older:
         session = await initialized(served)
