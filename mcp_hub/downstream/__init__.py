@@ -197,6 +197,19 @@ def batch_fault(members: list[Any]) -> ProtocolError | None:
     return None
 
 
+async def unless_given_up(caller: Caller, request: Message, answer: Awaitable[Message]) -> Message | None:
+    """Returns the answer to one member of a batch; None if the client has cancelled this member.
+
+    A member that raised CancelledError would take the answers of all others with it.
+    """
+    try:
+        return await answer
+    except asyncio.CancelledError:
+        if request.get("id") in caller.given_up:
+            return None
+        raise
+
+
 MAX_ASKED: Final = 64
 """The most requests of the hub that one client has not answered yet; one more is refused."""
 

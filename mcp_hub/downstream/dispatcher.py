@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any
 
-from mcp_hub.downstream import MAX_IN_FLIGHT, Caller, Exchange, Send, batch_fault, error_response
+from mcp_hub.downstream import MAX_IN_FLIGHT, Caller, Exchange, Send, batch_fault, error_response, unless_given_up
 from mcp_hub.downstream.methods import Handler, Methods
 from mcp_hub.downstream.parked_calls import ParkedCalls, UnreachableRespondent
 from mcp_hub.downstream.quotas import LARGE, Backlog, Quotas, Share, declined, uncounted
@@ -275,12 +275,16 @@ class Duplex:
             return
         try:
             answers = await asyncio.gather(
-                *(self._dispatcher.answer(self.caller, request, self._write, era_of(request)) for request in requests)
+                *(unless_given_up(self.caller, one, self._answered(one)) for one in requests)
             )
         finally:
             self._share.end(size)
-        if answers or broken:
-            self._write(self._share.encoded([*answers, *broken], requests))
+        owed = [*(answer for answer in answers if answer is not None), *broken]
+        if owed:
+            self._write(self._share.encoded(owed, requests))
+
+    def _answered(self, request: Message) -> Coroutine[Any, Any, Message]:
+        return self._dispatcher.answer(self.caller, request, self._write, era_of(request))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -210,9 +210,14 @@ class EventLog(Outbox):
 
     def rewind(self, last: int) -> bool:
         """Queues all events after number `last` to be written again; returns False if they are not kept any more."""
-        oldest = self._written[0][0] if self._written else self._next
+        kept = self._written or self._again  # an earlier resumption may have written nothing
+        oldest = kept[0][0] if kept else self._next
         if not oldest - 1 <= last < self._next:
             return False
+        while self._again and self._again[0][0] <= last:
+            number, data = self._again.popleft()
+            self._written.append((number, data))
+            self._written_bytes += len(data)
         while self._written and self._written[-1][0] > last:
             number, data = self._written.pop()
             self._written_bytes -= len(data)
@@ -239,16 +244,26 @@ async def news_within(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-async def pump(request: HttpRequest, reply: HttpReply, outbox: Outbox, ended: Callable[[], bool]) -> None:
+async def pump(
+    request: HttpRequest,
+    reply: HttpReply,
+    outbox: Outbox,
+    ended: Callable[[], bool],
+    replaced: Callable[[], bool] = lambda: False,
+) -> None:
     """Writes an outbox to an open stream until the client is gone, or `ended()` is true and nothing waits.
 
-    Set `outbox.news` after making `ended()` true.
+    With `replaced()` true it ends at once: what waits is for the response that has taken over the outbox, and would be
+    lost on this one. Set `outbox.news` after making either of them true.
     """
     request.watch(outbox.news.set)
     log = outbox if isinstance(outbox, EventLog) else None
     keeper = None if log is None else log.keeper
     try:
         while not request.disconnected:
+            if replaced():
+                await reply.end()
+                return
             event = outbox.take_event()
             if event is not None:
                 if keeper is not None and log is not None and not await log.keep_written(keeper):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.downstream import Caller, Send, batch_fault
+from mcp_hub.downstream import Caller, Send, batch_fault, unless_given_up
 from mcp_hub.downstream.event_stream import EventLog, pump
 from mcp_hub.downstream.handshake_session import HandshakeSession, Resumable, RetentionBudget
 from mcp_hub.downstream.responses import Responder, Shape, Work, id_of, refuse, refuse_with, shape_of
@@ -145,7 +145,8 @@ class HandshakeEndpoint:
             if log is session.streams.standing and _primes(session.caller):
                 await reply.write(log.first())
             await pump(
-                request, reply, log, lambda: session.ended or log.reader is not reader or (log.done and not len(log))
+                *(request, reply, log, lambda: session.ended or (log.done and not len(log))),
+                replaced=lambda: log.reader is not reader,
             )
         finally:
             if log.reader is reader:
@@ -243,13 +244,15 @@ class HandshakeEndpoint:
             resumable=Resumable(session.streams, _primes(session.caller), what),
         )
 
-    async def _batch(self, caller: Caller, messages: list[Any], send: Send) -> list[Message]:
-        return await asyncio.gather(*(self._part(caller, each, send) for each in messages))
+    async def _batch(self, caller: Caller, messages: list[Any], send: Send) -> list[Message] | None:
+        """Returns the answers to the members of a batch; None if the client has cancelled all of them."""
+        answers = await asyncio.gather(*(self._part(caller, each, send) for each in messages))
+        return [answer for answer in answers if answer is not None] or None
 
-    async def _part(self, caller: Caller, message: Any, send: Send) -> Message:
+    async def _part(self, caller: Caller, message: Any, send: Send) -> Message | None:
         if shape_of(message) is None:
             return self._dispatcher.broken(caller, id_of(message))
-        return await self._responder.answer(caller, message, send, era_of(message))
+        return await unless_given_up(caller, message, self._responder.answer(caller, message, send, era_of(message)))
 
 
 def _primes(caller: Caller) -> bool:

@@ -212,9 +212,10 @@ class Methods:
 
     async def _complete(self, exchange: Exchange) -> dict[str, Any]:
         reference = exchange.params.get("ref")
-        if not isinstance(reference, dict) or reference.get("type") not in _REFERENCES:
+        sort = reference.get("type") if isinstance(reference, dict) else None
+        if not isinstance(reference, dict) or not isinstance(sort, str) or sort not in _REFERENCES:
             raise ProtocolError(INVALID_PARAMS, "params.ref must be a 'ref/prompt' or a 'ref/resource'.")
-        kind, key = _REFERENCES[reference["type"]]
+        kind, key = _REFERENCES[sort]
         name = reference.get(key)
         if not isinstance(name, str):
             raise ProtocolError(INVALID_PARAMS, f"params.ref.{key} must be a text.")

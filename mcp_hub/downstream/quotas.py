@@ -102,7 +102,9 @@ class Quotas:
 
     def _check_rate(self, principal: Principal, rate: float, burst: float | None) -> None:
         now = self._clock()
-        bucket = self._buckets.pop(principal, None) or TokenBucket.full(rate, now, burst)
+        full = TokenBucket.full(rate, now, burst)
+        bucket = self._buckets.pop(principal, full)
+        bucket.rate, bucket.room = full.rate, full.room  # a reload may have changed them
         self._buckets[principal] = bucket
         while len(self._buckets) > MAX_PRINCIPALS:
             self._buckets.popitem(last=False)

@@ -109,6 +109,9 @@ class SseEndpoint:
         body = await read_body(request, reply, self._max_body)
         if body is None:
             return
+        if self._connections.get(connection.id) is not connection:  # its stream has closed meanwhile
+            await refuse(reply, 404, INVALID_REQUEST, "Session not found")
+            return
         connection.duplex.received(body)
         await reply.send(202)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,8 +84,9 @@ class StreamableEndpoint:
         await self.responder.drained()
 
     def close_of(self, gone: Collection[tuple[str, str | None]]) -> None:
-        """Closes the sessions of some principals, each given with its profile."""
+        """Closes the sessions of some principals, each given with its profile, and cancels their requests."""
         self.sessions.close_of(gone)
+        self.modern.cancel_of(gone)
 
     def close_all(self) -> None:
         """Cancels all requests, which are answered with an error, and closes every session."""
@@ -152,7 +152,8 @@ class ModernEndpoint:
     def __init__(self, dispatcher: Dispatcher, responder: Responder) -> None:
         self._dispatcher = dispatcher
         self._responder = responder
-        self._running: Counter[str] = Counter()
+        self._running: dict[Principal, set[Caller]] = {}
+        """The callers of the requests that are being answered, by principal."""
         self.replicas: RequestRouter | None = None
         """Forwards requests that belong to other replicas of this hub; None if there is one process only."""
 
@@ -189,13 +190,14 @@ class ModernEndpoint:
             return
         if self.replicas is not None and await self.replicas.took_modern(request, reply, principal, message):
             return
-        if self._running[principal] >= MAX_IN_FLIGHT:
+        running = self._running.get(principal, ())
+        if len(running) >= MAX_IN_FLIGHT:
             error = Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0)
             await refuse_with(reply, 503, error, request_id, [(b"retry-after", b"1")])
             return
         # Each request gets a caller of its own: two clients of one principal may use the same id at the same time.
         caller = Caller(principal, _unreachable)
-        self._running[principal] += 1
+        self._running.setdefault(principal, set()).add(caller)
         try:
             await self._responder.respond(
                 request,
@@ -208,7 +210,16 @@ class ModernEndpoint:
                 request_id=request_id,
             )
         finally:
-            self._running[principal] -= 1
+            (left := self._running[principal]).discard(caller)
+            if not left:
+                del self._running[principal]
+
+    def cancel_of(self, gone: Collection[tuple[str, str | None]]) -> None:
+        """Cancels the requests of some principals, each given with its profile; subscriptions would never end."""
+        for callers in list(self._running.values()):
+            for caller in tuple(callers):
+                if (caller.principal, caller.profile) in gone:
+                    caller.cancel_all()
 
     def _schema(self, message: Message, principal: Principal) -> Any:
         """Returns the input schema of the called tool, to check headers with; None if there is none."""

@@ -227,6 +227,38 @@ async def test_the_events_kept_for_resumption_are_bounded() -> None:
     assert len(given_up) == MAX_STREAMS + 3
 
 
+def test_a_stream_is_resumed_again_after_a_resumption_that_wrote_nothing() -> None:
+    log = EventLog(1)
+    for step in range(3):
+        log.put({"step": step})
+        log.take_event()
+    assert log.rewind(0)
+    assert log.rewind(0)
+    assert len(log) == 3
+    assert log.rewind(2)
+    assert len(log) == 1
+    assert log.rewind(0)
+    assert [b'"step":%d' % step in (log.take_event() or b"") for step in range(3)] == [True] * 3
+
+
+async def test_a_response_that_lost_its_stream_to_a_newer_one_takes_no_more_events() -> None:
+    async with serving() as served, connected(served) as older:
+        session = await initialized(served)
+        caller = served.dispatcher.joined[0]
+        older.send(request(served, "GET", "/mcp", session))
+        await older.head()
+        head = {"jsonrpc": "2.0", "method": "notifications/x"}
+        sent: list[dict[str, Any]] = [{**head, "params": {"n": n, "pad": "x" * 30_000}} for n in range(30)]
+        for each in sent:
+            caller.notify(each)
+        for each in sent:
+            assert (await older.event())[1] == each
+        async with back(served, session, "0-0") as newer:
+            for each in sent:
+                assert (await newer.event())[1]["params"]["n"] == each["params"]["n"]
+            assert await older.event() == ("end", None)
+
+
 async def test_above_the_total_bound_the_stream_disconnected_first_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake_session, "MAX_TOTAL", 100)
     total, given_up = RetentionBudget(), []

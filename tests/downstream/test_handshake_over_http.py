@@ -238,6 +238,32 @@ async def test_a_batch_without_requests_has_no_answer() -> None:
         assert (answer.status, answer.body) == (202, b"")
 
 
+async def test_cancelling_one_member_of_a_batch_leaves_the_others_their_answers() -> None:
+    async with serving() as served, connected(served) as connection:
+        session = await initialized(served, version="2025-03-26")
+        members = [call("hang", request_id=1), call("wait", {"text": "done"}, 2)]
+        connection.send(request(served, "POST", "/mcp", session, b"[" + b",".join(members) + b"]"))
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        body = message("notifications/cancelled", {"requestId": 1}, None)
+        assert (await fetch(served, "POST", "/mcp", session, body)).status == 202
+        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
+        served.dispatcher.release.set()
+        answer = await connection.response()
+        assert answer.status == 200
+        assert [(each["id"], each["result"]["content"][0]["text"]) for each in answer.json] == [(2, "done")]
+
+
+async def test_a_batch_whose_members_are_all_cancelled_has_no_answer() -> None:
+    async with serving() as served, connected(served) as connection:
+        session = await initialized(served, version="2025-03-26")
+        connection.send(request(served, "POST", "/mcp", session, b"[" + call("hang", request_id=1) + b"]"))
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        body = message("notifications/cancelled", {"requestId": 1}, None)
+        assert (await fetch(served, "POST", "/mcp", session, body)).status == 202
+        answer = await connection.response()
+        assert (answer.status, answer.body) == (202, b"")
+
+
 @pytest.mark.parametrize("body", [b"[]", b"[" + message("initialize", {}) + b"]"])
 async def test_an_empty_batch_and_one_that_initializes_are_refused(body: bytes) -> None:
     async with serving() as served:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from mcp_hub import errors
+from mcp_hub.config.listen import NamedPrincipal
+from mcp_hub.config.models import Listen
 from mcp_hub.downstream import event_stream, streamable
 from mcp_hub.protocol import era as eras
 from tests.downstream.fronts import HANG_BOUND
@@ -170,6 +172,26 @@ async def test_a_subscription_requires_an_accept_header_with_event_streams() -> 
         lines, body = modern(eras.LISTEN, {"notifications": {}})
         lines = [BOTH[0], ("Accept", "application/json"), *lines[2:]]
         assert (await fetch(served, "POST", "/mcp", lines, body)).status == 406
+
+
+async def test_requests_of_a_principal_that_a_reload_removes_are_cancelled() -> None:
+    a, b = (("Authorization", f"Bearer {letter * 32}") for letter in "ab")
+    named = {"a": NamedPrincipal(token="a" * 32), "b": NamedPrincipal(token="b" * 32)}
+    async with (
+        serving(Listen(port=0, principals=named)) as served,
+        connected(served) as gone,
+        connected(served) as kept,
+    ):
+        for connection, token in ((gone, a), (kept, b)):
+            lines, body = modern(eras.LISTEN, {"notifications": {}}, "sub")
+            connection.send(request(served, "POST", "/mcp", [*lines, token], body))
+            await connection.head()
+            assert (await connection.event())[1]["method"] == eras.ACKNOWLEDGED
+        served.app.take(Listen(port=0, principals={"b": named["b"]}))
+        assert "error" in (await gone.event())[1]
+        assert await gone.event() == ("end", None)
+        served.stop.set()
+        assert "result" in (await kept.event())[1]
 
 
 async def test_a_silent_subscription_is_kept_open_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:

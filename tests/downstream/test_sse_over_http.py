@@ -130,3 +130,32 @@ async def test_a_stopping_hub_sends_pending_responses_before_it_closes_the_sse_s
         served.dispatcher.release.set()
         assert (await stream.event())[1]["id"] == 1
         assert await stream.event() == ("end", None)
+
+
+async def test_cancelling_one_member_of_a_batch_leaves_the_others_their_answers_on_the_stream() -> None:
+    async with serving() as served, opened(served) as (stream, where):
+        await fetch(served, "POST", where, JSON, message("initialize", {"protocolVersion": "2025-03-26"}))
+        await stream.event()
+        members = [call("hang", request_id=2), call("wait", {"text": "done"}, 3)]
+        await fetch(served, "POST", where, JSON, b"[" + b",".join(members) + b"]")
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        await fetch(served, "POST", where, JSON, message("notifications/cancelled", {"requestId": 2}, None))
+        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
+        served.dispatcher.release.set()
+        answers = (await stream.event())[1]
+        assert [(each["id"], each["result"]["content"][0]["text"]) for each in answers] == [(3, "done")]
+
+
+async def test_a_message_whose_stream_closes_before_it_is_complete_is_answered_404() -> None:
+    async with serving() as served, connected(served) as late:
+        body = call("hang")
+        async with opened(served) as (_, where):
+            head = request(served, "POST", where, [*JSON, ("Expect", "100-continue")], body)
+            late.send(head[: -len(body)])
+            assert (await late.head()).status == 100  # the stream was found; the body is awaited
+        async with asyncio.timeout(HANG_BOUND):
+            while not served.dispatcher.left:
+                await asyncio.sleep(0)
+        late.send(body)
+        assert (await late.response()).status == 404
+        assert served.dispatcher.asked == []

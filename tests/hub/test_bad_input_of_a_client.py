@@ -42,6 +42,8 @@ WRONG: list[tuple[str, Any, int]] = [
     ("resources/read", {"uri": "fake://nobody/x"}, -32002),
     ("resources/read", {}, -32602),
     ("completion/complete", {"ref": {"type": "ref/other"}}, -32602),
+    ("completion/complete", {"ref": {"type": ["ref/prompt"]}}, -32602),
+    ("completion/complete", {"ref": {"type": {}}}, -32602),
     ("completion/complete", {"ref": {"type": "ref/prompt", "name": "greet", "NAME": "x"}, "argument": {}}, -32602),
     ("completion/complete", {"ref": {"type": "ref/prompt", "name": "nothing"}, "argument": {}}, -32602),
 ]

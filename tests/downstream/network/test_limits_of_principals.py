@@ -65,6 +65,16 @@ def test_the_call_rate_is_counted_for_each_principal() -> None:
     assert [waits(counted, ALICE) is None for _ in range(4)] == [True, True, True, False]
 
 
+def test_a_changed_rate_applies_to_principals_that_were_seen_before() -> None:
+    counted, clock = quotas(rate=1)
+    assert [waits(counted, ALICE) for _ in range(2)] == [None, 1.0]
+    counted.take(Listen(limits=CallerLimits(rate=1)))
+    assert waits(counted, ALICE) == 1.0  # what is unchanged goes on
+    counted.take(Listen(limits=CallerLimits(rate=10, burst=1)))
+    clock.now = 0.1
+    assert [waits(counted, ALICE) for _ in range(2)] == [None, 0.1]
+
+
 def test_a_principal_may_override_the_limits() -> None:
     counted, _ = quotas({"rate": 100, "calls": 1}, rate=1, calls=9)
     assert [waits(counted, ALICE) for _ in range(3)] == [None] * 3
