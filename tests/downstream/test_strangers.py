@@ -232,6 +232,15 @@ def test_addresses_of_one_ipv6_network_share_one_limit() -> None:
     assert there(lines) == 100 // SHARE + 1
 
 
+def test_ipv4_addresses_in_the_form_of_ipv6_have_a_share_each() -> None:
+    clock = Clock()
+    places = ConnectionSlots(100, RefusalLog(), clock=clock)
+    lines = taken(places, [f"::ffff:192.0.2.{number}" for number in range(100 // SHARE)])
+    clock.now = NEWCOMER
+    lines += taken(places, ["::ffff:198.51.100.1"])
+    assert there(lines) == 100 // SHARE + 1
+
+
 def test_authenticated_connections_do_not_count_against_their_address_share() -> None:
     clock = Clock()
     places = ConnectionSlots(100, RefusalLog(), clock=clock)
