@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
+from collections.abc import Collection, Generator
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -10,6 +13,8 @@ import msgspec
 from mcp_hub.codes import CodedText
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS, Kind, to_handshake_tool
+
+log = logging.getLogger("mcp_hub")
 
 OWN: Final = "(mcp-hub)"
 """The upstream of routes that lead to the hub itself. It is not `mcp-hub`, as a server may be called that."""
@@ -59,6 +64,25 @@ class CatalogFinding(msgspec.Struct, frozen=True):
     """`error` if the configuration forbids it (`on_conflict: raise`)."""
     kept: Route | None = None
     """The item that has the name, if this one is left out because of it."""
+
+
+MAX_LOGGED: Final = 20
+"""Findings of one upstream that are logged for one build of the catalog; the others are counted."""
+
+
+def log_findings(findings: Collection[CatalogFinding], known: Collection[CatalogFinding]) -> Generator[None]:
+    """Logs the findings that were not known before, in steps: an upstream can have thousands at each change."""
+    number: Counter[str] = Counter()
+    for finding in findings:
+        yield
+        if finding in known:
+            continue
+        number[finding.upstream] += 1
+        if number[finding.upstream] <= MAX_LOGGED:
+            log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
+    for upstream, count in number.items():
+        if count > MAX_LOGGED:
+            log.warning("%s: %d more of its items have such problems", upstream, count - MAX_LOGGED)
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, dict=True):

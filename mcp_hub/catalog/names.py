@@ -79,7 +79,10 @@ def original_uri(exposed: str) -> tuple[str, str] | None:
     upstream, slash, uri = exposed[len(URI_PREFIX) :].partition("/")
     if not slash or not upstream:
         return None
-    return unquote(upstream, errors="surrogatepass"), uri
+    try:
+        return unquote(upstream, errors="surrogatepass"), uri
+    except UnicodeDecodeError:
+        return None  # bytes that are not UTF-8: no id of an upstream is encoded so
 
 
 EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")

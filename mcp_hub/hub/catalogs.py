@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from mcp_hub.catalog import Catalog, CatalogSource, OnConflict, Route
+from mcp_hub.catalog.entries import log_findings
 from mcp_hub.hub.exposure import OWN_NAMES, Exposure
 from mcp_hub.hub.shaped_items import Shape, ShapedItems, as_they_are, shape_items
 from mcp_hub.observability.stalls import drop, in_slices, run_for
@@ -321,9 +322,7 @@ class Catalogs:
                 yield from self._view.preparing(seen, profiles.get(name), name)
             for caller, seen in of.items():
                 yield from self._view.preparing(seen, before.get(caller), profile_of(caller))
-        known = set(previous.findings)
-        for finding in (finding for finding in catalog.findings if finding not in known):
-            log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
+        yield from log_findings(catalog.findings, set(previous.findings))
         self._catalog, self._of_profile, self._of = catalog, of_profile, of
         replaced += previous.parts()
         self.unread = frozenset()

@@ -293,13 +293,20 @@ def running_hubs(*, left_over: Callable[[Path], None] = Path.unlink) -> Iterator
     """
     found = runtime_directory()
     try:
-        paths = sorted(_private(found).glob("*.sock"), key=lambda path: path.lstat().st_mtime_ns)
+        paths = sorted(_private(found).glob("*.sock"), key=_opened_at)
     except (OSError, ValueError):
         return
     for path in paths:
         facts = _facts_at(path, left_over)
         if facts is not None:
             yield facts
+
+
+def _opened_at(path: Path) -> int:
+    try:
+        return path.lstat().st_mtime_ns
+    except FileNotFoundError:  # the hub has just ended
+        return 0
 
 
 def _facts_at(path: Path, left_over: Callable[[Path], None]) -> Json | None:
@@ -317,6 +324,8 @@ def _facts_at(path: Path, left_over: Callable[[Path], None]) -> Json | None:
         with contextlib.suppress(FileNotFoundError):
             left_over(path)
         return None
+    except FileNotFoundError:
+        return None  # the hub has just ended
     except (OSError, ValueError):
         return {"pid": int(path.stem) if path.stem.isdigit() else None, "problem": "it does not answer"}
     return facts if isinstance(facts, dict) else None

@@ -198,12 +198,17 @@ def weighs_more(value: Any, most: int = LARGE) -> bool:
 
 def weighing(value: Any, most: int) -> Generator[None, None, bool]:
     """Returns what `weighs_more` returns; yields after every thousand values."""
+    return (yield from weight_left(value, most)) < 0
+
+
+def weight_left(value: Any, most: int) -> Generator[None, None, int]:
+    """Returns what is left of `most` after a value, negative if it weighs more; yields after every thousand values."""
     waiting = [value]
     left = _weigh(waiting, most, _VALUES)
     while waiting and left >= 0:
         yield
         left = _weigh(waiting, left, _VALUES)
-    return left < 0
+    return left
 
 
 _VALUES: Final = 1000

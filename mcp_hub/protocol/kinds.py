@@ -24,6 +24,8 @@ MAX_NAME: Final = 1024
 """Characters of a name or URI; a longer one is hostile."""
 MAX_ITEM: Final = 1024 * 1024
 """Weight of one listed item (`frames.weighs_more`)."""
+MAX_LIST: Final = 256 * 1024 * 1024
+"""Weight of the items of one list, those included that are left out later."""
 
 
 class Kind(msgspec.Struct, frozen=True, eq=False):

@@ -123,15 +123,14 @@ class Upstream:
     async def stop(self) -> None:
         """Ends its sessions and its process. Never raises."""
         self._move(UpstreamEvent.STOP)
+        self._attempt.failed(self.messages.unavailable(self.error))  # no attempt follows that calls could wait for
         self.visibility.close()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await self._task
-        await self.list_store.close()
-        await self.caller_lists.close()
-        await self.own_sessions.close()
-        await self.era_sessions.close()
+        for part in (self.list_store, self.caller_lists, self.own_sessions, self.era_sessions):
+            await part.close()
         self.begun.set()
         self.tried.set()
         self.settled.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -53,7 +53,9 @@ class ClientSessionPool:
         self._messages = messages
         self._subscriptions = subscriptions
         self._lists = lists
-        self._pool: SessionPool[_Key] = SessionPool(server.idle)
+        self._pool: SessionPool[_Key] = SessionPool(server.idle, lambda: messages.unavailable(None))
+        self._single: SessionPool[object] = SessionPool(server.idle, lambda: messages.unavailable(None))
+        """The sessions of single calls, so that they end with the others."""
 
     def __len__(self) -> int:
         return len(self._pool)
@@ -70,20 +72,11 @@ class ClientSessionPool:
             CallError: the pool is full and no session is idle, or the session could not be opened.
         """
         if self._server.session == "call":
-            return self._once(caller, told)
+            return self._single.lend_once(object(), partial(self._open, caller, told))
         key = self._key(caller, told)
         if not self._pool.has(key):
             self._make_room()
         return self._pool.lend(key, partial(self._open, caller, told))
-
-    @contextlib.asynccontextmanager
-    async def _once(self, caller: Hashable | None, told: Json | None) -> AsyncIterator[UpstreamSession]:
-        """Opens a session for the block."""
-        session = await self._open(caller, told)
-        try:
-            yield session
-        finally:
-            await asyncio.shield(session.close())
 
     def _key(self, caller: Hashable | None, told: Json | None) -> _Key:
         if told is None:
@@ -123,7 +116,7 @@ class ClientSessionPool:
 
     async def close(self) -> None:
         """Ends all sessions at the same time. Never raises."""
-        await self._pool.close()
+        await asyncio.gather(self._pool.close(), self._single.close())
 
 
 def _ignore() -> None:

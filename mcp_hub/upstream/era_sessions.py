@@ -44,7 +44,7 @@ class EraSessions:
         self._messages = messages
         self._opener = opener
         self._notified = notified
-        self._pool: SessionPool[Era] = SessionPool(server.idle)
+        self._pool: SessionPool[Era] = SessionPool(server.idle, lambda: messages.unavailable(None))
 
     def __len__(self) -> int:
         return len(self._pool)
@@ -59,7 +59,7 @@ class EraSessions:
         slot = self._pool.take(era, partial(self._open, shared, PROBE_WAIT + OPEN_TIME_FACTOR * opened_in))
         try:
             try:
-                session = await asyncio.shield(slot.opening)
+                session = await self._pool.opened(slot)
             except CONNECT_ERRORS as error:
                 self._failed(shared, era, error)
                 session = shared

@@ -15,8 +15,8 @@ from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.errors import METHOD_NOT_FOUND, HubError, UpstreamAnswered
 from mcp_hub.observability.stalls import drop, in_slices, in_thread
-from mcp_hub.protocol.frames import settle_heap, weighing, weighs_more
-from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM, TOOLS, Kind, overlong_name
+from mcp_hub.protocol.frames import settle_heap, weighing, weighs_more, weight_left
+from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM, MAX_LIST, TOOLS, Kind, overlong_name
 from mcp_hub.text import printable
 from mcp_hub.transport import LinkError
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
@@ -60,6 +60,7 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> DrainedList:
     """
     items: list[Any] = []
     seen: set[str] = set()
+    left = MAX_LIST
     params: dict[str, Any] = {}
     for page in range(MAX_PAGES):
         try:
@@ -75,8 +76,9 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> DrainedList:
         items.extend(found)
         if len(items) > MAX_ITEMS:
             return DrainedList(items[:MAX_ITEMS], f"{kind.list_method} has more than {MAX_ITEMS:,} items")
-        cursor = answer.get("nextCursor")
-        if not isinstance(cursor, str):
+        if (left := await in_slices(weight_left(found, left))) < 0:
+            return DrainedList(items, f"{kind.list_method} is larger than {MAX_LIST:,} bytes")
+        if not isinstance(cursor := answer.get("nextCursor"), str):
             return DrainedList(items, _left_out(answer), _duplicates(answer))
         if cursor in seen:
             return DrainedList(items, f"{kind.list_method} repeats a cursor")

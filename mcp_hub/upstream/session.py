@@ -25,6 +25,8 @@ from mcp_hub.upstream.catalog_cache import CachedCatalog
 log = logging.getLogger("mcp_hub.upstream")
 
 VERSION_HEADER: Final = "MCP-Protocol-Version"
+SIDE_WAIT: Final = 10.0
+"""Seconds that a server has to answer requests for which no call waits: to log a level, or to unsubscribe."""
 STANDING_WAIT: Final = 1.0
 """Seconds that a new session waits for its standing stream: a server's requests before that would be lost."""
 LISTEN_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
@@ -202,14 +204,18 @@ class UpstreamSession:
         return routing_headers.invalid_annotation(item.get("inputSchema"))
 
     async def log_from(self, level: str) -> None:
-        """Makes a server of the handshake era log this level and above. Errors of the server are ignored."""
+        """Makes a server of the handshake era log this level and above. Errors of the server are ignored.
+
+        It waits at most SIDE_WAIT for the answer.
+        """
         if self.era == "modern" or "logging" not in self.agreement.capabilities:
             return
         if not is_more_verbose(level, self.log_level):
             return
         self.log_level = level
-        with contextlib.suppress(LinkError, ProtocolError):
-            await self.request(SET_LEVEL, {"level": level})
+        with contextlib.suppress(LinkError, ProtocolError, TimeoutError):
+            async with asyncio.timeout(SIDE_WAIT):
+                await self.request(SET_LEVEL, {"level": level})
 
     @property
     def busy(self) -> bool:
@@ -262,19 +268,26 @@ class UpstreamSession:
 
         Args:
             new: the only one that was added since the last call.
-            old: the only one that was removed since then; without both, all are new.
+            old: the only one that was removed since then; without both, all are new. Those that the server refuses,
+                or does not answer within SIDE_WAIT, are left out then.
 
         Raises:
+            TimeoutError: the server did not end the old subscription within SIDE_WAIT.
             UpstreamAnswered, LinkError: as for `request`.
         """
         if self.era == "modern":
             self._watched = list(uris)
             self._renew_listening()
             return
-        for uri in [old] if old is not None else []:
-            await self.request(UNSUBSCRIBE, {"uri": uri})
-        for uri in [new] if new is not None else [] if old is not None else uris:
-            await self.request(SUBSCRIBE, {"uri": uri})
+        if old is not None:
+            async with asyncio.timeout(SIDE_WAIT):
+                await self.request(UNSUBSCRIBE, {"uri": old})
+        if new is not None:
+            await self.request(SUBSCRIBE, {"uri": new})
+        for uri in uris if new is None and old is None else ():
+            with contextlib.suppress(UpstreamAnswered, TimeoutError):
+                async with asyncio.timeout(SIDE_WAIT):
+                    await self.request(SUBSCRIBE, {"uri": uri})
 
     def _renew_listening(self) -> None:
         """Opens a new stream before the old one is closed: the filters of a stream cannot be changed."""

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from mcp_hub.errors import HubError
 from mcp_hub.upstream.session import UpstreamSession
 
 _SWEEP: Final = 60.0
@@ -41,10 +42,14 @@ class PooledSession(msgspec.Struct, eq=False):
 
 
 class SessionPool(Generic[K]):
-    """Sessions by key. One is ended `idle` seconds after its last request; a dead one is replaced when it is needed."""
+    """Sessions by key. One is ended `idle` seconds after its last request; a dead one is replaced when it is needed.
 
-    def __init__(self, idle: float) -> None:
+    `ended()` makes the error of a request whose session is ended while it is being opened.
+    """
+
+    def __init__(self, idle: float, ended: Callable[[], HubError]) -> None:
         self._idle = idle
+        self._ended = ended
         self._slots: dict[K, PooledSession] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
@@ -59,12 +64,33 @@ class SessionPool(Generic[K]):
 
     @contextlib.asynccontextmanager
     async def lend(self, key: K, open_session: Open) -> AsyncIterator[UpstreamSession]:
-        """Lends the session of a key for the block, and opens one if there is none. Raises what opening it raises."""
+        """Lends the session of a key for the block, and opens one if there is none. Raises as `opened` does."""
         slot = self.take(key, open_session)
         try:
-            yield await asyncio.shield(slot.opening)
+            yield await self.opened(slot)
         finally:
             slot.give_back()
+
+    @contextlib.asynccontextmanager
+    async def lend_once(self, key: K, open_session: Open) -> AsyncIterator[UpstreamSession]:
+        """Opens a session under a new key for the block, and ends it after that. Raises as `opened` does."""
+        slot = self.take(key, open_session)
+        try:
+            yield await self.opened(slot)
+        finally:
+            slot.give_back()
+            if self._slots.get(key) is slot:
+                await asyncio.shield(self.end(key))
+
+    async def opened(self, slot: PooledSession) -> UpstreamSession:
+        """Waits until a session is open. Raises what opening it raises, and `ended()` if it is ended meanwhile."""
+        try:
+            return await asyncio.shield(slot.opening)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if slot.opening.cancelled() and task is not None and not task.cancelling():
+                raise self._ended() from None  # nobody has cancelled the request itself
+            raise
 
     def take(self, key: K, open_session: Open) -> PooledSession:
         """Takes the session of a key, and begins to open one if there is none. The caller must `give_back` it."""
@@ -91,11 +117,12 @@ class SessionPool(Generic[K]):
         """Ends the longest unused of the dead sessions, if there is one."""
         self._sweep(0.0, at_most=1)
 
-    def end(self, key: K) -> None:
-        """Ends the session of a key in the background."""
+    def end(self, key: K) -> asyncio.Task[None]:
+        """Ends the session of a key in the background; returns the task that does it."""
         task = asyncio.get_running_loop().create_task(_close(self._slots.pop(key)))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
+        return task
 
     def _schedule(self) -> None:
         if self._sweeper is None:

@@ -55,6 +55,11 @@ class ResourceWatchers:
         """Removes `who` everywhere; returns the URIs that nobody watches any more."""
         return [uri for uri in self.uris if self.remove(uri, who)]
 
+    def join(self, others: ResourceWatchers) -> None:
+        """Adds the watchers of others."""
+        for uri, watchers in others._watchers.items():
+            self._watchers.setdefault(uri, {}).update(watchers)
+
     def updated(self, params: Json) -> None:
         """Notifies the watchers of the resource and of every resource that it is a part of."""
         uri = params.get("uri")
@@ -104,15 +109,15 @@ class SubscriptionRegistry:
             await self._watch(uri, caller, who, on_update)
 
     async def _watch(self, uri: str, caller: Hashable | None, who: Hashable, on_update: OnUpdate) -> None:
-        watchers = self._watchers[self._key(caller)]
-        if watchers.add(uri, who, on_update):
+        key = self._key(caller)
+        if self._watchers[key].add(uri, who, on_update):
             try:
                 async with self._session_for(caller) as session:
                     session.attribution.joined(caller)
-                    await session.watch(watchers.uris, new=uri)
+                    await session.watch(self._watchers[key].uris, new=uri)
             except BaseException as error:
-                watchers.remove(uri, who)
-                self._drop_if_empty(self._key(caller))
+                self._watchers[key].remove(uri, who)  # it may be inherited by now
+                self._drop_if_empty(key)
                 if isinstance(error, LinkError):
                     raise self._messages.call_error(error) from None
                 raise
@@ -140,7 +145,7 @@ class SubscriptionRegistry:
             return  # another watcher was added meanwhile
         session = self._shared() if key is None else None  # a caller's own session ends with it
         if session is not None and not session.lost.is_set():
-            with contextlib.suppress(LinkError, HubError):
+            with contextlib.suppress(LinkError, HubError, TimeoutError):
                 await session.watch(left, old=uri)
 
     def _drop_if_empty(self, key: Hashable | None) -> None:
@@ -149,7 +154,9 @@ class SubscriptionRegistry:
 
     def inherit(self, former: SubscriptionRegistry, session: UpstreamSession | None) -> None:
         """Takes over the watchers of the upstream that was replaced. `session` is the shared one, if it is open."""
-        self._watchers.update(former._watchers)
+        for key, watchers in former._watchers.items():
+            watchers.join(self._watchers[key])  # clients may watch resources of this one already
+            self._watchers[key] = watchers
         if session is not None:
             self.restore(session, None)
 

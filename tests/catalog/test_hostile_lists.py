@@ -14,7 +14,8 @@ from mcp_hub.catalog.merge import MAX_DEPTH
 from mcp_hub.catalog.names import renamed
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
 from mcp_hub.protocol.frames import decode
-from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
+from mcp_hub.protocol.kinds import KINDS, MAX_ITEM, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS, Kind
+from mcp_hub.upstream import list_store
 
 STRATEGIES: tuple[OnConflict, ...] = ("keep_first", "raise", "override", "rename", "prefix")
 
@@ -238,3 +239,19 @@ def test_a_change_of_one_kind_announces_only_that_kind() -> None:
     empty = Catalog.build([])
     for kind in KINDS:
         assert empty.changed(Catalog.build([listed("u", uri_of(kind, "x"), kind=kind)])) == {kind}
+
+
+@pytest.mark.anyio
+async def test_pages_of_huge_items_are_not_gathered_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_store, "MAX_LIST", 10 * MAX_ITEM)
+    asked = 0
+
+    async def page(method: str, params: dict[str, Any]) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        huge = {"name": f"t{asked}", "description": "x" * 4 * MAX_ITEM}
+        return {"tools": [huge], "nextCursor": str(asked)}
+
+    drained = await list_store.drain(page, TOOLS, 600)
+    assert (asked, len(drained.items)) == (3, 3)
+    assert drained.shortfall == f"tools/list is larger than {10 * MAX_ITEM:,} bytes"

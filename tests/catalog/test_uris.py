@@ -67,7 +67,9 @@ def test_no_two_resources_are_exposed_under_the_same_uri(one: str, uri: str, oth
     assert (exposed == names.expose_uri(other, another)) is ((one, uri) == (other, another))
 
 
-@pytest.mark.parametrize("uri", ["", "x://y", "mcp-hub://", "mcp-hub://no-slash", "mcp-hub:///x", "MCP-HUB://a/b"])
+@pytest.mark.parametrize(
+    "uri", ["", "x://y", "mcp-hub://", "mcp-hub://no-slash", "mcp-hub:///x", "mcp-hub://%FF/x", "MCP-HUB://a/b"]
+)
 def test_an_unknown_uri_resolves_to_nothing(uri: str) -> None:
     assert names.original_uri(uri) is None
 

@@ -14,7 +14,9 @@ import pytest
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream.refusal_log import RefusalLog
 from mcp_hub.transport.http1 import listener, listening_sockets, server_connection
+from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import NEWCOMER, SHARE, ConnectionSlots
+from mcp_hub.transport.http1.tls_server import TlsHandshake
 from tests.downstream.fronts import HANG_BOUND
 from tests.downstream.network.test_tls import certificate
 from tests.downstream.raw_http import BOTH, Connection, call, connected, initialized, message, request
@@ -232,6 +234,15 @@ def test_addresses_of_one_ipv6_network_share_one_limit() -> None:
     assert there(lines) == 100 // SHARE + 1
 
 
+def test_ipv4_addresses_in_the_form_of_ipv6_have_a_share_each() -> None:
+    clock = Clock()
+    places = ConnectionSlots(100, RefusalLog(), clock=clock)
+    lines = taken(places, [f"::ffff:192.0.2.{number}" for number in range(100 // SHARE)])
+    clock.now = NEWCOMER
+    lines += taken(places, ["::ffff:198.51.100.1"])
+    assert there(lines) == 100 // SHARE + 1
+
+
 def test_authenticated_connections_do_not_count_against_their_address_share() -> None:
     clock = Clock()
     places = ConnectionSlots(100, RefusalLog(), clock=clock)
@@ -301,3 +312,23 @@ async def test_unauthenticated_clients_behind_a_proxy_count_by_forwarded_address
         await refused(other, "198.51.100.1")
         other.send(request(served, "POST", "/mcp", [*BOTH, *BEARER], message("initialize", {})))
         assert (await other.response()).status == 200
+
+
+async def test_a_connection_that_is_closed_before_its_handshake_begins_leaves_nothing_behind() -> None:
+    shared = listener.Listener(unanswered, 1)
+    pairs = [socket.socketpair() for _ in range(2)]
+    for number, (accepted, _) in enumerate(pairs):  # the second one takes the place of the first one at once
+        TlsHandshake(shared, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), accepted, f"192.0.2.{number}").begin()
+    async with asyncio.timeout(HANG_BOUND):
+        while len(shared.open) > 1:
+            await asyncio.sleep(0)
+    assert pairs[0][0].fileno() == -1
+    pairs[1][1].close()
+    async with asyncio.timeout(HANG_BOUND):
+        while shared.open:
+            await asyncio.sleep(0)
+    pairs[0][1].close()
+
+
+async def unanswered(request: HttpRequest, reply: HttpReply) -> None:
+    raise AssertionError("no request comes")

@@ -36,6 +36,8 @@ WRONG: list[tuple[str, Any, int]] = [
     ("tools/call", {"name": "up__echo", "_meta": 5}, -32602),
     ("tools/call", {"name": "up__echo", "Name": "up__add"}, -32602),
     ("tools/call", {"name": "up__echo", "ARGUMENTS": {}}, -32602),
+    ("resources/read", {"uri": "mcp-hub://%FF/x"}, -32002),
+    ("resources/subscribe", {"uri": "mcp-hub://%FF/x"}, -32002),
     ("tools/list", {"cursor": 5}, -32602),
     ("tools/list", {"cursor": "garbage"}, -32602),
     ("prompts/get", {"name": "nothing"}, -32602),

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.client import PATIENCE, RpcError, fake, hub
+from mcp_hub.hub import Engine
+from mcp_hub.hub.composition import load_config
+from tests.fakes.client import PATIENCE, RpcError, fake, hub, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -228,3 +230,17 @@ async def test_the_first_server_of_the_file_keeps_an_equal_name_even_if_it_start
         tools = (await client.request("tools/list"))["tools"]
     assert tools[0]["name"] == "echo"
     assert {tool["description"].rsplit(" ", 1)[1] for tool in tools} == {"late"}
+
+
+async def test_an_upstream_whose_names_are_all_taken_does_not_flood_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = {id: fake("--tools", "300", namespace="same") for id in ("first", "second")}
+    config = load_config(write_config(tmp_path, servers, list_wait=PATIENCE))
+    async with Engine(config) as engine, asyncio.timeout(PATIENCE):
+        await engine.settled_catalog()
+        left_out = [finding for finding in engine.catalog.findings if finding.upstream == "second"]
+    assert len(left_out) > 300
+    logged = [message for message in caplog.messages if message.startswith("second: ")]
+    assert len(logged) < 50
+    assert any("more of its items" in message for message in logged)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.errors import CallError, UnknownName
+from mcp_hub.errors import CallError, NotConnected, UnknownName
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
 from mcp_hub.hub.server_switch import SWITCHED_OFF, CannotSwitch
@@ -22,6 +22,12 @@ from mcp_hub.upstream.lifecycle import UpstreamState
 from tests.fakes.client import PATIENCE, fake, write_config
 
 pytestmark = pytest.mark.anyio
+
+
+class SessionOfAClient:
+    """The key of a client of the handshake era."""
+
+    profile = None
 
 
 @contextlib.asynccontextmanager
@@ -175,3 +181,27 @@ async def test_a_hub_that_stops_during_a_server_restart_leaves_no_process(tmp_pa
     assert former.state is UpstreamState.STOPPED
     assert hub.upstreams["a"].state in (UpstreamState.IDLE, UpstreamState.STOPPED)
     assert len([line for line in journal.read_text().splitlines() if line.startswith("ready")]) == 1
+
+
+@pytest.mark.parametrize("session", ["shared", "client", "call"])
+async def test_a_call_that_waits_for_its_connection_fails_when_its_server_is_switched_off(
+    tmp_path: Path, session: str
+) -> None:
+    hangs, record = tmp_path / "hangs", tmp_path / "record"
+    server = fake("--hang-if", str(hangs), "--record", str(record), session=session, deadlines={"connect": PATIENCE})
+    async with engine(tmp_path, a=server) as hub:
+        route = await hub.route(TOOLS, "a__echo", "handshake")
+        hangs.touch()
+        before = record.stat().st_size
+        if session == "shared":
+            await hub.switch.restart("a")
+        params = {"name": "echo", "arguments": {"text": "x"}}
+        caller = None if session == "shared" else SessionOfAClient()
+        waiting = asyncio.ensure_future(
+            hub.act(Call("tools/call", "a__echo", route, params, "handshake", Envelope(), caller))
+        )
+        while record.stat().st_size == before:
+            await asyncio.sleep(0)
+        await hub.switch.disable("a")
+        with pytest.raises(NotConnected):
+            await waiting

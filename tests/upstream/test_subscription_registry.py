@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import weakref
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Mapping
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
 from mcp_hub.errors import CallError
 from mcp_hub.hub.composition import config_of
-from mcp_hub.transport import LinkError
+from mcp_hub.protocol.frames import Message
+from mcp_hub.transport import Link, LinkError, Receiver
+from mcp_hub.transport.peer import Peer, nothing_offered
+from mcp_hub.upstream import session as sessions
+from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
 from mcp_hub.upstream.error_messages import ErrorMessages
-from mcp_hub.upstream.session import UpstreamSession
+from mcp_hub.upstream.session import Agreement, UpstreamSession
 from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
+from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio
+
+(SERVER,) = config_of({"servers": {"up": {"command": "up"}}}).servers
 
 
 class Caller:
@@ -40,3 +49,86 @@ async def test_a_failed_subscription_and_a_stray_unsubscription_keep_nothing_of_
     del caller
     gc.collect()
     assert gone() is None
+
+
+class ScriptedLink(Link):
+    """A server that subscribes, refuses the URIs in `refused`, and never answers a request of the methods in `mute`."""
+
+    is_local = True
+
+    def __init__(self, refused: tuple[str, ...] = (), mute: tuple[str, ...] = ()) -> None:
+        self.asked: list[str] = []
+        self._refused, self._mute = refused, mute
+
+    async def open(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        if "id" not in message or message["method"] in self._mute:
+            return
+        uri = message["params"].get("uri")
+        self.asked.append(f"{message['method']} {uri}")
+        refusal = {"error": {"code": -32002, "message": "Resource not found"}}
+        self._receiver.received(
+            {"jsonrpc": "2.0", "id": message["id"], **(refusal if uri in self._refused else {"result": {}})}
+        )
+
+    async def close(self) -> None:
+        pass
+
+
+async def session_on(link: ScriptedLink) -> UpstreamSession:
+    attribution = CallAttribution(SERVER, None, ClientRegistry(expected=False), shared=True)
+    peer = Peer(link, notified=lambda *_: None, requested=nothing_offered, lost=lambda _: None)
+    await link.open(peer)
+    offered = {"resources": {"subscribe": True}, "logging": {}}
+    return UpstreamSession(peer, Agreement("handshake", "2025-11-25", offered, None, {}), "stdio", {}, attribution)
+
+
+def registry_on(session: UpstreamSession) -> SubscriptionRegistry:
+    def lend(caller: Hashable | None) -> AbstractAsyncContextManager[UpstreamSession]:
+        return contextlib.nullcontext(session)
+
+    return SubscriptionRegistry(SERVER, ErrorMessages(SERVER), lend, lambda: session)
+
+
+async def test_a_resource_that_is_refused_on_a_new_session_does_not_end_the_subscriptions_to_others() -> None:
+    registry = registry_on(await session_on(ScriptedLink()))
+    for uri in ("x:gone", "x:one", "x:two"):
+        await registry.watch(uri, None, "me", print)
+    link = ScriptedLink(refused=("x:gone",))
+    registry.restore(await session_on(link), None)
+    async with asyncio.timeout(PATIENCE):
+        while len(link.asked) < 3:
+            await asyncio.sleep(0)
+    assert link.asked == [f"resources/subscribe x:{name}" for name in ("gone", "one", "two")]
+
+
+async def test_a_server_that_never_answers_an_unsubscription_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SIDE_WAIT", 0.01)
+    registry = registry_on(await session_on(ScriptedLink(mute=("resources/unsubscribe",))))
+    for uri in ("x:one", "x:two"):
+        await registry.watch(uri, None, "me", print)
+    async with asyncio.timeout(PATIENCE / 10):
+        await registry.forget("me")
+        await registry.watch("x:one", None, "another", print)
+
+
+async def test_a_server_that_never_answers_a_log_level_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SIDE_WAIT", 0.01)
+    session = await session_on(ScriptedLink(mute=("logging/setLevel",)))
+    async with asyncio.timeout(PATIENCE / 10):
+        await session.log_from("debug")
+
+
+async def test_who_begins_to_watch_while_the_former_server_ends_is_notified_like_the_others() -> None:
+    session = await session_on(ScriptedLink())
+    former, coming = registry_on(session), registry_on(session)
+    heard: list[str] = []
+    await former.watch("x:one", None, "early", lambda _: heard.append("early"))
+    await coming.watch("x:one", None, "late", lambda _: heard.append("late"))
+    await coming.watch("x:two", None, "late", lambda _: heard.append("two"))
+    coming.inherit(former, session)
+    for uri in ("x:one", "x:two"):
+        coming.updated(None, {"uri": uri})
+    assert sorted(heard) == ["early", "late", "two"]

@@ -60,6 +60,8 @@ class Groups:
         self._added: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         """(tools, servers) that were added to a group."""
         self._removed: dict[str, ToolGroupSettings] = {}
+        self._replaced: set[str] = set()
+        """Groups of the configuration that were removed, and whose names groups created at run time have now."""
         self._chosen: OrderedDict[Hashable | None, dict[str, bool]] = OrderedDict()
         self._state = GroupStateFile(config.state_file) if config.state_file is not None else None
         self._said: dict[str, bool] = self._state.read() if self._state is not None else {}
@@ -167,7 +169,8 @@ class Groups:
             tools=_strings(tools),
             servers=_strings(servers),
         )
-        self._removed.pop(name, None)
+        if self._removed.pop(name, None) is not None and name in {one.name for one in self._config.groups}:
+            self._replaced.add(name)
         self._changed()
 
     def add(self, name: str, *, tools: Iterable[str] = (), servers: Iterable[str] = ()) -> None:
@@ -222,6 +225,7 @@ class Groups:
         for name in known:
             group = self._groups[name]
             self._made.pop(name, None)
+            self._replaced.discard(name)
             if group.tools or group.servers or name in {one.name for one in self._config.groups}:
                 self._removed[name] = group
         self._forget_groups(known)
@@ -291,6 +295,7 @@ class Groups:
     def _take(self, config: Config, everything: bool) -> None:
         gone = {one.name for one in self._config.groups} - {one.name for one in config.groups} - self._made.keys()
         self._config, self._everything = config, everything
+        self._replaced &= {one.name for one in config.groups}
         if gone:
             self._forget_groups(gone)
         self._renew()
@@ -322,7 +327,8 @@ class Groups:
 
     def _renew(self) -> None:
         """Replaces `now`, so that the former one can still be compared with it."""
-        groups = {one.name: one for one in self._config.groups if one.name not in self._removed}
+        hidden = self._removed.keys() | self._replaced
+        groups = {one.name: one for one in self._config.groups if one.name not in hidden}
         groups |= {name: group for name, group in self._made.items() if name not in groups}
         for name, (tools, more) in self._added.items():
             one = groups[name]

@@ -218,10 +218,14 @@ class ConnectionSlots:
 
 
 def _network(peer: str) -> str:
-    """Returns the part that counts as one address: of IPv6 the first 64 bits, as one customer usually has all below."""
+    """Returns the part that counts as one address: of IPv6 the first 64 bits, as one customer usually has all below.
+
+    A socket that takes both families has IPv4 addresses as `::ffff:192.0.2.1`, all with the same first bits.
+    """
     if ":" not in peer:
         return peer
     try:
-        return ipaddress.IPv6Address(peer.partition("%")[0]).packed[:8].hex()
+        address = ipaddress.IPv6Address(peer.partition("%")[0])
     except ValueError:
         return peer
+    return str(address.ipv4_mapped) if address.ipv4_mapped is not None else address.packed[:8].hex()

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import socket
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -123,6 +124,8 @@ class TlsHandshake:
         self._accepted = accepted
         self._peer = peer
         self._task: asyncio.Task[None] | None = None
+        self._begun = False
+        """Whether the task has begun; one that is cancelled before never does."""
 
     def begin(self) -> None:
         """Starts the handshake. Without a free slot the socket is closed: no reply is possible before TLS."""
@@ -132,9 +135,17 @@ class TlsHandshake:
             return
         self._task = self._listener.loop.create_task(self._shake_hands(slot))
         self._listener.tasks.add(self._task)
-        self._task.add_done_callback(self._listener.tasks.discard)
+        self._task.add_done_callback(partial(self._ended, slot))
+
+    def _ended(self, slot: ConnectionSlot, task: asyncio.Task[None]) -> None:
+        self._listener.tasks.discard(task)
+        if not self._begun:
+            self._accepted.close()
+        if slot.holder is self:
+            self._listener.release_slot(slot)
 
     async def _shake_hands(self, slot: ConnectionSlot) -> None:
+        self._begun = True
         listener = self._listener
         try:
             with contextlib.suppress(OSError):  # event loops do this only for sockets they have accepted themselves
@@ -150,9 +161,6 @@ class TlsHandshake:
         except OSError as error:  # TLS failed or took too long
             log.debug("a TLS handshake with %s failed: %s", slot.peer, error)
             listener.refusals.note("tls", slot.peer)
-        finally:
-            if slot.holder is self:
-                listener.release_slot(slot)
 
     def close_when_idle(self) -> None:
         """Drops the connection: nothing is being answered on it."""

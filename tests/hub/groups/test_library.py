@@ -186,6 +186,19 @@ async def test_groups_created_at_run_time_survive_a_new_configuration(tmp_path: 
         assert await call(hub, "a__count", {"steps": 1}) == "counted"
 
 
+async def test_a_group_created_in_place_of_a_removed_one_of_the_configuration_is_the_new_one(tmp_path: Path) -> None:
+    root = {"groups": [{"name": "g", "tools": ["a/echo"]}]}
+    async with running(tmp_path, **root) as hub:
+        for tool in ("b/echo", "b/add"):
+            hub.groups.remove("g")
+            hub.groups.create("g", "new", tools=[tool])
+            assert (hub.groups["g"].description, hub.groups["g"].tools) == ("new", (tool,))
+            await hub.renew(load_config(write_config(tmp_path, {"a": fake("--name", "a")}, **root)))
+            assert hub.groups["g"].tools == (tool,)
+        hub.groups.remove("g")
+        assert "g" not in hub.groups
+
+
 async def test_default_states_are_saved_and_apply_to_groups_created_later(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     root: dict[str, Any] = {"groups": GROUPS, "state_file": str(state)}

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.hub import hub_status
 from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, spawned, write_config
 from tests.fakes.network import network_hub
 
@@ -166,3 +167,17 @@ async def test_a_directory_that_others_can_write_to_is_not_used(tmp_path: Path, 
     async with network_hub(tmp_path / "hub", {"a": fake()}) as (process, _):
         assert b"`mcp-hub status` finds this hub failed" in process.stderr
         assert not list(run_dir.iterdir())
+
+
+async def test_a_hub_that_ends_while_hubs_are_looked_for_does_not_hide_the_others(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Path.glob
+
+    def also_gone(self: Path, pattern: str) -> list[Path]:
+        return [*found(self, pattern), self / "1.sock"]
+
+    async with hub_status.status_server(lambda: {"pid": 4711}):
+        monkeypatch.setattr(Path, "glob", also_gone)
+        hubs = await asyncio.to_thread(lambda: list(hub_status.running_hubs()))
+    assert hubs == [{"pid": 4711}]
