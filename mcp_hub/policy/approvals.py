@@ -116,11 +116,9 @@ class Approvals:
 
     def has(self, caller: Hashable, route: Route) -> bool:
         """Returns whether a caller has allowed a tool, and marks the approvals of the caller as used."""
+        self._drop_idle(caller)
         found = self._of.get(caller)
         if found is None or route not in found[1]:
-            return False
-        if isinstance(caller, str) and self._clock() - found[0] > IDLE:
-            del self._of[caller]
             return False
         self._of[caller] = self._clock(), found[1]
         self._of.move_to_end(caller)
@@ -128,6 +126,7 @@ class Approvals:
 
     def add(self, caller: Hashable, route: Route) -> None:
         """Remembers that a caller has allowed a tool."""
+        self._drop_idle(caller)  # else this approval would renew them
         routes = self._of.get(caller, (0.0, set[Route]()))[1]
         if len(routes) < MAX_APPROVED:
             self._of[caller] = self._clock(), routes | {route}
@@ -138,3 +137,8 @@ class Approvals:
     def forget(self, caller: Hashable) -> None:
         """Drops the approvals of a caller that is gone."""
         self._of.pop(caller, None)
+
+    def _drop_idle(self, caller: Hashable) -> None:
+        found = self._of.get(caller)
+        if found is not None and isinstance(caller, str) and self._clock() - found[0] > IDLE:
+            del self._of[caller]

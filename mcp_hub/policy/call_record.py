@@ -197,7 +197,7 @@ class RecordBuilder:
     def text(self, text: str) -> str:
         """Returns a redacted text of at most `MAX_TEXT` characters."""
         # Cut after redaction: a secret that crosses the cut must not be shown in part.
-        shown = self._redaction.text(text[: 16 * MAX_TEXT])
+        shown = self._redaction.beginning(text, 16 * MAX_TEXT)
         return shown if len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}…"
 
 

@@ -27,6 +27,8 @@ FlowMode = Literal["off", "warn", "refuse"]
 
 MAX_CALLERS: Final = 10_000
 """Callers whose labels are remembered; beyond that, the least recently active are dropped."""
+Used = tuple[float, frozenset[Label]]
+"""When a caller was last active, and the labels that it has used."""
 ALL: Final[frozenset[Label]] = frozenset(get_args(Label))
 
 
@@ -72,7 +74,7 @@ class UsedLabels:
     """The labels that each caller has used, and when it was last active. It outlives configurations."""
 
     def __init__(self) -> None:
-        self._of: OrderedDict[Hashable, tuple[float, frozenset[Label]]] = OrderedDict()
+        self._of: OrderedDict[Hashable, Used] = OrderedDict()
         self._told: OrderedDict[Hashable, tuple[float, frozenset[Label] | None]] = OrderedDict()
         """The labels that the other replicas know, and when they got them."""
 
@@ -81,12 +83,18 @@ class UsedLabels:
         at, labels = self._of.get(caller, (since, frozenset[Label]()))
         return labels if at >= since else frozenset()
 
-    def note(self, caller: Hashable, now: float, labels: frozenset[Label]) -> None:
-        """Records all labels that a caller has used so far."""
-        self._of[caller] = now, labels
+    def note(self, caller: Hashable, now: float, labels: frozenset[Label]) -> Used:
+        """Records all labels that a caller has used so far, and returns the entry for `take_back`."""
+        self._of[caller] = entry = (now, labels)
         self._of.move_to_end(caller)
         while len(self._of) > MAX_CALLERS:
             self._of.popitem(last=False)
+        return entry
+
+    def take_back(self, caller: Hashable, entry: Used, labels: frozenset[Label]) -> None:
+        """Replaces the labels of an entry, unless another call has recorded its own, which must stay."""
+        if self._of.get(caller) is entry:
+            self.note(caller, entry[0], labels)
 
     def is_news(self, caller: Hashable, now: float, labels: frozenset[Label], every: float) -> bool:
         """Returns whether to send labels to other replicas: they lack them, or got them `every` seconds ago."""
@@ -167,7 +175,7 @@ class FlowPolicy:
         both = known | labels
         call.notes.append(f"flow: {', '.join(sorted(both))}")
         refused = both >= ALL and self._flows.mode == "refuse"
-        self._used.note(call.caller, now, known if refused else both)
+        entry = self._used.note(call.caller, now, known if refused else both)
         if refused:
             call.refused_by = "flows"
             text = (
@@ -177,16 +185,17 @@ class FlowPolicy:
             )
             raise FlowRefused(text, server=call.route.upstream, executed=False)
         if self._sharing.publish is not None and self._used.is_news(call.caller, now, both, self._flows.window / 2):
-            await self._tell(call, now, known, both)
+            await self._tell(call, entry, known)
         return await call_next(call)
 
-    async def _tell(self, call: Call, now: float, known: frozenset[Label], labels: frozenset[Label]) -> None:
+    async def _tell(self, call: Call, entry: Used, known: frozenset[Label]) -> None:
         """Sends the labels to the other replicas before the call runs. With `refuse`, raises CallError if it fails."""
+        now, labels = entry
         try:
             await self._sharing.tell("used", call.caller, [sorted(labels), time.time()])
         except CallError:
             if self._flows.mode == "refuse":
-                self._used.note(call.caller, now, known)
+                self._used.take_back(call.caller, entry, known)
                 raise
         else:
             self._used.told(call.caller, now, labels)

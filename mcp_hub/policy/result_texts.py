@@ -129,7 +129,10 @@ def _cut_json(text: str, part: str, room: int, head: Head) -> TextPart | None:
     if not _JsonScan(part).is_json:
         return None
     for _ in range(_TRIES):
-        short, boundary = _JsonScan(part).closed()
+        try:
+            short, boundary = _JsonScan(part).closed()
+        except FrameError:  # the scan does not look for wrong escapes in names
+            return None
         over = len(short) - len(head(short, room))
         if over <= 0:
             return TextPart(short, _count(text, boundary) if boundary is not None else "")

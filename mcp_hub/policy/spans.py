@@ -203,7 +203,7 @@ class Spans:
         return found
 
     def _text(self, text: str, limit: int = MAX_TEXT) -> str:
-        shown = self._redaction.text(text[: 16 * limit])
+        shown = self._redaction.beginning(text, 16 * limit)
         return _sound(shown if len(shown) <= limit else f"{shown[:limit]}…")
 
 

@@ -13,6 +13,8 @@ EACH: Final = "[]"
 """The step of a path that stands for every member of a list."""
 MAX_DEPTH: Final = 32
 """Nested references that are followed on the way to a property."""
+MAX_VISITS: Final = 1000
+"""Schemas that are looked at to remove one property: references can make a short schema endless."""
 
 Path = tuple[str, ...]
 
@@ -87,23 +89,37 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).casefold().replace("_", "").replace("-", "")
 
 
-def without_property(schema: Any, path: Path, root: Json, depth: int = 0) -> Any:
+class _Visits:
+    """The schemas that may still be looked at."""
+
+    def __init__(self) -> None:
+        self._left = MAX_VISITS
+
+    def count(self) -> bool:
+        """Counts one more schema; returns False if it is one too many."""
+        self._left -= 1
+        return self._left >= 0
+
+
+def without_property(schema: Any, path: Path, root: Json, depth: int = 0, visits: _Visits | None = None) -> Any:
     """Returns a copy of `schema` without the property at `path`; the same object if it has none.
 
-    References inside of the document are followed, and replaced by a changed copy of their target.
+    References inside of the document are followed, and replaced by a changed copy of their target. Parts behind more
+    than `MAX_DEPTH` references or `MAX_VISITS` other parts stay as they are.
     """
-    if not isinstance(schema, dict) or depth > MAX_DEPTH or not path:
+    visits = visits or _Visits()
+    if not isinstance(schema, dict) or depth > MAX_DEPTH or not path or not visits.count():
         return schema
     if isinstance(schema.get("$ref"), str):
-        return _without_in_target(schema, path, root, depth)
+        return _without_in_target(schema, path, root, depth, visits)
     changes: Json = {}
     step, rest = path[0], path[1:]
     if step == EACH:
-        changes |= _changed(schema, ("items", "contains"), rest, root, depth)
+        changes |= _changed(schema, ("items", "contains"), rest, root, depth, visits)
     elif rest:
         properties = schema.get("properties")
         if isinstance(properties, dict) and step in properties:
-            inner = without_property(properties[step], rest, root, depth + 1)
+            inner = without_property(properties[step], rest, root, depth + 1, visits)
             if inner is not properties[step]:
                 changes["properties"] = {**properties, step: inner}
     else:
@@ -111,36 +127,36 @@ def without_property(schema: Any, path: Path, root: Json, depth: int = 0) -> Any
     for key in _BRANCHES:
         branches = schema.get(key)
         if isinstance(branches, list):
-            kept = [without_property(branch, path, root, depth + 1) for branch in branches]
+            kept = [without_property(branch, path, root, depth + 1, visits) for branch in branches]
             if any(one is not other for one, other in zip(kept, branches, strict=True)):
                 changes[key] = kept
-    changes |= _changed(schema, ("if", "then", "else", "not"), path, root, depth)
+    changes |= _changed(schema, ("if", "then", "else", "not"), path, root, depth, visits)
     if not changes:
         return schema
     return {key: one for key, one in {**schema, **changes}.items() if one is not _GONE}
 
 
-def _without_in_target(schema: Json, path: Path, root: Json, depth: int) -> Any:
+def _without_in_target(schema: Json, path: Path, root: Json, depth: int, visits: _Visits) -> Any:
     """Does the same as `without_property` for a schema that is a reference."""
     target = _resolved(schema["$ref"], root)
     if target is None or target is root:
         return schema
-    changed = without_property(target, path, root, depth + 1)
+    changed = without_property(target, path, root, depth + 1, visits)
     if changed is target:
         return schema
     beside = {key: one for key, one in schema.items() if key != "$ref"}
-    return without_property({**changed, **beside}, path, root, depth + 1)
+    return without_property({**changed, **beside}, path, root, depth + 1, visits)
 
 
 _GONE: Final = object()
 
 
-def _changed(schema: Json, keys: Iterable[str], path: Path, root: Json, depth: int) -> Json:
+def _changed(schema: Json, keys: Iterable[str], path: Path, root: Json, depth: int, visits: _Visits) -> Json:
     found: Json = {}
     for key in keys:
         inner = schema.get(key)
         if isinstance(inner, dict):
-            changed = without_property(inner, path, root, depth + 1)
+            changed = without_property(inner, path, root, depth + 1, visits)
             if changed is not inner:
                 found[key] = changed
     return found

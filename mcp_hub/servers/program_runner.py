@@ -61,7 +61,8 @@ Names = dict[str, tuple[str, list[str]]]
 class Program:
     """One running program, in a worker process. One thread at a time can `step`; `end` may be called meanwhile."""
 
-    def __init__(self, pool: Monty, code: str, names: Names, seconds: float, memory: int) -> None:
+    def __init__(self, pool: Callable[[], Monty], code: str, names: Names, seconds: float, memory: int) -> None:
+        """`pool` returns the workers, which may take long at the first call; the first `step` calls it."""
         self._names = names
         self._limits: ResourceLimits = {
             "max_memory": memory,
@@ -98,9 +99,9 @@ class Program:
         self._turns.close()
         self._in_turn.release()
 
-    def _run(self, pool: Monty, code: str) -> Generator[Json, Sequence[Json] | None, None]:
+    def _run(self, pool: Callable[[], Monty], code: str) -> Generator[Json, Sequence[Json] | None, None]:
         try:
-            with pool.checkout(limits=self._limits) as session:
+            with pool().checkout(limits=self._limits) as session:
                 self._hold(session.worker_pid)
                 try:
                     session.feed_run(PRELUDE)
@@ -215,7 +216,7 @@ def program_tools() -> dict[str, Callable[..., str]]:
 
     def start(run: str, code: str, names: dict[str, tuple[str, list[str]]], seconds: float, memory: int) -> str:
         """Starts a program of at most `seconds` of computing and `memory` bytes, and returns its first calls."""
-        programs[run] = Program(pool(), code, names, seconds, memory)
+        programs[run] = Program(pool, code, names, seconds, memory)  # at once, so that `end` finds it
         return step(run)
 
     def step(run: str, answers: str | None = None) -> str:

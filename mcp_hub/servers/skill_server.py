@@ -44,9 +44,11 @@ def read_file(directory: Path, file: str) -> bytes:
     larger than `MAX_FILE`.
     """
     descriptor = _opened(directory, file.split("/"))
+    # Checked first: `fdopen` fails for a directory and leaves the descriptor open.
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{file} is not a file")
     with os.fdopen(descriptor, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-            raise OSError(f"{file} is not a file")
         try:
             refuse_foreign(directory.joinpath(*file.split("/")), opened.fileno(), "what models are told")
         except ConfigError as error:

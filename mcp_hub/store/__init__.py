@@ -124,8 +124,8 @@ class Store:
         if digest is not None:
             try:
                 return await self._use(lambda redis: redis.evalsha(digest, len(full), *full, *args))
-            except NoScriptError:  # the store was restarted
-                del self._digests[text]
+            except NoScriptError:  # the store was restarted; another request may have noticed it first
+                self._digests.pop(text, None)
         answer = await self._use(lambda redis: redis.eval(text, len(full), *full, *args))
         self._digests[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         return answer

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from mcp_hub.catalog import Route
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.schema.compiled_schemas import MAX_COMPILED, MAX_EXPRESSIONS, MAX_SIZE, SchemaCache, schema_accepts
+from mcp_hub.schema.schema_edits import without_property
 from tests.fakes.client import PATIENCE
 from tests.schema.checking import ROUTE, Tool
 
@@ -198,3 +199,15 @@ async def test_validation_never_raises_and_never_changes_arguments(mode: str, sc
         assert outcome.asked[0] is arguments
     else:
         assert outcome.asked == []
+
+
+@pytest.mark.parametrize("path", [("token",), ("[]", "token")])
+def test_a_preset_is_removed_from_a_schema_with_endless_references_in_limited_time(path: tuple[str, ...]) -> None:
+    own = {"properties": {"token": {}, "kept": {}}}
+    again = {"anyOf": [{"$ref": "#/$defs/a"}] * 8}
+    schema = {**own, **again, "$defs": {"a": {**own, **again, "items": again}}, "items": {**own, **again}}
+    began = time.monotonic()
+    found = without_property(schema, path, schema)
+    assert time.monotonic() - began < PATIENCE
+    shown = found if path == ("token",) else found["items"]
+    assert shown["properties"] == {"kept": {}}

@@ -105,6 +105,16 @@ async def test_scripts_are_loaded_again_into_a_restarted_store() -> None:
         await store.close()
 
 
+async def test_concurrent_runs_of_a_script_that_the_store_has_lost_all_succeed() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        for first in (1, 9):  # the first round opens the connections, so that the second one is concurrent
+            found = await asyncio.gather(*(COUNT.run(store, ["n"]) for _ in range(8)))
+            assert sorted(found) == list(range(first, first + 8))
+            await store.execute("SCRIPT", "FLUSH")
+        await store.close()
+
+
 async def test_an_unreachable_store_does_not_stop_the_hub_from_starting() -> None:
     store = Store(StoreSettings.model_validate({"url": "unix:///nowhere/redis.sock"}))
     await store.open()

@@ -228,6 +228,10 @@ class Redactor:
         """Returns an error text or log line without secrets."""
         return hide_likely_secrets(LEARNED.known.mask(self._known.mask(text, cut=True), cut=True))
 
+    def beginning(self, text: str, size: int) -> str:
+        """Does what `text` does, for at most the first `size` characters; a secret that crosses the cut is hidden."""
+        return self.text(text) if len(text) <= size else self.text(text[:size] + CUT).removesuffix(CUT)
+
     @property
     def _window(self) -> int:
         return max(self._known.reach, LEARNED.known.reach) + 4 * MAX_STRING
@@ -341,7 +345,7 @@ class Redactor:
                 return shown, len(encode_basestring_ascii(shown))
         window = self._window
         # The search comes before the shortening, because half a secret would not be recognised.
-        shown = self.text(text if whole <= window else text[:window] + CUT).removesuffix(CUT)
+        shown = self.beginning(text, window)
         limit = MAX_STRING
         if whole > window or len(shown) > limit:
             shown = _shorten(shown, limit, whole)

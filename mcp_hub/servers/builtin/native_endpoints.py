@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import email.message
 import json
 import os
@@ -44,6 +45,8 @@ KEEP_ALIVE: Final = 4.0
 _TRY_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _KEEP_METHOD: Final = frozenset({307, 308})
+_NO_ENCODINGS: Final = frozenset({"punycode", "idna", "undefined"})
+"""Codecs of Python for other purposes. The time that the first one takes grows with the square of the text."""
 
 _HEADERS: Final = {
     "User-Agent": f"mcp-hub/{VERSION}",
@@ -115,8 +118,8 @@ class Endpoint(LocalTool):
             data = base64.b64encode(body).decode()
             return ToolResult([{"type": media, "data": data, "mimeType": kind}])
         try:
-            text = body.decode(charset or "utf-8-sig")
-        except (UnicodeDecodeError, LookupError):
+            text = _decoded(body, charset or "utf-8-sig")
+        except (ValueError, LookupError):
             raise ToolRefused("tool_error", f"{_shown(self._tool.url)} answered with {kind}, not text") from None
         if self._tool.result is None and not kind.endswith(("/json", "+json")):
             return _text(text if text.strip() else f"(HTTP {status}, without content)")
@@ -226,11 +229,19 @@ def _shown(url: str) -> str:
 
 def _excerpt(body: bytes, charset: str | None) -> str:
     try:
-        text = body.decode(charset or "utf-8", "replace").strip()
-    except LookupError:
+        text = _decoded(body, charset or "utf-8", "replace").strip()
+    except (ValueError, LookupError):
         text = body.decode("utf-8", "replace").strip()
     shown = "\n".join(printable(line, EXCERPT) for line in text[:EXCERPT].splitlines())
     return shown + ("…" if len(text) > EXCERPT else "")
+
+
+def _decoded(body: bytes, charset: str, errors: str = "strict") -> str:
+    """Decodes a body. Raises ValueError, and LookupError for a name that is not an encoding of texts."""
+    name = codecs.lookup(charset).name
+    if name in _NO_ENCODINGS:
+        raise LookupError(charset)
+    return body.decode(name, errors)
 
 
 def _refuse(constant: str) -> Any:

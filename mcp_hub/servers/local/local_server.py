@@ -278,6 +278,8 @@ class LocalServer:
 
     def _in_thread(self, running: RunningCall, answer: PendingRequest) -> None:
         """Runs a sync function in a thread of the pool. An awaitable that it returns continues on the loop."""
+        if running.cancelled:
+            return  # while all threads were busy: its caller was told that it ended
         tool, call = running.tool, running.call
 
         def emit(chunk: Any, more: bool) -> None:

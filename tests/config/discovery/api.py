@@ -38,6 +38,8 @@ def _answer(api: Api, asked: Asked) -> tuple[int, dict[str, str], bytes]:
         return code, {"Content-Type": "text/plain"}, f"no: {asked.headers.get('x-api-key', '')}".encode()
     if word == "long":
         return 200, {"Content-Type": "text/plain"}, b"x" * 100_000
+    if word == "charset":
+        return 200, {"Content-Type": f"text/plain; charset={asked.path.split('/')[2]}"}, b"-" + b"a0b1" * 1_000_000
     if word == "empty":
         return 204, {}, b""
     if word == "elsewhere":

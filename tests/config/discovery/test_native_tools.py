@@ -151,6 +151,18 @@ async def test_an_unreachable_endpoint_affects_only_its_own_tool(tmp_path: Path)
         assert "secret-in-the-query" not in json.dumps(result) + client.stderr.decode()
 
 
+async def test_an_answer_in_an_encoding_that_is_none_of_texts_holds_nothing_up(tmp_path: Path) -> None:
+    charsets = ("punycode", "idna", "undefined", "hex")
+    with serving() as api:
+        for charset in charsets:
+            write(tmp_path, f"tools/native/{charset}.yaml", {"api_url": f"{api.url}/charset/{charset}"})
+        async with hub(tmp_path, {}, list_wait=PATIENCE) as client:
+            for charset in charsets:
+                result = await client.call(f"local__{charset}")
+                assert code(result) == "tool_error"
+                assert "answered with text/plain, not text" in result["content"][0]["text"]
+
+
 async def test_a_native_tool_uses_the_root_proxy_which_resolves_the_host_name(
     tmp_path: Path,
 ) -> None:

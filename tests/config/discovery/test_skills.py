@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,15 @@ def skill(directory: Path, name: str, description: str = "What it is for.", **fi
     for file, content in files.items():
         write(directory, file.replace("__", "/"), content)
     return directory
+
+
+def open_descriptors() -> set[int]:
+    found = set()
+    for descriptor in range(256):
+        with contextlib.suppress(OSError):
+            os.fstat(descriptor)
+            found.add(descriptor)
+    return found
 
 
 async def refused(client: Any, uri: str) -> int:
@@ -87,6 +97,16 @@ async def test_a_skill_file_replaced_by_a_link_is_not_read(tmp_path: Path) -> No
     (directory / "large").write_bytes(b"x" * (MAX_FILE + 1))
     with pytest.raises(ValueError, match="larger"):
         read_file(directory, "large")
+
+
+def test_reading_a_skill_file_replaced_by_a_directory_leaves_nothing_open(tmp_path: Path) -> None:
+    directory = skill(tmp_path / "s", "s")
+    (directory / "folder").mkdir()
+    before = open_descriptors()
+    for _ in range(3):
+        with pytest.raises(OSError, match="not a file"):
+            read_file(directory, "folder")
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_hub.policy.call_record import RecordBuilder, RecordLabels
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 
 SECRETS = ["canary-secret-value", 'päss "wörd"\\n geheim', "line one of a key\nline two of a key\n"]
@@ -185,6 +186,15 @@ def test_an_error_never_shows_the_beginning_of_a_secret() -> None:
     echoed = {"message": "no such thing: canary-secret-valu…", "data": ["canary-secret-valu"]}
     assert REDACTION.known(echoed) is echoed
     assert REDACTION.known({"message": "canary-secret-value!"}) == {"message": "***!"}
+
+
+def test_a_record_never_shows_the_beginning_of_a_secret_that_an_error_repeats() -> None:
+    secret = "".join(chr(ord("a") + number * 7 % 26) for number in range(65))
+    records = RecordBuilder(Redactor([secret]), RecordLabels(), arguments=False)
+    for before in range(0, 66, 5):
+        shown = records.text("-" * before + "\n".join([secret] * 100))
+        assert secret[:10] not in shown
+        assert MASK in shown
 
 
 def test_each_line_of_a_multiline_secret_is_redacted() -> None:

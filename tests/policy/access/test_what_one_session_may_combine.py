@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.client import fake, hub, write_config
+from mcp_hub.catalog import Route
+from mcp_hub.hub.composition import config_of
+from mcp_hub.policy import Call
+from mcp_hub.policy.data_flow import FlowPolicy, FlowRefused, FlowSettings, Label, UsedLabels
+from mcp_hub.policy.sharing import Sharing
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.store import StoreUnavailable
+from tests.fakes.client import PATIENCE, fake, hub, write_config
 from tests.fakes.network import network_hub, sdk, text
 
 pytestmark = pytest.mark.anyio
@@ -96,3 +105,40 @@ async def test_an_unknown_label_is_an_error_of_the_file(tmp_path: Path) -> None:
     path = write_config(tmp_path, {"a": fake(labels=[["reads_private"]])})
     with pytest.raises(ConfigError, match=r"servers\.a\.labels: must be a list of reads_private, "):
         read_config(path)
+
+
+async def test_a_refused_call_does_not_take_back_labels_that_another_one_has_used_meanwhile() -> None:
+    names: dict[str, Label] = {"notes": "reads_private", "web": "reads_untrusted", "mail": "writes_external"}
+    servers = {
+        id: config_of({"servers": {id: {"command": id, "labels": [label]}}}).servers[0] for id, label in names.items()
+    }
+    told: list[asyncio.Future[None]] = []
+
+    def publish(kind: str, about: str, value: Any) -> asyncio.Future[None]:
+        told.append(asyncio.get_running_loop().create_future())
+        if len(told) > 2:
+            told[-1].set_result(None)
+        return told[-1]
+
+    async def answer(call: Call) -> dict[str, Any]:
+        return {}
+
+    policy = FlowPolicy(servers, FlowSettings(mode="refuse"), UsedLabels(), sharing=Sharing(publish=publish))
+
+    def started(server: str) -> asyncio.Task[dict[str, Any]]:
+        route = Route(server, TOOLS, "echo")
+        call = Call(TOOLS.act_method, "echo", route, {}, "modern", Envelope(), caller="alice")
+        return asyncio.ensure_future(policy(call, answer))
+
+    async with asyncio.timeout(PATIENCE):
+        first, second = started("web"), started("notes")
+        while len(told) < 2:
+            await asyncio.sleep(0)
+        told[1].set_result(None)
+        assert await second == {}
+        told[0].set_exception(StoreUnavailable("The store is away."))
+        with pytest.raises(StoreUnavailable):
+            await first
+        assert await started("web") == {}
+        with pytest.raises(FlowRefused):
+            await started("mail")

@@ -114,5 +114,14 @@ def test_prose_is_cut_at_a_word_boundary(text: str) -> None:
     assert part.text
 
 
+@pytest.mark.parametrize("name", ["C:\\\\docs \\q", "two\nlines", "\\u12"])
+def test_a_text_like_json_with_a_wrong_name_is_cut_as_prose(name: str) -> None:
+    text = f'{{"{name}": [{", ".join(map(str, range(1000)))}]}}'
+    part = cut_text(text, 500, head)
+    assert part.of == ""
+    assert text.startswith(part.text)
+    assert part.text
+
+
 def test_a_text_within_the_limit_is_unchanged() -> None:
     assert cut_text("[1, 2]", 100, cut_to_tokens).text == "[1, 2]"

@@ -13,6 +13,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+from mcp_hub.servers.local.local_server import THREADS
 from tests.cli.test_commands import run
 from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, hub, spawned, write_config
 
@@ -57,6 +58,25 @@ async def blocking_the_loop() -> str:
 @tool
 def release() -> None:
     released.set()
+
+held = threading.Event()
+changes = []
+
+@tool
+def hold() -> None:
+    held.wait()
+
+@tool
+async def let_go() -> None:
+    held.set()
+
+@tool
+def change() -> None:
+    changes.append(1)
+
+@tool
+def changed() -> int:
+    return len(changes)
 
 @tool
 def die() -> None:
@@ -263,6 +283,17 @@ async def test_a_cancelled_call_is_never_answered(tmp_path: Path) -> None:
         assert await client.text("add", {"a": 1}) == "2"
         assert not waiting.done()
         assert not blocked.done()
+
+
+async def test_a_call_that_is_cancelled_before_a_thread_is_free_does_not_run(tmp_path: Path) -> None:
+    async with child(tmp_path) as client:
+        holding = [client.start("tools/call", {"name": "hold", "arguments": {}}) for _ in range(THREADS)]
+        client.start("tools/call", {"name": "change", "arguments": {}}, request_id="c")
+        client.notify("notifications/cancelled", {"requestId": "c"})
+        await client.call("let_go")
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*holding)
+        assert await client.text("changed") == "0"
 
 
 async def test_the_child_exits_when_stdin_closes_even_if_a_thread_never_returns(tmp_path: Path) -> None:
