@@ -12,12 +12,12 @@ from mcp_hub.clients import Client, Machine
 from mcp_hub.clients.table import CLIENTS
 from mcp_hub.clients.translation import own_values
 from mcp_hub.config.ancestry import options_of_serve
-from mcp_hub.config.commands import program_name
 from mcp_hub.config.config_files import read_document
 from mcp_hub.config.entry import EntryContext, read_entry
 from mcp_hub.config.fields import read_defaults
 from mcp_hub.config.findings import Findings
 from mcp_hub.config.models import INSTALLERS, Server
+from mcp_hub.config.package_specs import program_name
 from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.settings import KeyTable
 from mcp_hub.config.variables import VariableScope

@@ -23,8 +23,8 @@ import msgspec
 
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
-from mcp_hub.config.commands import program_name
 from mcp_hub.config.models import Server
+from mcp_hub.config.package_specs import program_name
 from mcp_hub.errors import INVALID_REQUEST, ConfigError, LeftOut, ProtocolError, UpstreamAnswered
 from mcp_hub.protocol.era import is_hub
 from mcp_hub.text import printable

@@ -13,7 +13,6 @@ import msgspec
 from mcp_hub import codes
 from mcp_hub.codes import CodedText
 from mcp_hub.config.builtin_servers import BUILTINS, no_directory, read_builtin
-from mcp_hub.config.commands import find_unpinned_packages, unwrap_command
 from mcp_hub.config.credentials import read_env, read_headers, read_oauth
 from mcp_hub.config.dialect import (
     DEADLINES,
@@ -41,6 +40,7 @@ from mcp_hub.config.models import (
     SessionMode,
     Transport,
 )
+from mcp_hub.config.package_specs import find_unpinned_packages, unwrap_command
 from mcp_hub.config.raw_entries import RawEntry
 from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, find_plain_secrets
 from mcp_hub.config.settings import EntryKey

@@ -14,8 +14,8 @@ from mcp_hub.clients import Client, Machine
 from mcp_hub.clients.detection import ClientFile, FoundServer, find_client_files, identity_of
 from mcp_hub.config import default_path
 from mcp_hub.config.ancestry import config_options, options_of_serve
-from mcp_hub.config.commands import unwrap_command
 from mcp_hub.config.models import INSTALLERS, Config
+from mcp_hub.config.package_specs import unwrap_command
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
 from mcp_hub.diagnosis.installation import own_command
 from mcp_hub.diagnosis.probes import in_parallel, of_desktop

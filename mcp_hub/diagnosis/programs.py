@@ -9,8 +9,9 @@ from typing import Final
 
 from mcp_hub import codes
 from mcp_hub.clients import Machine
-from mcp_hub.config.commands import CommandNotFound, child_environment, find_command, unwrap_command
+from mcp_hub.config.commands import CommandNotFound, child_environment, find_command
 from mcp_hub.config.models import Config, Server
+from mcp_hub.config.package_specs import unwrap_command
 from mcp_hub.diagnosis import Finding, Section, ok, warn
 from mcp_hub.diagnosis.probes import first_line, in_parallel, of_desktop
 from mcp_hub.text import printable

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from mcp_hub.config.commands import PackageSpec, find_packages, find_unpinned_packages
 from mcp_hub.config.credentials import is_private_channel
 from mcp_hub.config.findings import nearest
+from mcp_hub.config.package_specs import PackageSpec, find_packages, find_unpinned_packages
 from mcp_hub.errors import ConfigError
 from mcp_hub.registry import Input, Listing, Offer, Package, RegistryError, Remote, inputs_of
 from mcp_hub.registry.launch import check_value, check_values, entry_of, missing_inputs, needed_program

@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
-from mcp_hub.config.commands import child_environment, find_packages
+from mcp_hub.config.commands import child_environment
 from mcp_hub.config.models import Server
+from mcp_hub.config.package_specs import find_packages
 from mcp_hub.editing.server_file import ServerFile, Word
 from mcp_hub.registry import Package, RegistryError
 from mcp_hub.registry.package_index import PackageIndex

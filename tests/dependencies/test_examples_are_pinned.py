@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mcp_hub.config.commands import find_unpinned_packages
 from mcp_hub.config.config_files import HOW_TO_CREATE
+from mcp_hub.config.package_specs import find_unpinned_packages
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [path for path in ROOT.glob("examples/**/*.*") if path.suffix != ".pyc"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config.commands import find_unpinned_packages
+from mcp_hub.config.package_specs import find_unpinned_packages
 from mcp_hub.hub.composition import read_config
 from tests.cli.test_commands import run
 from tests.fakes.client import FAKE, fake, write_config
