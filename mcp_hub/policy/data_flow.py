@@ -107,11 +107,15 @@ class UsedLabels:
         while len(self._told) > MAX_CALLERS:
             self._told.popitem(last=False)
 
-    def take(self, caller: Hashable, at: float, labels: frozenset[Label]) -> None:
-        """Adds labels that a caller has used at another replica, at the time `at`."""
-        before, known = self._of.get(caller, (at, frozenset[Label]()))
-        self.note(caller, max(before, at), known | labels)
-        self.told(caller, at, known | labels)
+    def take(self, caller: Hashable, at: float, labels: frozenset[Label], window: float) -> None:
+        """Adds labels that a caller has used at another replica, at the time `at`.
+
+        Labels from more than `window` seconds before are dropped.
+        """
+        before, _ = self._of.get(caller, (at, frozenset[Label]()))
+        both = self.labels(caller, at - window) | labels
+        self.note(caller, max(before, at), both)
+        self.told(caller, at, both)
 
     def forget(self, caller: Hashable) -> None:
         """Drops the labels of a caller that is gone."""

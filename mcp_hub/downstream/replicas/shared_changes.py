@@ -17,6 +17,7 @@ from mcp_hub.catalog import Route
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Config
 from mcp_hub.errors import CallError, HubError
+from mcp_hub.policy.data_flow import FLOWS
 from mcp_hub.policy.pins import pins_file, pins_in, read_pins, write_pins
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.sharing import EVERYBODY, ChangeKind, shared_name
@@ -153,7 +154,8 @@ class SharedChanges:
             self._hub.groups.take(caller, value)
         elif kind == "used":
             labels, at = value
-            self._hub.used.take(caller, time.monotonic() - max(time.time() - at, 0.0), frozenset(labels))
+            since = time.monotonic() - max(time.time() - at, 0.0)
+            self._hub.used.take(caller, since, frozenset(labels), FLOWS.of(self._hub.config).window)
         else:
             approvals = value if value and isinstance(value[0], list) else [value]
             for server, tool in approvals:
