@@ -81,7 +81,8 @@ class SharedBucket:
                 self._store, [bucket, f"{bucket}:active", f"{bucket}:of:{who}"], rate, room, who, ACTIVE
             )
         except StoreUnavailable:
-            return self._take_local(name, rate / self.parts, room / self.parts)
+            parts = max(self._replicas(), 1)  # also if the store has refused this request alone
+            return self._take_local(name, rate / parts, room / parts)
         self._local.pop(name, None)
         return float(said)
 

@@ -50,6 +50,19 @@ async def test_a_single_principal_gets_the_whole_rate() -> None:
         assert [await alone.take("server", 10, "alice") for _ in range(10)] == [0] * 10
 
 
+async def test_a_replica_whose_requests_the_store_refuses_allows_only_its_share() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        bucket = SharedBucket(store, lambda: 4)
+        assert await bucket.take("server", SLOW, "alice", 40) == 0
+        for key in await store.execute("KEYS", "*"):
+            await store.execute("SET", key, "not a bucket")
+        waits = [await bucket.take("server", SLOW, "alice", 40) for _ in range(40)]
+        assert waits.count(0) == 10
+        assert not store.away
+        await store.close()
+
+
 async def test_different_names_have_different_buckets() -> None:
     async with buckets(1) as (one,):
         assert await one.take("a", SLOW, "alice") == 0
