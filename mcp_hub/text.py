@@ -1,4 +1,4 @@
-"""Finds characters that are invisible or control a terminal, and replaces them by escapes."""
+"""Finds characters that are invisible or control a terminal, and replaces them by escapes; names unusable codecs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Final
 
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories that are invisible or control a terminal: controls, bidi marks, tags, surrogates, separators."""
+
+NOT_TEXT_CODECS: Final = frozenset({"punycode", "idna", "undefined"})
+"""Codecs that Python counts as encodings of text, though no document has them. The time that the first one takes grows
+with the square of the text."""
 
 
 def printable(text: str, limit: int = 500) -> str:

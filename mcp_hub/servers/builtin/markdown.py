@@ -22,7 +22,7 @@ import warnings
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from mcp_hub.text import printable
+from mcp_hub.text import NOT_TEXT_CODECS, printable
 from mcp_hub.transport.standard_streams import claim
 
 _BOMS: Final = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
@@ -32,8 +32,8 @@ _SUPERSETS: Final = {
     "gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "shift_jis": "cp932", "big5": "big5hkscs",
 }  # fmt: skip
 """Encodings that pages declare, and the supersets that browsers read them as (the table of the encoding standard)."""
-_REFUSED: Final = frozenset({"utf-7", "utf-32", "utf-32-le", "utf-32-be", "punycode", "idna", "undefined"})
-"""Codecs that no browser reads. UTF-7 has been used to hide markup from filters; the last three are for no text."""
+_REFUSED: Final = frozenset({"utf-7", "utf-32", "utf-32-le", "utf-32-be"}) | NOT_TEXT_CODECS
+"""Codecs that no browser reads. UTF-7 has been used to hide markup from filters."""
 _HEAD: Final = 4096
 """Bytes in which a page declares its encoding; the standard says 1024."""
 _DECLARED: Final = re.compile(

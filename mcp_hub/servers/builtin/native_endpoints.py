@@ -27,7 +27,7 @@ from mcp_hub.servers.builtin.page_fetcher import failure_text
 from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.tool_results import JSON_KEY, ToolRefused, ToolResult
-from mcp_hub.text import printable
+from mcp_hub.text import NOT_TEXT_CODECS, printable
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
 from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder
@@ -45,8 +45,6 @@ KEEP_ALIVE: Final = 4.0
 _TRY_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _KEEP_METHOD: Final = frozenset({307, 308})
-_NO_ENCODINGS: Final = frozenset({"punycode", "idna", "undefined"})
-"""Codecs of Python for other purposes. The time that the first one takes grows with the square of the text."""
 
 _HEADERS: Final = {
     "User-Agent": f"mcp-hub/{VERSION}",
@@ -239,7 +237,7 @@ def _excerpt(body: bytes, charset: str | None) -> str:
 def _decoded(body: bytes, charset: str, errors: str = "strict") -> str:
     """Decodes a body. Raises ValueError, and LookupError for a name that is not an encoding of texts."""
     name = codecs.lookup(charset).name
-    if name in _NO_ENCODINGS:
+    if name in NOT_TEXT_CODECS:
         raise LookupError(charset)
     return body.decode(name, errors)
 
