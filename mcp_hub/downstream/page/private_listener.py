@@ -11,6 +11,8 @@ from mcp_hub.config.listen import Listen
 from mcp_hub.downstream.admission import Gate
 from mcp_hub.downstream.page import UI, PageFront
 from mcp_hub.downstream.page_access import comes_back
+from mcp_hub.errors import HubError
+from mcp_hub.text import printable
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.listening_sockets import base_url, bind
@@ -70,7 +72,7 @@ class PrivateListener:
         except Exception as error:
             if base.done():
                 raise
-            base.set_exception(error)
+            base.set_exception(HubError(f"the page cannot be served: {printable(str(error))}"))
         finally:
             base.cancel()  # for whoever waits, if it did not come so far
             for server in servers:

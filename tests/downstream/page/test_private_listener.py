@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from mcp_hub.downstream.page import private_listener
+from mcp_hub.errors import HubError
 from tests.downstream.network.visitor import network_hub
 from tests.downstream.page.opened import OpenPage, ServedHub, served_hub
 from tests.fakes.client import PATIENCE, fake
@@ -126,3 +127,16 @@ async def test_a_page_with_five_thousand_tools_does_not_block_the_event_loop(
                     (row,) = (await page.found("state"))["servers"]
                     assert row["tools"] >= 5000
                     assert row["tokens"] > 5000
+
+
+async def test_a_page_whose_listener_cannot_start_is_an_error_and_no_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> asyncio.Server:
+        raise OSError("no more sockets")
+
+    async with served_hub(tmp_path, {}) as served, asyncio.timeout(PATIENCE):
+        served.access.base = lambda: None
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_server", refuse)
+        with pytest.raises(HubError, match="the page cannot be served: no more sockets"):
+            await served.access.link()

@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.downstream.page.feed import MAX_BYTES, MAX_CALLS, Feed, shown
-from mcp_hub.policy.call_record import RecordTap
-from mcp_hub.security import ANONYMOUS, Principal
 from tests.downstream.network.visitor import ERAS, TOKENS
-from tests.downstream.page.opened import OpenPage, ServedHub, served_hub
+from tests.downstream.page.opened import OpenPage, served_hub
 from tests.fakes.client import PATIENCE, fake, write_config
 
 pytestmark = pytest.mark.anyio
@@ -320,82 +317,3 @@ async def test_an_argument_of_ten_megabytes_is_cut_in_the_record_of_its_call(tmp
 
 
 # --- the feed ----------------------------------------------------------------------------------------------------
-
-
-class Watched:
-    """What a feed needs of a hub."""
-
-    def __init__(self) -> None:
-        self.tap = RecordTap()
-        self.times = self
-
-    def watch(self) -> None:
-        """Nothing is timed here."""
-
-    def unwatch(self) -> None:
-        """Nothing is timed here."""
-
-
-def fed(records: list[dict[str, Any]], principal: Principal = ANONYMOUS) -> Feed:
-    feed = Feed(Watched())  # type: ignore[arg-type]
-    for record in records:
-        feed.take(record, principal)
-    return feed
-
-
-async def test_the_newest_calls_are_kept_and_dropped_ones_are_counted() -> None:
-    feed = fed([{"event": "call", "id": str(number)} for number in range(MAX_CALLS + 10)])
-    dropped, kept = feed.after(0)
-    assert (dropped, len(kept)) == (10, MAX_CALLS)
-    assert feed.find("9") is None
-    assert feed.find("10") is not None
-    assert feed.after(feed.newest) == (0, [])
-    assert feed.after(feed.newest - 2)[1][0].id == str(MAX_CALLS + 8)
-
-
-async def test_kept_calls_are_bounded_in_bytes() -> None:
-    feed = fed([{"event": "call", "id": str(number), "arguments": "x" * 100_000} for number in range(400)])
-    _, kept = feed.after(0)
-    assert len(kept) * 100_000 <= MAX_BYTES
-    assert kept[-1].id == "399"
-
-
-async def test_percentiles_are_computed_over_the_newest_calls() -> None:
-    records = [{"event": "call", "id": str(n), "upstream": "up", "duration_ms": float(n)} for n in range(101)]
-    assert fed(records).percentiles("up") == (50.0, 95.0)
-    assert fed(records).percentiles("other") is None
-
-
-async def test_no_call_is_kept_once_the_last_viewer_leaves() -> None:
-    now = [0.0]
-    watched = Watched()
-    feed = Feed(watched, clock=lambda: now[0])  # type: ignore[arg-type]
-    news = feed.follow()
-    assert watched.tap.told is not None
-    feed.take({"event": "call", "id": "1"}, ANONYMOUS)
-    assert news.is_set()
-    feed.unfollow(news)
-    feed.close()
-    assert (watched.tap.told, feed.since, feed.find("1")) == (None, None, None)
-    feed.watch()
-    assert feed.since is not None
-    feed.close()
-
-
-def test_long_texts_are_cut_and_hidden_characters_escaped_for_display() -> None:
-    value = {"a\x1b": ["x" * 5000, "one\ntwo\u202e", 1, None, True], "deep": _nested(100)}
-    found = shown(value)
-    assert next(iter(found)) == "a\\x1b"
-    assert found["a\\x1b"][0].endswith("… (5,000 characters)")
-    assert found["a\\x1b"][1:] == ["one\ntwo\\u202e", 1, None, True]
-    assert "…" in json.dumps(found["deep"], ensure_ascii=False)
-
-
-def _nested(depth: int) -> Any:
-    value: Any = "x"
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-__all__ = ["ServedHub"]
