@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcp_hub.policy import Call
 
 MAX_CALLERS: Final = 10_000
-"""Callers whose approvals are remembered; beyond that, those with the oldest approvals are dropped."""
+"""Callers whose approvals are remembered; beyond that, those that used theirs longest ago are dropped."""
 MAX_APPROVED: Final = 1000
 """Tools whose approval is remembered for one caller; for others the person is asked each time."""
 MAX_PENDING: Final = 1000

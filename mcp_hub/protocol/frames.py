@@ -292,7 +292,7 @@ class _Heap:
         """Allows tuning: the process is the hub's own."""
         self._own = self._unset = True
 
-    def imported(self) -> None:
+    def freeze_imports(self) -> None:
         """Excludes imported modules from garbage collections, and makes these frequent. Call it before a hub exists."""
         if self._own:
             gc.freeze()
@@ -358,6 +358,6 @@ def _allocator() -> Any:
 
 _heap: Final = _Heap()
 own_heap: Final = _heap.own
-freeze_imports: Final = _heap.imported
+freeze_imports: Final = _heap.freeze_imports
 large_heap: Final = _heap.large
 settle_heap: Final = _heap.settle

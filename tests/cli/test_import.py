@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,56 +84,52 @@ def test_a_secret_is_stored_in_a_private_file_and_never_shown(home: Path, capsys
     assert web.headers["X-Api-Key"].get_secret_value() == TOKEN
 
 
-def test_a_secret_is_stored_in_the_keyring_if_available_and_undo_removes_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import keyring
-
-    from tests.oauth.file_keyring import FileKeyring
-
-    monkeypatch.setenv("TEST_KEYRING", str(home / "ring.json"))
-    before = keyring.get_keyring()
-    keyring.set_keyring(FileKeyring())
-    try:
-        desktop(home, {"github": GITHUB})
-        assert main(["import", "--yes"]) == OK
-        assert "${keyring:mcp-hub/github.GITHUB_TOKEN}" in own(home).read_text()
-        assert load_config(own(home)).servers[0].env["GITHUB_TOKEN"].get_secret_value() == TOKEN
-        assert main(["undo", "--yes"]) == OK
-        assert json.loads((home / "ring.json").read_text()) == {}
-    finally:
-        keyring.set_keyring(before)
-
-
-def test_a_keyring_that_is_locked_meanwhile_changes_nothing(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@contextlib.contextmanager
+def keyring_of(home: Path, monkeypatch: pytest.MonkeyPatch, asked: int = 1000) -> Iterator[None]:
+    """The user has a keyring, which is locked after so many questions."""
     import keyring
     from keyring.errors import KeyringLocked
 
     from tests.oauth.file_keyring import FileKeyring
 
-    class Locked(FileKeyring):
-        """Answers the first question, whether there is a keyring, and is locked then."""
-
-        asked = 0
+    class LockedLater(FileKeyring):
+        left = asked
 
         def get_password(self, service: str, username: str) -> str | None:
-            self.asked += 1
-            if self.asked > 1:
+            self.left -= 1
+            if self.left < 0:
                 raise KeyringLocked
             return super().get_password(service, username)
 
     monkeypatch.setenv("TEST_KEYRING", str(home / "ring.json"))
     before = keyring.get_keyring()
-    keyring.set_keyring(Locked())
+    keyring.set_keyring(LockedLater())
     try:
-        desktop(home, {"github": GITHUB})
-        assert main(["import", "--yes"]) == BAD_INPUT
-        assert "the keyring cannot be read: the keyring is locked; unlock it" in capsys.readouterr().err
-        assert not own(home).exists()
+        yield
     finally:
         keyring.set_keyring(before)
+
+
+def test_a_secret_is_stored_in_the_keyring_if_available_and_undo_removes_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desktop(home, {"github": GITHUB})
+    with keyring_of(home, monkeypatch):
+        assert main(["import", "--yes"]) == OK
+        assert "${keyring:mcp-hub/github.GITHUB_TOKEN}" in own(home).read_text()
+        assert load_config(own(home)).servers[0].env["GITHUB_TOKEN"].get_secret_value() == TOKEN
+        assert main(["undo", "--yes"]) == OK
+        assert json.loads((home / "ring.json").read_text()) == {}
+
+
+def test_a_keyring_that_is_locked_during_an_import_changes_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desktop(home, {"github": GITHUB})
+    with keyring_of(home, monkeypatch, asked=1):  # the first question is whether there is one
+        assert main(["import", "--yes"]) == BAD_INPUT
+    assert "the keyring cannot be read: the keyring is locked; unlock it" in capsys.readouterr().err
+    assert not own(home).exists()
 
 
 def test_a_second_import_changes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

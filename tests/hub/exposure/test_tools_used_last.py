@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mcp_hub.catalog import Route
+from mcp_hub.hub.recent_tools import MAX_PRINCIPALS, RecentTools
+from mcp_hub.protocol.kinds import TOOLS
 from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, visiting
 from tests.fakes.client import fake, hub
 from tests.hub.exposure.listing import META, many, names
@@ -79,3 +82,16 @@ async def test_a_file_that_cannot_be_used_is_ignored(tmp_path: Path, content: st
         assert await client.text("a__tool_001") == "called tool_001"
     async with hub(tmp_path, servers, expose_recent=5) as client:
         assert await names(client) == [*META, "a__tool_001"]
+
+
+async def test_the_file_of_recently_used_tools_keeps_a_bounded_number_of_principals(tmp_path: Path) -> None:
+    of = tmp_path / "servers.json"
+    for run in range(2):
+        recent = RecentTools(3, tmp_path / "cache", of)
+        for number in range(MAX_PRINCIPALS):
+            recent.used(f"run {run}, principal {number}", Route("up", TOOLS, "echo"))
+        await recent.close()
+    (file,) = (tmp_path / "cache").glob("recent-*.json")
+    principals = json.loads(file.read_text())["principals"]
+    assert len(principals) == MAX_PRINCIPALS
+    assert {name.split(",")[0] for name in principals} == {"run 1"}

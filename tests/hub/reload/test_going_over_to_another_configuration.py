@@ -271,7 +271,7 @@ async def test_a_hub_ends_when_its_terminal_closes(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-async def test_a_call_is_pending_over_each_of_forty_reloads(tmp_path: Path) -> None:
+async def test_forty_reloads_under_pending_calls_stop_only_the_oldest_servers(tmp_path: Path) -> None:
     """More former configurations wait for calls than are kept: the oldest are stopped, and the hub goes on."""
     async with hub(tmp_path, {"up": fake()}, watch=False) as client:
         await client.tool_names()

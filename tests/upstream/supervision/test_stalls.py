@@ -126,7 +126,7 @@ async def test_garbage_collection_scans_few_objects_at_a_time() -> None:
     assert max(looked_at) < 16_000
 
 
-async def test_thread_work_whose_callers_are_cancelled_still_counts_until_it_ends() -> None:
+async def test_cancelled_callers_do_not_let_more_threads_work() -> None:
     begun: list[int] = []
     running: list[int] = []
     free = threading.Event()
