@@ -317,11 +317,11 @@ class Engine:
         self, method: str, exposed: str, era: Era, caller: Hashable | None, error: Overloaded, envelope: Envelope
     ) -> None:
         """Records a request above its principal's quota."""
-        self.rules.trace.turned_away(method, exposed, era, caller, error, envelope)
+        self.rules.trace.record_over_quota(method, exposed, era, caller, error, envelope)
 
     def record_stranger(self, facts: Json) -> None:
         """Records a request that a listener refused before authentication."""
-        self.rules.trace.refused_stranger(facts)
+        self.rules.trace.record_refusal(facts)
 
     async def _wait_for_owners(self, exposed: str) -> None:
         """Waits for the upstreams whose namespace the name begins with, longer than a list does."""
@@ -393,7 +393,7 @@ class Engine:
             call.exposed = exposed
             raise NowListed
 
-        return await rules.introduced(call, connect, is_connected=upstream.state in CONNECTED_STATES)
+        return await rules.connect_first(call, connect, is_connected=upstream.state in CONNECTED_STATES)
 
     async def forget_watcher(self, who: Hashable) -> None:
         """Ends the subscriptions of a subscriber that is gone."""

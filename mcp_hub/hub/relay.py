@@ -30,7 +30,7 @@ from mcp_hub.protocol.server_requests import forwarded_capabilities, with_extens
 from mcp_hub.protocol.skill_entries import files_of, with_uris
 from mcp_hub.upstream import Upstream
 
-MAX_TOLD: Final = 1024
+MAX_LOGGED: Final = 1024
 """The most clients of the handshake era whose envelope for servers is cached."""
 
 AT_ONCE: Final = 4
@@ -138,7 +138,7 @@ class Relay:
         """Returns the envelope that servers get of a client of the handshake era; made once for all its calls."""
         known = self._told.get(id(envelope))
         if known is None or known[0] is not envelope:
-            if len(self._told) >= MAX_TOLD:
+            if len(self._told) >= MAX_LOGGED:
                 self._told.clear()
             offered = Envelope(
                 capabilities=forwarded_capabilities(envelope.capabilities, "handshake"), log_level=envelope.log_level

@@ -94,7 +94,7 @@ class ServerPurposes:
         return printable(" ".join(paragraph.split()), MAX_PURPOSE)
 
 
-MAX_TOLD: Final = 1000
+MAX_LOGGED: Final = 1000
 """The most hubs in front of this one that are remembered, as modern clients never announce that they are gone."""
 
 
@@ -135,7 +135,7 @@ class NestedHubs:
         """Returns the `_meta` of an answer to a caller that is a hub (`Envelope.from_hub`)."""
         self._told.pop(caller, None)
         self._told[caller] = found = self._of(caller)
-        if len(self._told) > MAX_TOLD:
+        if len(self._told) > MAX_LOGGED:
             del self._told[next(iter(self._told))]
         return {HUB_KEY: found}
 

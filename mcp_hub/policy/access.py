@@ -256,12 +256,12 @@ class Access:
         said = context.get("arguments") if isinstance(context, dict) else None
         known = {key: value for key, value in said.items() if isinstance(value, str)} if isinstance(said, dict) else {}
 
-        def may_be_told(value: str) -> bool:
+        def is_visible(value: str) -> bool:
             uri = names.filled(call.route.name, {**known, name: value})
             kind = TEMPLATES if names.is_template(uri) else RESOURCES
             return self.why(Route(call.route.upstream, kind, uri), profile_of(call.caller)) is None
 
-        kept = [value for value in values if not isinstance(value, str) or may_be_told(value)]
+        kept = [value for value in values if not isinstance(value, str) or is_visible(value)]
         if len(kept) == len(values):
             return result
         return {**result, "completion": {**{k: v for k, v in completion.items() if k != "total"}, "values": kept}}

@@ -78,7 +78,7 @@ class Rules(msgspec.Struct, frozen=True):
         outermost = (self.spans, self.trace) if self.spans is not None else (self.trace,)
         return await compose(outermost, call_next)(call)
 
-    async def introduced(self, call: Call, connect: Next, *, is_connected: bool) -> Json:
+    async def connect_first(self, call: Call, connect: Next, *, is_connected: bool) -> Json:
         """Connects to the server of a tool that is not listed yet, then calls the tool.
 
         `connect` raises NowListed if the tool can be called. The policies behind `trace` run around `connect` too, so

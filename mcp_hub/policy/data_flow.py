@@ -96,18 +96,18 @@ class UsedLabels:
         if self._of.get(caller) is entry:
             self.note(caller, entry[0], labels)
 
-    def is_news(self, caller: Hashable, now: float, labels: frozenset[Label], every: float) -> bool:
+    def needs_publishing(self, caller: Hashable, now: float, labels: frozenset[Label], every: float) -> bool:
         """Returns whether to send labels to other replicas: they lack them, or got them `every` seconds ago."""
         at, told = self._told.get(caller, (now, None))
         return told != labels or now - at >= every
 
-    def told(self, caller: Hashable, at: float, labels: frozenset[Label]) -> None:
+    def mark_published(self, caller: Hashable, at: float, labels: frozenset[Label]) -> None:
         """Records that the other replicas know of labels."""
         self._told[caller] = at, labels
         while len(self._told) > MAX_CALLERS:
             self._told.popitem(last=False)
 
-    def take(self, caller: Hashable, at: float, labels: frozenset[Label], window: float) -> None:
+    def merge(self, caller: Hashable, at: float, labels: frozenset[Label], window: float) -> None:
         """Adds labels that a caller has used at another replica, at the time `at`.
 
         Labels from more than `window` seconds before are dropped.
@@ -115,7 +115,7 @@ class UsedLabels:
         before, _ = self._of.get(caller, (at, frozenset[Label]()))
         both = self.labels(caller, at - window) | labels
         self.note(caller, max(before, at), both)
-        self.told(caller, at, both)
+        self.mark_published(caller, at, both)
 
     def forget(self, caller: Hashable) -> None:
         """Drops the labels of a caller that is gone."""
@@ -188,7 +188,9 @@ class FlowPolicy:
                 "for it (setting: flows)."
             )
             raise FlowRefused(text, server=call.route.upstream, executed=False)
-        if self._sharing.publish is not None and self._used.is_news(call.caller, now, both, self._flows.window / 2):
+        if self._sharing.publish is not None and self._used.needs_publishing(
+            call.caller, now, both, self._flows.window / 2
+        ):
             await self._tell(call, entry, known)
         return await call_next(call)
 
@@ -202,7 +204,7 @@ class FlowPolicy:
                 self._used.take_back(call.caller, entry, known)
                 raise
         else:
-            self._used.told(call.caller, now, labels)
+            self._used.mark_published(call.caller, now, labels)
 
     def labels(self, route: Route) -> frozenset[Label]:
         """Returns the labels of a route."""

@@ -217,7 +217,7 @@ class PinFileWatcher:
             self._changed(pins)
 
 
-MAX_TOLD: Final = 10_000
+MAX_LOGGED: Final = 10_000
 """Logged problems that are remembered, so that each is logged once."""
 
 
@@ -307,7 +307,7 @@ class PinReview:
     def _tell(self, upstream: str, one: Difference) -> None:
         """Logs a difference once."""
         key = (upstream, one.name, one.problem)
-        if key in self._told or len(self._told) >= MAX_TOLD:
+        if key in self._told or len(self._told) >= MAX_LOGGED:
             return
         self._told.add(key)
         word = one.kind.unknown if one.kind is not None else "its instructions:"

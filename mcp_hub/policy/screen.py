@@ -36,7 +36,7 @@ from mcp_hub.security.screening import (
 
 log = logging.getLogger("mcp_hub.policy")
 
-MAX_TOLD: Final = 10_000
+MAX_LOGGED: Final = 10_000
 """Logged findings that are remembered, so that each is logged once."""
 
 ScreenMode = Literal["off", "flag", "quarantine"]
@@ -276,7 +276,7 @@ class ScreenReview:
     def _tell(self, upstream: str, kind: str, name: str, flag: Flag, *, kept_back: bool = False) -> None:
         """Logs a finding once."""
         key = (upstream, f"{kind} {name}", flag.rule)
-        if key in self._told or len(self._told) >= MAX_TOLD:
+        if key in self._told or len(self._told) >= MAX_LOGGED:
             return
         self._told.add(key)
         what = "it is kept back" if kept_back else "see `mcp-hub check`"

@@ -178,14 +178,14 @@ class Trace:
         facts = {"code": code, "policy": None if reason == "unknown" else "access", "reason": reason}
         self._refused(method, exposed, era, caller, envelope, facts)
 
-    def turned_away(
+    def record_over_quota(
         self, method: str, exposed: str, era: Era, caller: Hashable | None, error: Overloaded, envelope: Envelope
     ) -> None:
         """Records a request above its principal's quota."""
         facts = {"code": error.code, "policy": "quota", "reason": error.message}
         self._refused(method, exposed, era, caller, envelope, facts)
 
-    def refused_stranger(self, facts: Json) -> None:
+    def record_refusal(self, facts: Json) -> None:
         """Records a request that a listener refused before it knew the caller."""
         if self._write is None and self._tap.told is None:
             return

@@ -30,7 +30,7 @@ MAX_LEFT_OUT: Final = 1000
 MAX_ITEMS: Final = 10_000
 MAX_NAMES: Final = 1024 * 1024
 """Characters of all names or URIs of one list, about a hundred for each item: each is compared in many spellings."""
-MAX_TOLD: Final = 20
+MAX_LOGGED: Final = 20
 """Items of one list that are named in the log when they are left out; the others are counted."""
 SMALL: Final = 128 * 1024
 """Weight of lists, or bytes of a cache file, up to which they are written or read without a thread, in about 1 ms."""
@@ -196,9 +196,9 @@ class RawLists:
             if reason is None:
                 usable.append(item)
                 continue
-            if reasons.total() < MAX_TOLD:
+            if reasons.total() < MAX_LOGGED:
                 self._tell(kind, item, reason)
-            if reason in reasons or len(reasons) < MAX_TOLD:
+            if reason in reasons or len(reasons) < MAX_LOGGED:
                 reasons[printable(reason, 300)] += 1
         self._left_out[kind] = reasons
         return usable

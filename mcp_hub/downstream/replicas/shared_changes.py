@@ -155,7 +155,7 @@ class SharedChanges:
         elif kind == "used":
             labels, at = value
             since = time.monotonic() - max(time.time() - at, 0.0)
-            self._hub.used.take(caller, since, frozenset(labels), FLOWS.of(self._hub.config).window)
+            self._hub.used.merge(caller, since, frozenset(labels), FLOWS.of(self._hub.config).window)
         else:
             approvals = value if value and isinstance(value[0], list) else [value]
             for server, tool in approvals:
