@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +36,7 @@ CAPABILITIES: Final[Json] = {"elicitation": {"form": {}, "url": {}}, "sampling":
 MAX_RUNS: Final = 8
 """Runs of one session at the same time."""
 HEARTBEAT: Final = 15.0
-"""Seconds after which a silent stream gets a comment, and its session is verified again."""
+"""Seconds after which a silent stream gets a comment, and the session of any stream is verified again."""
 PAUSE: Final = 0.1
 """Seconds between two events of progress; only the newest progress of that time is sent."""
 MAX_ANSWER: Final = 1024 * 1024
@@ -217,11 +218,15 @@ class Run:
         asked.request.watch(self._news.set)
         try:
             await reply.start([*CONFINED, *NO_STORE])
+            verified = time.monotonic()
             while not call.done() and not session.ended and not asked.request.disconnected:
-                if not await _wait(self._news, HEARTBEAT):
-                    await reply.write(b": alive\n\n")
+                silent = not await _wait(self._news, HEARTBEAT)
+                if silent or time.monotonic() - verified > HEARTBEAT:
                     if not await asked.still_valid():
                         break
+                    verified = time.monotonic()
+                if silent:
+                    await reply.write(b": alive\n\n")
                 self._news.clear()
                 data = self._waiting()
                 if data:

@@ -30,7 +30,7 @@ LOOK: Final = 1.0
 CLIENTS_EVERY: Final = 2.0
 """Seconds between two checks of the clients: their whole list is sent whenever one of them has made a call."""
 HEARTBEAT: Final = 15.0
-"""Seconds after which a silent stream gets a comment, and its session is verified again."""
+"""Seconds after which a silent stream gets a comment, and the session of any stream is verified again."""
 MAX_STREAMS: Final = 4
 """Event streams of one session."""
 MAX_EVENT_CALLS: Final = 500
@@ -97,15 +97,18 @@ class UpdatesPart:
     async def _follow(self, asked: PageRequest, stream: _Stream, news: asyncio.Event) -> None:
         """Writes events until the client goes or the session ends."""
         session, reply = asked.session, asked.reply
+        verified = time.monotonic()
         while not session.ended and not asked.request.disconnected:
+            if time.monotonic() - verified > HEARTBEAT:
+                if not await asked.still_valid():
+                    self._page.sessions.end(session)
+                    break
+                verified = time.monotonic()
             data = await stream.changes()
             if data:
                 await reply.write(data)
                 stream.written = time.monotonic()
             elif time.monotonic() - stream.written > HEARTBEAT:
-                if not await asked.still_valid():
-                    self._page.sessions.end(session)
-                    break
                 await reply.write(b": alive\n\n")
                 stream.written = time.monotonic()
             await asyncio.sleep(PAUSE)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.config.models import Listen
+from mcp_hub.downstream.page import runs
 from mcp_hub.hub.composition import load_config
 from tests.downstream.page.acting import (
     ADMIN,
@@ -164,6 +166,22 @@ async def test_a_run_is_cancelled_when_its_page_session_ends(tmp_path: Path) -> 
             assert (await run.end())[0] == "error"
         await until_idle(served, "a")
         assert (await newest(second, server="a"))["verdict"] == "cancelled"
+
+
+async def test_a_run_that_reports_progress_all_the_time_ends_with_the_token_of_its_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "HEARTBEAT", 1.0)
+    async with (
+        served_hub(tmp_path, {"a": fake()}, NETWORK, profiles=PROFILES) as served,
+        served.looking(token=OTHER) as page,
+    ):
+        async with running(page, "a__count", {"steps": 200, "pause": 0.05}) as run:
+            await run.until("progress")
+            served.app.take(Listen(port=served.port, principals={"boss": {"token": ADMIN}}))  # type: ignore[dict-item]
+            name, data = await run.end()
+        assert (name, data.get("code")) == ("error", "cancelled")
+        await until_idle(served, "a")
 
 
 async def test_the_first_of_two_answers_to_an_elicitation_on_the_page_counts(tmp_path: Path) -> None:

@@ -141,6 +141,22 @@ async def test_a_stream_ends_with_the_token_of_its_caller(tmp_path: Path, monkey
         assert await events.next("bye") == {"reason": "the session has ended"}
 
 
+async def test_a_busy_stream_ends_with_the_token_of_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(updates, "HEARTBEAT", 0.0)
+    async with (
+        served_hub(tmp_path, {}, {"principals": PRINCIPALS}, profiles=PROFILES) as served,
+        served.looking(token=TOKENS["alice"]) as page,
+        page.events() as events,
+    ):
+        served.app.take(Listen(port=served.port, principals={"bob": {"token": TOKENS["bob"]}}))  # type: ignore[dict-item]
+        for number in range(20):
+            served.access.page.feed.take({"event": "call", "id": str(number)}, Principal("alice"))
+            told = await events.next("calls", "bye")
+            if isinstance(told, dict):
+                break
+        assert told == {"reason": "the session has ended"}
+
+
 async def test_open_streams_of_one_page_are_limited_and_closed_ones_are_not_counted(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {}) as served, served.looking() as page:
         opened = [page.events() for _ in range(MAX_STREAMS)]
