@@ -22,6 +22,7 @@ from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import SERVER_KEY
 from mcp_hub.protocol.server_requests import ELICITATION
 from mcp_hub.security import Principal
+from mcp_hub.transport.http1.exchange import ClientGone
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
@@ -210,8 +211,13 @@ class Run:
         """Questions that were not written yet."""
 
     async def stream(self, asked: PageRequest, dispatcher: Dispatcher, request: Message) -> None:
-        """Makes the call and writes its events until it has ended. The call is cancelled when the page is closed."""
+        """Makes the call and writes its events until it has ended. Raises ClientGone.
+
+        The call is cancelled when the page is closed.
+        """
         reply, session = asked.reply, self.session
+        if asked.request.disconnected:  # while its session was verified
+            raise ClientGone
         call = asyncio.get_running_loop().create_task(dispatcher.answer(self.caller, request, self._take, "handshake"))
         call.add_done_callback(lambda _: self._news.set())
         session.on_end.append(self._news.set)
@@ -240,7 +246,7 @@ class Run:
             asked.request.unwatch()
             if self._news.set in session.on_end:
                 session.on_end.remove(self._news.set)
-            self.caller.cancel(request["id"])
+            call.cancel()  # also before it has begun, when its caller does not know it yet
             await asyncio.wait({call})
 
     def _waiting(self) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream.page import runs
 from mcp_hub.hub.composition import load_config
+from tests.downstream.network.issuer import CLIENT, issuing
 from tests.downstream.page.acting import (
     ADMIN,
     GUEST,
@@ -155,6 +158,36 @@ async def test_a_run_is_cancelled_when_its_request_is_closed(tmp_path: Path) -> 
         assert (await newest(page, server="a"))["verdict"] == "cancelled"
         assert await text(page, "a__echo", {"text": "x"}) == "x"
         assert "notifications/cancelled" in record.read_text()
+
+
+async def test_a_run_whose_client_goes_while_its_token_is_verified_is_not_carried_out(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    async with issuing() as issuer:
+        client_id, secret = CLIENT
+        asked = {"issuer": issuer.url, "endpoint": f"{issuer.url}/introspect", "client_id": client_id}
+        verify = {"introspection": {**asked, "client_secret": secret}, "cache": "1ms"}
+        issuer.known["token"] = issuer.claims(active=True)
+        async with (
+            served_hub(tmp_path, {"a": fake("--record", str(record))}, {"ui": True, "verify": verify}) as served,
+            served.looking(token="token") as page,
+        ):
+            issuer.hold, before = asyncio.Event(), len(issuer.asked)
+            body = json.dumps({"tool": "a__sleep", "arguments": {"seconds": 600}})
+            given = {**page.headers, "origin": page.base, "host": f"127.0.0.1:{served.port}"}
+            given |= {"content-type": "application/json", "content-length": str(len(body))}
+            head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+            _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(f"POST /ui/api/run HTTP/1.1\r\n{head}\r\n{body}".encode())
+            async with asyncio.timeout(PATIENCE):
+                while len(issuer.asked) == before:
+                    await asyncio.sleep(0)
+            linger = struct.pack("ii", 1, 0)  # the connection is reset
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
+            assert (await page.http.get("/healthz")).status_code == 200  # the hub has noticed the reset by now
+            issuer.hold.set()
+            assert await text(page, "a__echo", {"text": "x"}) == "x"
+            assert '"sleep"' not in record.read_text()
 
 
 async def test_a_run_is_cancelled_when_its_page_session_ends(tmp_path: Path) -> None:
