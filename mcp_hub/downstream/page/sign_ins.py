@@ -54,9 +54,12 @@ class SignIns:
         self._waiting[id] = user, task
         waiting: set[asyncio.Future[Any]] = {shown, task}
         await asyncio.wait(waiting, timeout=CONNECT, return_when=asyncio.FIRST_COMPLETED)
+        if task.cancelled():
+            text = f"This sign-in to {id} has ended, as another one has begun."
+            raise PageError(409, "replaced", text, "Go on with the newest one, or begin again.")
         if shown.done():
             return shown.result()
-        self._end(id)
+        task.cancel()  # `_end` could end a newer one
         problem = task.exception() if task.done() and not task.cancelled() else None
         text = str(problem) if problem is not None else "The server did not ask for a sign-in in time."
         raise PageError(502, "sign_in", printable(text, 1000), by_hand)

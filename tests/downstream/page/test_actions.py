@@ -266,6 +266,19 @@ async def test_a_sign_in_redirects_the_browser_back_to_the_hub_and_connects_the_
             assert "state=" not in shown
 
 
+async def test_a_second_sign_in_to_a_server_replaces_the_first_one(tmp_path: Path) -> None:
+    async with authority() as server:
+        entry = {"url": server.url, "auth": "oauth"}
+        root: dict[str, Any] = {"token_dir": str(tmp_path / "tokens")}
+        async with served_hub(tmp_path, {"a": entry}, **root) as served, served.looking() as page:
+            clicks = (post(page, "actions/sign_in", {"server": "a"}) for _ in range(2))
+            begun, replaced = sorted(await asyncio.gather(*clicks), key=lambda answer: answer.status_code)
+            assert (begun.status_code, replaced.status_code) == (200, 409)
+            assert replaced.json()["error"]["code"] == "replaced"
+            assert await browse(begun.json()["url"]) == 200
+            await until(page, "a", state="ready", sign_in=False)
+
+
 async def test_a_sign_in_that_cannot_finish_here_is_refused_with_advice(tmp_path: Path) -> None:
     entries = {
         "own": {"url": "https://mcp.example/mcp", "auth": {"type": "oauth", "client_id": "registered"}},
