@@ -51,6 +51,7 @@ class SignIns:
         shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         user = BrowserReturn(return_uri, lambda url: None if shown.done() else shown.set_result(url))
         task = asyncio.get_running_loop().create_task(self._sign_in(server, user), name=f"sign-in {id}")
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # `_ended` reports it
         self._waiting[id] = user, task
         waiting: set[asyncio.Future[Any]] = {shown, task}
         await asyncio.wait(waiting, timeout=CONNECT, return_when=asyncio.FIRST_COMPLETED)

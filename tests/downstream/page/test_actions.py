@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
@@ -277,6 +279,21 @@ async def test_a_second_sign_in_to_a_server_replaces_the_first_one(tmp_path: Pat
             assert replaced.json()["error"]["code"] == "replaced"
             assert await browse(begun.json()["url"]) == 200
             await until(page, "a", state="ready", sign_in=False)
+
+
+async def test_a_sign_in_that_its_user_denies_is_recorded_and_leaves_no_unhandled_exception(tmp_path: Path) -> None:
+    async with authority() as server:
+        root: dict[str, Any] = {"token_dir": str(tmp_path / "tokens")}
+        entry = {"url": server.url, "auth": "oauth"}
+        async with served_hub(tmp_path, {"a": entry}, **root) as served, served.looking() as page:
+            url = (await act(page, "sign_in", server="a"))["url"]
+            (state,) = parse_qs(urlsplit(url).query)["state"]
+            assert (await page.http.get(f"/ui/return?error=access_denied&state={state}")).status_code == 200
+            async with asyncio.timeout(PATIENCE):
+                while not (await page.found("calls?text=signed_in"))["calls"]:
+                    pass
+            assert (await recorded(page, "signed_in"))["verdict"] == "error"
+            gc.collect()  # an exception that nobody retrieved is reported now, and fails the test
 
 
 async def test_a_sign_in_that_cannot_finish_here_is_refused_with_advice(tmp_path: Path) -> None:
