@@ -79,13 +79,15 @@ class _ParkedCall(msgspec.Struct, eq=False):
     def must_visit(self, error: UpstreamAnswered) -> bool:
         """Turns the URLs in an error that demands to visit them into questions.
 
-        Returns False if it is another error, or if the client cannot visit URLs.
+        Returns False if it is another error, if the client cannot visit URLs, or if too many of its calls are parked.
         """
         data = error.error.get("data")
         listed = data.get("elicitations") if isinstance(data, dict) else None
         wanted = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         able = missing_capability(self.capabilities, ELICITATION, {"mode": "url"}) is None
         if error.code != URL_ELICITATION_REQUIRED or not able or not 0 < len(wanted) <= MAX_INPUT_REQUESTS:
+            return False
+        if self.full():
             return False
         self.refused = error
         self.call.deadlines.clear()  # the attempt that they belong to is over

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.downstream.parked_calls import MAX_PARKED
 from tests.fakes.client import PATIENCE, RpcError, StdioClient
 from tests.fakes.network import network_hub, sdk
 from tests.upstream.asking.test_servers_ask_handshake_clients import (
@@ -101,6 +102,23 @@ async def test_a_modern_client_that_declines_gets_the_servers_error(tmp_path: Pa
         with pytest.raises(RpcError) as refused:
             await call(client, "a__visit", {"id": "7"}, **retry)
         assert refused.value.code == -32042
+
+
+async def test_a_client_with_too_many_parked_calls_gets_the_servers_error_and_not_another_question(
+    tmp_path: Path,
+) -> None:
+    async with modern(tmp_path) as client:
+        for number in range(MAX_PARKED):
+            asked_for = await call(client, "a__visit", {"id": str(number), "url": "https://example.com/y"})
+            assert asked_for["resultType"] == "input_required"
+        with pytest.raises(RpcError) as refused:
+            await call(client, "a__visit", {"id": "more", "url": "https://example.com/y"})
+        assert refused.value.code == -32042
+        (key,) = asked_for["inputRequests"]
+        retry = {"requestState": asked_for["requestState"], "inputResponses": {key: ACCEPTED}}
+        assert (await call(client, "a__visit", {"id": str(number)}, **retry))["resultType"] == "complete"
+        again = await call(client, "a__visit", {"id": "again", "url": "https://example.com/y"})
+        assert again["resultType"] == "input_required"
 
 
 async def test_a_modern_client_without_url_elicitation_gets_the_servers_error(tmp_path: Path) -> None:
