@@ -324,9 +324,9 @@ class SessionStore:
 
     def close(self, session: HandshakeSession) -> None:
         """Closes a session, admitted or not: cancels its calls and ends its streams. Idempotent."""
-        if self._sessions.pop(session.id, None) is not None:
-            self._dispatcher.leave(session.caller)
+        self._sessions.pop(session.id, None)
         if not session.ended:
+            self._dispatcher.leave(session.caller)  # `initialize` has introduced it, also if it failed later
             self._quotas.close_session(session.caller.principal)
         session.end()
 

@@ -102,9 +102,10 @@ class SharedSessions:
             caller.envelope.capabilities,
             _short(caller.envelope.client_info or {}),
         )
-        session.id = self._keys().seal(SESSION, msgspec.to_builtins(claims))
-        if len(session.id) > MAX_SEALED:
+        sealed = self._keys().seal(SESSION, msgspec.to_builtins(claims))
+        if len(sealed) > MAX_SEALED:
             raise Overloaded("What this client declares is too long for a session that several replicas serve.")
+        session.id = sealed
         await self._owners.begin(self._share(session, claims.id))
 
     async def adopted(self, sealed: str, principal: Principal, sessions: SessionStore) -> HandshakeSession | None:
