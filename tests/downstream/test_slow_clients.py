@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -231,14 +231,23 @@ async def test_an_sse_client_that_does_not_read_is_refused_more_large_requests()
         assert sorted(str(code(answer)) for answer in answers) == ["None", "overloaded", "overloaded"]
 
 
-async def test_pipelined_large_requests_are_bounded() -> None:
+def in_chunks(whole: bytes) -> bytes:
+    """The same request with a chunked body."""
+    head, _, body = whole.partition(b"\r\n\r\n")
+    lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length:")]
+    chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    return b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", chunks])
+
+
+@pytest.mark.parametrize("sent_as", [bytes, in_chunks])
+async def test_large_requests_of_one_client_that_run_are_bounded(sent_as: Callable[[bytes], bytes]) -> None:
     large = {"text": "x" * 3_000_000, "repeated": 0}
     async with serving() as served, connected(served) as first, connected(served) as second:
         served.dispatcher.unread = UnreadLimits(caller=4_000_000, total=64_000_000)
         session = await initialized(served)
-        first.send(request(served, "POST", "/mcp", session, call("wait", large, 1)))
+        first.send(sent_as(request(served, "POST", "/mcp", session, call("wait", large, 1))))
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
-        second.send(request(served, "POST", "/mcp", session, call("echo", large, 2)))
+        second.send(sent_as(request(served, "POST", "/mcp", session, call("echo", large, 2))))
         assert code((await second.response()).json) == "overloaded"
         served.dispatcher.release.set()
         assert code((await first.response()).json) is None

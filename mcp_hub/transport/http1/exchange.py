@@ -89,8 +89,8 @@ class ExchangeConnection(Protocol):
 class HttpRequest:
     """The request of one exchange.
 
-    `length`: bytes of the body, where the head says so. `expects`: the client waits for `100 Continue`. `body`: the
-    whole body, if it came with the head.
+    `length`: bytes of the body, where the head says so; otherwise it is known once the body is complete. `expects`: the
+    client waits for `100 Continue`. `body`: the whole body, if it came with the head.
     """
 
     __slots__ = (
@@ -229,6 +229,8 @@ class HttpRequest:
     def end(self) -> None:
         """Marks the body as complete."""
         self.complete = True
+        if self.length is None:
+            self.length = self._size
         if self._waiter is not None:
             self._wake()
 
