@@ -135,7 +135,7 @@ async def _broken_off(stream: StoredStream, after: int) -> list[StoredEvent]:
         asked = decode(await stream.asked() or b"[]")
     except FrameError:
         asked = []
-    done = [_answered(event.data) for event in await stream.kept()]
+    done = {id for event in await stream.kept() for id in _answered(event.data)}
     left = [one for one in asked if encode(one[0]) not in done]
     answers = [error_response(one[0], BrokenOff(_BROKEN_OFF), one[1], {"name": one[2]}) for one in left]
     number = after + 1
@@ -146,13 +146,14 @@ async def _broken_off(stream: StoredStream, after: int) -> list[StoredEvent]:
     return await stream.read(after) or [StoredEvent(number, None)]
 
 
-def _answered(data: bytes | None) -> bytes | None:
-    """Returns the id of the request that an event answers, as JSON; None if it answers none."""
+def _answered(data: bytes | None) -> set[bytes]:
+    """Returns the ids, as JSON, of the requests that an event answers: one, or those of a batch."""
     try:
-        message = decode(data or b"{}")
+        found = decode(data or b"{}")
     except FrameError:
-        return None
-    return encode(message["id"]) if "id" in message and "method" not in message else None
+        return set()
+    messages = found if isinstance(found, list) else [found]
+    return {encode(one["id"]) for one in messages if isinstance(one, dict) and "id" in one and "method" not in one}
 
 
 def _questions(asked: Any) -> list[list[Any]]:

@@ -54,6 +54,17 @@ async def test_a_request_answered_before_its_replica_died_is_not_answered_again(
         await store.close()
 
 
+async def test_the_answered_members_of_a_batch_are_not_answered_again() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        stream = StoredStream(store, "session:gone:1")
+        await stream.begin(json.dumps([*CALLS, [9, "ping", None]]).encode())
+        await stream.append(1, json.dumps([ANSWER, {**ANSWER, "id": "b"}]).encode())  # the third one was cancelled
+        found = await written(store, EventId("gone", 1, 1))
+        assert [one["id"] for one in found] == [9]
+        await store.close()
+
+
 async def test_a_client_that_already_has_the_response_gets_no_second_one() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
