@@ -14,6 +14,8 @@ from mcp_hub.transport.byte_buffer import LARGE, ByteBuffer
 _MANY = 64
 """Line ends in one chunk above which it is handled in pieces."""
 _PIECE = 4096
+_AT_ONCE = 128
+"""Lines that are handled in one round of the event loop, however short they are."""
 _KEPT = 4096
 """Bytes kept of each end of an oversized line; a message's id is usually found there."""
 
@@ -138,8 +140,15 @@ class FairLineReader:
             self._take_next()
 
     def _take_next(self) -> None:
-        self._next = asyncio.get_running_loop().call_soon(self._take_next) if len(self._waiting) > 1 else None
-        self._lines(self._waiting.popleft())
+        piece = self._waiting.popleft()
+        if piece.count(b"\n") > _AT_ONCE:
+            end = 0
+            for _ in range(_AT_ONCE):
+                end = piece.find(b"\n", end) + 1
+            self._waiting.appendleft(piece[end:])
+            piece = piece[:end]
+        self._next = asyncio.get_running_loop().call_soon(self._take_next) if self._waiting else None
+        self._lines(piece)
         if self._next is None:
             self._hold(False)
 

@@ -1,6 +1,7 @@
 """The line reader: any cut of the same bytes gives the same lines, and no line costs more than itself."""
 
 import asyncio
+import itertools
 from itertools import pairwise
 
 import pytest
@@ -75,6 +76,21 @@ async def test_many_lines_of_one_chunk_are_delivered_in_order_between_other_task
     assert rounds > 20
     assert taken == [*whole, b"behind it"]
     assert held == [True, False]
+
+
+@pytest.mark.anyio
+async def test_a_round_of_the_loop_takes_a_bounded_number_of_lines_however_short_they_are() -> None:
+    taken: list[bytes | Oversized] = []
+    held: list[bool] = []
+    turns = FairLineReader(1000, taken.append, held.append)
+    turns.feed(b"x\n" * 20_000 + b"y\n")
+    rounds = [len(taken)]
+    async with asyncio.timeout(60):
+        while held[-1]:
+            await asyncio.sleep(0)
+            rounds.append(len(taken))
+    assert taken == [b"x"] * 20_000 + [b"y"]
+    assert max(after - before for before, after in itertools.pairwise([0, *rounds])) <= 200
 
 
 @pytest.mark.anyio
