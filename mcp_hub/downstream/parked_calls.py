@@ -54,6 +54,8 @@ class _ParkedCall(msgspec.Struct, eq=False):
     news: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     stopped: list[Suspendable] = msgspec.field(default_factory=list)
     """The call's suspended deadlines."""
+    token: str | None = None
+    """Its key among the parked calls; None while it is not parked."""
     expiry: asyncio.TimerHandle | None = None
     capabilities: Json = msgspec.field(default_factory=dict)
     numbers: int = 0
@@ -223,7 +225,7 @@ class ParkedCalls:
             raise ProtocolError(INVALID_PARAMS, "params.inputResponses must be an object.")
         parked, task = found
         del self._parked[token]
-        parked.held = None
+        parked.held = parked.token = None
         if parked.expiry is not None:
             parked.expiry.cancel()
         parked.relay, parked.said = relay, said
@@ -274,26 +276,26 @@ class ParkedCalls:
 
     def _started(self, parked: _ParkedCall) -> asyncio.Task[Json]:
         task = asyncio.ensure_future(self._act(parked.call))
-        task.add_done_callback(lambda _: parked.yield_turn())
+        task.add_done_callback(partial(self._ended, parked))
         return task
 
     def _park(self, parked: _ParkedCall, task: asyncio.Future[Json]) -> Json:
-        token = secrets.token_urlsafe(18)
+        parked.token = token = secrets.token_urlsafe(18)
         self._parked[token] = (parked, task)
         parked.relay = parked.said = None
         parked.yield_turn()
         parked.stop_clocks()
         parked.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, token)
-        task.add_done_callback(partial(self._ended, token))
         requests = {key: request for key, (request, _) in parked.questions.items()}
         return {"resultType": INPUT_REQUIRED, "inputRequests": requests, "requestState": f"{PREFIX}{self.run}:{token}"}
 
-    def _ended(self, token: str, task: asyncio.Future[Json]) -> None:
+    def _ended(self, parked: _ParkedCall, task: asyncio.Future[Json]) -> None:
         """Counts the result of a call that has ended while it is parked among the bytes that wait for its client."""
-        if task.cancelled() or task.exception() is not None:  # also marks it as retrieved
+        parked.yield_turn()
+        token = parked.token
+        if token is None or task.cancelled() or task.exception() is not None:  # also marks it as retrieved
             return
-        parked, kept = self._parked.get(token, (None, None))
-        if parked is None or kept is not task or (size := len(encoded(task.result()))) < LARGE:
+        if (size := len(encoded(task.result()))) < LARGE:
             return
         share = self._backlog.of(parked.owner)
         if (refusal := share.refusal(size)) is None:
@@ -307,6 +309,7 @@ class ParkedCalls:
 
     def _expire(self, token: str) -> None:
         parked, task = self._parked.pop(token)
+        parked.token = None
         task.cancel()
         self._expired[token] = parked.owner
         while len(self._expired) > MAX_EXPIRED:

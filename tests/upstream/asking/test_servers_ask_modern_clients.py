@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ from typing import Any
 import pytest
 from mcp import types
 
-from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, fake, spawned, write_config
+from mcp_hub.downstream.dispatcher import Dispatcher, Duplex
+from mcp_hub.hub import Engine
+from mcp_hub.hub.composition import load_config
+from tests.fakes.client import ENVELOPE, HUB, PATIENCE, RpcError, StdioClient, fake, spawned, write_config
 from tests.fakes.network import network_hub, sdk
 from tests.upstream.asking.test_servers_ask_handshake_clients import ALL, QUESTION, answer, asking, respondent
 
@@ -54,6 +58,37 @@ async def test_a_retry_without_the_answer_gets_the_request_again(tmp_path: Path)
         (key,) = second["inputRequests"]
         last = await call(client, "a__ask", requestState=second["requestState"], inputResponses={key: ROOTS})
         assert last["resultType"] == "complete"
+
+
+async def test_a_call_that_is_parked_again_and_again_grows_no_memory(tmp_path: Path) -> None:
+    async with Engine(load_config(write_config(tmp_path, {"a": asking()}))) as served:
+        answers: asyncio.Queue[Any] = asyncio.Queue()
+        dispatcher = Dispatcher(served)
+        duplex = Duplex(dispatcher, answers.put_nowait, dispatcher.backlog.share())
+        envelope = {**ENVELOPE, **DECLARED["_meta"]}
+
+        async def park(**more: Any) -> str:
+            params = {"name": "a__ask", "arguments": {"method": "roots/list"}, "_meta": envelope, **more}
+            request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            duplex.received(json.dumps(request).encode())
+            async with asyncio.timeout(PATIENCE):
+                result = json.loads(await answers.get())["result"]
+            assert result["resultType"] == "input_required"
+            return str(result["requestState"])
+
+        async def parked_again(state: str, times: int) -> str:
+            for _ in range(times):
+                state = await park(requestState=state, inputResponses={})
+            return state
+
+        state = await parked_again(await park(), 200)
+        gc.collect()
+        before = len(gc.get_objects())
+        await parked_again(state, 1_000)
+        gc.collect()
+        assert len(gc.get_objects()) < before + 500
+        duplex.close()
+        dispatcher.close()
 
 
 async def test_results_of_parked_calls_count_against_the_bound_on_waiting_data(tmp_path: Path) -> None:
