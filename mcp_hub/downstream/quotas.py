@@ -319,6 +319,19 @@ class Backlog:
         return waiting + size <= bound
 
 
+def uploads_of(backlog: Backlog, max_body: int) -> Backlog:
+    """Returns the count of the bytes in bodies that are not complete: within the bounds of `backlog`, beside it.
+
+    One body of `max_body` bytes is always accepted.
+    """
+
+    def bounds() -> UnreadLimits:
+        given = backlog.bounds()
+        return UnreadLimits(caller=max(given.caller, max_body), total=given.total)
+
+    return Backlog(bounds)
+
+
 def declined(request: Any, error: Overloaded) -> Any:
     """Returns the response with which a request is refused; for a batch, the list of them."""
     if isinstance(request, list):

@@ -12,7 +12,7 @@ from mcp_hub.downstream.event_stream import EventLog, Outbox
 from mcp_hub.downstream.handshake_session import REMEMBERED, Resumable
 from mcp_hub.downstream.list_compression import LISTS, WORTH, ListCompressor
 from mcp_hub.downstream.quotas import LARGE, QueuedAnswer, Share, declined, encoded
-from mcp_hub.errors import INTERNAL_ERROR, INVALID_REQUEST, CallCancelled, ProtocolError
+from mcp_hub.errors import INTERNAL_ERROR, INVALID_REQUEST, CallCancelled, Overloaded, ProtocolError
 from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.frames import Message
 from mcp_hub.transport import RequestId
@@ -345,13 +345,18 @@ class TimeoutQueue:
 Shape = Literal["request", "notification", "response"]
 
 
-async def read_body(request: HttpRequest, reply: HttpReply, max_body: int) -> bytes | None:
-    """Returns the body of a POST of JSON; None if the request has been refused. Raises ClientGone."""
+async def read_body(request: HttpRequest, reply: HttpReply, max_body: int, share: Share | None = None) -> bytes | None:
+    """Returns the body of a POST of JSON; None if the request has been refused. Raises ClientGone.
+
+    `share`: that of its sender in the bytes of bodies that are not complete; None if these are not bounded.
+    """
     if not is_json(request.values(b"content-type")):
         await refuse(reply, 415, INVALID_REQUEST, "Content-Type must be application/json.")
         return None
     try:
-        return await request.body(max_body)
+        return await request.body(max_body, share)
+    except Overloaded as error:
+        await refuse_with(reply, 503, error, headers=[(b"retry-after", b"1")])
     except BodyTooLarge:
         await refuse(reply, 413, INVALID_REQUEST, f"The body is larger than {max_body:,} bytes (listen.max_body).")
     except BodyTooSlow:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 from mcp_hub.downstream.dispatcher import Duplex
 from mcp_hub.downstream.event_stream import Outbox, pump
+from mcp_hub.downstream.quotas import uploads_of
 from mcp_hub.downstream.responses import read_body, refuse, refuse_with
 from mcp_hub.errors import INVALID_REQUEST, Overloaded
 from mcp_hub.transport.http1.exchange import EVENTS, HttpReply, HttpRequest
@@ -54,6 +55,7 @@ class SseEndpoint:
         self._dispatcher = dispatcher
         self._quotas = quotas
         self._max_body = max_body
+        self._uploads = uploads_of(dispatcher.backlog, max_body)
         self._connections: dict[str, _Connection] = {}
 
     def __len__(self) -> int:
@@ -106,7 +108,7 @@ class SseEndpoint:
             error = Overloaded("Read the stream first; too much waits there.", retry_after=1.0)
             await refuse_with(reply, 503, error, headers=[(b"retry-after", b"1")])
             return
-        body = await read_body(request, reply, self._max_body)
+        body = await read_body(request, reply, self._max_body, self._uploads.of(principal))
         if body is None:
             return
         if self._connections.get(connection.id) is not connection:  # its stream has closed meanwhile

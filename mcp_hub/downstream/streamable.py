@@ -9,6 +9,7 @@ import msgspec
 
 from mcp_hub.downstream import MAX_IN_FLIGHT, Caller
 from mcp_hub.downstream.handshake import SESSION_HEADER, HandshakeEndpoint
+from mcp_hub.downstream.quotas import uploads_of
 from mcp_hub.downstream.responses import Responder, Shape, id_of, read_body, refuse, refuse_with, shape_of
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, Overloaded
 from mcp_hub.protocol import era as eras
@@ -61,6 +62,7 @@ class StreamableEndpoint:
 
     def __init__(self, dispatcher: Dispatcher, max_body: int, quotas: Quotas) -> None:
         self._max_body = max_body
+        self._uploads = uploads_of(dispatcher.backlog, max_body)
         self.responder = Responder(dispatcher)
         self.modern = ModernEndpoint(dispatcher, self.responder)
         self.handshake = HandshakeEndpoint(dispatcher, self.responder, quotas)
@@ -118,8 +120,10 @@ class StreamableEndpoint:
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow application/json and text/event-stream.")
             return
         body = request.whole(self._max_body) if facts.is_json else None
-        if body is None and (body := await read_body(request, reply, self._max_body)) is None:
-            return
+        if body is None:
+            body = await read_body(request, reply, self._max_body, self._uploads.of(principal))
+            if body is None:
+                return
         version = facts.versions[0] if facts.versions else None
         try:
             message = decode_exactly(body)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from mcp_hub.config.listen import UnreadLimits
+from mcp_hub.config.models import Listen
 from mcp_hub.downstream import quotas
 from mcp_hub.downstream.event_stream import MAX_BYTES, MAX_WAITING, Outbox
 from mcp_hub.transport.http1 import exchange, send_buffer, server_connection
@@ -254,6 +255,28 @@ async def test_large_requests_of_one_client_that_run_are_bounded(sent_as: Callab
         second.send(request(served, "POST", "/mcp", session, call("echo", large, 3)))
         assert code((await second.response()).json) is None
         assert served.dispatcher.backlog.waiting == 0
+
+
+@pytest.mark.parametrize("sent_as", [bytes, in_chunks])
+async def test_unfinished_bodies_of_one_client_are_bounded(sent_as: Callable[[bytes], bytes]) -> None:
+    async with serving(Listen(port=0, max_body=4_000_000)) as served, contextlib.AsyncExitStack() as stack:
+        served.dispatcher.unread = UnreadLimits(caller=8_000_000, total=64_000_000)
+        large = call("echo", {"text": "x" * 3_900_000})
+        whole = sent_as(request(served, "POST", "/mcp", await initialized(served), large))
+        uploads = [await stack.enter_async_context(connected(served)) for _ in range(8)]
+        for upload in uploads:
+            upload.send(whole[:-100])
+        refused = [asyncio.ensure_future(upload.response()) for upload in uploads]
+        async with asyncio.timeout(HANG_BOUND):
+            while sum(each.done() for each in refused) < 4:
+                await asyncio.sleep(0)
+        assert {each.result().code for each in refused if each.done()} == {-32013}
+        for upload in uploads:
+            upload.send(whole[-100:])
+        statuses = sorted([(await each).status for each in refused])
+        assert statuses[0] == 200
+        assert statuses[-1] == 503
+        assert (await fetch(served, "POST", "/mcp", await initialized(served), call("echo"))).status == 200
 
 
 async def test_a_connection_with_slow_headers_is_closed_at_the_header_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

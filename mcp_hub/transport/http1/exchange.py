@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from mcp_hub.errors import HubError
+from mcp_hub.errors import HubError, Overloaded
 from mcp_hub.protocol.frames import encode
 from mcp_hub.transport.http1.heads import EVENT_STREAM, HeaderLines, RequestHead, closes, start, written
 from mcp_hub.transport.http1.peers import Peer
@@ -43,6 +43,16 @@ class BodyTooLarge(HubError):
 
 class BodyTooSlow(HubError):
     """The body was not complete within BODY_DEADLINE."""
+
+
+class BodyAccount(Protocol):
+    """Counts the bytes of one caller's bodies that are not complete."""
+
+    def begin(self, request: Any, size: int) -> Overloaded | None:
+        """Counts `size` more bytes until `end`; returns the reason if there is no room for them."""
+
+    def end(self, size: int) -> None:
+        """Ends what `begin` has counted."""
 
 
 class ExchangeConnection(Protocol):
@@ -94,7 +104,7 @@ class HttpRequest:
     """
 
     __slots__ = (
-        *("_body", "_expects", "_gone", "_limit", "_size", "_waiter", "_wire"),
+        *("_account", "_body", "_counted", "_expects", "_gone", "_limit", "_refusal", "_size", "_waiter", "_wire"),
         *("accepts", "complete", "disconnected", "dropped", "head", "length", "method", "path", "proven"),
         "values",
     )
@@ -127,6 +137,10 @@ class HttpRequest:
         self._body: bytes | bytearray = body or b""
         self._size, self._limit = len(self._body), 0
         self._waiter: asyncio.Future[None] | None = None
+        self._account: BodyAccount | None = None
+        self._counted = 0
+        """Bytes of the body that its sender's account has counted."""
+        self._refusal: Overloaded | None = None
         self._gone: Callable[[], object] | None = None
 
     @property
@@ -171,8 +185,11 @@ class HttpRequest:
         body, self._body = self._body, b""
         return bytes(body)
 
-    async def body(self, limit: int) -> bytes:
-        """Returns the whole body, of at most `limit` bytes. Raises BodyTooLarge, BodyTooSlow and ClientGone."""
+    async def body(self, limit: int, account: BodyAccount | None = None) -> bytes:
+        """Returns the whole body, of at most `limit` bytes. `account`: that of its sender.
+
+        Raises BodyTooLarge, BodyTooSlow, ClientGone, and Overloaded if the account has no room for it.
+        """
         if self.length is not None and self.length > limit:
             self.drop()
             raise BodyTooLarge
@@ -180,7 +197,11 @@ class HttpRequest:
             self._expects = False
             self._wire.write(_CONTINUE)
         if not self.complete and self._size <= limit:
+            self._account = account
             await self._rest(limit)
+        if self._refusal is not None:
+            self.drop()
+            raise self._refusal
         if self._size > limit:
             self.drop()
             raise BodyTooLarge
@@ -204,6 +225,9 @@ class HttpRequest:
             raise BodyTooSlow from None
         finally:
             self._waiter = None
+            if self._account is not None:
+                self._account.end(self._counted)
+                self._counted = 0
 
     # --- told by the connection --------------------------------------------------------------------------------
 
@@ -214,7 +238,7 @@ class HttpRequest:
 
     def more(self, piece: bytes) -> None:
         """Adds a piece of the body."""
-        if self.dropped:
+        if self.dropped or self._refusal is not None:
             return
         if not self._size:
             self._body = piece  # usually the whole body, so it is not copied
@@ -223,7 +247,22 @@ class HttpRequest:
                 self._body = bytearray(self._body)
             self._body += piece
         self._size += len(piece)
-        if self._waiter is not None and self._size > self._limit:
+        if self._waiter is None:
+            return
+        if self._size > self._limit:
+            self._wake()
+        elif self._account is not None and self._size > max(MAX_UNASKED, 2 * self._counted):
+            self._count(self._account)
+
+    def _count(self, account: BodyAccount) -> None:
+        """Counts what was received, each time that has doubled; refuses the body if there is no room for it."""
+        more = self._size - self._counted
+        self._refusal = account.begin(None, more)
+        if self._refusal is None:
+            self._counted += more
+        else:
+            account.end(self._counted)  # at once, so that others have room
+            self._counted = 0
             self._wake()
 
     def end(self) -> None:
