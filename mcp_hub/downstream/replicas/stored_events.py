@@ -18,6 +18,8 @@ from mcp_hub.transport.sse_codec import COMMENT, encode_event
 
 MAX_ID: Final = 80
 """The most characters of an event id."""
+MAX_DIGITS: Final = 18
+"""The most digits of its numbers: the store refuses those above 64 bits."""
 
 
 class EventId(NamedTuple):
@@ -32,7 +34,10 @@ class EventId(NamedTuple):
         """Reads an id; None if no replica has made it."""
         replica, _, rest = text.partition(".")
         stream, _, number = rest.partition("-")
-        if len(text) > MAX_ID or not all(part.isascii() and part.isdecimal() for part in (stream, number)):
+        numbers = (stream, number)
+        if len(text) > MAX_ID or any(len(part) > MAX_DIGITS for part in numbers):
+            return None
+        if not all(part.isascii() and part.isdecimal() for part in numbers):
             return None
         return cls(replica, int(stream), int(number))
 

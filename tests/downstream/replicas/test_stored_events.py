@@ -65,6 +65,13 @@ async def test_the_answered_members_of_a_batch_are_not_answered_again() -> None:
         await store.close()
 
 
+async def test_an_event_number_that_no_store_can_hold_is_no_event_id() -> None:
+    assert EventId.of(f"gone.1-{10**17}") == EventId("gone", 1, 10**17)
+    for number in (2**64, 10**40):
+        assert EventId.of(f"gone.1-{number}") is None
+        assert EventId.of(f"gone.{number}-1") is None
+
+
 async def test_a_client_that_already_has_the_response_gets_no_second_one() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
