@@ -117,6 +117,10 @@ class SubscriptionRegistry:
     def _key(self, caller: Hashable | None) -> Hashable | None:
         return caller if self._server.session == "client" else None
 
+    def has(self, key: Hashable | None) -> bool:
+        """Returns whether the caller of this session, None: any caller, watches a resource."""
+        return key in self._watchers
+
     async def watch(self, uri: str, caller: Hashable | None, who: Hashable, on_update: OnUpdate) -> None:
         """Calls `on_update` whenever the resource changes, until `who` is removed.
 

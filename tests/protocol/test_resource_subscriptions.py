@@ -171,6 +171,28 @@ async def test_a_subscription_does_not_end_with_the_session_of_a_single_call(tmp
         await heard.wait()
 
 
+@pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_an_idle_session_is_kept_while_its_client_is_subscribed(tmp_path: Path) -> None:
+    async with network_hub(tmp_path / "hub", {"a": {**asking(), "session": "client", "idle": "1s"}}) as (process, base):
+
+        def servers() -> set[int]:
+            return {one.pid for one in below(process.process.pid, ASKING)}
+
+        async with (
+            sdk(base + "/mcp", "handshake") as subscribed,
+            sdk(base + "/mcp", "handshake") as idle,
+            asyncio.timeout(PATIENCE),
+        ):
+            await subscribed.session.subscribe_resource("x:one")
+            kept = servers()
+            await idle.call_tool("a__echo", {"text": "x"})
+            ended = servers() - kept
+            assert ended
+            while servers() & ended:
+                await asyncio.sleep(0.01)
+            assert servers() == kept
+
+
 async def test_subscribing_to_a_missing_or_refused_resource_is_refused(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": asking(disable_resources=["x:two"])}) as client:
         for uri in ("x:none", "x:two"):
