@@ -122,6 +122,11 @@ class FairLineReader:
         self._waiting: deque[bytes] = deque()
         self._next: asyncio.Handle | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether chunks are queued."""
+        return self._next is not None
+
     def feed(self, chunk: bytes) -> None:
         """Takes a chunk that was read."""
         end = len(chunk) - 1
@@ -147,17 +152,13 @@ class FairLineReader:
         for line in self._reader.feed(piece):
             self._take(line)
 
-    def flush_waiting(self) -> None:
-        """Handles all queued chunks at once."""
+    def end(self) -> None:
+        """Handles all queued chunks and an incomplete last line. Call it when the input has ended."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
         while self._waiting:
             self._lines(self._waiting.popleft())
-
-    def end(self) -> None:
-        """Handles all queued chunks and an incomplete last line. Call it when the input has ended."""
-        self.flush_waiting()
         rest = self._reader.rest()
         if rest is not None:
             self._take(rest)
