@@ -107,7 +107,8 @@ def pieces(chunk: bytes) -> Sequence[bytes]:
 class FairLineReader:
     """Calls `take` with each line read; a chunk with many lines is spread over several rounds of the event loop.
 
-    Meanwhile further chunks are queued, and reading is to be paused from `hold(True)` until `hold(False)`.
+    Meanwhile further chunks are queued, and reading is to be paused from `hold(True)`, which may be called repeatedly,
+    until `hold(False)`.
     """
 
     def __init__(
@@ -138,8 +139,8 @@ class FairLineReader:
             self._lines(chunk)
             return
         self._waiting.extend(parts)
+        self._hold(True)  # each time: somebody else may have resumed reading
         if self._next is None:
-            self._hold(True)
             self._take_next()
 
     def _take_next(self) -> None:

@@ -121,7 +121,7 @@ class StdioLink(Link):
         """Starts the process. Raises LinkError if it cannot be started."""
         try:
             transport, process = await spawn(
-                lambda: _Process(self._upstream, receiver, self._max_frame, self._clean, own=self._own),
+                lambda: _Process(self._upstream, receiver, self._max_frame, self._clean, self._children, own=self._own),
                 self._argv,
                 env=self._env,
                 cwd=self._cwd,
@@ -222,7 +222,14 @@ class _Process(asyncio.SubprocessProtocol):
     """The asyncio protocol of the child process: splits its output into messages and log lines."""
 
     def __init__(
-        self, upstream: str, receiver: Receiver, max_frame: int, clean: Callable[[str], str], *, own: bool
+        self,
+        upstream: str,
+        receiver: Receiver,
+        max_frame: int,
+        clean: Callable[[str], str],
+        children: Children,
+        *,
+        own: bool,
     ) -> None:
         self.stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self.writable = asyncio.Event()
@@ -239,6 +246,7 @@ class _Process(asyncio.SubprocessProtocol):
         self._upstream = upstream
         self._own = own
         self._clean = clean
+        self._children = children
         self._receiver = receiver
         self._lines = {
             1: FairLineReader(max_frame, self._line, partial(self._hold, 1)),
@@ -272,7 +280,7 @@ class _Process(asyncio.SubprocessProtocol):
             return
         if held and pipe.is_reading():
             pipe.pause_reading()
-        elif not held and not pipe.is_reading():
+        elif not held and not pipe.is_reading() and not (fd == 1 and self._children.paused):
             pipe.resume_reading()
 
     def _line(self, line: Line | Oversized) -> None:
