@@ -195,6 +195,7 @@ class EngineHost:
         """
         hub = await self.hub()
         wanted = [u for id, u in hub.upstreams.items() if server in (None, id) and _is_meant(u)]
+        servers = {upstream.server.id: upstream.server for upstream in wanted}
         errors: list[CallError | None] = [None] * len(wanted)
         if connect:
             errors = await asyncio.gather(*(_reached(upstream) for upstream in wanted))
@@ -204,7 +205,7 @@ class EngineHost:
         for exposed in catalog.names(TOOLS):
             route, definition = catalog.resolve(TOOLS, exposed), catalog.entry(TOOLS, exposed)
             if route is not None and definition is not None and route.upstream in cards:
-                tags = tags_of(hub.upstreams[route.upstream].server, route, definition)
+                tags = tags_of(servers[route.upstream], route, definition)
                 cards[route.upstream].append(ToolCard(route.upstream, route.name, exposed, definition, tags))
         return [
             ServerTools(

@@ -290,6 +290,8 @@ class Access:
         return next((why for review in self._reviews if (why := review.why(route)) is not None), None)
 
     def _decide(self, route: Route) -> str | None:
+        if route.upstream not in self._servers:  # a list was made before a reload removed the server
+            return f"servers.{route.upstream}: removed"
         if self._is_blacklisted(route):
             return "blacklist"
         filter = self._filters.get((route.upstream, route.kind))

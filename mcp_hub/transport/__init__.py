@@ -6,9 +6,10 @@ nor which response belongs to which request. `Peer` does.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
 import msgspec
 
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from mcp_hub.transport.egress import Egress
 
 RequestId = int | str
+
+log = logging.getLogger("mcp_hub.transport")
+
+MAX_BATCH: Final = 5_000
+"""The most messages of an upstream's batch that are taken, in about 10 ms; far more than the hub ever asks at once."""
 
 
 class LinkError(Exception):
@@ -104,6 +110,15 @@ class Receiver(Protocol):
 
     def lost(self, error: LinkLost) -> None:
         """Takes the loss of the link. Called once; nothing follows."""
+
+
+def messages_in(value: Any) -> Sequence[Any]:
+    """Returns the messages of a decoded JSON text: of a batch its members, at most MAX_BATCH of them."""
+    if not isinstance(value, list):
+        return (value,)
+    if len(value) > MAX_BATCH:
+        log.warning("only the first %s of %s messages of a batch were taken", f"{MAX_BATCH:,}", f"{len(value):,}")
+    return value[:MAX_BATCH]
 
 
 class Link(Protocol):

@@ -41,6 +41,8 @@ class Children:
         """Process groups that are alive; a new reaper gets all of them."""
         self._started = 0
         self._outputs: dict[int, asyncio.ReadTransport] = {}
+        self.paused = False
+        """Whether nothing is to be read from any child."""
 
     def new_mark(self, upstream: str) -> str:
         """Returns the mark of a new child of `upstream`. Its descendants inherit it in their environment."""
@@ -62,12 +64,14 @@ class Children:
 
     def pause_reading(self) -> None:
         """Pauses reading from all children, until `resume_reading`."""
+        self.paused = True
         for output in self._outputs.values():
             if output.is_reading():
                 output.pause_reading()
 
     def resume_reading(self) -> None:
         """Resumes reading from all children."""
+        self.paused = False
         for output in self._outputs.values():
             if not output.is_reading() and not output.is_closing():
                 output.resume_reading()

@@ -109,7 +109,8 @@ def pieces(chunk: bytes) -> Sequence[bytes]:
 class FairLineReader:
     """Calls `take` with each line read; a chunk with many lines is spread over several rounds of the event loop.
 
-    Meanwhile further chunks are queued, and reading is to be paused from `hold(True)` until `hold(False)`.
+    Meanwhile further chunks are queued, and reading is to be paused from `hold(True)`, which may be called repeatedly,
+    until `hold(False)`.
     """
 
     def __init__(
@@ -124,6 +125,11 @@ class FairLineReader:
         self._waiting: deque[bytes] = deque()
         self._next: asyncio.Handle | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether chunks are queued."""
+        return self._next is not None
+
     def feed(self, chunk: bytes) -> None:
         """Takes a chunk that was read."""
         end = len(chunk) - 1
@@ -135,8 +141,8 @@ class FairLineReader:
             self._lines(chunk)
             return
         self._waiting.extend(parts)
+        self._hold(True)  # each time: somebody else may have resumed reading
         if self._next is None:
-            self._hold(True)
             self._take_next()
 
     def _take_next(self) -> None:
@@ -156,17 +162,13 @@ class FairLineReader:
         for line in self._reader.feed(piece):
             self._take(line)
 
-    def flush_waiting(self) -> None:
-        """Handles all queued chunks at once."""
+    def end(self) -> None:
+        """Handles all queued chunks and an incomplete last line. Call it when the input has ended."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
         while self._waiting:
             self._lines(self._waiting.popleft())
-
-    def end(self) -> None:
-        """Handles all queued chunks and an incomplete last line. Call it when the input has ended."""
-        self.flush_waiting()
         rest = self._reader.rest()
         if rest is not None:
             self._take(rest)

@@ -92,8 +92,8 @@ class Peer:
 
         Raises UpstreamAnswered for an error response, LinkError if the transport fails.
         """
-        if self._lost is not None:
-            raise self._lost
+        if (lost := self._lost) is not None:
+            raise LinkLost(str(lost), executed=False, status=lost.status, code=lost.hub_code)
         self._last_id = request_id = self._last_id + 1
         if on_progress is not None:
             params = {**(params or {})}

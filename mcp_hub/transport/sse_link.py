@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Final
 from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
-from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, LinkParts, Receiver, RequestId, Unwritable
+from mcp_hub.transport import (
+    Authorization,
+    Link,
+    LinkError,
+    LinkLost,
+    LinkParts,
+    Receiver,
+    RequestId,
+    Unwritable,
+    messages_in,
+)
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_json
@@ -168,7 +178,7 @@ class SseLink(Link):
             about = salvage_id(bytes(data[:4096]), bytes(data[-4096:]))
             self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}", code=codes.NO_MCP_HERE))
             return
-        for message in value if isinstance(value, list) else (value,):
+        for message in messages_in(value):
             if isinstance(message, dict):
                 self._receiver.received(message)
 

@@ -29,6 +29,7 @@ from mcp_hub.transport import (
     Receiver,
     RequestId,
     Unwritable,
+    messages_in,
     reaper,
 )
 from mcp_hub.transport.child_process import spawn
@@ -120,7 +121,7 @@ class StdioLink(Link):
         """Starts the process. Raises LinkError if it cannot be started."""
         try:
             transport, process = await spawn(
-                lambda: _Process(self._upstream, receiver, self._max_frame, self._clean, own=self._own),
+                lambda: _Process(self._upstream, receiver, self._max_frame, self._clean, self._children, own=self._own),
                 self._argv,
                 env=self._env,
                 cwd=self._cwd,
@@ -221,7 +222,14 @@ class _Process(asyncio.SubprocessProtocol):
     """The asyncio protocol of the child process: splits its output into messages and log lines."""
 
     def __init__(
-        self, upstream: str, receiver: Receiver, max_frame: int, clean: Callable[[str], str], *, own: bool
+        self,
+        upstream: str,
+        receiver: Receiver,
+        max_frame: int,
+        clean: Callable[[str], str],
+        children: Children,
+        *,
+        own: bool,
     ) -> None:
         self.stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self.writable = asyncio.Event()
@@ -238,6 +246,7 @@ class _Process(asyncio.SubprocessProtocol):
         self._upstream = upstream
         self._own = own
         self._clean = clean
+        self._children = children
         self._receiver = receiver
         self._lines = {
             1: FairLineReader(max_frame, self._line, partial(self._hold, 1)),
@@ -248,6 +257,8 @@ class _Process(asyncio.SubprocessProtocol):
         self._invalid: deque[float] = deque(maxlen=INVALID_MESSAGES)
         self._transport: asyncio.SubprocessTransport | None = None
         self._error: LinkLost | None = None
+        self._is_ending = False
+        """Whether the link is lost as soon as all that was read has been handled."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
@@ -260,13 +271,16 @@ class _Process(asyncio.SubprocessProtocol):
         self._lines[fd].feed(data)
 
     def _hold(self, fd: int, held: bool) -> None:
+        if self._is_ending and not held:
+            self.lose(None)
+            return
         pipe = self._transport.get_pipe_transport(fd) if self._transport is not None else None
         pipe = cast("asyncio.ReadTransport | None", pipe)
         if pipe is None or pipe.is_closing():
             return
         if held and pipe.is_reading():
             pipe.pause_reading()
-        elif not held and not pipe.is_reading():
+        elif not held and not pipe.is_reading() and not (fd == 1 and self._children.paused):
             pipe.resume_reading()
 
     def _line(self, line: Line | Oversized) -> None:
@@ -283,7 +297,7 @@ class _Process(asyncio.SubprocessProtocol):
         except FrameError as error:
             self._undecodable(line, error)
             return
-        for message in value if isinstance(value, list) else (value,):
+        for message in messages_in(value):
             if isinstance(message, dict):
                 self._receiver.received(message)
             else:
@@ -354,14 +368,15 @@ class _Process(asyncio.SubprocessProtocol):
                 async with asyncio.timeout(2 * LAST_WORDS_GRACE):
                     await self._over.wait()
             self.lose(None)
+            await self._over.wait()
 
     def lose(self, error: LinkLost | None) -> None:
         """Ends the conversation and tells the receiver, once. `error`: None if the process exited or closed stdout."""
         if self.gone:
             return
-        if error is None:  # its last responses may still be queued in the readers
-            self._lines[1].flush_waiting()
-            self._lines[2].flush_waiting()
+        if error is None and any(reader.waits for reader in self._lines.values()):
+            self._is_ending = True  # its last responses may still be queued; `_hold` goes on when they are handled
+            return
         self.gone = True
         self._over.set()
         self._error = error

@@ -83,7 +83,7 @@ class Upstream:
         self._changed = changed
         self._health = lifecycle.HealthMonitor(self._well, self.list_store.refresh_all)
         self.messages = ErrorMessages(server)
-        self.subscriptions = SubscriptionRegistry(server, self.messages, self._session_for, lambda: self.session)
+        self.subscriptions = SubscriptionRegistry(server, self.messages, self._session_for, self._existing)
         self._dialer = dialer
         self._opener = SessionOpener(server, dialer, info, clients, starts, self.subscriptions.updated, self.messages)
         self.era_sessions = EraSessions(server, self._opener, self.list_store.notified, self.messages)
@@ -145,7 +145,7 @@ class Upstream:
 
     def succeed(self, former: Upstream) -> None:
         """Takes over resource watchers and remembered sessions of the upstream that this one replaces."""
-        self.subscriptions.inherit(former.subscriptions, self.session)
+        self.subscriptions.inherit(former.subscriptions)
         self._continuity.inherit(former._continuity)
 
     @property
@@ -293,8 +293,7 @@ class Upstream:
 
     async def tell(self, caller: Hashable | None, method: str) -> None:
         """Passes a client's notification to the client's own session, if it has one. None: the hub's only client."""
-        session = self.session if caller is None else self.own_sessions.existing(caller)
-        if session is not None:
+        if (session := self._existing(caller)) is not None:
             await session.announce(method)
 
     async def log_from(self, level: str) -> None:
@@ -378,11 +377,14 @@ class Upstream:
 
     @contextlib.asynccontextmanager
     async def _session_for(self, caller: Hashable | None) -> AsyncIterator[UpstreamSession]:
-        if self.server.session == "shared" or (caller is None and self.server.session == "client"):
+        if self.server.session != "client" or caller is None:  # a session of a single call would end at once
             yield await self.connected()
-        else:
-            async with self.own_sessions.of(caller) as session:
-                yield session
+            return
+        async with self.own_sessions.of(caller) as session:
+            yield session
+
+    def _existing(self, caller: Hashable | None) -> UpstreamSession | None:
+        return self.session if caller is None else self.own_sessions.existing(caller)
 
     async def connected(self) -> UpstreamSession:
         """Returns the shared session, and connects first where needed. Raises CallError."""

@@ -33,8 +33,9 @@ _Key = tuple[Hashable | None, bytes]
 class ClientSessionPool:
     """The sessions of one upstream that are not shared: one for each call, or a bounded pool with one for each caller.
 
-    A session of the pool is kept `server.idle` seconds after its last request. A caller that declares different
-    capabilities with different requests has a session for each set, as they are declared to a handshake server once.
+    A session of the pool is kept `server.idle` seconds after its last request, and longer while its caller subscribes
+    to resources. A caller that declares different capabilities with different requests has a session for each set, as
+    they are declared to a handshake server once.
     `negotiated()` returns what was negotiated last, and raises CallError while no session may be opened.
     """
 
@@ -53,7 +54,9 @@ class ClientSessionPool:
         self._messages = messages
         self._subscriptions = subscriptions
         self._lists = lists
-        self._pool: SessionPool[_Key] = SessionPool(server.idle, lambda: messages.unavailable(None))
+        self._pool: SessionPool[_Key] = SessionPool(
+            server.idle, lambda: messages.unavailable(None), lambda key: subscriptions.has(key[0])
+        )
         self._single: SessionPool[object] = SessionPool(server.idle, lambda: messages.unavailable(None))
         """The sessions of single calls, so that they end with the others."""
 

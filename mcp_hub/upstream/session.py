@@ -251,11 +251,18 @@ class UpstreamSession:
         self.peer.link.open_standing_stream({VERSION_HEADER: self.agreement.version})
 
     async def ready_for_questions(self) -> None:
-        """Waits at most STANDING_WAIT until the server can send requests outside of the streams of calls."""
+        """Waits at most STANDING_WAIT until the server can send requests outside of the streams of calls.
+
+        The session is closed if this is cancelled, as nobody else has it yet.
+        """
         if self.era == "handshake":
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STANDING_WAIT):
-                    await self.peer.link.standing_stream()
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(STANDING_WAIT):
+                        await self.peer.link.standing_stream()
+            except BaseException:
+                await asyncio.shield(self.close())
+                raise
 
     async def announce(self, method: str) -> None:
         """Sends a client's notification to a server of the handshake era; a failed link is ignored."""

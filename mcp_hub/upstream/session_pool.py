@@ -44,12 +44,16 @@ class PooledSession(msgspec.Struct, eq=False):
 class SessionPool(Generic[K]):
     """Sessions by key. One is ended `idle` seconds after its last request; a dead one is replaced when it is needed.
 
-    `ended()` makes the error of a request whose session is ended while it is being opened.
+    `ended()` makes the error of a request whose session is ended while it is being opened. `in_use(key)` says whether
+    a session is kept although it is idle.
     """
 
-    def __init__(self, idle: float, ended: Callable[[], HubError]) -> None:
+    def __init__(
+        self, idle: float, ended: Callable[[], HubError], in_use: Callable[[K], bool] = lambda key: False
+    ) -> None:
         self._idle = idle
         self._ended = ended
+        self._in_use = in_use
         self._slots: dict[K, PooledSession] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
@@ -140,7 +144,7 @@ class SessionPool(Generic[K]):
         idle = [
             (slot.last_used, key)
             for key, slot in self._slots.items()
-            if slot.dead or (life and not slot.in_flight and now - slot.last_used > life)
+            if slot.dead or (life and not slot.in_flight and now - slot.last_used > life and not self._in_use(key))
         ]
         for _, key in sorted(idle, key=lambda pair: pair[0])[:at_most]:
             self.end(key)

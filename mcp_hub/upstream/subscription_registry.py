@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from mcp_hub.config.models import Server
@@ -19,13 +19,21 @@ from mcp_hub.upstream.session import UpstreamSession
 Json = dict[str, Any]
 OnUpdate = Callable[[Json], None]
 """Takes the params of `notifications/resources/updated`."""
+_Key = Callable[[Hashable | None], Hashable | None]
+"""Returns the key under which a caller's watchers are kept."""
+
+
+class _Watcher(NamedTuple):
+    caller: Hashable | None
+    """The key of the caller's own session; None for the hub's only client."""
+    on_update: OnUpdate
 
 
 class ResourceWatchers:
     """The watchers of each URI, each with the callback that notifies it."""
 
     def __init__(self) -> None:
-        self._watchers: dict[str, dict[Hashable, OnUpdate]] = {}
+        self._watchers: dict[str, dict[Hashable, _Watcher]] = {}
 
     @property
     def uris(self) -> list[str]:
@@ -33,14 +41,14 @@ class ResourceWatchers:
         return list(self._watchers)
 
     @property
-    def watchers(self) -> set[Hashable]:
+    def callers(self) -> set[Hashable | None]:
         """All callers that watch at least one resource."""
-        return {who for watchers in self._watchers.values() for who in watchers}
+        return {watcher.caller for watchers in self._watchers.values() for watcher in watchers.values()}
 
-    def add(self, uri: str, who: Hashable, on_update: OnUpdate) -> bool:
+    def add(self, uri: str, who: Hashable, caller: Hashable | None, on_update: OnUpdate) -> bool:
         """Adds a watcher; returns whether it is the first one of this URI."""
         watchers = self._watchers.setdefault(uri, {})
-        watchers[who] = on_update
+        watchers[who] = _Watcher(caller, on_update)
         return len(watchers) == 1
 
     def remove(self, uri: str, who: Hashable) -> bool:
@@ -55,10 +63,12 @@ class ResourceWatchers:
         """Removes `who` everywhere; returns the URIs that nobody watches any more."""
         return [uri for uri in self.uris if self.remove(uri, who)]
 
-    def join(self, others: ResourceWatchers) -> None:
-        """Adds the watchers of others."""
-        for uri, watchers in others._watchers.items():
-            self._watchers.setdefault(uri, {}).update(watchers)
+    def hand_over(self, by_key: Mapping[Hashable | None, ResourceWatchers], key: _Key) -> None:
+        """Moves all watchers to those of `by_key[key(caller)]`, which keep what they have already."""
+        for uri, watchers in self._watchers.items():
+            for who, watcher in watchers.items():
+                by_key[key(watcher.caller)]._watchers.setdefault(uri, {}).setdefault(who, watcher)
+        self._watchers = {}
 
     def updated(self, params: Json) -> None:
         """Notifies the watchers of the resource and of every resource that it is a part of."""
@@ -67,15 +77,15 @@ class ResourceWatchers:
             return
         for watched, watchers in list(self._watchers.items()):
             if uri == watched or uri.startswith(watched.rstrip("/") + "/"):
-                for on_update in list(watchers.values()):
-                    on_update(params)
+                for watcher in list(watchers.values()):
+                    watcher.on_update(params)
 
 
 class SubscriptionRegistry:
     """Subscribes to a resource while at least one client watches it.
 
-    `session_for(caller)` lends the session of a caller; `shared()` returns the session of all callers, None while it
-    is not open.
+    `session_for(caller)` lends the session of a caller; `existing(caller)` returns it if it is open. None stands for
+    the session of all callers.
     """
 
     def __init__(
@@ -83,20 +93,33 @@ class SubscriptionRegistry:
         server: Server,
         messages: ErrorMessages,
         session_for: Callable[[Hashable | None], AbstractAsyncContextManager[UpstreamSession]],
-        shared: Callable[[], UpstreamSession | None],
+        existing: Callable[[Hashable | None], UpstreamSession | None],
     ) -> None:
         self._server = server
         self._messages = messages
         self._session_for = session_for
-        self._shared = shared
+        self._existing = existing
         self._watchers: defaultdict[Hashable | None, ResourceWatchers] = defaultdict(ResourceWatchers)
         """By caller if callers have their own sessions, else all under None."""
+        self._successor: SubscriptionRegistry | None = None
+        """The registry of the upstream that has replaced this one: calls that still run here go on there."""
         self._restoring: set[asyncio.Task[None]] = set()
         self._asking: WeakValueDictionary[tuple[Hashable | None, str], asyncio.Lock] = WeakValueDictionary()
         """Held while a resource is being subscribed to, so that further watchers wait for the server's answer."""
 
+    @property
+    def _current(self) -> SubscriptionRegistry:
+        registry = self
+        while registry._successor is not None:
+            registry = registry._successor
+        return registry
+
     def _key(self, caller: Hashable | None) -> Hashable | None:
         return caller if self._server.session == "client" else None
+
+    def has(self, key: Hashable | None) -> bool:
+        """Returns whether the caller of this session, None: any caller, watches a resource."""
+        return key in self._watchers
 
     async def watch(self, uri: str, caller: Hashable | None, who: Hashable, on_update: OnUpdate) -> None:
         """Calls `on_update` whenever the resource changes, until `who` is removed.
@@ -105,34 +128,41 @@ class SubscriptionRegistry:
             UpstreamAnswered: the server refused the subscription; nothing is watched then.
             CallError: the server could not be asked; nothing is watched then.
         """
-        async with self._asking.setdefault((self._key(caller), uri), asyncio.Lock()):
-            await self._watch(uri, caller, who, on_update)
+        current = self._current
+        async with current._asking.setdefault((current._key(caller), uri), asyncio.Lock()):
+            await current._watch(uri, caller, who, on_update)
 
     async def _watch(self, uri: str, caller: Hashable | None, who: Hashable, on_update: OnUpdate) -> None:
         key = self._key(caller)
-        if self._watchers[key].add(uri, who, on_update):
+        if self._watchers[key].add(uri, who, caller, on_update):
             try:
                 async with self._session_for(caller) as session:
                     session.attribution.joined(caller)
                     await session.watch(self._watchers[key].uris, new=uri)
             except BaseException as error:
-                self._watchers[key].remove(uri, who)  # it may be inherited by now
-                self._drop_if_empty(key)
+                self._current._remove(uri, caller, who)
                 if isinstance(error, LinkError):
                     raise self._messages.call_error(error) from None
                 raise
 
+    def _remove(self, uri: str, caller: Hashable | None, who: Hashable) -> bool:
+        key = self._key(caller)
+        if key not in self._watchers:
+            return False
+        last = self._watchers[key].remove(uri, who)
+        self._drop_if_empty(key)
+        return last
+
     async def unwatch(self, uri: str, caller: Hashable | None, who: Hashable) -> None:
         """Stops notifying `who`. A server that fails to unsubscribe is ignored."""
-        key = self._key(caller)
-        if key in self._watchers and self._watchers[key].remove(uri, who):
-            await self._unsubscribe(key, uri)
+        current = self._current
+        if current._remove(uri, caller, who):
+            await current._unsubscribe(current._key(caller), uri)
 
     async def forget(self, who: Hashable) -> None:
         """Removes a watcher that is gone from every resource."""
-        for key, watchers in list(self._watchers.items()):
-            for uri in watchers.forget(who):
-                await self._unsubscribe(key, uri)
+        for key, uri in [(key, uri) for key, watchers in self._watchers.items() for uri in watchers.forget(who)]:
+            await self._unsubscribe(key, uri)
 
     async def _unsubscribe(self, key: Hashable | None, uri: str) -> None:
         async with self._asking.setdefault((key, uri), asyncio.Lock()):
@@ -143,7 +173,7 @@ class SubscriptionRegistry:
         self._drop_if_empty(key)
         if uri in left:
             return  # another watcher was added meanwhile
-        session = self._shared() if key is None else None  # a caller's own session ends with it
+        session = self._existing(key)
         if session is not None and not session.lost.is_set():
             with contextlib.suppress(LinkError, HubError, TimeoutError):
                 await session.watch(left, old=uri)
@@ -152,28 +182,46 @@ class SubscriptionRegistry:
         if key in self._watchers and not self._watchers[key].uris:
             del self._watchers[key]
 
-    def inherit(self, former: SubscriptionRegistry, session: UpstreamSession | None) -> None:
-        """Takes over the watchers of the upstream that was replaced. `session` is the shared one, if it is open."""
-        for key, watchers in former._watchers.items():
-            watchers.join(self._watchers[key])  # clients may watch resources of this one already
-            self._watchers[key] = watchers
-        if session is not None:
-            self.restore(session, None)
+    def inherit(self, former: SubscriptionRegistry) -> None:
+        """Takes over the watchers of the upstream that was replaced, and subscribes for them.
+
+        Callers that had a session each may share one by now, or the other way round.
+        """
+        for watchers in former._watchers.values():
+            watchers.hand_over(self._watchers, self._key)
+        former._watchers.clear()
+        former._successor = self
+        for key in self._watchers:
+            session = self._existing(key)
+            if session is not None and not session.lost.is_set():
+                self.restore(session, key)
+            else:
+                self._in_background(self._open(key))
+
+    async def _open(self, key: Hashable | None) -> None:
+        """Opens a session, on which `restore` subscribes: its caller may only listen, and never call again."""
+        with contextlib.suppress(LinkError, HubError):
+            async with self._session_for(key):
+                pass
 
     def updated(self, key: Hashable | None, params: Json) -> None:
         """Passes on `notifications/resources/updated`. `key` is the caller whose session it came on, None: shared."""
-        if key in self._watchers:
-            self._watchers[key].updated(params)
+        current, key = self._current, self._key(key)
+        if key in current._watchers:
+            current._watchers[key].updated(params)
 
     def restore(self, session: UpstreamSession, key: Hashable | None) -> None:
         """Subscribes on a new session to the resources that were watched on the former one."""
         if key in self._watchers:
-            for who in self._watchers[key].watchers:
-                session.attribution.joined(who)
-            task = asyncio.get_running_loop().create_task(self._subscribe_again(session, self._watchers[key].uris))
-            self._restoring.add(task)
-            task.add_done_callback(self._restoring.discard)
+            for caller in self._watchers[key].callers:
+                session.attribution.joined(caller)
+            self._in_background(self._subscribe_again(session, self._watchers[key].uris))
 
     async def _subscribe_again(self, session: UpstreamSession, uris: list[str]) -> None:
         with contextlib.suppress(LinkError, HubError):
             await session.watch(uris)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._restoring.add(task)
+        task.add_done_callback(self._restoring.discard)

@@ -45,13 +45,15 @@ def answer(message: dict) -> dict | None:
     result: dict = {}
     if method == "initialize":
         info = {"name": "counting", "version": "1"}
-        capabilities = {"tools": {}, "resources": {}}
+        capabilities = {"tools": {}, "resources": {}, "logging": {}}
         result = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": info}
     elif method == "tools/list":
         schema = {"type": "object"}
         result = {"tools": [{"name": n, "inputSchema": schema, "annotations": HINTS.get(n, {})} for n in TOOLS]}
     elif method == "resources/list":
         result = {"resources": [{"uri": "count://one", "name": "one"}]}
+    elif method == "logging/setLevel":
+        carried_out("level")
     elif method in ("tools/call", "resources/read"):
         result = carried_out(params.get("name") or "resource")
     elif method != "ping":

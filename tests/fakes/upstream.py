@@ -84,6 +84,8 @@ def all_tools() -> list:
         tools.append(tool("late"))
     if options.gibberish:
         tools.append(tool("gibberish"))
+    if options.burst:
+        tools.append(tool("burst"))
     if options.bad_tool:
         tools.insert(1, {"name": "broken", "inputSchema": "not a schema"})
     return tools
@@ -146,6 +148,12 @@ def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
         return
     elif name == "gibberish":
         write_raw(b'{"jsonrpc":"2.0","method":"x\xff" what\n' * int(arguments["lines"]))
+        text = "written"
+    elif name == "burst":
+        written = arguments["text"] * int(arguments["times"])
+        write_raw((arguments.get("begin", "") + written + arguments.get("end", "")).encode())
+        if arguments.get("exit"):
+            os._exit(7)
         text = "written"
     elif name == "null":
         send({"id": request_id, "result": None})

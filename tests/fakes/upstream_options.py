@@ -19,6 +19,7 @@ class Options:
     die_on_unknown: bool = False  # exit when asked something before initialize
     die: str | None = None  # exit at once with this on stderr
     gibberish: bool = False  # one more tool, that writes what nobody can read
+    burst: bool = False  # one more tool, that writes a text many times
     die_if: str | None = None  # exit at the start, with a word on stderr, while this file exists
     journal: str | None = None  # append a line to this file at the start and after the handshake
     bad_tool: bool = False  # list one invalid tool among the good ones

@@ -111,6 +111,24 @@ def members(number: int, member: str = "{}") -> bytes:
     return b"[" + b",".join([member.encode()] * number) + b"]"
 
 
+async def test_short_lines_of_a_server_that_exits_are_handled_while_others_are_served(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"bad": fake("--burst"), "good": fake()}) as client:
+        call = asyncio.ensure_future(client.call("bad__burst", {"text": "1\n", "times": 400_000, "exit": True}))
+        assert await served(client, call)
+        assert (await call)["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+        assert await client.text("bad__echo", {"text": "a new process"}) == "a new process"
+
+
+async def test_a_batch_of_a_million_messages_of_a_server_is_cut_while_others_are_served(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"bad": fake("--burst"), "good": fake()}) as client:
+        batch = {"begin": "[", "text": "{},", "times": 1_000_000, "end": "{}]\n"}
+        call = asyncio.ensure_future(client.call("bad__burst", batch))
+        assert await served(client, call)
+        assert (await call)["content"][0]["text"] == "written"
+        cut = b"only the first 5,000 of 1,000,001 messages of a batch were taken"
+        await client.until(lambda: cut in client.stderr)
+
+
 async def test_a_batch_of_more_than_a_thousand_is_refused_before_any_of_it_begins(tmp_path: Path) -> None:
     async with hub(tmp_path, {"good": fake()}, handshake=False) as client:
         await client.initialize("2025-03-26")

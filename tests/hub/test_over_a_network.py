@@ -11,6 +11,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.fakes.client import PATIENCE, fake, free_port, hub
 from tests.fakes.network import network_hub, sdk, text
+from tests.replicas.raw_client import raw
+from tests.transport.scripted_http import Reply, Request, scripted
 
 pytestmark = pytest.mark.anyio
 
@@ -146,6 +148,42 @@ async def test_a_callers_own_process_ends_with_its_session(tmp_path: Path) -> No
         async with asyncio.timeout(PATIENCE), sdk(base + "/mcp", "modern") as another:
             while Path(f"/proc/{pid}").exists():
                 await another.list_tools()
+
+
+async def test_a_callers_own_session_ends_even_if_the_caller_leaves_while_it_is_opened(tmp_path: Path) -> None:
+    """The server never begins the standing stream, for which a new session waits a second."""
+    opened: list[str] = []
+    standing = asyncio.Queue[str]()
+    ended = asyncio.Queue[str]()
+
+    async def script(request: Request, reply: Reply) -> None:
+        session = request.headers.get("mcp-session-id", "")
+        if request.method == "GET":
+            standing.put_nowait(session)
+            await reply.gone()
+        elif request.method == "DELETE":
+            ended.put_nowait(session)
+            await reply.full(200)
+        elif request.message["method"] == "initialize":
+            opened.append(f"s{len(opened)}")
+            info = {"name": "scripted", "version": "1"}
+            result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+            await reply.result(request, result, Mcp_Session_Id=opened[-1])
+        elif request.message["method"] == "tools/list":
+            await reply.result(request, {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})
+        else:
+            await reply.full(202)
+
+    async with scripted(script) as server, asyncio.timeout(PATIENCE):
+        entry = {"url": server.url, "transport": "http", "era": "handshake", "session": "client"}
+        async with network_hub(tmp_path / "hub", {"a": entry}) as (_, base), raw(base) as client:
+            await client.begin()
+            assert await standing.get() == "s0"  # that of the lists
+            calling = asyncio.ensure_future(client.call("a__t"))
+            assert await standing.get() == "s1"
+            await client.end()
+            assert await ended.get() == "s1"
+            calling.cancel()
 
 
 async def test_a_callers_own_process_that_crashes_is_replaced_for_its_next_call(tmp_path: Path) -> None:

@@ -232,6 +232,17 @@ def test_servers_can_be_added_and_removed_while_the_hub_runs(hub: Hub) -> None:
         hub.add_server_sync("wrong", {"command": "x", "url": "http://127.0.0.1/"})
 
 
+@pytest.mark.anyio
+async def test_tools_are_listed_while_one_of_their_servers_is_removed() -> None:
+    async with Hub({"servers": {"gone": fake(), "slow": fake("--start-delay", "2")}}) as hub:
+        assert text(await hub.call("gone", "echo", {"text": "there"})) == "there"
+        listing = asyncio.create_task(hub.list())
+        await asyncio.sleep(0)  # it waits for the slow server
+        await hub.remove_server("gone")
+        async with asyncio.timeout(PATIENCE):
+            assert {card.server for card in await listing} == {"slow"}
+
+
 def test_a_function_may_be_replaced_and_removed(hub: Hub) -> None:
     hub.put_function(LocalTool(lambda: "one", mcp_hub.servers.local.Mark(name="changing")))  # type: ignore[attr-defined]
     assert hub.act_sync("local", "changing").value == "one"

@@ -137,6 +137,62 @@ async def test_a_subscription_is_restored_after_the_server_was_lost(tmp_path: Pa
         assert [update["uri"] for update in updates(client)] == ["x:one"]
 
 
+async def test_log_messages_still_reach_the_subscriber_after_its_server_was_lost(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with hub(tmp_path, {"a": asking("--log", str(log))}) as client:
+        await client.request("logging/setLevel", {"level": "debug"})
+        await client.request("resources/subscribe", {"uri": "x:one"})
+        for process in below(client.process.pid, ASKING):
+            process.kill()
+        await client.until(lambda: b"a was lost" in client.stderr)
+        async with asyncio.timeout(PATIENCE):
+            while len(logged(log, "resources/subscribe")) < 2:
+                await client.text("a__echo", {"text": "x"})
+        assert await client.text("a__log") == "logged"
+        assert [n["params"]["logger"] for n in client.notifications if n["method"] == "notifications/message"] == ["x"]
+
+
+@pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_a_subscription_does_not_end_with_the_session_of_a_single_call(tmp_path: Path) -> None:
+    heard = asyncio.Event()
+
+    async def hear(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/resources/updated":
+            heard.set()
+
+    servers = {"a": {**asking(), "session": "call"}}
+    async with (
+        network_hub(tmp_path / "hub", servers) as (_, base),
+        sdk(base + "/mcp", "handshake", message_handler=hear) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        await client.session.subscribe_resource("x:one")
+        await client.call_tool("a__touch", {"uri": "x:one"})
+        await heard.wait()
+
+
+@pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_an_idle_session_is_kept_while_its_client_is_subscribed(tmp_path: Path) -> None:
+    async with network_hub(tmp_path / "hub", {"a": {**asking(), "session": "client", "idle": "1s"}}) as (process, base):
+
+        def servers() -> set[int]:
+            return {one.pid for one in below(process.process.pid, ASKING)}
+
+        async with (
+            sdk(base + "/mcp", "handshake") as subscribed,
+            sdk(base + "/mcp", "handshake") as idle,
+            asyncio.timeout(PATIENCE),
+        ):
+            await subscribed.session.subscribe_resource("x:one")
+            kept = servers()
+            await idle.call_tool("a__echo", {"text": "x"})
+            ended = servers() - kept
+            assert ended
+            while servers() & ended:
+                await asyncio.sleep(0.01)
+            assert servers() == kept
+
+
 async def test_subscribing_to_a_missing_or_refused_resource_is_refused(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": asking(disable_resources=["x:two"])}) as client:
         for uri in ("x:none", "x:two"):

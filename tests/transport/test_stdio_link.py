@@ -113,6 +113,45 @@ async def test_noise_on_stdout_is_ignored() -> None:
         assert (await talk.call("echo", text="x"))["content"][0]["text"] == "x"  # type: ignore[index]
 
 
+@pytest.mark.parametrize("resumed", [True, False])
+async def test_a_flood_of_short_lines_is_read_no_faster_than_it_is_handled(tmp_path: Path, resumed: bool) -> None:
+    """Also after reading from all children was paused and resumed, as for a client that does not read."""
+    written = tmp_path / "written"
+    flood = f"""
+import os
+file = os.open({str(written)!r}, os.O_CREAT | os.O_WRONLY)
+size = 0
+while True:
+    size += os.write(1, b"{{}}\\n" * 20000)
+    os.pwrite(file, b"%20d" % size, 0)
+"""
+    async with talking(*python(flood)) as talk, asyncio.timeout(PATIENCE):
+        while talk.peer.heard < 100_000:
+            await asyncio.sleep(0)
+        if resumed:
+            talk.children.pause_reading()
+            talk.children.resume_reading()
+        while talk.peer.heard < 600_000:
+            await asyncio.sleep(0)
+        assert int(written.read_text()) - 3 * talk.peer.heard < 4 * 1024 * 1024
+
+
+async def test_reading_stays_paused_after_the_lines_that_were_read_are_handled() -> None:
+    flood = "import os\nwhile True: os.write(1, b'{}\\n' * 20000)"
+    async with talking(*python(flood)) as talk, asyncio.timeout(PATIENCE):
+        while talk.peer.heard < 100_000:
+            await asyncio.sleep(0)
+        talk.children.pause_reading()
+        before = -1
+        while before != talk.peer.heard:  # what was read already is handled
+            before = talk.peer.heard
+            for _ in range(100):
+                await asyncio.sleep(0)
+        talk.children.resume_reading()
+        while talk.peer.heard == before:
+            await asyncio.sleep(0)
+
+
 async def test_a_crash_fails_requests_in_flight_and_reports_the_exit_status() -> None:
     async with talking(*fake()) as talk:
         sleeping = asyncio.ensure_future(talk.call("sleep"))

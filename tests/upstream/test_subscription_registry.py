@@ -40,7 +40,7 @@ async def unreachable(caller: Hashable | None) -> AsyncIterator[UpstreamSession]
 
 async def test_a_failed_subscription_and_a_stray_unsubscription_keep_nothing_of_their_caller() -> None:
     (server,) = config_of({"servers": {"up": {"command": "up", "session": "client"}}}).servers
-    registry = SubscriptionRegistry(server, ErrorMessages(server), unreachable, lambda: None)
+    registry = SubscriptionRegistry(server, ErrorMessages(server), unreachable, lambda key: None)
     caller = Caller()
     gone = weakref.ref(caller)
     with pytest.raises(CallError):
@@ -89,7 +89,7 @@ def registry_on(session: UpstreamSession) -> SubscriptionRegistry:
     def lend(caller: Hashable | None) -> AbstractAsyncContextManager[UpstreamSession]:
         return contextlib.nullcontext(session)
 
-    return SubscriptionRegistry(SERVER, ErrorMessages(SERVER), lend, lambda: session)
+    return SubscriptionRegistry(SERVER, ErrorMessages(SERVER), lend, lambda key: session)
 
 
 async def test_a_resource_that_is_refused_on_a_new_session_does_not_end_the_subscriptions_to_others() -> None:
@@ -128,7 +128,7 @@ async def test_who_begins_to_watch_while_the_former_server_ends_is_notified_like
     await former.watch("x:one", None, "early", lambda _: heard.append("early"))
     await coming.watch("x:one", None, "late", lambda _: heard.append("late"))
     await coming.watch("x:two", None, "late", lambda _: heard.append("two"))
-    coming.inherit(former, session)
+    coming.inherit(former)
     for uri in ("x:one", "x:two"):
         coming.updated(None, {"uri": uri})
     assert sorted(heard) == ["early", "late", "two"]

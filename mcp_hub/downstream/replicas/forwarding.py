@@ -9,6 +9,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ import msgspec
 
 from mcp_hub.config.listen import UNIX
 from mcp_hub.errors import CallError
+from mcp_hub.protocol.era import LISTEN
 from mcp_hub.security import Principal
 from mcp_hub.store.membership import Member, Membership
 from mcp_hub.store.replica_keys import ReplicaKeys
@@ -44,9 +46,9 @@ MAX_NONCES: Final = 200_000
 CONNECT: Final = 1.0
 KEEP: Final = 4.0
 LIMIT: Final = 256
-"""The most connections to one replica for requests other than standing streams."""
+"""The most connections to one replica for requests that end by themselves."""
 MAX_STREAMS: Final = 10_000
-"""The most connections to one replica for standing streams: each session that it owns and this one serves has one."""
+"""The most connections to one replica for standing streams and listeners: each client that this one serves has one."""
 MISDIRECTED: Final = 421
 """The status of a replica that is not the owner; nothing was executed."""
 PUSH: Final = "PUSH"
@@ -129,14 +131,18 @@ class ForwardClient:
         try:
             with self._under_way(to) as scope:
                 async with scope:
-                    response = await self._sent(to, request, principal, body)
-                    request.watch(response.close)
+                    request.watch(partial(_break_off, scope))  # before the response begins, as that may take long
                     try:
-                        await _passed_on(response, reply)
+                        response = await self._sent(to, request, principal, body)
+                        try:
+                            await _passed_on(response, reply)
+                        finally:
+                            response.close()
                     finally:
                         request.unwatch()
-                        response.close()
         except (HttpFailure, TimeoutError):
+            if request.disconnected:
+                raise ClientGone from None
             self.broken += 1
             if reply.started:
                 reply.give_up()  # the client sees a stream that broke off, and resumes it
@@ -155,10 +161,9 @@ class ForwardClient:
 
     def gone(self, owners: frozenset[str]) -> None:
         """Breaks off the forwards to replicas that are not alive any more."""
-        now = asyncio.get_running_loop().time()
         for scope, owner in self._open.items():
             if owner in owners:
-                scope.reschedule(now)
+                _break_off(scope)
 
     async def knows(self, to: Member, principal: Principal, headers: Headers, uri: str) -> bool:
         """Returns whether another replica can read a resource for a client."""
@@ -183,7 +188,7 @@ class ForwardClient:
     async def _sent(self, to: Member, request: HttpRequest, principal: Principal, body: bytes) -> HttpResponse:
         carried = [pair for pair in request.head.text if pair[0] in _CARRIED or pair[0].startswith(_OF_PROTOCOL)]
         try:
-            response = await self._posted(to, request.method, principal, carried, body)
+            response = await self._posted(to, request.method, principal, carried, body, lasts=_lasts(request))
         except _NOT_SENT:
             raise NotOwner from None
         if response.status == MISDIRECTED:
@@ -192,7 +197,7 @@ class ForwardClient:
         return response
 
     async def _posted(
-        self, to: Member, method: str, principal: Principal, headers: Headers, body: bytes
+        self, to: Member, method: str, principal: Principal, headers: Headers, body: bytes, *, lasts: bool = False
     ) -> HttpResponse:
         said = Forward(
             to.owner,
@@ -207,7 +212,7 @@ class ForwardClient:
         )
         if not to.address:
             raise PoolClosed  # it has no listener yet
-        pool, heads = await self._pool(to.address, MAX_STREAMS if method == "GET" else LIMIT)
+        pool, heads = await self._pool(to.address, MAX_STREAMS if lasts else LIMIT)
         sealed = self._keys().seal(KIND, msgspec.to_builtins(said))
         if len(sealed) > MAX_HEADER:
             raise PoolClosed  # the owner would refuse it, so it counts as not reachable
@@ -247,6 +252,16 @@ async def _dialler(address: str) -> Dialler | PathDialler:
     parts = urlsplit(address)
     tls = await asyncio.to_thread(trusted_certificates) if parts.scheme == "https" else None
     return Dialler(parts.hostname or "", parts.port or (443 if tls else 80), tls)
+
+
+def _break_off(scope: asyncio.Timeout) -> None:
+    if not scope.expired():
+        scope.reschedule(0.0)
+
+
+def _lasts(request: HttpRequest) -> bool:
+    """Returns whether the response lasts as long as its client: a standing stream, or that of a listener."""
+    return request.method == "GET" or request.values(b"mcp-method") == [LISTEN]
 
 
 def _gone() -> ReplicaGone:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.hub.composition import read_config
 from tests.downstream.page.acting import ADMIN, GUEST, NETWORK, OTHER, PROFILES, act, text
 from tests.downstream.page.opened import OpenPage, costs_of, served_hub
-from tests.fakes.client import PATIENCE, fake
+from tests.fakes.client import PATIENCE, fake, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -115,6 +116,18 @@ async def test_five_thousand_tools_are_one_response_below_1500_kilobytes(tmp_pat
         answer = await page.get("tools")
         assert len(answer.json()["tools"]) > 5000
         assert len(answer.content) < 1_500_000
+
+
+async def test_the_tools_are_listed_while_a_reload_removes_the_server_of_hidden_ones(tmp_path: Path) -> None:
+    servers = {"a": fake(), "b": fake("--tools", "5000", disable_tools=["t*"])}
+    async with served_hub(tmp_path, servers) as served, served.looking() as page:
+        assert "b__t0" in await rows(page)
+        fewer = read_config(write_config(tmp_path, {"a": fake()})).config
+        removing = asyncio.create_task(served.hub.renew(fewer))
+        async with asyncio.timeout(PATIENCE):
+            while "b__t0" in await rows(page):
+                pass
+            await removing
 
 
 async def test_a_definition_of_nearly_a_megabyte_is_cut_and_hostile_texts_are_escaped(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -230,6 +231,43 @@ async def test_subscriptions_move_to_the_new_process_unless_now_refused(tmp_path
         await changed(client, tmp_path, servers(env={"NEW": "1"}, disable_resources=["x:one"]), watch=False)
         await client.text("a__touch", {"uri": "x:one"})
         assert updates() == ["x:one", "x:one"]
+
+
+@pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+@pytest.mark.parametrize(("before", "after"), [("shared", "client"), ("client", "shared"), ("client", "client")])
+async def test_a_client_that_only_listens_stays_subscribed_whoever_shares_the_new_sessions(
+    tmp_path: Path, era: str, before: str, after: str
+) -> None:
+    log, heard = tmp_path / "log", asyncio.Event()
+
+    def servers(session: str, **more: Any) -> dict[str, Any]:
+        return {"a": {**asking("--log", str(log)), "session": session, **more}}
+
+    def subscribed() -> int:
+        return log.read_text().count("resources/subscribe x:one")
+
+    async def hear(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/resources/updated":
+            heard.set()
+
+    async with (
+        network_hub(tmp_path / "hub", servers(before), watch=False) as (process, base),
+        sdk(f"{base}/mcp", era, message_handler=hear) as client,
+        contextlib.AsyncExitStack() as listening,
+    ):
+        if era == "handshake":
+            await client.session.subscribe_resource("x:one")
+        else:
+            await listening.enter_async_context(client.listen(resource_subscriptions=["x:one"]))
+        await text(client, "a__echo", {"text": "x"})
+        count = subscribed()
+        await changed(process, tmp_path / "hub", servers(after, env={"NEW": "1"}), watch=False)
+        async with asyncio.timeout(PATIENCE):
+            while subscribed() == count:
+                await asyncio.sleep(0.01)
+            await text(client, "a__touch", {"uri": "x:one"})
+            await heard.wait()
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])

@@ -66,6 +66,15 @@ async def test_reading_a_resource_is_retried(tmp_path: Path) -> None:
         assert (await client.request("resources/read", {"uri": "count://one"}))["contents"][0]["text"] == "one"
 
 
+async def test_a_call_is_repeated_if_its_server_ended_before_the_call_was_sent(tmp_path: Path) -> None:
+    """The server ends when it is told what to log, which the hub does before the call."""
+    async with hub(tmp_path, {"c": counting(tmp_path, "die-before")}, modern=True) as client:
+        wanted = {"_meta": {"io.modelcontextprotocol/logLevel": "debug"}}
+        result = await client.call("c__effect", **wanted)
+    assert result["content"][0]["text"] == "effect done"
+    assert written(tmp_path, "got effect") == 1
+
+
 async def test_the_configuration_decides_which_calls_may_be_retried(tmp_path: Path) -> None:
     rules = {"other": {"retry": True}, "read": {"retry": False}}
     retry = {"attempts": 3, "backoff": 0.01, "tools": ["ef*"]}
