@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
 
 from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.store import StoreSettings
@@ -89,6 +90,54 @@ async def test_a_hanging_store_fails_every_command_and_is_reconnected_later() ->
         await until(lambda: not store.away)
         assert await COUNT.run(store, ["n"]) >= 2
         assert told == [True, False]
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "mend"),
+    [
+        (("--replicaof", "127.0.0.1 1"), "REPLICAOF NO ONE"),
+        (("--min-replicas-to-write", "1"), "CONFIG SET min-replicas-to-write 0"),
+    ],
+    ids=["a replica", "too few replicas"],
+)
+async def test_a_store_that_accepts_no_writes_is_unavailable_until_it_does(
+    options: tuple[str, ...], mend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with redis_server(*options) as server, Redis(unix_socket_path=str(server.socket)) as redis:
+
+        async def connections() -> int:
+            return int((await redis.info("stats"))["total_connections_received"])
+
+        told: list[bool] = []
+        store = Store(server.settings())
+        store.changed = told.append
+        await store.open()
+        with pytest.raises(StoreUnavailable) as raised:
+            await COUNT.run(store, ["n"])
+        assert raised.value.code == "store_unavailable"
+        before = await connections()
+        async with asyncio.timeout(PATIENCE):
+            while await connections() < before + 3:  # each probe connects anew
+                with pytest.raises(StoreUnavailable):
+                    await COUNT.run(store, ["n"])
+                await asyncio.sleep(0.01)
+        assert (store.away, told, len(caplog.records)) == (True, [True], 1)
+        await redis.execute_command(*mend.split())  # type: ignore[no-untyped-call]
+        await until(lambda: not store.away)
+        assert await COUNT.run(store, ["n"]) == 1
+        assert (told, len(caplog.records)) == ([True, False], 2)
+        await store.close()
+
+
+async def test_a_command_that_the_redis_user_may_not_run_does_not_make_the_store_unavailable() -> None:
+    async with redis_server("--user", "hub", "on", ">right-one", "~*", "+@all", "-xadd") as server:
+        server.url = f"unix://hub@{server.socket}?password=right-one"
+        store = Store(server.settings())
+        with pytest.raises(StoreUnavailable):
+            await store.execute("XADD", store.key("log"), "*", "a", "b")
+        assert not store.away
+        assert await COUNT.run(store, ["n"]) == 1
         await store.close()
 
 
