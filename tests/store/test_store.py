@@ -14,7 +14,7 @@ from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.errors import ConfigError, to_wire
 from mcp_hub.store import Script, Store, StoreUnavailable
-from mcp_hub.store.change_log import Change, ChangeLog
+from mcp_hub.store.change_log import PAGE, Change, ChangeLog
 from mcp_hub.store.replica_keys import ReplicaKeys
 from mcp_hub.store.shared_bucket import SharedBucket
 from mcp_hub.store.stored_stream import StoredEvent, StoredStream
@@ -209,6 +209,24 @@ async def test_the_documented_redis_user_can_run_replicas_and_access_no_other_ke
         assert not store.away
         with pytest.raises(StoreUnavailable):
             await store.execute("GET", "a key of others")
+        await store.close()
+
+
+async def test_changes_after_a_page_of_entries_without_a_signature_are_read() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        keys, foreign = ReplicaKeys([b"k" * 32]), ReplicaKeys([b"f" * 32])
+        log = ChangeLog(store, lambda: keys)
+        stranger = ChangeLog(store, lambda: foreign)
+        for number in range(PAGE + 1):
+            await stranger.append(Change("stranger", "reload", "", number))
+        await store.execute("XADD", store.key("changes"), "*", "other", "field")
+        await log.append(Change("a", "reload", "", None))
+        reader, found = ChangeLog(store, lambda: keys), []
+        while changes := await reader.read():
+            found += changes
+        assert found == [Change("a", "reload", "", None)]
+        assert not reader.skipped
         await store.close()
 
 
