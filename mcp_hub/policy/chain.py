@@ -67,6 +67,7 @@ class Rules(msgspec.Struct, frozen=True):
     deadline: DeadlinePolicy
     trace: Trace
     breaker: CircuitBreaker
+    preset: Preset
     shaping: tuple[Policy, ...]
     """The policies that change results."""
     pins: PinReview
@@ -111,6 +112,7 @@ class Rules(msgspec.Struct, frozen=True):
             end = max(end, at + 1)
             shaped += self.chain.shape(items[at:end])
             at = end
+        yield from self.preset.keep_only(items)
         return shaped
 
     def instructions(self, upstream: str, text: str | None) -> str | None:
@@ -177,6 +179,7 @@ def make_rules(parts: PolicyParts, innermost: Next, tracer: MakesTracer | None =
         deadline=parts.find(DeadlinePolicy),
         trace=parts.find(Trace),
         breaker=parts.find(CircuitBreaker),
+        preset=parts.find(Preset),
         shaping=(parts.find(ShapeResult), parts.find(FilterResults)),
         pins=parts.find(PinReview),
         screen=parts.find(ScreenReview),
