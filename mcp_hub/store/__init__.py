@@ -178,7 +178,8 @@ class Store:
         if self.away_since is None:
             self.away_since = self._clock()
             said = printable(str(error))[:MAX_SAID] or type(error).__name__
-            log.warning("the store at %s is away: %s", self._settings.place, said)
+            consequence = "this replica shares nothing with the others until it can"
+            log.warning("the store at %s cannot be used: %s; %s", self._settings.place, said, consequence)
             self.changed(True)
         if self._probe is None or self._probe.done():
             self._probe = asyncio.get_running_loop().create_task(self._look_for_it())
@@ -197,7 +198,7 @@ class Store:
                     await self._write()
                 seconds = self._clock() - (self.away_since or self._clock())
                 self.away_since = None
-                log.warning("the store at %s is back after %.1f s", self._settings.place, seconds)
+                log.warning("the store at %s can be used again after %.1f s", self._settings.place, seconds)
                 self.changed(False)
 
     async def close(self) -> None:

@@ -178,7 +178,7 @@ async def test_a_wrong_store_password_counts_as_unreachable_and_is_logged(caplog
             await store.open()
             assert store.away is away
             await store.close()
-    assert f"the store at {server.socket} is away: invalid" in caplog.text
+    assert f"the store at {server.socket} cannot be used: invalid" in caplog.text
     assert "wrong-one" not in caplog.text
 
 
