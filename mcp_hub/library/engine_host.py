@@ -278,7 +278,7 @@ class EngineHost:
         async def answer(call: Call) -> Json:
             return result
 
-        return await hub.rules.watched(call, answer)
+        return await hub.rules.observe(call, answer)
 
     async def _current(self) -> Engine:
         """Returns the engine, renewed if the program's `_facts` have changed."""

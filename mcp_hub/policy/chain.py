@@ -74,7 +74,7 @@ class Rules(msgspec.Struct, frozen=True):
     screen: ScreenReview
     spans: Spans | None = None
 
-    async def watched(self, call: Call, call_next: Next) -> Json:
+    async def observe(self, call: Call, call_next: Next) -> Json:
         """Runs a call that the hub itself answers, recorded and traced like any other."""
         outermost = (self.spans, self.trace) if self.spans is not None else (self.trace,)
         return await compose(outermost, call_next)(call)
@@ -96,7 +96,7 @@ class Rules(msgspec.Struct, frozen=True):
                 call.params = before
             return await self.chain.behind(self.trace, call)(call)
 
-        return await self.watched(call, lambda call: self.deadline(call, both))
+        return await self.observe(call, lambda call: self.deadline(call, both))
 
     def shape(self, items: Sequence[Item]) -> Generator[None, None, list[Item]]:
         """Applies all policies to the items of an upstream, in steps, and returns those that may be listed."""
