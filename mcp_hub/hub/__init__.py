@@ -361,7 +361,7 @@ class Engine:
         if call.route.upstream == OWN:
             find = partial(self.route, TOOLS, era=call.era, caller=call.caller)
             own = partial(self._own_tools.call, groups=lambda: self.groups, find=find, act=self.act)
-            return eras.result_for(call.era, "handshake", call.method, await self.rules.watched(call, own))
+            return eras.result_for(call.era, "handshake", call.method, await self.rules.observe(call, own))
         generation = self._generations.now
         upstream = generation.upstreams.get(call.route.upstream)
         if upstream is None:

@@ -71,7 +71,7 @@ class Relay:
         era = call.era if call.asker is not None or call.era == "modern" else None  # any era if nobody can be asked
         envelope = self._offered(call.envelope) if call.era == "handshake" and call.asker else _envelope(call)
         if rules.allow != ALLOWED:
-            envelope = replace(envelope, capabilities=rules.narrowed(envelope.capabilities))
+            envelope = replace(envelope, capabilities=rules.filter_capabilities(envelope.capabilities))
         if "requestState" in given:
             given, questions.asked = without_count(given)
 

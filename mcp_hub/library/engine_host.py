@@ -242,6 +242,8 @@ class EngineHost:
             if not isinstance(arguments, Mapping):
                 text = f"The arguments of {tool!r} must be an object, not {type(arguments).__name__}."
                 raise InvalidParameters(text, server=server, executed=False)
+            if not all(isinstance(name, str) for name in arguments):
+                arguments = {str(name): value for name, value in arguments.items()}  # as in every object of JSON
             route = Route(server, TOOLS, tool)
             listed = hub.catalog.exposed(route)
             exposed = listed or expose(upstream.server.namespace, tool)
@@ -279,7 +281,7 @@ class EngineHost:
         async def answer(call: Call) -> Json:
             return result
 
-        return await hub.rules.watched(call, answer)
+        return await hub.rules.observe(call, answer)
 
     async def _current(self) -> Engine:
         """Returns the engine, renewed if the program's `_facts` have changed."""

@@ -75,13 +75,9 @@ class Portal:
 
     def begin(self, work: Work[T]) -> Future[T]:
         """Starts the work and returns its future. Raises RuntimeError if the portal is closed."""
-        loop = self._running()
-        running = _begun(work)
-        try:
-            return asyncio.run_coroutine_threadsafe(running, loop)
-        except RuntimeError:
-            running.close()
-            raise RuntimeError(_CLOSED) from None
+        with self._starting:  # also around the last line: `close` would not see work that is scheduled after its end
+            loop = self._running()
+            return asyncio.run_coroutine_threadsafe(_begun(work), loop)
 
     def close(self) -> None:
         """Runs `ending`, then ends the thread, within `CLOSE_WITHIN` seconds. Idempotent; never raises."""
@@ -98,16 +94,16 @@ class Portal:
     # --- the thread --------------------------------------------------------------------------------------------
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        with self._starting:
-            if self._closed:
-                raise RuntimeError(_CLOSED)
-            if self._process != os.getpid():
-                self._begin_anew()
-            if self._loop is None:
-                self._loop = _new_loop()
-                self._thread = threading.Thread(target=self._live, args=(self._loop,), name="mcp-hub", daemon=True)
-                self._thread.start()
-            return self._loop
+        """Returns the loop and starts it if needed. `_starting` must be held."""
+        if self._closed:
+            raise RuntimeError(_CLOSED)
+        if self._process != os.getpid():
+            self._begin_anew()
+        if self._loop is None:
+            self._loop = _new_loop()
+            self._thread = threading.Thread(target=self._live, args=(self._loop,), name="mcp-hub", daemon=True)
+            self._thread.start()
+        return self._loop
 
     def _live(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)

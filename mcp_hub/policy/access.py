@@ -37,6 +37,8 @@ def _read_blacklist(given: FieldValue, reading: KeyReading) -> Blacklist | None:
     value, ids, findings = given.value, reading.ids, reading.findings
     if isinstance(value, dict):
         # {server: [tool, ...]}
+        for server in (server for server, tools in value.items() if tools == []):
+            findings.warning((*given.at, server), "names no tool and refuses nothing; write '*' to refuse all tools")
         value = [[server, tool] for server, tools in value.items() for tool in _listed(tools)]
     if not isinstance(value, list):
         findings.error(given.at, "must be a list of [server, tool] or 'server/tool'")
@@ -55,7 +57,7 @@ def _read_blacklist(given: FieldValue, reading: KeyReading) -> Blacklist | None:
 
 
 def _listed(tools: Any) -> list[Any]:
-    return tools if isinstance(tools, list) and tools else ["*"] if not tools else [tools]
+    return tools if isinstance(tools, list) else [tools]
 
 
 def _pair(item: Any, ids: Collection[str]) -> tuple[str, str] | None:

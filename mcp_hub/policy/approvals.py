@@ -56,7 +56,7 @@ class ConfirmationWatcher(msgspec.Struct, frozen=True, eq=False):
 
     sees: Callable[[Call], bool]
     """Returns whether the page may answer for a call."""
-    news: Callable[[], object]
+    notify: Callable[[], object]
     """Called when a confirmation starts or stops waiting."""
 
 
@@ -85,12 +85,12 @@ class PendingConfirmations:
         pending = PendingConfirmation(call, setting, arguments, choices, future)
         if len(self._waiting) < MAX_PENDING:
             self._waiting[pending.id] = pending
-            self._tell()
+            self._notify()
         try:
             yield pending
         finally:
             if self._waiting.pop(pending.id, None) is not None:
-                self._tell()
+                self._notify()
 
     @contextlib.contextmanager
     def watched(self, watcher: ConfirmationWatcher) -> Iterator[None]:
@@ -101,9 +101,9 @@ class PendingConfirmations:
         finally:
             self._watchers.remove(watcher)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for watcher in self._watchers:
-            watcher.news()
+            watcher.notify()
 
 
 class Approvals:

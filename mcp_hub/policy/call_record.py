@@ -74,12 +74,12 @@ class RecordLabels:
 
 
 class RecordTap:
-    """Passes each record to the live page while one is open. Otherwise a call only checks that `told` is None."""
+    """Passes each record to the live page while one is open. Otherwise a call only checks that `sink` is None."""
 
-    __slots__ = ("told",)
+    __slots__ = ("sink",)
 
     def __init__(self) -> None:
-        self.told: Callable[[Json, Hashable | None], None] | None = None
+        self.sink: Callable[[Json, Hashable | None], None] | None = None
         """Takes a record and the key of its caller; None: no page is open. It must be quick and never raise."""
 
 

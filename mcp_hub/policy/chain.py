@@ -67,13 +67,14 @@ class Rules(msgspec.Struct, frozen=True):
     deadline: DeadlinePolicy
     trace: Trace
     breaker: CircuitBreaker
+    preset: Preset
     shaping: tuple[Policy, ...]
     """The policies that change results."""
     pins: PinReview
     screen: ScreenReview
     spans: Spans | None = None
 
-    async def watched(self, call: Call, call_next: Next) -> Json:
+    async def observe(self, call: Call, call_next: Next) -> Json:
         """Runs a call that the hub itself answers, recorded and traced like any other."""
         outermost = (self.spans, self.trace) if self.spans is not None else (self.trace,)
         return await compose(outermost, call_next)(call)
@@ -95,7 +96,7 @@ class Rules(msgspec.Struct, frozen=True):
                 call.params = before
             return await self.chain.behind(self.trace, call)(call)
 
-        return await self.watched(call, lambda call: self.deadline(call, both))
+        return await self.observe(call, lambda call: self.deadline(call, both))
 
     def shape(self, items: Sequence[Item]) -> Generator[None, None, list[Item]]:
         """Applies all policies to the items of an upstream, in steps, and returns those that may be listed."""
@@ -111,6 +112,7 @@ class Rules(msgspec.Struct, frozen=True):
             end = max(end, at + 1)
             shaped += self.chain.shape(items[at:end])
             at = end
+        yield from self.preset.keep_only(items)
         return shaped
 
     def instructions(self, upstream: str, text: str | None) -> str | None:
@@ -177,6 +179,7 @@ def make_rules(parts: PolicyParts, innermost: Next, tracer: MakesTracer | None =
         deadline=parts.find(DeadlinePolicy),
         trace=parts.find(Trace),
         breaker=parts.find(CircuitBreaker),
+        preset=parts.find(Preset),
         shaping=(parts.find(ShapeResult), parts.find(FilterResults)),
         pins=parts.find(PinReview),
         screen=parts.find(ScreenReview),

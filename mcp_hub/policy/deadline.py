@@ -54,7 +54,7 @@ class TimeLimit:
     def __init__(self, seconds: float) -> None:
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("a time limit is for a task")
+            raise RuntimeError("make a TimeLimit in a task: it cancels the task when the time is over")
         self._loop = loop = task.get_loop()
         self._task = task
         self._cancelling = task.cancelling()

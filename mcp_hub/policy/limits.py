@@ -258,7 +258,7 @@ class LimitsPolicy:
     ) -> None:
         self._sharing = sharing or Sharing()
         self._limits = {id: LIMITS.of(server) for id, server in servers.items()}
-        self._places = {id: _Slots(id, limits) for id, limits in self._limits.items()}
+        self._slots = {id: _Slots(id, limits) for id, limits in self._limits.items()}
         self._rated = frozenset(
             id for id, limits in self._limits.items() if limits.rate is not None or limits.rate_per_caller is not None
         )
@@ -282,14 +282,14 @@ class LimitsPolicy:
             await self._check_rate(server, call)
         if call.nested:
             return await call_next(call)  # the outer call holds a slot: waiting for another could deadlock
-        places = self._places[server]
-        if not places.take(call.caller):
+        slots = self._slots[server]
+        if not slots.take(call.caller):
             call.notes.append("limits: waited for a slot")
-            await places.wait(call.caller)
+            await slots.wait(call.caller)
         try:
             return await call_next(call)
         finally:
-            places.leave(call.caller)
+            slots.leave(call.caller)
 
     async def _check_rate(self, server: str, call: Call) -> None:
         limits = self._limits[server]

@@ -122,7 +122,8 @@ def pins_in(text: str) -> PinsByServer:
     try:
         return _pins_of(json.loads(text))
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
-        raise ValueError("these are no pins") from None
+        text = f"its text is not a pins file of format {FORMAT}; run the same version of mcp-hub at all replicas"
+        raise ValueError(text) from None
 
 
 def pins_text(pins: Mapping[str, PinRecord]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -44,8 +44,11 @@ class Preset:
         self._rules = ToolRulesTable(servers)
         self._paths: dict[Route, tuple[Path, ...]] = {}
         self._of_calls = of_calls
-        self._declared: dict[Route, frozenset[str]] = {}
-        """Argument names in the schema of a tool with presets, which are not other spellings of a preset one."""
+        self._declared: dict[str, dict[Route, frozenset[str]]] = {}
+        """By upstream: the argument names in the schemas of its tools with presets.
+
+        They are arguments of their own, and not other spellings of a preset one.
+        """
 
     @classmethod
     def of(cls, parts: PolicyParts) -> Preset:
@@ -64,10 +67,22 @@ class Preset:
         if not isinstance(schema, dict):
             return item
         properties = schema.get("properties")
-        self._declared[item.route] = frozenset(properties) if isinstance(properties, dict) else frozenset()
+        declared = self._declared.setdefault(item.route.upstream, {})
+        declared[item.route] = frozenset(properties) if isinstance(properties, dict) else frozenset()
         for written in preset:
             schema = without_property(schema, parse_path(written), schema)
         return msgspec.structs.replace(item, wire={**item.wire, "inputSchema": schema})
+
+    def keep_only(self, items: Sequence[Item]) -> Generator[None]:
+        """Forgets the tools that an upstream does not list any more, in steps. `items`: all that it lists."""
+        if not items or not (declared := self._declared.get(items[0].route.upstream)):
+            return
+        kept: dict[Route, frozenset[str]] = {}
+        for item in items:
+            yield
+            if item.route in declared:
+                kept[item.route] = declared[item.route]
+        self._declared[items[0].route.upstream] = kept
 
     def concerns(self, route: Route) -> bool:
         """Returns whether calls of the route may have preset arguments."""
@@ -86,11 +101,14 @@ class Preset:
             paths = self._paths[call.route] = tuple(map(parse_path, written))
         return (*paths, *of_call)
 
+    def _declared_of(self, route: Route) -> frozenset[str]:
+        return self._declared.get(route.upstream, {}).get(route, frozenset())
+
     def shown(self, call: Call, arguments: Any) -> Any:
         """Returns the arguments that a caller sent without preset ones, for records and spans."""
         hidden = self.hidden(call)
         if hidden:
-            declared = self._declared.get(call.route, frozenset())
+            declared = self._declared_of(call.route)
             for path in hidden:
                 arguments = drop_argument(arguments, path, declared)
         return arguments
@@ -102,7 +120,7 @@ class Preset:
             return await call_next(call)
         arguments = call.params.get("arguments")
         merged: Any = arguments if isinstance(arguments, dict) else {}
-        declared = self._declared.get(call.route, frozenset())
+        declared = self._declared_of(call.route)
         values = (*self._rules[call.route].preset.values(), *(call.preset or {}).values())
         large, lost = weighs_more(merged), 0
         for path, value in zip(hidden, values, strict=True):

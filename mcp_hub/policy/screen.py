@@ -148,14 +148,16 @@ class ScreenReview:
         at_once = settings.mode == "quarantine" or bool(settings.quarantine)
         for item in items:
             yield
-            known = next((one for one in before.get(item.route, ()) if _same(one.wire, item.wire)), None)
-            if known is None:
+            looked = found.setdefault(item.route, [])
+            # Only the item at the same place among those of one name, as a server may list thousands of one name.
+            known = next(iter(before.get(item.route, ())[len(looked) : len(looked) + 1]), None)
+            if known is None or not _same(known.wire, item.wire):
                 known = _Screened(item.wire, flags_of_names(item.route.kind, item.wire))
             if known.rest is None and at_once:
                 yield from self._complete(upstream, item.route, known, budget)
             elif known.rest is None:
                 self._pending.append((upstream, item.route, known))
-            found.setdefault(item.route, []).append(known)
+            looked.append(known)
         self._looked[upstream] = found
         yield from self._hold(upstream, settings, found)
 
@@ -232,11 +234,10 @@ class ScreenReview:
         for upstream, found in looked_at.items():
             settings, own = self._settings[upstream], tools[upstream]
             others = len(distinct) + len(plain) > len(own)
-            for route, looked in found.items():
-                flags = [flag for one in looked for flag in one.flags]
+            for route, one in ((route, one) for route, looked in found.items() for one in looked):
+                flags = list(one.flags)
                 if others and FOREIGN_TOOLS not in settings.ignore:
-                    for one in looked:
-                        flags += foreign_names(route.kind, one.wire, _Without(distinct, own), _Without(plain, own))
+                    flags += foreign_names(route.kind, one.wire, _Without(distinct, own), _Without(plain, own))
                 yield upstream, route, tuple(self._wanted(settings, flags))
 
     def _complete(self, upstream: str, route: Route, known: _Screened, budget: Budget) -> Generator[None]:
@@ -254,14 +255,13 @@ class ScreenReview:
         uris: dict[str, str] = {}
         allowed = self._allowed[upstream]
         for route, looked in found.items():
-            yield
-            if not any(one.flags for one in looked):
-                continue
             if allowed.match(route.name) or allowed.match(f"{upstream}/{route.name}"):
+                yield
                 continue
-            for flag in (flag for one in looked for flag in self._wanted(settings, one.flags)):
-                in_name = flag.rule in HIDDEN_CHARACTER_RULES and flag in {flag for one in looked for flag in one.names}
-                if in_name or _holds(settings, flag.rule):
+            for one in looked:
+                yield
+                flag = _holding(settings, one, self._wanted(settings, one.flags))
+                if flag is not None:
                     why = f"screen: {flag.rule} in its {flag.where} ({RULE_DESCRIPTIONS[flag.rule]})"
                     held[route] = why
                     if route.kind.by_uri:
@@ -293,6 +293,14 @@ def _same(one: Any, other: Any) -> bool:
 def what_is(flag: Flag) -> str:
     """Returns a finding as text. It quotes the server's own text, so it is not safe to print unchanged."""
     return f"{flag.rule} in its {flag.where}, {RULE_DESCRIPTIONS[flag.rule]}: {flag.excerpt}"
+
+
+def _holding(settings: ScreenSettings, screened: _Screened, flags: Sequence[Flag]) -> Flag | None:
+    """Returns the first of an item's findings that hides it; None if it is served."""
+    for flag in flags:
+        if (flag.rule in HIDDEN_CHARACTER_RULES and flag in screened.names) or _holds(settings, flag.rule):
+            return flag
+    return None
 
 
 def _holds(settings: ScreenSettings, rule: str) -> bool:

@@ -187,7 +187,7 @@ class Trace:
 
     def record_refusal(self, facts: Json) -> None:
         """Records a request that a listener refused before it knew the caller."""
-        if self._write is None and self._tap.told is None:
+        if self._write is None and self._tap.sink is None:
             return
         try:
             self._pass_on(self._records.of_rejected_connection(facts), None)
@@ -196,7 +196,7 @@ class Trace:
 
     def acted(self, caller: Hashable | None, facts: Json) -> None:
         """Records an action of an administrator on the hub (`RecordBuilder.of_action`)."""
-        if self._write is None and self._tap.told is None:
+        if self._write is None and self._tap.sink is None:
             return
         try:
             self._pass_on(self._records.of_action(caller, facts), caller)
@@ -207,7 +207,7 @@ class Trace:
         self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
     ) -> None:
         self._measure("", method, "", "refused", "overloaded" if facts["policy"] == "quota" else "unknown", 0.0)
-        if self._write is None and self._tap.told is None:
+        if self._write is None and self._tap.sink is None:
             return
         try:
             self._pass_on(self._records.of_refusal(method, exposed, era, caller, envelope, facts), caller)
@@ -243,7 +243,7 @@ class Trace:
             found = outcome(call, error, result)
             tool = call.route.name if call.route.kind is TOOLS else ""
             self._measure(call.route.upstream, call.method, tool, found[0], found[2], duration)
-            if self._write is None and self._tap.told is None:
+            if self._write is None and self._tap.sink is None:
                 return
             arguments = sent.get("arguments")
             if weighs_more(arguments, LARGE_ARGUMENTS):
@@ -256,8 +256,8 @@ class Trace:
                 record = self._records.of_call(call, self._shown(call, arguments), duration, found, result)
                 if self._write is not None:
                     self._write(record)
-                if self._tap.told is not None:
-                    self._tap.told(record, call.caller)
+                if self._tap.sink is not None:
+                    self._tap.sink(record, call.caller)
         except Exception:
             log.exception("a call could not be recorded")
 
@@ -273,8 +273,8 @@ class Trace:
     def _pass_on(self, record: Json, caller: Hashable | None) -> None:
         if self._write is not None:
             self._write(record)
-        if self._tap.told is not None:
-            self._tap.told(record, caller)
+        if self._tap.sink is not None:
+            self._tap.sink(record, caller)
 
     async def close(self) -> None:
         """Waits until all calls are recorded, for a bounded time. Never raises."""

@@ -118,11 +118,13 @@ def _decode_exactly(data: bytes | bytearray | memoryview) -> Any:
 
 def _finite(written: str) -> float:
     number = float(written)
-    return number if math.isfinite(number) else _no_number(written)
+    if not math.isfinite(number):
+        raise FrameError(f"the number {written[:20]} is too large for a 64-bit float; send it as a string")
+    return number
 
 
 def _no_number(written: str) -> NoReturn:
-    raise FrameError(f"the number {written[:20]} is larger than numbers can be")
+    raise FrameError(f"{written} is not a JSON number; send null or a string")
 
 
 _exact_decoder: Final = msgspec.json.Decoder(float_hook=_finite)

@@ -114,7 +114,7 @@ class QuestionRules(msgspec.Struct, frozen=True):
         """Returns all allowed capabilities, which are declared to a server before its clients are known."""
         return {name: _EVERYTHING[name] for name in ALLOWED if name in self.allow}
 
-    def narrowed(self, capabilities: Mapping[str, Any]) -> Json:
+    def filter_capabilities(self, capabilities: Mapping[str, Any]) -> Json:
         """Returns the capabilities of a client without those that the server may not use."""
         return {name: value for name, value in capabilities.items() if name not in ALLOWED or name in self.allow}
 

@@ -122,7 +122,7 @@ def _read_server(server: Any, source: str, wanted: str | None) -> Listing:
     if not NAME.fullmatch(name):
         raise _Refused(f"{_quoted(name)} is not a name such as io.github.owner/server")
     if wanted is not None and name != wanted:
-        raise _Refused(f"it is that of another server, {_quoted(name)}")
+        raise _Refused(f"it describes another server than was requested, {_quoted(name)}")
     version = _text(fields, "version", required=True)
     if not VERSION.fullmatch(version):
         raise _Refused(f"its version {_quoted(version)} is not a version")

@@ -180,7 +180,7 @@ class PendingWrites:
                 async with asyncio.timeout(CLOSE_WAIT):
                     await self._task
         for what in self._pending:
-            log.warning("%s failed up to the end of the hub; the newest state is lost", what)
+            log.warning("%s failed until the hub ended, so the newest state is lost; see its first failure above", what)
 
     def cancel(self) -> None:
         """Drops all pending writes."""

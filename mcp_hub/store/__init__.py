@@ -17,14 +17,7 @@ from typing import Any, Final, TypeVar
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    NoPermissionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.errors import CallError, ConfigError
@@ -46,6 +39,8 @@ MAX_SAID: Final = 300
 """Characters of an error of the store that are shown."""
 MAX_CONNECTIONS: Final = 16
 """Concurrent requests; others wait, within their deadline."""
+PROBE: Final = "redis.call('SET', KEYS[1], '', 'PX', 1000)"
+"""A script that writes. A store may answer and read, but accept no writes: a read-only replica, one without memory."""
 
 T = TypeVar("T")
 Reply = Any
@@ -93,7 +88,7 @@ class Store:
 
     @property
     def away(self) -> bool:
-        """Whether the store is unavailable: a request failed, and no probe has succeeded since."""
+        """Whether the store is unavailable: it does not answer or accepts no writes, as far as requests have shown."""
         return self.away_since is not None
 
     def key(self, name: str) -> str:
@@ -149,17 +144,21 @@ class Store:
         self.uses += 1
         try:
             async with asyncio.timeout(DEADLINE):
-                answer = await ask(self._connected())
+                try:
+                    answer = await ask(self._connected())
+                except ResponseError as error:
+                    if isinstance(error, NoScriptError):
+                        raise
+                    await (
+                        self._write()
+                    )  # if this fails too, the store is unavailable, else it refuses this request alone
+                    said = printable(str(error))[:MAX_SAID]
+                    log.warning("the store at %s refuses: %s", self._settings.place, said)
+                    raise StoreUnavailable(f"The store refuses (setting: store): {said}", retry_after=1.0) from None
                 self._answered = self._clock()
                 return answer
-        except (NoPermissionError, OutOfMemoryError, ReadOnlyError) as error:  # reachable, but not usable now
-            self._lost(error)
         except NoScriptError:
             raise
-        except ResponseError as error:
-            said = printable(str(error))[:MAX_SAID]
-            log.warning("the store at %s refuses: %s", self._settings.place, said)
-            raise StoreUnavailable(f"The store refuses (setting: store): {said}", retry_after=1.0) from None
         except (OSError, RedisError) as error:  # TimeoutError is an OSError
             if not isinstance(error, TimeoutError) or self._clock() - self._answered > DEADLINE:
                 self._lost(error)  # else it answers other requests: this one waited too long in the pool
@@ -170,18 +169,23 @@ class Store:
             self._redis = _connected_to(self._settings)
         return self._redis
 
+    async def _write(self) -> None:
+        """Writes a key that ends at once. Raises OSError or RedisError if the store accepts no writes."""
+        await self._connected().eval(PROBE, 1, self.key("probe"))
+
     def _lost(self, error: BaseException) -> None:
         """Marks the store as unavailable, and starts the probe."""
         if self.away_since is None:
             self.away_since = self._clock()
             said = printable(str(error))[:MAX_SAID] or type(error).__name__
-            log.warning("the store at %s is away: %s", self._settings.place, said)
+            consequence = "this replica shares nothing with the others until it can"
+            log.warning("the store at %s cannot be used: %s; %s", self._settings.place, said, consequence)
             self.changed(True)
         if self._probe is None or self._probe.done():
             self._probe = asyncio.get_running_loop().create_task(self._look_for_it())
 
     async def _look_for_it(self) -> None:
-        """Probes the store until it answers."""
+        """Probes the store until it accepts a write."""
         while self.away:
             await asyncio.sleep(PROBE_EVERY)
             redis, self._redis = self._redis, None  # old connections may hang for long
@@ -191,10 +195,10 @@ class Store:
                         await redis.aclose()
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(DEADLINE):
-                    await self._connected().ping()
+                    await self._write()
                 seconds = self._clock() - (self.away_since or self._clock())
                 self.away_since = None
-                log.warning("the store at %s is back after %.1f s", self._settings.place, seconds)
+                log.warning("the store at %s can be used again after %.1f s", self._settings.place, seconds)
                 self.changed(False)
 
     async def close(self) -> None:

@@ -63,6 +63,13 @@ class ChangeLog:
 
     async def read(self) -> list[Change]:
         """Returns the next changes, at most PAGE of them; none if all were read. Raises StoreUnavailable."""
+        while entries := await self._next_page():
+            if changes := [change for one in entries if (change := self._opened(one)) is not None]:
+                return changes
+        return []
+
+    async def _next_page(self) -> list[bytes]:
+        """Returns the next entries with their signatures, at most PAGE of them; none if all were read."""
         key, after = self._store.key(TOPIC), self._last
         found = await self._store.execute("XRANGE", key, after, "+", "COUNT", PAGE + 1)
         if after != "0-0" and (not found or found[0][0].decode() != after):
@@ -72,7 +79,7 @@ class ChangeLog:
             self._last = new[-1][0].decode()
         elif not found:
             self._last = "0-0"
-        return [change for _, fields in new if (change := self._opened(fields[b"c"])) is not None]
+        return [fields.get(b"c", b"") for _, fields in new]
 
     def _opened(self, signed: bytes) -> Change | None:
         mac, _, said = signed.partition(b" ")

@@ -166,6 +166,10 @@ class Membership:
         self._lease = Lease()
         self._held = False
         """Whether something may be owned: the lease has been renewed since this incarnation began."""
+        self._sent = 0
+        """The number of renewals that were sent."""
+        self._newest = 0
+        """The number of the newest renewal whose reply was taken."""
         self._renewing: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         """Set when the record has to be renewed at once."""
@@ -303,7 +307,9 @@ class Membership:
         self._lost()
 
     async def _renew(self, *, fresh: bool) -> None:
-        asked = self._clock()
+        """Renews the record and takes the reply, unless that of a later renewal came first. Raises StoreUnavailable."""
+        self._sent += 1
+        asked, number, owner = self._clock(), self._sent, self.me.owner
         record = encode(msgspec.structs.asdict(self.me))
         signed = f"{self._keys().sign(_MEMBER, record)} ".encode() + record
         answer = await _RENEW.run(
@@ -315,6 +321,9 @@ class Membership:
             self.me.owner,
             self._store.key(f"{_MEMBER}:"),
         )
+        if number < self._newest or owner != self.me.owner:
+            return  # the reply describes the members, or this replica, as they were before what is known here
+        self._newest = number
         if answer[0] == 0:
             self._lease.ended()
             return

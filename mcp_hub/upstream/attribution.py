@@ -96,11 +96,15 @@ class ClientRegistry:
         if not self.expected:
             return {} if server.session == "client" else rules.everything()
         await self._sole_introduced()
-        return rules.narrowed(self._declared(None))
+        return rules.filter_capabilities(self._declared(None))
 
     async def own_capabilities(self, server: Server, key: Hashable | None) -> Json:
         """Returns the capabilities to declare on a session that belongs to one client alone."""
-        return await self.shared_capabilities(server) if key is None else rules_of(server).narrowed(self._declared(key))
+        return (
+            await self.shared_capabilities(server)
+            if key is None
+            else rules_of(server).filter_capabilities(self._declared(key))
+        )
 
     def _declared(self, key: Hashable | None) -> Json:
         asker = self._known.get(key)

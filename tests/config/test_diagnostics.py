@@ -276,3 +276,11 @@ def test_a_blacklist_by_server_accepts_one_tool_or_a_list(tmp_path: Path) -> Non
     text = "servers: {a: {command: x}, b: {command: x}}\nblacklist: {a: delete, b: [one, two]}\n"
     assert BLACKLIST.of(read(tmp_path, text).config) == (("a", "delete"), ("b", "one"), ("b", "two"))
     assert refused(tmp_path, "servers: {a: {command: x}}\nblacklist: {a: true}\n")
+
+
+def test_a_blacklist_without_tools_refuses_nothing_and_is_reported(tmp_path: Path) -> None:
+    servers = "servers: {a: {command: x}, b: {command: x}}\n"
+    loaded = read(tmp_path, f"{servers}blacklist: {{a: [], b: ['*']}}\n")
+    assert BLACKLIST.of(loaded.config) == (("b", "*"),)
+    assert [warning.partition(": ")[2].partition(":")[0] for warning in loaded.warnings] == ["blacklist.a"]
+    assert refused(tmp_path, f"{servers}blacklist: {{a: null}}\n")

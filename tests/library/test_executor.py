@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 import time
@@ -55,6 +56,26 @@ def test_tools_of_every_kind_have_one_type(manager: ToolManager) -> None:
     assert manager.get_tool("fake/echo") == manager.get_tool("fake__echo") == tools["fake__echo"]
     with pytest.raises(ValueError, match="did you mean"):
         manager.get_tool("calculat")
+
+
+@pytest.mark.parametrize("tool", ["fake__echo", "wait"])
+def test_arguments_that_json_cannot_express_are_an_error_of_the_call(manager: ToolManager, tool: str) -> None:
+    cyclic: dict[str, Any] = {}
+    cyclic["again"] = cyclic
+    deep: list[Any] = []
+    for _ in range(3000):
+        deep = [deep]
+    for value in (cyclic, deep):
+        assert ToolExecutor(manager).execute(tool, {"text": value}).code == "invalid_parameters"
+        server, name = ("fake", "echo") if tool != "wait" else ("local", "wait")
+        assert "error" in asyncio.run(manager.execute_tool_call(server, name, {"text": value}))
+
+
+def test_names_of_arguments_become_texts_as_in_json(manager: ToolManager, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mcp_hub.calls")
+    assert ToolExecutor(manager).execute("fake__echo", {"text": "x", 1: 2}).error is None  # type: ignore[dict-item]
+    *_, record = [json.loads(one.getMessage()) for one in caplog.records if one.name == "mcp_hub.calls"]
+    assert record["arguments"] == {"text": "x", "1": 2}
 
 
 def test_an_executor_of_a_tool_set_has_its_tools_and_an_unknown_set_is_an_error(manager: ToolManager) -> None:

@@ -100,6 +100,19 @@ def test_a_call_after_closing_starts_a_new_playwright_session() -> None:
         assert [pid for pid in pids if psutil.pid_exists(int(pid))] == []
 
 
+def test_concurrent_calls_after_closing_share_one_new_playwright_session() -> None:
+    async def use() -> set[str]:
+        async with ToolManager([named("playwright")]) as manager:
+            await manager.execute_tool_call("playwright", "pid")
+            assert manager.browser_session is not None
+            await manager.browser_session.close()
+            answers = await asyncio.gather(*(manager.execute_tool_call("playwright", "pid") for _ in range(3)))
+            assert [answer for answer in answers if "error" in answer] == []
+            return {answer["result"] for answer in answers}
+
+    assert len(asyncio.run(use())) == 1
+
+
 def test_check_29_closing_leaves_no_child_and_may_be_repeated() -> None:
     async def use() -> int:
         async with ToolManager([named("one")]) as manager:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pydantic import BaseModel, Field
 
 from mcp_hub import StdIOStatefulClient, Toolkit, ToolResponse
-from tests.fakes.client import fake
+from tests.fakes.client import PATIENCE, fake
 from tests.library.toolkits import add, block, chunks, names, parameters, said, text
 
 pytestmark = pytest.mark.anyio
@@ -101,6 +103,22 @@ async def client() -> AsyncIterator[StdIOStatefulClient]:
     await made.connect()
     yield made
     await made.close()
+
+
+async def test_the_process_of_a_server_ends_if_connecting_to_it_is_cancelled() -> None:
+    entry = fake("--silent", "--name", "never answers")
+    client = StdIOStatefulClient("silent", command=entry["command"], args=entry["args"])
+    before = set(psutil.Process().children(recursive=True))
+    connecting = asyncio.create_task(client.connect())
+    async with asyncio.timeout(PATIENCE):
+        while not (started := set(psutil.Process().children(recursive=True)) - before):
+            await asyncio.sleep(0.01)
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    _, alive = await asyncio.to_thread(psutil.wait_procs, started, timeout=PATIENCE / 4)
+    assert alive == []
+    assert not client.is_connected
 
 
 async def test_the_tools_of_a_client_are_registered_filtered_and_preset(

@@ -304,6 +304,26 @@ def test_rules_inspect_the_contents_of_python_objects(caplog: pytest.LogCaptureF
     assert record["arguments"] == {"url": "page", "api_key": "***"}
 
 
+def test_servers_that_are_added_concurrently_do_not_replace_each_other(tmp_path: Path) -> None:
+    def server(tool: str) -> Json:
+        lists = tmp_path / f"{tool}.json"
+        lists.write_text(json.dumps({"tools": [{"name": tool, "inputSchema": {"type": "object"}}]}))
+        return {"command": sys.executable, "args": [FAKE, "--lists", str(lists)]}
+
+    async def use() -> list[Any]:
+        async with ToolManager() as manager:
+            await asyncio.gather(*(manager.async_use_mcp(server(tool)) for tool in ("echo", "pid")))
+            return [
+                len(manager.hub.config.servers),
+                await manager.async_call_tool("echo", {"text": "x"}),
+                await manager.async_call_tool("pid"),
+            ]
+
+    count, echo, pid = asyncio.run(use())
+    assert (count, echo) == (2, "x")
+    assert int(pid)
+
+
 def test_python_objects_for_a_server_are_serialised_as_json() -> None:
     with ToolManager() as manager:
         manager.use_mcp(FAKE)

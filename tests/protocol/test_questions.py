@@ -81,7 +81,7 @@ def test_a_call_record_lists_a_bounded_number_of_server_requests_and_counts_the_
 def test_forbidden_capabilities_are_not_declared_to_a_server() -> None:
     rules = QuestionRules("a", allow=("roots",))
     assert rules.everything() == {"roots": {}}
-    assert rules.narrowed({**ABLE, "extensions": {"x": {}}}) == {"roots": {}, "extensions": {"x": {}}}
+    assert rules.filter_capabilities({**ABLE, "extensions": {"x": {}}}) == {"roots": {}, "extensions": {"x": {}}}
 
 
 @pytest.mark.parametrize("extra", [0, 1])

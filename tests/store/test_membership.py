@@ -28,12 +28,14 @@ class Replica:
         self.store = Store(server.settings(**settings))
         self.lost = 0
         self.heard: list[Mapping[str, int]] = []
+        self.gone: list[str] = []
         self.skipped = 0.0
         self.member = Membership(
             self.store,
             lambda: keys,
             "http://127.0.0.1:1",
             lost=self._lose,
+            gone=self.gone.extend,
             topics=self.heard.append,
             clock=lambda: asyncio.get_running_loop().time() + self.skipped,
         )
@@ -55,6 +57,15 @@ class Line:
         self._open = asyncio.Event()
         self._open.set()
         self.cut, self.mend = self._open.clear, self._open.set
+        self._hold = False
+        self._released = asyncio.Event()
+        self.release = self._released.set
+        self.holding = asyncio.Event()
+        """Set when it holds a reply."""
+
+    def hold_next_reply(self) -> None:
+        """Holds the next reply of the store until `release`; those on other connections pass."""
+        self._hold = True
 
     def settings(self, **given: str) -> StoreSettings:
         return self._server.settings(**{"url": f"unix://{self._path}", **given})
@@ -64,12 +75,16 @@ class Line:
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, to = await asyncio.open_unix_connection(self._server.socket)
-        await asyncio.gather(self._pass(reader, to), self._pass(there, writer))
+        await asyncio.gather(self._pass(reader, to), self._pass(there, writer, replies=True))
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool = False) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
                 await self._open.wait()
+                if replies and self._hold:
+                    self._hold = False
+                    self.holding.set()
+                    await self._released.wait()
                 writer.write(data)
         writer.close()
 
@@ -253,6 +268,28 @@ async def test_a_replica_cut_off_from_the_store_owns_nothing_once_another_takes_
             line.mend()
             await until(lambda: a.lost == 1 and a.member.holds)
             assert (await claimed(a)).owner == b.member.me.owner
+            for one in (a, b):
+                await one.member.leave()
+                await one.store.close()
+
+
+async def test_a_late_reply_to_a_renewal_does_not_undo_a_later_one(tmp_path: Path) -> None:
+    async with redis_server() as server:
+        line = Line(server, tmp_path / "line.sock")
+        async with await line.listen():
+            a, b = Replica(line), Replica(server)
+            await a.member.join()
+            line.hold_next_reply()
+            async with asyncio.timeout(PATIENCE):
+                await line.holding.wait()  # the next renewal of `a`, which the store has executed
+            await b.member.join()
+            await a.member.look()
+            assert a.member.others == {b.member.me.id: b.member.me}
+            count = len(a.heard)
+            line.release()
+            await until(lambda: len(a.heard) > count)
+            assert (a.gone, a.lost) == ([], 0)
+            assert a.member.others == {b.member.me.id: b.member.me}
             for one in (a, b):
                 await one.member.leave()
                 await one.store.close()

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
 
 from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.store import StoreSettings
 from mcp_hub.errors import ConfigError, to_wire
 from mcp_hub.store import Script, Store, StoreUnavailable
-from mcp_hub.store.change_log import Change, ChangeLog
+from mcp_hub.store.change_log import PAGE, Change, ChangeLog
 from mcp_hub.store.replica_keys import ReplicaKeys
 from mcp_hub.store.shared_bucket import SharedBucket
 from mcp_hub.store.stored_stream import StoredEvent, StoredStream
@@ -92,6 +93,54 @@ async def test_a_hanging_store_fails_every_command_and_is_reconnected_later() ->
         await store.close()
 
 
+@pytest.mark.parametrize(
+    ("options", "mend"),
+    [
+        (("--replicaof", "127.0.0.1 1"), "REPLICAOF NO ONE"),
+        (("--min-replicas-to-write", "1"), "CONFIG SET min-replicas-to-write 0"),
+    ],
+    ids=["a replica", "too few replicas"],
+)
+async def test_a_store_that_accepts_no_writes_is_unavailable_until_it_does(
+    options: tuple[str, ...], mend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with redis_server(*options) as server, Redis(unix_socket_path=str(server.socket)) as redis:
+
+        async def connections() -> int:
+            return int((await redis.info("stats"))["total_connections_received"])
+
+        told: list[bool] = []
+        store = Store(server.settings())
+        store.changed = told.append
+        await store.open()
+        with pytest.raises(StoreUnavailable) as raised:
+            await COUNT.run(store, ["n"])
+        assert raised.value.code == "store_unavailable"
+        before = await connections()
+        async with asyncio.timeout(PATIENCE):
+            while await connections() < before + 3:  # each probe connects anew
+                with pytest.raises(StoreUnavailable):
+                    await COUNT.run(store, ["n"])
+                await asyncio.sleep(0.01)
+        assert (store.away, told, len(caplog.records)) == (True, [True], 1)
+        await redis.execute_command(*mend.split())  # type: ignore[no-untyped-call]
+        await until(lambda: not store.away)
+        assert await COUNT.run(store, ["n"]) == 1
+        assert (told, len(caplog.records)) == ([True, False], 2)
+        await store.close()
+
+
+async def test_a_command_that_the_redis_user_may_not_run_does_not_make_the_store_unavailable() -> None:
+    async with redis_server("--user", "hub", "on", ">right-one", "~*", "+@all", "-xadd") as server:
+        server.url = f"unix://hub@{server.socket}?password=right-one"
+        store = Store(server.settings())
+        with pytest.raises(StoreUnavailable):
+            await store.execute("XADD", store.key("log"), "*", "a", "b")
+        assert not store.away
+        assert await COUNT.run(store, ["n"]) == 1
+        await store.close()
+
+
 async def test_scripts_are_loaded_again_into_a_restarted_store() -> None:
     async with redis_server() as server:
         store = Store(server.settings())
@@ -129,7 +178,7 @@ async def test_a_wrong_store_password_counts_as_unreachable_and_is_logged(caplog
             await store.open()
             assert store.away is away
             await store.close()
-    assert f"the store at {server.socket} is away: invalid" in caplog.text
+    assert f"the store at {server.socket} cannot be used: invalid" in caplog.text
     assert "wrong-one" not in caplog.text
 
 
@@ -160,6 +209,24 @@ async def test_the_documented_redis_user_can_run_replicas_and_access_no_other_ke
         assert not store.away
         with pytest.raises(StoreUnavailable):
             await store.execute("GET", "a key of others")
+        await store.close()
+
+
+async def test_changes_after_a_page_of_entries_without_a_signature_are_read() -> None:
+    async with redis_server() as server:
+        store = Store(server.settings())
+        keys, foreign = ReplicaKeys([b"k" * 32]), ReplicaKeys([b"f" * 32])
+        log = ChangeLog(store, lambda: keys)
+        stranger = ChangeLog(store, lambda: foreign)
+        for number in range(PAGE + 1):
+            await stranger.append(Change("stranger", "reload", "", number))
+        await store.execute("XADD", store.key("changes"), "*", "other", "field")
+        await log.append(Change("a", "reload", "", None))
+        reader, found = ChangeLog(store, lambda: keys), []
+        while changes := await reader.read():
+            found += changes
+        assert found == [Change("a", "reload", "", None)]
+        assert not reader.skipped
         await store.close()
 
 

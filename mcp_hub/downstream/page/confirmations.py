@@ -46,9 +46,9 @@ class ConfirmationsPart:
         seen = [one for one in self._pending if self._sees(viewer, one.call)]
         return [self._row(one) for one in seen[:MAX_ROWS]]
 
-    def watched(self, session: PageSession, news: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
-        """Lets the viewer of a session answer while its page is open; `news()` is called when `rows` changes."""
-        return self._pending.watched(ConfirmationWatcher(lambda call: self._sees(session.viewer, call), news))
+    def watched(self, session: PageSession, notify: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
+        """Lets the viewer of a session answer while its page is open; `notify()` is called when `rows` changes."""
+        return self._pending.watched(ConfirmationWatcher(lambda call: self._sees(session.viewer, call), notify))
 
     async def confirm(self, asked: PageRequest) -> Json:
         """Passes the viewer's answer to the call that waits. Raises PageError, also if it was answered already."""

@@ -133,7 +133,7 @@ class Feed:
         if self.since is None:
             self.since = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
             tap, times = self._hub.tap, self._hub.times
-            tap.told = self.take
+            tap.sink = self.take
             times.watch()
             self._check = asyncio.get_running_loop().call_later(UNWATCHED_FOR, self._end_unwatched)
 
@@ -152,7 +152,7 @@ class Feed:
         if self.since is None:
             return
         tap, times = self._hub.tap, self._hub.times
-        tap.told = self.since = None
+        tap.sink = self.since = None
         times.unwatch()
         self._kept.clear()
         self._by_id.clear()

@@ -126,7 +126,7 @@ class Replicas:
             try:
                 self._keys = await ReplicaKeys.shared(self.store)
             except StoreUnavailable:
-                log.warning("no session can begin before the store is there: it keeps the replica keys")
+                log.warning("no client can begin a session until the store, which has the replica keys, can be used")
             self._asking = asyncio.get_running_loop().create_task(self._keep_asking())
         self._use_keys()
         hub = self._dispatcher.hub

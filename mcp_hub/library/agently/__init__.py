@@ -47,6 +47,9 @@ class ToolsByName:
         self._checks = check_arguments
         self._imported: dict[str, Server] = {}
         """The servers of `use_mcp`, by id."""
+        self._choosing = threading.Lock()
+        self._chosen_ids: set[str] = set()
+        """Ids of servers that are being added, which no other import may take. `_choosing` must be held."""
         self._proxies: dict[tuple[str, str], Callable[..., Any]] = {}
         self._funcs: dict[str, Callable[..., Any]] = {}
         self._info: dict[str, Json] = {}
@@ -160,8 +163,15 @@ class ToolsByName:
     ) -> ToolsByName:
         """Does what `use_mcp` does, for coroutines."""
         entries = entries_of(transport, headers)
-        servers = {one.id: one for one in [self._server(name, *entry) for name, entry in entries.items()]}
-        listed = await self._started(servers)
+        with self._choosing:
+            servers = {one.id: one for one in [self._server(name, *entry) for name, entry in entries.items()]}
+            chosen = servers.keys() - self._chosen_ids
+            self._chosen_ids |= chosen
+        try:
+            listed = await self._started(servers)
+        finally:
+            with self._choosing:
+                self._chosen_ids -= chosen
         former = {name for name, (id, _) in self._places.items() if id in servers}
         used = {id for id, _ in self._places.values()}
         for one in listed:
@@ -213,7 +223,7 @@ class ToolsByName:
         del self._funcs[name], self._info[name], self._places[name]
 
     def _free(self, name: str) -> str:
-        taken = {server.id for server in self.hub.config.servers}
+        taken = {server.id for server in self.hub.config.servers} | self._chosen_ids
         stem, number = name or UNNAMED, 1
         wanted = name or f"{UNNAMED}1"
         while wanted in taken:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final, Literal
 from weakref import WeakKeyDictionary
 
 from mcp_hub.config.models import Config
-from mcp_hub.errors import CallError
 from mcp_hub.library import Hub
 from mcp_hub.library.engine_host import CallLabel
 from mcp_hub.library.server_entries import secrets_among, with_secrets
@@ -234,7 +233,7 @@ class StatefulClientBase(MCPClientBase):
             raise RuntimeError(_CONNECTED)
         try:
             await self.list_tools_anyway()
-        except CallError:
+        except BaseException:  # a client that is not connected cannot be closed, also if connecting was cancelled
             await self._leave()
             raise
         self.is_connected = True

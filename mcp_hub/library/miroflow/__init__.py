@@ -64,9 +64,11 @@ class PlaywrightSession:
 
     async def open(self) -> None:
         """Makes the session usable again after `close`, without waiting until it is connected."""
-        if self._ended is not None:
-            (place, server), self._ended = self._ended, None
-            await self._hub.edit(functools.partial(_with_server_at, place, server))
+        ended = self._ended
+        if ended is not None:  # other calls may do the same meanwhile: none may go on before the server is back
+            await self._hub.edit(functools.partial(_with_server_at, *ended))
+            if self._ended is ended:
+                self._ended = None
 
     async def call_tool(self, tool_name: str, arguments: Json | None = None) -> str:
         """Calls a tool and returns the texts of its result, also of an error result.

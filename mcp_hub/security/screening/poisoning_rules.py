@@ -242,8 +242,10 @@ RULES: Final = (
         "holds commands of the kind that fetch and run something",
         "curl,wget,rm -rf,| sh,|sh,bash,base64,powershell,chmod,nc -,os.system,eval(,eval (,/dev/tcp,invoke-expression",
         (
-            r"\b(?:curl|wget)\b[^|;]{0,200}\| ?(?:sudo )?(?:ba|z|da)?sh\b",
-            r"\b(?:curl|wget) [^|;]{0,200}(?:--data|--post| -d | -f | -x post)",
+            # Only from the last command of a row, as a text may have thousands of them.
+            r"\b(?:curl|wget)\b(?:(?!\b(?:curl|wget)\b)[^|;]){0,200}\| ?(?:sudo )?(?:ba|z|da)?sh\b",
+            r"\b(?:curl|wget)(?= )(?:(?!\b(?:curl|wget) )[^|;]){0,200}(?:--data|--post| -d | -x post)",
+            r"\b(?:curl|wget) (?:(?!\b(?:curl|wget) )[^|;]){0,200} -f ",
             r"\brm -rf (?:/|~|\$)|\| ?(?:sudo )?(?:ba|z)sh\b|base64 (?:-d|--decode)|chmod \+x [^ ]{1,100} ?&&",
             r"powershell(?:\.exe)? -e(?:nc)?|\bnc -e|/dev/tcp/|\bos\.system ?\(|\binvoke-expression\b|\beval ?\(",
         ),

@@ -110,7 +110,15 @@ def written_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     def refuse(value: Any) -> Any:
         raise NotJson(f"{type(value).__name__} is not JSON")
 
-    return {name: as_json(value, refuse) for name, value in arguments.items()}
+    return _as_json_arguments(arguments, refuse)
+
+
+def _as_json_arguments(arguments: Mapping[str, Any], unknown: Callable[[Any], Any]) -> dict[str, Any]:
+    """Returns arguments as JSON. Raises NotJson for a value that is nested too deeply or contains itself."""
+    try:
+        return {name: as_json(value, unknown) for name, value in arguments.items()}
+    except RecursionError:
+        raise NotJson("a value is nested too deeply or contains itself") from None
 
 
 @dataclass
@@ -142,9 +150,9 @@ class DirectCall:
     _shown: dict[str, Any] = field(default_factory=dict)
 
     def shown(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Keeps the arguments of the call, and returns them as JSON for policies and call records."""
+        """Keeps the arguments of the call, and returns them as JSON for policies and call records. Raises NotJson."""
         self._given = arguments
-        self._shown = {name: as_json(value, _text_of) for name, value in arguments.items()}
+        self._shown = _as_json_arguments(arguments, _text_of)
         self.objects = any(self._shown[name] is not value for name, value in arguments.items())
         return dict(self._shown)
 

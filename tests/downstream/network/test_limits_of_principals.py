@@ -249,10 +249,10 @@ def test_no_slot_is_lost_in_any_order_of_calls(steps: list[tuple[str, str]], at_
             assert len(left) <= waiting
             assert not left or len(running) == at_once, "nobody waits while there is a place"
         await desk.close()
-        places = desk.policy._places["a"]
-        assert (places.waiting.size, places._taken) == (0, 0)
-        assert not places.waiting._principals
-        assert not places._of_caller
+        slots = desk.policy._slots["a"]
+        assert (slots.waiting.size, slots._taken) == (0, 0)
+        assert not slots.waiting._principals
+        assert not slots._of_caller
 
     asyncio.run(run())
 

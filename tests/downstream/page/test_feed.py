@@ -66,12 +66,12 @@ async def test_no_call_is_kept_once_the_last_viewer_leaves() -> None:
     watched = Watched()
     feed = Feed(watched, clock=lambda: now[0])  # type: ignore[arg-type]
     news = feed.follow()
-    assert watched.tap.told is not None
+    assert watched.tap.sink is not None
     feed.take({"event": "call", "id": "1"}, ANONYMOUS)
     assert news.is_set()
     feed.unfollow(news)
     feed.close()
-    assert (watched.tap.told, feed.since, feed.find("1")) == (None, None, None)
+    assert (watched.tap.sink, feed.since, feed.find("1")) == (None, None, None)
     feed.watch()
     assert feed.since is not None
     feed.close()

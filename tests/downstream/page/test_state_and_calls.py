@@ -161,10 +161,10 @@ async def test_one_call_shows_its_route_and_the_effect_of_every_rule_without_sec
 async def test_calls_before_the_first_viewer_are_not_kept_and_the_page_says_so(tmp_path: Path) -> None:
     async with served_hub(tmp_path, {"up": fake()}) as served, served.calling() as client:
         tap = served.hub.tap
-        assert tap.told is None
+        assert tap.sink is None
         await client.text("up__echo", {"text": "x"})
         async with served.looking() as page:
-            assert tap.told is not None
+            assert tap.sink is not None
             assert (await page.found("calls"))["calls"] == []
             state = await page.found("state")
             assert state["watched_since"]

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.client import RpcError, fake, hub
+from mcp_hub.catalog import Item, Route
+from mcp_hub.hub import Engine
+from mcp_hub.hub.composition import load_config
+from mcp_hub.observability.stalls import finished
+from mcp_hub.protocol.kinds import TOOLS
+from tests.fakes.client import RpcError, fake, hub, write_config
 from tests.fakes.network import network_hub
 
 pytestmark = pytest.mark.anyio
@@ -104,6 +110,22 @@ async def test_a_preset_may_come_from_the_environment(tmp_path: Path, monkeypatc
     monkeypatch.setenv("SUMMAND", "secret text")
     async with hub(tmp_path, {"a": fake(preset={"echo": {"text": "${SUMMAND}"}})}) as client:
         assert await client.text("a__echo") == "secret text"
+
+
+async def test_schemas_of_tools_with_presets_are_forgotten_when_the_server_no_longer_lists_them(tmp_path: Path) -> None:
+    config = load_config(write_config(tmp_path, {"up": fake(preset={"*": {"key": "k"}})}))
+    async with Engine(config) as engine:
+        argument = "of tool 1 alone"  # `sys.getrefcount` tells whether anybody holds it
+
+        def listing(number: int) -> Item:
+            name, names = f"tool{number}", [argument] if number == 1 else ["text"]
+            schema = {"type": "object", "properties": {name: {} for name in names}}
+            return Item(Route("up", TOOLS, name), name, {"name": name, "inputSchema": schema})
+
+        held = sys.getrefcount(argument)
+        for number in (1, 2):
+            finished(engine.rules.shape([listing(number)]))
+        assert sys.getrefcount(argument) == held
 
 
 async def test_the_configuration_overrides_name_title_and_description_of_a_tool(tmp_path: Path) -> None:

@@ -173,6 +173,20 @@ async def test_a_tool_is_hidden_when_it_turns_bad_and_served_again_when_it_is_re
             assert await client.tool_names() == names
 
 
+async def test_thousands_of_tools_of_one_name_are_screened_again_in_short_callbacks(tmp_path: Path) -> None:
+    """`hub` fails on callbacks that block the loop."""
+    changed = tool("Says that the lists have changed.", name="changed")
+    same = [tool(f"Adds\u200b {number} numbers.", name="add") for number in range(5_000)]
+    path = tmp_path / "lists.json"
+    async with hub(tmp_path, {"a": entry(tmp_path, {"tools": [changed, *same]})}, list_wait=20) as client:
+        assert sorted(await client.tool_names()) == ["a__add", "a__changed"]
+        await client.until(lambda: b"see `mcp-hub check`" in client.stderr)
+        path.write_text(json.dumps({"tools": [changed, *same, tool("Looks.", name="look")]}))
+        await client.call("a__changed")
+        await client.notified("notifications/tools/list_changed", 1)
+        assert sorted(await client.tool_names()) == ["a__add", "a__changed", "a__look"]
+
+
 async def test_a_cached_catalog_is_screened_like_a_live_one(tmp_path: Path) -> None:
     server = {**entry(tmp_path), "lazy": True}
     server["args"] = [*server["args"], "--record", str(tmp_path / "record")]

@@ -132,7 +132,7 @@ async def test_no_slot_is_lost_or_granted_twice_in_any_order_of_events() -> None
         inside = [one for one in desk.through if one in alive]
         assert len(inside) <= 3
         assert len(alive) - len(inside) <= 6
-        assert desk.policy._places["a"].waiting.size == len(alive) - len(inside)
+        assert desk.policy._slots["a"].waiting.size == len(alive) - len(inside)
         if numbers.random() < 0.9 and alive:
             gone = numbers.choice(alive)
             if numbers.random() < 0.5:
@@ -143,9 +143,9 @@ async def test_no_slot_is_lost_or_granted_twice_in_any_order_of_events() -> None
                 await asyncio.sleep(0)
     while alive := [one for one, task in desk.tasks.items() if not task.done()]:
         await desk.leave(alive[0])
-    places = desk.policy._places["a"]
-    assert (places._taken, places.waiting.size, len(places._of_caller)) == (0, 0, 0)
-    assert not places.waiting._principals
+    slots = desk.policy._slots["a"]
+    assert (slots._taken, slots.waiting.size, len(slots._of_caller)) == (0, 0, 0)
+    assert not slots.waiting._principals
 
 
 async def test_a_cancelled_waiter_does_not_block_the_next() -> None:
