@@ -75,6 +75,20 @@ async def test_an_invalid_request_is_answered_with_its_error_code(
         assert await client.text("up__echo", {"text": "next"}) == "next"
 
 
+@pytest.mark.parametrize("key", ["capabilities", "clientInfo"])
+async def test_an_initialize_that_declares_too_much_is_refused_and_the_client_can_begin_anew(
+    tmp_path: Path, key: str
+) -> None:
+    declared: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    most = {**declared, key: {**declared[key], "x": "x" * 200_000}}
+    async with hub(tmp_path, {"up": fake()}, handshake=False) as client:
+        with pytest.raises(RpcError) as caught:
+            await client.request("initialize", {**most, key: {**most[key], "y": "y" * 100_000}})
+        assert caught.value.code == -32602
+        assert "256 KiB" in str(caught.value)
+        assert (await client.request("initialize", most))["serverInfo"]["name"] == "mcp-hub"
+
+
 @pytest.mark.parametrize("method", [b"7", b"[]", b"{}", b"null"])
 async def test_a_method_that_is_not_a_text_is_refused(tmp_path: Path, method: bytes) -> None:
     async with hub(tmp_path, {}) as client:
