@@ -121,7 +121,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         near = _nearest(chosen, COMMANDS)
         meant = f"did you mean {near}?" if near is not None else "`mcp-hub help` lists them all"
         parser.error(f"there is no command {printable(chosen, 100)!r}; {meant}")
-    options, unknown = parser.parse_known_args(arguments)
+    end = (
+        next((i for i, word in enumerate(arguments) if word in ("--", "--command")), None) if chosen == "add" else None
+    )
+    options, unknown = parser.parse_known_args(arguments[:end])
+    if end is not None:  # argparse would take a further `--` out of the command line
+        options.command_line = arguments[end + 1 :]
     if hasattr(options, "words"):  # argparse does not take positional arguments that follow an option
         options.words += [word for word in unknown if word == "-" or not word.startswith("-")]
         unknown = [word for word in unknown if word.startswith("-") and word != "-"]

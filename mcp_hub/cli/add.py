@@ -48,21 +48,28 @@ EXAMPLES: Final = """examples:
   mcp-hub add filesystem --set directory=~/Documents    with what it needs
   mcp-hub add io.github.owner/server                    a server of the registry (MCP_HUB_REGISTRY)
   mcp-hub add https://mcp.example.com/mcp               a server on a network
-  mcp-hub add notes --command npx -y notes-server       any command line"""
+  mcp-hub add notes --env KEY=VALUE -- npx -y notes     any command line; --command is the same as --
+
+If a server's README shows `claude mcp add NAME ...` or `codex mcp add NAME ...`, write `mcp-hub add NAME ...`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `mcp-hub add WHAT [--name N] [--set K=V ...] [--off] [--json] [--command WORD ...]`."""
-    parser.add_argument(
-        "what", help="name in the bundled list or the registry, or an address; with --command the name of the entry"
-    )
+    """Adds the arguments of `mcp-hub add WHAT [--name N] [--set K=V ...] [--off] [--json] [-- WORD ...]`."""
+    text = "name in the bundled list or the registry, or an address; before an address or -- the name of the entry"
+    parser.add_argument("words", metavar="WHAT", nargs="+", help=text)
     parser.add_argument("--name", metavar="NAME", help="name of the entry (default: from the server's own name)")
     text = "an input of the server: an argument, a variable or a header (repeated for several)"
-    parser.add_argument("--set", metavar="NAME=VALUE", dest="values", action="append", default=[], help=text)
+    names = ("--set", "--env", "-e")
+    parser.add_argument(*names, metavar="NAME=VALUE", dest="values", action="append", default=[], help=text)
+    text = "a header of the requests to an address (repeated for several)"
+    parser.add_argument("--header", metavar="'NAME: VALUE'", dest="headers", action="append", default=[], help=text)
+    parser.add_argument("--url", metavar="URL", help="the address, if WHAT is the name of the entry")
+    text = "how to reach an address (default: found out)"
+    parser.add_argument("--transport", "-t", choices=["http", "sse", "stdio"], help=text)
     parser.add_argument("--off", action="store_true", help="add it switched off, and start nothing")
     add_confirmation_arguments(parser)
     add_config_arguments(parser)
-    text = "the command that starts the server, with all its words; it must come last"
+    text = "the command that starts the server, with all its words; it must come last (-- is the same)"
     parser.add_argument("--command", metavar="WORD", dest="command_line", nargs=argparse.REMAINDER, help=text)
 
 
@@ -82,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
             return code
         offer = run_loop(BundleStore(default_directory(), root_egress(options.config)).get(bundle, Path.home()))
         candidate = msgspec.structs.replace(candidate, offer=offer)
-    values = _complete(candidate, _values(options.values, candidate), asking=can_ask() and not options.json)
+    values = _complete(candidate, _values(_given(options), candidate), asking=can_ask() and not options.json)
     if missing := candidate.missing(values):
         return _report_missing(candidate, missing, as_json=options.json)
     addition = Addition(candidate, values, file)
@@ -219,7 +226,7 @@ async def _find(options: argparse.Namespace) -> Candidate:
     egress = root_egress(options.config)
     index = PackageIndex(seen, Path.home(), egress)
     finder = Finder(lambda: registry_of(os.environ, Path.home(), egress), index, has_program)
-    what = options.what
+    what, url = _named(options)
     if options.command_line is not None:
         if not options.command_line:
             raise ConfigError("--command needs the words of a command, such as: --command uvx mcp-server-time")
@@ -229,20 +236,52 @@ async def _find(options: argparse.Namespace) -> Candidate:
         last = options.command_line[-1]
         if last in ("--yes", "--off", "--json"):
             print(
-                f"note: {last} is a word of the command; to give it to mcp-hub, write it before --command",
+                f"note: {last} is a word of the command; to give it to mcp-hub, write it before the command line",
                 file=sys.stderr,
             )
         found = await finder.of_command(what, options.command_line)
-    elif "://" in what:
-        if not what.startswith(("https://", "http://")):
-            raise ConfigError(f"{printable(what, 200)!r} is not an address that begins with https:// or http://")
-        found = await finder.of_url(what)
+    elif url is not None:
+        if not url.startswith(("https://", "http://")):
+            raise ConfigError(f"{printable(url, 200)!r} is not an address that begins with https:// or http://")
+        if options.transport == "stdio":
+            raise ConfigError("--transport stdio is for a command line: mcp-hub add NAME -- COMMAND ...")
+        found = msgspec.structs.replace(await finder.of_url(url), transport=options.transport)
+        if what != url:
+            found = msgspec.structs.replace(found, id=what)
     else:
         found = await finder.of_name(what)
     found = msgspec.structs.replace(found, id=options.name or found.id)
     if not ID.fullmatch(found.id):
         raise ConfigError(f"{printable(found.id, 100)!r} cannot be a name: letters, digits, '-', '_' and '.' make one")
     return found
+
+
+def _named(options: argparse.Namespace) -> tuple[str, str | None]:
+    """Returns what to add, or the name of its entry, and its address if it has one. Raises ConfigError."""
+    what, *more = options.words
+    if options.url is not None:
+        more.append(options.url)
+    if options.command_line is not None:
+        if more:
+            raise ConfigError("before the command line is one word, the name: mcp-hub add NAME -- COMMAND ...")
+        return what, None
+    if len(more) == 1 and "://" in more[0]:
+        return what, more[0]
+    if more:
+        words = printable(" ".join([what, "--", *more]), 500)
+        raise ConfigError(f"write a command line behind --, and options before it: mcp-hub add {words}")
+    return what, what if "://" in what else None
+
+
+def _given(options: argparse.Namespace) -> list[str]:
+    """Returns the inputs that the user gives, each as NAME=VALUE. Raises ConfigError."""
+    given = list(options.values)
+    for line in options.headers:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise ConfigError("--header needs 'NAME: VALUE'")
+        given.append(f"{name.strip()}={value.strip()}")
+    return given
 
 
 def has_program(name: str) -> bool:

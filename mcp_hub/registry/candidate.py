@@ -34,6 +34,8 @@ class Candidate(msgspec.Struct, frozen=True):
     offer: Offer | None = None
     words: tuple[str, ...] = ()
     url: str | None = None
+    transport: str | None = None
+    """`http` or `sse`, if the user has chosen one for the address."""
     registry: str | None = None
     """Its name in the registry, by which `update` finds newer versions; None: it is not from a registry."""
     notes: tuple[str, ...] = ()
@@ -68,7 +70,8 @@ class Candidate(msgspec.Struct, frozen=True):
         if self.offer is not None:
             made = entry_of(self.offer, values)
         elif self.url is not None:
-            made = {"url": self.url} | ({"headers": dict(values)} if values else {})
+            how = {"transport": self.transport} if self.transport is not None else {}
+            made = {"url": self.url} | how | ({"headers": dict(values)} if values else {})
         else:
             command, *args = self.words
             made = {"command": command, "args": args} | ({"env": dict(values)} if values else {})
@@ -126,7 +129,7 @@ class Finder:
             raise ConfigError(
                 f"there is no {printable(name, 100)!r} in the bundled list ({known}); {meant}`mcp-hub search` looks "
                 "in the registry too, an address adds a server on a network, and a package or any other command line "
-                "is added by: mcp-hub add NAME --command npx -y PACKAGE (or uvx PACKAGE)"
+                "is added by: mcp-hub add NAME -- npx -y PACKAGE (or uvx PACKAGE)"
             )
         name = head
         if listing is None:

@@ -248,7 +248,7 @@ def test_every_command_that_prints_facts_documents_a_json_option(command: str) -
     [
         (["call", "up__echo", "--jsn"], "unrecognized arguments: --jsn (did you mean --json?)"),
         (["tools", "--strict"], "unrecognized arguments: --strict"),
-        (["add", "npx", "-y", "notes"], "unrecognized arguments: -y notes; `mcp-hub add --help` has examples"),
+        (["add", "npx", "-y", "notes"], "unrecognized arguments: -y; `mcp-hub add --help` has examples"),
     ],
 )
 def test_an_unknown_option_shows_the_usage_of_its_command(arguments: list[str], said: str) -> None:
