@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from mcp_hub.errors import ConfigError, HubError
 from mcp_hub.text import json_escaped, printable
@@ -46,6 +46,15 @@ COMMANDS = {
     "completion": "print the script with which bash, zsh or fish completes commands, servers and tools",
     "browser": "say which browser the built-in server uses, or install one",
 }
+
+OTHER_NAMES: Final = {
+    **dict.fromkeys(("list", "ls", "get", "servers", "inspect"), "check"),
+    **dict.fromkeys(("start", "run", "up"), "serve"),
+    **dict.fromkeys(("rm", "delete"), "remove"),
+    **dict.fromkeys(("init", "config"), "setup"),
+    **{"connect": "install", "upgrade": "update", "auth": "login", "version": "--version"},
+}
+"""What commands of other programs are here; they are named in the error."""
 
 OK, FAILED, BAD_INPUT, UNCONFIRMED, STALE = 0, 1, 2, 3, 4
 
@@ -118,7 +127,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         name = chosen if chosen in COMMANDS else "COMMAND"
         parser.error(f"write options behind the command: mcp-hub {name} {printable(arguments[0], 100)} ...")
     if chosen is not None and chosen not in COMMANDS:
-        near = _nearest(chosen, COMMANDS)
+        near = OTHER_NAMES.get(chosen) or _nearest(chosen, COMMANDS)
         meant = f"did you mean {near}?" if near is not None else "`mcp-hub help` lists them all"
         parser.error(f"there is no command {printable(chosen, 100)!r}; {meant}")
     end = (

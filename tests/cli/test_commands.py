@@ -282,6 +282,9 @@ def test_an_unknown_option_shows_the_usage_of_its_command(arguments: list[str], 
         (["nonsense"], "there is no command 'nonsense'; `mcp-hub help` lists them all"),
         (["chek"], "there is no command 'chek'; did you mean check?"),
         (["help", "loggin"], "did you mean login?"),
+        (["start"], "there is no command 'start'; did you mean serve?"),
+        (["list"], "did you mean check?"),
+        (["version"], "did you mean --version?"),
     ],
 )
 def test_bad_input_exits_2_with_advice(tmp_path: Path, arguments: list[str], said: str) -> None:
