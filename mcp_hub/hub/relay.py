@@ -197,6 +197,8 @@ def _envelope(call: Call) -> Envelope:
         told, kind = forwarded_capabilities(call.envelope.capabilities, "modern"), call.route.kind
         if kind.extension is not None:
             told = with_extension(told, kind.extension)  # a client that asks for a skill supports the extension
+        if told == call.envelope.capabilities:
+            return call.envelope
         return replace(call.envelope, capabilities=told)
     return Envelope(capabilities={}, log_level=call.envelope.log_level)
 

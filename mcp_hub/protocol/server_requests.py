@@ -115,6 +115,8 @@ def with_extension(capabilities: Json, name: str) -> Json:
 
 def forwarded_capabilities(capabilities: Mapping[str, Any], era: Era) -> Json:
     """Returns the capabilities of a client to declare to a server if both use `era`."""
+    if not capabilities:
+        return {}
     passed = {
         name: found
         for name in FORWARDED_EXTENSIONS[era]
