@@ -112,8 +112,8 @@ class Receiver(Protocol):
         """Takes the loss of the link. Called once; nothing follows."""
 
 
-def messages_in(value: Any) -> Sequence[Any]:
-    """Returns the messages of a decoded JSON text: of a batch its members, at most MAX_BATCH of them."""
+def messages_of_batch(value: Any) -> Sequence[Any]:
+    """Returns at most MAX_BATCH members of a decoded batch; a value that is no list is the only member."""
     if not isinstance(value, list):
         return (value,)
     if len(value) > MAX_BATCH:

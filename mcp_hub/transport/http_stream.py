@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from mcp_hub.protocol.frames import FrameError, Message, decode, salvage_id
-from mcp_hub.transport import FrameTooLarge, LinkError, RequestId, messages_in
+from mcp_hub.transport import FrameTooLarge, LinkError, RequestId, messages_of_batch
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http_client import HttpClient, is_json
 from mcp_hub.transport.lines import pieces
@@ -67,7 +67,9 @@ def messages_of(data: bytes | memoryview, stream: EventStream) -> list[Message]:
             raise UnreadableAnswer(f"the answer is not valid JSON: {error}") from None
         log.warning("a message that is not valid JSON was dropped")
         return []
-    return [message for message in messages_in(value) if isinstance(message, dict)]
+    if isinstance(value, dict):
+        return [value]
+    return [message for message in messages_of_batch(value) if isinstance(message, dict)]
 
 
 def error_about(body: bytes, stream: EventStream) -> Message | None:

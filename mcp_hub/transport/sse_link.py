@@ -20,7 +20,7 @@ from mcp_hub.transport import (
     Receiver,
     RequestId,
     Unwritable,
-    messages_in,
+    messages_of_batch,
 )
 from mcp_hub.transport.egress import Egress
 from mcp_hub.transport.http1.client_response import HttpResponse
@@ -178,7 +178,7 @@ class SseLink(Link):
             about = salvage_id(bytes(data[:4096]), bytes(data[-4096:]))
             self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}", code=codes.NO_MCP_HERE))
             return
-        for message in messages_in(value):
+        for message in (value,) if isinstance(value, dict) else messages_of_batch(value):
             if isinstance(message, dict):
                 self._receiver.received(message)
 

@@ -29,7 +29,7 @@ from mcp_hub.transport import (
     Receiver,
     RequestId,
     Unwritable,
-    messages_in,
+    messages_of_batch,
     reaper,
 )
 from mcp_hub.transport.child_process import spawn
@@ -297,7 +297,7 @@ class _Process(asyncio.SubprocessProtocol):
         except FrameError as error:
             self._undecodable(line, error)
             return
-        for message in messages_in(value):
+        for message in (value,) if isinstance(value, dict) else messages_of_batch(value):
             if isinstance(message, dict):
                 self._receiver.received(message)
             else:
