@@ -105,7 +105,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except HubError as error:
         print(f"mcp-hub: {error.for_user()}", file=sys.stderr)
-        return FAILED
+        from mcp_hub.editing.edit import StaleEdit
+
+        return STALE if isinstance(error, StaleEdit) else FAILED
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

@@ -17,7 +17,7 @@ import msgspec
 
 from mcp_hub import codes
 from mcp_hub.config.findings import KeyPath, dotted
-from mcp_hub.config.spans import JSON_COMMENTS, LOOSE_COMMA, json_spans, toml_lines
+from mcp_hub.config.spans import JSON_COMMENTS, JSON_TOKEN, LOOSE_COMMA, json_spans, toml_lines
 
 if TYPE_CHECKING:
     import yaml
@@ -50,6 +50,9 @@ class UnreadableText(Exception):
 
 
 _JSON5_ERROR: Final = re.compile(r"<string>:(\d+) Unexpected (.{1,40}) at column (\d+)", re.DOTALL)
+_JSON_ESCAPE: Final = re.compile(
+    r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[\"'\\/bfnrtv0\n\r\u2028\u2029]|(?P<unknown>.))", re.DOTALL
+)
 _BEGINS_VALUE: Final = re.compile(r"\"[\"'{\[\w]\"$")
 _YAML_CURES: Final = {
     "did not find expected key": "the indentation does not fit the lines above, or a quote or bracket is open",
@@ -106,6 +109,7 @@ def _load_json(text: str, pairs: Any) -> Any:
 def _load_json5(text: str, pairs: Any) -> Any:
     import json5
 
+    _refuse_unknown_escapes(text)
     try:
         return json5.loads(text, object_pairs_hook=pairs)
     except RecursionError:
@@ -119,6 +123,19 @@ def _load_json5(text: str, pairs: Any) -> Any:
         raise UnreadableText(
             f"is not valid JSON: Unexpected {what} at column {found[3]}{missing}", int(found[1])
         ) from None
+
+
+def _refuse_unknown_escapes(text: str) -> None:
+    r"""Raises UnreadableText for an escape such as `\U` in `"C:\Users"`. JSON5 would silently drop the backslash."""
+    for token in JSON_TOKEN.finditer(text):
+        if token["text"] is None:
+            continue
+        for escape in _JSON_ESCAPE.finditer(token["text"]):
+            if escape["unknown"] is not None:
+                shown = escape[0]
+                line = text.count("\n", 0, token.start() + escape.start()) + 1
+                cure = f"a backslash in a text is written twice: \\{shown}, as in C:\\\\Users"
+                raise UnreadableText(f"is not valid JSON: the escape {shown} does not exist ({cure})", line)
 
 
 def _lines_of_json(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int, int]]]:

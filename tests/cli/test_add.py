@@ -20,7 +20,7 @@ from mcp_hub.cli import BAD_INPUT, FAILED, OK, STALE, UNCONFIRMED
 from tests.cli.person import Person
 from tests.cli.test_while_it_runs import read_terminal
 from tests.fakes.client import FAKE, HUB, HUB_BY_EXEC, PATIENCE, spawned
-from tests.registry.loopback import Loopback, listing, npm, pypi
+from tests.registry.loopback import Handler, Loopback, answer, listing, npm, pypi
 from tests.registry.packages import PYTHON, publish_npm, publish_pypi
 
 TOOLS = {"add": "Adds numbers", "greet": "Greets"}
@@ -63,6 +63,21 @@ def test_add_keeps_the_comments_and_the_order_of_the_file(person: Person) -> Non
 def test_a_confirmation_token_of_another_preview_is_refused(person: Person) -> None:
     assert person.run("add", "up", "--confirm", "0123456789abcdef", *fake()) == STALE
     assert not person.config.exists()
+
+
+def test_a_file_that_another_program_changes_meanwhile_is_stale(person: Person, loopback: Loopback) -> None:
+    publish_npm(loopback, "small", {"1.0.0": TOOLS})
+    found = listing("io.github.o/small", packages=[npm("small")])
+    person.writes("servers: {}\n")
+    changed = b"servers:\n  other: {command: other, enabled: false}\n"
+
+    def change_and_answer(handler: Handler) -> None:
+        person.config.write_bytes(changed)
+        handler.reply(200, json.dumps(answer(found)).encode())
+
+    loopback.paths["/v0.1/servers/io.github.o%2Fsmall/versions/latest"] = change_and_answer
+    assert person.run("add", "io.github.o/small", "--off", "--yes") == STALE
+    assert person.config.read_bytes() == changed
 
 
 def test_a_server_that_fails_is_not_added_unless_switched_off(person: Person) -> None:

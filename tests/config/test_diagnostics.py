@@ -172,6 +172,8 @@ def test_a_duplicate_server_name_in_toml_is_an_error(tmp_path: Path) -> None:
             "s.yaml:1: is not valid YAML: did not find expected hexdecimal number (a backslash",
         ),
         ("s.json", '{"servers": {}', "s.json:1: is not valid JSON"),
+        ("s.json", '{\n"a": "C:\\Documents"}', "s.json:2: is not valid JSON: the escape \\D does not exist"),
+        ("s.json", "{\n'a': 'C:\\users'}", "s.json:2: is not valid JSON: the escape \\u does not exist"),
         ("s.toml", "servers = \n", "s.toml:1: is not valid TOML: "),
         ("s.yaml", "", "s.yaml: the file is empty"),
         ("s.json", " \n", "s.json: the file is empty"),

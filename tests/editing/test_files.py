@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from mcp_hub.editing import EditRefused
-from mcp_hub.editing.edit import Edit, FileEditor, StaleEdit
+from mcp_hub.editing.edit import Edit, FileEditor, StaleEdit, read_bytes
 from mcp_hub.editing.journal import Journal
+from tests.fakes.client import PATIENCE
 
 ENTRY = {"command": "/opt/hub/mcp-hub", "args": ["serve"]}
 
@@ -53,6 +56,26 @@ def test_a_file_that_changed_after_the_preview_is_not_written(tmp_path: Path, jo
     with pytest.raises(StaleEdit, match="changed after the preview"):
         journal.perform("install", [edit])
     assert (path.read_text(), journal.runs()) == ('{"a": 1}', [])
+
+
+def test_no_change_is_lost_if_several_commands_edit_one_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_bytes(b"")
+
+    def append() -> int:
+        written = 0
+        for _ in range(150):
+            before = read_bytes(path)
+            assert before is not None
+            with suppress(StaleEdit):
+                Edit(path, before, before + b"x").apply()
+                written += 1
+        return written
+
+    with ThreadPoolExecutor(4) as commands:
+        written = sum(one.result(PATIENCE) for one in [commands.submit(append) for _ in range(4)])
+    assert len(path.read_bytes()) == written
+    assert [one.name for one in tmp_path.iterdir()] == ["mcp.json"]
 
 
 def test_all_files_of_a_run_are_written_or_none(tmp_path: Path, journal: Journal) -> None:

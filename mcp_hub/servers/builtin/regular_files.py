@@ -176,7 +176,8 @@ def replace(name: str, data: bytes, former: os.stat_result | None, directory: in
         raise too_large()
     folder, base = ("", name) if directory is not None else os.path.split(name)
     beside = os.path.join(folder, f".mcp-hub-{secrets.token_hex(8)}")  # noqa: PTH118 - a name below a descriptor
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666, dir_fd=directory)
+    mode = 0o666 if former is None else 0o600  # others must not read a private file's content while it is written
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, mode, dir_fd=directory)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)

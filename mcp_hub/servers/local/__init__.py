@@ -110,5 +110,8 @@ def inherited_options(candidate: object) -> dict[str, Any]:
 
 def mark_of(candidate: object) -> Mark | None:
     """Returns the mark of a function, or None if it has none."""
-    mark = getattr(candidate, _ATTRIBUTE, None)
-    return mark if isinstance(mark, Mark) else None
+    try:
+        mark = getattr(candidate, _ATTRIBUTE, None)
+    except Exception:  # a lazy object may raise anything, such as Flask's `request` outside of a request
+        return None
+    return mark if type(mark) is Mark else None

@@ -122,7 +122,7 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
         report(f"{path}{_line(error, path)}: does not import: {type(error).__name__}: {error}")
         return
     values = list(vars(module).values())
-    made = {type(value) for value in values if not isinstance(value, type)}
+    made = {type(value) for value in values if not _is_class(value)}
     for value in values:
         mark = mark_of(value)
         try:
@@ -136,7 +136,7 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
                 continue  # no tool, or imported from another file, which lists it itself
             presets += preset_texts(tool.preset)
             yield tool
-        except Exception as error:  # the class of a tool may raise anything
+        except (Exception, SystemExit) as error:  # the class of a tool may raise anything
             report(f"{path}: {(mark.name if mark else None) or name_of(value)} is left out: {_in_one_line(error)}")
 
 
@@ -151,7 +151,7 @@ def _home_of_object(tool: Any) -> str | None:
     return getattr(function, "__module__", None) if function is not None else type(tool).__module__
 
 
-def _in_one_line(error: Exception) -> str:
+def _in_one_line(error: BaseException) -> str:
     if isinstance(error, ValidationError):  # of a class that cannot be made without arguments
         return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False))
     return str(error) or type(error).__name__
@@ -173,7 +173,12 @@ _PACKAGES: Final = ("mcp_hub", _LANGCHAIN)
 
 def _is_tool_class(value: Any) -> TypeGuard[type[Any]]:
     """Returns whether a value is a class that derives from a BaseTool."""
-    return isinstance(value, type) and _base(value) is not None
+    return _is_class(value) and _base(value) is not None
+
+
+def _is_class(value: Any) -> TypeGuard[type[Any]]:
+    """Does what `isinstance(value, type)` does, but does not ask the value, as a lazy object would do its work then."""
+    return issubclass(type(value), type)
 
 
 def _implemented_tool(tool: Any) -> LocalTool:

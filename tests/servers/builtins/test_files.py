@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,33 @@ def test_rewriting_a_file_keeps_its_permissions(tree: Tree) -> None:
     file.chmod(0o750)
     tree.files.write("/workspace/notes.txt", "x")
     assert file.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_private_file_is_never_readable_by_others_while_it_is_rewritten(tree: Tree) -> None:
+    file, text = tree.work / "notes.txt", "x" * 8_000_000
+    file.chmod(0o600)
+    done = threading.Event()
+    modes: set[int] = set()
+
+    def watch() -> None:
+        while not done.is_set():
+            for one in tree.work.glob(".mcp-hub-*"):
+                with suppress(FileNotFoundError):
+                    modes.add(one.stat().st_mode & 0o777)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    before = os.umask(0o022)
+    try:
+        for _ in range(100):  # the watcher sees nearly every one
+            tree.files.write("/workspace/notes.txt", text)
+            if modes:
+                break
+    finally:
+        os.umask(before)
+        done.set()
+        watching.join(PATIENCE)
+    assert modes == {0o600}
 
 
 def test_undecodable_and_control_character_names_are_handled_in_a_listing(tree: Tree) -> None:

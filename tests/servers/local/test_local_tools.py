@@ -173,6 +173,44 @@ async def test_a_file_that_does_not_import_is_reported_and_the_rest_load(tmp_pat
     assert any("e_again.py: add is left out" in line for line in lines)
 
 
+LAZY = """
+import sys
+from mcp_hub import BaseTool, tool
+
+class Lazy:
+    @property
+    def __class__(self):
+        raise RuntimeError("outside of a request")
+
+    def __getattr__(self, name):
+        raise RuntimeError("outside of a request")
+
+request = Lazy()
+
+class Leaving(BaseTool):
+    def __init__(self) -> None:
+        sys.exit("no key is set")
+
+    def _run(self) -> str:
+        return ""
+
+@tool
+def beside() -> str:
+    return "beside"
+"""
+
+
+async def test_a_file_with_a_lazy_object_and_a_class_that_exits_still_loads(tmp_path: Path) -> None:
+    (tmp_path / "f_lazy.py").write_text(LAZY)
+    (tmp_path / "g_broken.py").write_text(f"{LAZY}\nraise ValueError\n")
+    async with child(tmp_path) as client:
+        assert {"add", "beside", "more"} <= set(await client.tool_names())
+        assert await client.text("beside") == "beside"
+        lines = client.stderr.decode().splitlines()
+    assert any("f_lazy.py: Leaving is left out: no key is set" in line for line in lines)
+    assert any(re.search(r"g_broken.py:\d+: does not import: ValueError", line) for line in lines)
+
+
 async def test_output_of_a_tool_never_reaches_the_protocol_stream(tmp_path: Path) -> None:
     async with child(tmp_path) as client:
         assert await client.text("printing") == "''"
