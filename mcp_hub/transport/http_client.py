@@ -264,7 +264,7 @@ class HttpClient:
         from yarl import URL
 
         status = response.status
-        location = response.get("location")
+        location = response.location
         try:
             if location is None:
                 raise ValueError

@@ -164,7 +164,7 @@ class Client:
             size = None if body is None else len(body)
             response = await pool.exchange(method, heads.head(method, url.raw_path_qs, request.headers, size), body)
             try:
-                location = response.get("location") if response.status in _REDIRECTS else None
+                location = response.location if response.status in _REDIRECTS else None
                 if location is None:
                     limit = tool.max_bytes if 200 <= response.status < 300 else ERROR_BODY
                     content = await _read(response, limit, tool)

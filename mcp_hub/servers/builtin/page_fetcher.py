@@ -103,7 +103,7 @@ class Fetcher:
                     "GET", url, headers, connect=CONNECT_WAIT, addresses=None if proxy is not None else addresses
                 ) as response:
                     jar.take(url, response.all("set-cookie"))
-                    target = response.get("location") if response.status in _REDIRECTS else None
+                    target = response.location if response.status in _REDIRECTS else None
                     if target is None:
                         return await self._page(response, url, redirects)
             except (HttpFailure, UnusableCertificates, OSError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from collections.abc import Sequence
 from typing import Final, Literal, Protocol
@@ -71,6 +72,12 @@ class HttpResponse:
         """Returns all headers of this name (in lower case)."""
         wanted = name.encode()
         return [_text(value) for field, value in self._fields if field == wanted]
+
+    @property
+    def location(self) -> str | None:
+        """The first header `location`; bytes that are not UTF-8 are percent-encoded, as a URL would drop them."""
+        value = self.get("location")
+        return None if value is None else _NOT_UTF_8.sub(lambda byte: f"%{ord(byte[0]) & 0xFF:02X}", value)
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
@@ -173,6 +180,10 @@ class HttpResponse:
             self._pieces, self._size, self._ended = [], 0, False
             self.fail(BrokenOff("closed by its reader"))
             source.abort()
+
+
+_NOT_UTF_8: Final = re.compile("[\udc80-\udcff]")
+"""Matches what `_text` makes of a byte that is not UTF-8."""
 
 
 def _text(value: bytes) -> str:
