@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from mcp_hub import codes
-from mcp_hub.cli import FAILED, OK, json_text
+from mcp_hub.cli import FAILED, OK, STALE, json_text
 from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, confirm
 from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.diagnosis.servers import FindingRow, screen_findings
-from mcp_hub.editing.edit import Edit
+from mcp_hub.editing.edit import Edit, read_bytes
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
 from mcp_hub.policy.pins import (
@@ -25,11 +25,11 @@ from mcp_hub.policy.pins import (
     PinsByServer,
     listed_parts,
     listed_record,
+    merge_pins,
     pin_mode,
     pins_file,
     pins_text,
     read_pins,
-    write_pins,
 )
 from mcp_hub.protocol.kinds import Kind
 from mcp_hub.security.pinning import PARTS, PinRecord, differences, fingerprint, instructions_difference
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     """Returns 0 if all was pinned or nothing differs, 1 if something differs or a server is not available.
 
     A change that replaces or drops pins has to be confirmed: returns 3 if it is not, 4 if the confirmed preview is out
-    of date. Raises ConfigError.
+    of date or the pins have changed meanwhile. Raises ConfigError.
     """
     config = load(options, quiet=True)
     known = [server.id for server in config.servers]
@@ -135,16 +135,19 @@ def _record(
 ) -> int:
     """Writes the record, after a confirmation if it replaces or drops pins. Returns the exit code."""
     kept = {id: one for id, one in recorded.items() if id not in forgotten}
-    pins = {**kept, **{one["server"]: one["record"] for one in found if one["record"] is not None}}
+    new = {one["server"]: one["record"] for one in found if one["record"] is not None}
     gone = [f"{printable(id)}: no longer in the configuration, is forgotten" for id in forgotten]
     lines = [*_difference_lines(found), *gone]
     if gone or any(one["differences"] for one in found):
-        plan = Plan((Edit(path, path.read_bytes(), pins_text(pins).encode()),), notes=tuple(lines))
+        edit = Edit(path, read_bytes(path), pins_text({**kept, **new}).encode())
+        plan = Plan((edit,), notes=tuple(lines))
         if (code := confirm(plan, options, "Record what they list now?")) != OK:
             return code
     elif not options.json:
         print("\n".join(lines), end="\n" if lines else "")
-    write_pins(path, pins)
+    if not merge_pins(path, new, forgotten, seen=recorded):
+        print(f"{printable(str(path))} has changed meanwhile; nothing was pinned. Look again", file=sys.stderr)
+        return STALE
     failed = any(one["problem"] is not None for one in found)
     if options.json:
         print(json_text({"file": str(path), "servers": [_as_json(one) for one in found], "forgotten": forgotten}))

@@ -10,7 +10,6 @@ import re
 import secrets
 import stat
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
@@ -22,6 +21,7 @@ from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.secret_values import secret_texts
 from mcp_hub.editing import Edited, EditRefused, Placement, Syntax, get, has, insert, parse, put, remove, syntax_of
 from mcp_hub.errors import HubError
+from mcp_hub.security.directory_lock import locked
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 
@@ -31,9 +31,6 @@ _REFERENCE: Final = re.compile(r"[+\- ]\s*[\"']?[\w.-]+[\"']?\s*[:=]\s*[\"']?\$\
 """A line of a diff whose value only refers to a secret."""
 _LINE: Final = 400
 """The maximum length of a line in a diff, in characters."""
-LOCK_WAIT: Final = 10.0
-"""Seconds to wait for another command that replaces a file of the same directory, which takes milliseconds."""
-_LOCK_POLL: Final = 0.01
 
 
 class StaleEdit(HubError):
@@ -107,7 +104,7 @@ class Edit(msgspec.Struct, frozen=True):
             real = self.path.resolve()
             if self.after is not None:
                 real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _locked(real.parent):
+            with locked(real.parent):
                 self.check()  # another command may have written it meanwhile
                 if self.after is None:
                     real.unlink()
@@ -184,36 +181,6 @@ def _replace(edit: Edit, real: Path, content: bytes) -> None:
         fresh.unlink(missing_ok=True)
         raise
     _sync_directory(real.parent)
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Keeps other commands of the hub from changing files of a directory, so that none loses what another one wrote.
-
-    Windows and file systems without locks have no such protection. Raises OSError and EditRefused.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        end = time.monotonic() + LOCK_WAIT
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    shown = printable(str(directory))
-                    raise EditRefused(f"{shown}: another command is writing there; nothing was written") from None
-                time.sleep(_LOCK_POLL)
-            except OSError:
-                break
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -20,6 +20,7 @@ from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, by_mo
 from mcp_hub.errors import ConfigError
 from mcp_hub.policy import PolicyParts
 from mcp_hub.protocol.kinds import Kind
+from mcp_hub.security.directory_lock import locked
 from mcp_hub.security.pinning import (
     PARTS,
     Difference,
@@ -143,6 +144,31 @@ def listed_parts(upstream: Upstream) -> list[tuple[Kind, Any]]:
     return [(kind, wire) for kind in PARTS for wire in upstream.lists.items.get(kind, ())]
 
 
+def merge_pins(
+    path: Path,
+    pins: Mapping[str, PinRecord],
+    forgotten: Sequence[str] = (),
+    *,
+    seen: Mapping[str, PinRecord] | None = None,
+) -> bool:
+    """Puts these records into the file in place of the former ones, and drops those of the servers `forgotten`.
+
+    With `seen`, the content of the file at an earlier time, it returns False and changes nothing if the file has got
+    other records of these servers since. Raises ConfigError.
+    """
+    try:
+        with locked(path.resolve().parent):
+            there = read_pins(path)
+            if seen is not None and any(there.get(id) != seen.get(id) for id in (*pins, *forgotten)):
+                return False
+            merged = {**{id: one for id, one in there.items() if id not in forgotten}, **pins}
+            if merged != there or not path.exists():
+                write_pins(path, merged)
+    except OSError as error:
+        raise _not_written(path, error) from None
+    return True
+
+
 def write_pins(path: Path, pins: Mapping[str, PinRecord]) -> None:
     """Replaces the file atomically. Raises ConfigError if that fails; the file is then unchanged."""
     text = pins_text(pins)
@@ -162,8 +188,11 @@ def write_pins(path: Path, pins: Mapping[str, PinRecord]) -> None:
             fresh.unlink(missing_ok=True)
             raise
     except OSError as error:
-        text = f"{path}: the pins cannot be written: {error.strerror}"
-        raise ConfigError(text, codes.STATE_NOT_WRITABLE) from None
+        raise _not_written(path, error) from None
+
+
+def _not_written(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path}: the pins cannot be written: {error.strerror}", codes.STATE_NOT_WRITABLE)
 
 
 def _json_of(one: PinRecord) -> dict[str, Any]:

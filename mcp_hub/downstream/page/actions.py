@@ -13,7 +13,7 @@ from mcp_hub.downstream.page.sign_ins import SignIns
 from mcp_hub.errors import CallError, ConfigError
 from mcp_hub.hub.server_switch import CannotSwitch
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy.pins import listed_record, pin_mode, pins_file, pins_text, read_pins, write_pins
+from mcp_hub.policy.pins import listed_record, merge_pins, pin_mode, pins_file, pins_text
 from mcp_hub.policy.sharing import EVERYBODY, ChangeKind
 from mcp_hub.security.pinning import PARTS
 from mcp_hub.text import printable
@@ -147,8 +147,7 @@ class ActionsPart:
             raise PageError(409, "not_there", text, "Restart it, or wait for it.") from None
         async with self._pinning:
             record = await in_thread(listed_record, upstream)
-            pins = await in_thread(read_pins, path)
-            await in_thread(write_pins, path, {**pins, server.id: record})
+            await in_thread(merge_pins, path, {server.id: record})
         if (watch := self._hub.generation.pin_watch) is not None:
             watch.look()
         await self._tell("pins", pins_text({server.id: record}))

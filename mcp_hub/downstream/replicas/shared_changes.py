@@ -18,7 +18,7 @@ from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Config
 from mcp_hub.errors import CallError, HubError
 from mcp_hub.policy.data_flow import FLOWS
-from mcp_hub.policy.pins import pins_file, pins_in, read_pins, write_pins
+from mcp_hub.policy.pins import merge_pins, pins_file, pins_in
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.sharing import EVERYBODY, ChangeKind, shared_name
 from mcp_hub.protocol.kinds import TOOLS
@@ -178,9 +178,7 @@ class SharedChanges:
         path, pins = pins_file(self._hub.config), pins_in(text)
         if path is None:
             return
-        recorded = await asyncio.to_thread(read_pins, path)
-        if any(recorded.get(id) != one for id, one in pins.items()):  # replicas may have one file
-            await asyncio.to_thread(write_pins, path, {**recorded, **pins})
+        await asyncio.to_thread(merge_pins, path, pins)  # writes nothing if replicas have one file
         if (watch := self._hub.generation.pin_watch) is not None:
             watch.look()
 

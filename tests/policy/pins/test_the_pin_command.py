@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import select
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +18,7 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.policy.pins import read_pins, write_pins
 from mcp_hub.protocol.kinds import TOOLS as TOOL_KIND
 from tests.cli.test_commands import run
-from tests.fakes.client import fake, write_config
+from tests.fakes.client import HUB, PATIENCE, fake, write_config
 from tests.policy.pins.changing import TOOLS, Changing
 
 
@@ -131,6 +137,51 @@ def test_pinning_one_server_keeps_the_pins_of_the_others(tmp_path: Path) -> None
     assert "a: no longer in the configuration, is forgotten\n" in asked.stdout
     assert run("pin", "--yes", *files).returncode == 0
     assert list(read_pins(a.pins)) == ["b"]
+
+
+def test_pins_that_are_recorded_while_another_pin_command_runs_are_kept(tmp_path: Path) -> None:
+    config, changing = waiting_for_pins(tmp_path)
+    other = subprocess.Popen([*HUB, "pin", "slow", "--config", config], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with started(tmp_path, other):
+        assert run("pin", "a", "--config", config).returncode == 0
+    assert other.returncode == 0
+    assert set(read_pins(changing.pins)) == {"a", "slow"}
+
+
+def test_a_pin_that_another_pin_command_has_replaced_meanwhile_is_stale(tmp_path: Path) -> None:
+    config, changing = waiting_for_pins(tmp_path)
+    other = subprocess.Popen([*HUB, "pin", "a", "slow", "--config", config], stderr=subprocess.PIPE)
+    with started(tmp_path, other):
+        assert run("pin", "a", "--config", config).returncode == 0
+    assert other.returncode == 4
+    assert set(read_pins(changing.pins)) == {"a"}
+
+
+def waiting_for_pins(directory: Path) -> tuple[str, Changing]:
+    """A configuration with the server `a`, and `slow`, which waits in its start until `started` ends."""
+    os.mkfifo(directory / "started")
+    os.mkfifo(directory / "go")
+    changing = Changing(directory)
+    words = shlex.join([str(changing.server["command"]), *map(str, changing.server["args"])])
+    script = f"cd {shlex.quote(str(directory))}; echo > started; read line < go; exec {words}"
+    slow = {**changing.server, "command": "/bin/sh", "args": ["-c", script]}
+    return str(write_config(directory, {"a": changing.server, "slow": slow}, pins="enforce")), changing
+
+
+@contextmanager
+def started(directory: Path, other: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Runs the block while the command waits for `slow`, then lets it end."""
+    pipes = [os.open(directory / name, os.O_RDWR | os.O_NONBLOCK) for name in ("started", "go")]
+    try:
+        assert select.select([pipes[0]], [], [], PATIENCE)[0]
+        yield
+        os.write(pipes[1], b"\n")
+        other.communicate(timeout=PATIENCE)
+    finally:
+        for pipe in pipes:
+            os.close(pipe)
+        other.kill()
+        other.wait(PATIENCE)
 
 
 def test_pin_fails_for_an_unavailable_server_and_keeps_its_pins(tmp_path: Path) -> None:
