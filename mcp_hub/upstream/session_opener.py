@@ -45,6 +45,8 @@ class HubSide(msgspec.Struct, frozen=True):
     client_era: ClientEra
     clean: Callable[[str], str] = str
     """Redacts secrets in a text from the server, for the log."""
+    last_words: list[str] = msgspec.field(default_factory=list)
+    """The last stderr lines of the process, if the session could not be opened."""
 
 
 class SessionOpener:
@@ -137,7 +139,9 @@ class SessionOpener:
             except TimeoutError:
                 setting = f"servers.{self._server.id}.deadlines.connect"
                 text = f"it did not answer the handshake within {limit:g} s (setting: {setting})"
-                raise LinkError(text, code=codes.HANDSHAKE_LATE) from None
+                late = LinkError(text, code=codes.HANDSHAKE_LATE)
+                late.last_words = tuple(side.last_words)
+                raise late from None
 
     def _notification_handler(
         self, caller: Hashable | None, attribution: CallAttribution, notified: OnNotification
@@ -247,6 +251,7 @@ async def _open(
         if early:
             raise early[0]
     except BaseException as error:
+        side.last_words[:] = link.last_words
         if isinstance(error, LinkError):
             error.last_words = link.last_words
         await asyncio.shield(peer.close())

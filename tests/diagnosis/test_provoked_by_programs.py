@@ -59,6 +59,13 @@ def test_a_server_that_fails_to_start_is_diagnosed(tmp_path: Path, entry: dict[s
     assert facts["code"] == (None if code == codes.LISTS_INCOMPLETE else code)
 
 
+def test_the_last_words_of_a_server_that_answers_too_late_are_shown(tmp_path: Path) -> None:
+    words = ["-c", "echo 'waiting for the database' >&2; while read line; do :; done"]
+    path = configured(tmp_path, {"a": {"command": "/bin/sh", "args": words, **SHORT}})
+    shown = said("check", "--config", str(path)).out
+    assert f"its last words: waiting for the database [{codes.HANDSHAKE_LATE}]" in shown
+
+
 def test_a_file_that_is_not_executable_is_diagnosed(tmp_path: Path) -> None:
     (tmp_path / "server").write_text("#!/bin/sh\n")
     path = configured(tmp_path, {"a": {"command": str(tmp_path / "server")}})
