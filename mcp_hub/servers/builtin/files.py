@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal
 from mcp_hub.security.file_access import Parts, parts_of
 from mcp_hub.servers.builtin import Settings
 from mcp_hub.servers.builtin.regular_files import (
+    MAX_BYTES,
     LineRangeError,
     NotRegularFile,
     bytes_of,
@@ -28,6 +29,7 @@ from mcp_hub.servers.builtin.regular_files import (
     split_lines,
     stat_regular,
     text_of,
+    too_large,
 )
 from mcp_hub.servers.local import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
@@ -242,6 +244,8 @@ class Files:
                 if count:
                     found = f"occurs {count:,} times: include the lines around it, or set replace_all"
                 raise ToolRefused("invalid_parameters", f"{place} was not changed: 'old_text' {found}.")
+            if len(text) + count * (len(new_text) - len(old_text)) > MAX_BYTES:  # before it takes any memory
+                raise too_large()
             with self._roots.parent(place) as (directory, name), _system_errors(place):
                 replace(name, text.replace(old_text, new_text).encode(), former, directory)
         return f"Replaced {count:,} occurrence{'' if count == 1 else 's'} in {place}."

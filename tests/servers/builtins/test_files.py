@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -201,6 +202,19 @@ def test_file_sizes_are_bounded_and_no_partial_file_is_left(tree: Tree, monkeypa
     assert refusal(files.read, "/workspace/notes.txt/x", None) == "tool_error"
     assert refusal(files.write, "/workspace/" + "x" * 300, "x") == "tool_error"
     assert names(files.listing("/workspace/")) == ["binary", "large.txt", "notes.txt", "sub"]
+
+
+def test_an_edit_that_makes_a_file_too_large_is_refused_before_it_takes_memory(tree: Tree) -> None:
+    (tree.work / "notes.txt").write_text("a" * 1_000_000)
+    tracemalloc.start()
+    try:
+        code = refusal(tree.files.edit, "/workspace/notes.txt", "a", "b" * 300, replace_all=True)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert code == "result_too_large"
+    assert peak < 64 * 1024 * 1024
+    assert (tree.work / "notes.txt").stat().st_size == 1_000_000
 
 
 def test_an_edit_does_not_overwrite_a_file_changed_meanwhile(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
