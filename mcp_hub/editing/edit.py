@@ -21,7 +21,7 @@ from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.secret_values import secret_texts
 from mcp_hub.editing import Edited, EditRefused, Placement, Syntax, get, has, insert, parse, put, remove, syntax_of
 from mcp_hub.errors import HubError
-from mcp_hub.security.directory_lock import locked
+from mcp_hub.security.file_lock import locked_directory
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 
@@ -104,7 +104,7 @@ class Edit(msgspec.Struct, frozen=True):
             real = self.path.resolve()
             if self.after is not None:
                 real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with locked(real.parent):
+            with locked_directory(real.parent):
                 self.check()  # another command may have written it meanwhile
                 if self.after is None:
                     real.unlink()

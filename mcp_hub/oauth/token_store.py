@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import secrets
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import msgspec
 from mcp_hub.config.extras import KeyringError, delete_secret, read_secret, write_secret
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import HubError
+from mcp_hub.security.file_lock import lock
 from mcp_hub.security.private_files import PrivateDirectory, newer_format
 from mcp_hub.transport import Challenge
 
@@ -121,7 +121,7 @@ class TokenStore:
         try:
             self._files.make()
             path = self._files.directory / f"{self._name(server)}.lock"
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         except (OSError, ValueError):
             yield
             return
@@ -129,13 +129,13 @@ class TokenStore:
             until = time.monotonic() + LOCK_WAIT
             while time.monotonic() < until:
                 try:
-                    _lock(lock)
+                    lock(fd)
                     break
                 except OSError:
                     await asyncio.sleep(LOCK_LOOK)
             yield
         finally:
-            os.close(lock)
+            os.close(fd)
 
     def _refuse_newer(self, server: Server, kept: Any) -> None:
         if (newer := newer_format(kept, FORMAT)) is not None:
@@ -147,18 +147,6 @@ class TokenStore:
 
     def _user(self, server: Server) -> str:
         return f"{server.id} {_digest(server)[:16]}"
-
-
-def _lock(fd: int) -> None:
-    """Locks an open file until it is closed. Raises OSError if another process holds the lock."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _digest(server: Server) -> str:

@@ -20,7 +20,7 @@ from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, by_mo
 from mcp_hub.errors import ConfigError
 from mcp_hub.policy import PolicyParts
 from mcp_hub.protocol.kinds import Kind
-from mcp_hub.security.directory_lock import locked
+from mcp_hub.security.file_lock import locked_directory
 from mcp_hub.security.pinning import (
     PARTS,
     Difference,
@@ -157,7 +157,7 @@ def merge_pins(
     other records of these servers since. Raises ConfigError.
     """
     try:
-        with locked(path.resolve().parent):
+        with locked_directory(path.resolve().parent):
             there = read_pins(path)
             if seen is not None and any(there.get(id) != seen.get(id) for id in (*pins, *forgotten)):
                 return False

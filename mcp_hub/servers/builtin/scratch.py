@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 from typing import IO, Final
 
-if sys.platform != "win32":
-    import fcntl
+from mcp_hub.security import file_lock
 
 _LOCK: Final = "in-use"
 _TRIES: Final = 10
@@ -54,13 +53,8 @@ def lock(file: Path) -> IO[bytes] | None:
     """
     opened = file.open("ab")
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            opened.seek(0)
-            msvcrt.locking(opened.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        opened.seek(0)  # Windows locks a byte at this place
+        file_lock.lock(opened.fileno())
     except OSError:
         opened.close()
         return None
