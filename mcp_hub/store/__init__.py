@@ -146,12 +146,11 @@ class Store:
             async with asyncio.timeout(DEADLINE):
                 try:
                     answer = await ask(self._connected())
+                except NoScriptError:
+                    raise
                 except ResponseError as error:
-                    if isinstance(error, NoScriptError):
-                        raise
-                    await (
-                        self._write()
-                    )  # if this fails too, the store is unavailable, else it refuses this request alone
+                    # If a write fails too, the store is unavailable; else it refuses this request alone.
+                    await self._write()
                     said = printable(str(error))[:MAX_SAID]
                     log.warning("the store at %s refuses: %s", self._settings.place, said)
                     raise StoreUnavailable(f"The store refuses (setting: store): {said}", retry_after=1.0) from None
