@@ -54,7 +54,7 @@ OTHER_NAMES: Final = {
     **dict.fromkeys(("init", "config"), "setup"),
     **{"connect": "install", "upgrade": "update", "auth": "login", "version": "--version"},
 }
-"""What commands of other programs are here; they are named in the error."""
+"""Commands of other programs, and what does the same here: the error for an unknown command names it."""
 
 OK, FAILED, BAD_INPUT, UNCONFIRMED, STALE = 0, 1, 2, 3, 4
 

@@ -50,7 +50,8 @@ EXAMPLES: Final = """examples:
   mcp-hub add https://mcp.example.com/mcp               a server on a network
   mcp-hub add notes --env KEY=VALUE -- npx -y notes     any command line; --command is the same as --
 
-If a server's README shows `claude mcp add NAME ...` or `codex mcp add NAME ...`, write `mcp-hub add NAME ...`."""
+If a server's README shows `claude mcp add NAME ...` or `codex mcp add NAME ...`, write `mcp-hub add NAME ...`,
+without --scope."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -228,23 +229,8 @@ async def _find(options: argparse.Namespace) -> Candidate:
     finder = Finder(lambda: registry_of(os.environ, Path.home(), egress), index, has_program)
     what, url = _named(options)
     if options.command_line is not None:
-        if not options.command_line:
-            raise ConfigError("--command needs the words of a command, such as: --command uvx mcp-server-time")
-        program = options.command_line[0]
-        if len(program.split()) > 1 and not has_program(program):
-            raise ConfigError(f"--command takes its words without quotes: --command {printable(program, 500)}")
-        last = options.command_line[-1]
-        if last in ("--yes", "--off", "--json"):
-            print(
-                f"note: {last} is a word of the command; to give it to mcp-hub, write it before the command line",
-                file=sys.stderr,
-            )
-        found = await finder.of_command(what, options.command_line)
+        found = await finder.of_command(what, _command_line(options.command_line))
     elif url is not None:
-        if not url.startswith(("https://", "http://")):
-            raise ConfigError(f"{printable(url, 200)!r} is not an address that begins with https:// or http://")
-        if options.transport == "stdio":
-            raise ConfigError("--transport stdio is for a command line: mcp-hub add NAME -- COMMAND ...")
         found = msgspec.structs.replace(await finder.of_url(url), transport=options.transport)
         if what != url:
             found = msgspec.structs.replace(found, id=what)
@@ -261,16 +247,33 @@ def _named(options: argparse.Namespace) -> tuple[str, str | None]:
     what, *more = options.words
     if options.url is not None:
         more.append(options.url)
-    if options.command_line is not None:
-        if more:
-            raise ConfigError("before the command line is one word, the name: mcp-hub add NAME -- COMMAND ...")
-        return what, None
-    if len(more) == 1 and "://" in more[0]:
-        return what, more[0]
-    if more:
+    if more and options.command_line is not None:
+        raise ConfigError("before a command line is only the name of the entry: mcp-hub add NAME -- COMMAND ...")
+    if more and (len(more) > 1 or "://" not in more[0]):
         words = printable(" ".join([what, "--", *more]), 500)
         raise ConfigError(f"write a command line behind --, and options before it: mcp-hub add {words}")
-    return what, what if "://" in what else None
+    url = more[0] if more else what if "://" in what and options.command_line is None else None
+    if url is None and (options.headers or options.transport in ("http", "sse")):
+        raise ConfigError("--header, and --transport http or sse, are for an address: mcp-hub add NAME URL")
+    if url is not None and options.transport == "stdio":
+        raise ConfigError("--transport stdio is for a command line: mcp-hub add NAME -- COMMAND ...")
+    if url is not None and not url.startswith(("https://", "http://")):
+        raise ConfigError(f"{printable(url, 200)!r} is not an address that begins with https:// or http://")
+    return what, url
+
+
+def _command_line(words: list[str]) -> list[str]:
+    """Checks the words of a command line for common mistakes, and returns them. Raises ConfigError."""
+    if not words:
+        raise ConfigError("the command line is missing; write it behind --: mcp-hub add NAME -- uvx mcp-server-time")
+    if len(words[0].split()) > 1 and not has_program(words[0]):
+        raise ConfigError(f"write a command line without quotes: mcp-hub add NAME -- {printable(words[0], 500)}")
+    if words[-1] in ("--yes", "--off", "--json"):
+        print(
+            f"note: {words[-1]} is a word of the command; to give it to mcp-hub, write it before the command line",
+            file=sys.stderr,
+        )
+    return words
 
 
 def _given(options: argparse.Namespace) -> list[str]:

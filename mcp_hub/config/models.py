@@ -195,7 +195,7 @@ class Server(Frozen):
     allow_over_network: bool = False
     """Whether a built-in server with access to this machine may also be served over a network."""
     idle: Duration = 1800.0
-    """For `session: client`: how long a caller's session is kept after its last call, without a subscription."""
+    """For `session: client`: how long a caller's session is kept after its last call and subscription."""
 
     tags: tuple[str, ...] = ()
     """Tags of all its tools."""
