@@ -12,9 +12,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import psutil
@@ -23,7 +21,6 @@ import pytest
 import mcp_hub
 from mcp_hub import Hub
 from mcp_hub.errors import ConfigError, UnknownName, UpstreamAnswered
-from mcp_hub.library.portal import Portal
 from mcp_hub.servers.local.local_tool import LocalTool
 from tests.fakes.client import FAKE, PATIENCE, fake, write_config
 
@@ -283,53 +280,6 @@ def test_a_closed_hub_raises_on_use_and_can_be_closed_twice() -> None:
     asyncio.run(hub.aclose())
     with pytest.raises(RuntimeError):
         hub.call_sync("fake", "pid")
-
-
-def test_work_that_begins_while_the_hub_closes_ends() -> None:
-    """The thread that begins it is stopped between its check and its work, until the loop has cancelled the rest."""
-    started, checked, closing, begun = (threading.Event() for _ in range(4))
-    ends: list[BaseException | None] = []
-
-    async def nothing() -> None:
-        return
-
-    async def never() -> None:
-        await asyncio.Event().wait()
-
-    async def lingering() -> None:
-        started.set()
-        try:
-            await never()
-        finally:
-            closing.set()
-            await asyncio.get_running_loop().run_in_executor(None, begun.wait, PATIENCE)
-
-    def stop(frame: FrameType, event: str, argument: object) -> None:
-        if frame.f_code is asyncio.run_coroutine_threadsafe.__code__:
-            sys.settrace(None)
-            checked.set()
-            closing.wait(1.0)  # this never comes if nothing can close the loop now
-
-    def begin_late() -> None:
-        sys.settrace(stop)
-        try:
-            future = portal.begin(never)
-            begun.set()
-            ends.append(future.exception(PATIENCE / 2))
-        except (CancelledError, RuntimeError, TimeoutError) as error:  # it should be cancelled
-            ends.append(error)
-        finally:
-            begun.set()
-
-    portal = Portal(nothing)
-    portal.begin(lingering)
-    assert started.wait(PATIENCE)
-    late = threading.Thread(target=begin_late, daemon=True)
-    late.start()
-    assert checked.wait(PATIENCE)
-    portal.close()
-    late.join(PATIENCE)
-    assert [type(one) for one in ends] == [CancelledError]
 
 
 def test_check_29_no_child_is_left_in_any_order_of_closing() -> None:

@@ -123,16 +123,21 @@ async def test_a_client_that_subscribes_during_anothers_unsubscription_stays_sub
         assert logged(log, "resources/unsubscribe") == ended
 
 
+async def lost_and_subscribed_again(client: StdioClient, log: Path) -> None:
+    """Kills the server, and calls it until the hub has subscribed once more."""
+    for process in below(client.process.pid, ASKING):
+        process.kill()
+    await client.until(lambda: b"a was lost" in client.stderr)
+    async with asyncio.timeout(PATIENCE):
+        while len(logged(log, "resources/subscribe")) < 2:
+            await client.text("a__echo", {"text": "x"})
+
+
 async def test_a_subscription_is_restored_after_the_server_was_lost(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with hub(tmp_path, {"a": asking("--log", str(log))}) as client:
         await client.request("resources/subscribe", {"uri": "x:one"})
-        for process in below(client.process.pid, ASKING):
-            process.kill()
-        await client.until(lambda: b"a was lost" in client.stderr)
-        async with asyncio.timeout(PATIENCE):
-            while len(logged(log, "resources/subscribe")) < 2:
-                await client.text("a__echo", {"text": "x"})
+        await lost_and_subscribed_again(client, log)
         await touched(client, "x:one")
         assert [update["uri"] for update in updates(client)] == ["x:one"]
 
@@ -142,12 +147,7 @@ async def test_log_messages_still_reach_the_subscriber_after_its_server_was_lost
     async with hub(tmp_path, {"a": asking("--log", str(log))}) as client:
         await client.request("logging/setLevel", {"level": "debug"})
         await client.request("resources/subscribe", {"uri": "x:one"})
-        for process in below(client.process.pid, ASKING):
-            process.kill()
-        await client.until(lambda: b"a was lost" in client.stderr)
-        async with asyncio.timeout(PATIENCE):
-            while len(logged(log, "resources/subscribe")) < 2:
-                await client.text("a__echo", {"text": "x"})
+        await lost_and_subscribed_again(client, log)
         assert await client.text("a__log") == "logged"
         assert [n["params"]["logger"] for n in client.notifications if n["method"] == "notifications/message"] == ["x"]
 

@@ -1,0 +1,57 @@
+"""The thread on which a program's hub lives, while it ends."""
+
+import asyncio
+import sys
+import threading
+from concurrent.futures import CancelledError
+from types import FrameType
+
+from mcp_hub.library.portal import Portal
+from tests.fakes.client import PATIENCE
+
+
+def test_work_that_begins_while_the_hub_closes_ends() -> None:
+    """The thread that begins it is stopped between its check and its work, until the loop has cancelled the rest."""
+    started, checked, closing, begun = (threading.Event() for _ in range(4))
+    ends: list[BaseException | None] = []
+
+    async def nothing() -> None:
+        return
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async def lingering() -> None:
+        started.set()
+        try:
+            await never()
+        finally:
+            closing.set()
+            await asyncio.get_running_loop().run_in_executor(None, begun.wait, PATIENCE)
+
+    def stop(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code is asyncio.run_coroutine_threadsafe.__code__:
+            sys.settrace(None)
+            checked.set()
+            closing.wait(1.0)  # this never comes if nothing can close the loop now
+
+    def begin_late() -> None:
+        sys.settrace(stop)
+        try:
+            future = portal.begin(never)
+            begun.set()
+            ends.append(future.exception(PATIENCE / 2))
+        except (CancelledError, RuntimeError, TimeoutError) as error:  # it should be cancelled
+            ends.append(error)
+        finally:
+            begun.set()
+
+    portal = Portal(nothing)
+    portal.begin(lingering)
+    assert started.wait(PATIENCE)
+    late = threading.Thread(target=begin_late, daemon=True)
+    late.start()
+    assert checked.wait(PATIENCE)
+    portal.close()
+    late.join(PATIENCE)
+    assert [type(one) for one in ends] == [CancelledError]
