@@ -116,7 +116,8 @@ def test_the_documented_policy_test_passes_with_the_policy_and_fails_without_it(
         source = Path(tests.__file__).with_name(name)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, root / "tests" / name)
     test.write_text(code_of("tests/policy/access/test_hidden.py"))
-    words = ("-m", "pytest", "-c", os.devnull, "--rootdir", str(root), "-q", str(test))
+    own = ("--basetemp", str(tmp_path / "temporary"))  # in the common one it would delete what former runs have left
+    words = ("-m", "pytest", "-c", os.devnull, "--rootdir", str(root), *own, "-q", str(test))
     done = run(root, *words)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     chain = root / "mcp_hub/policy/chain.py"
