@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -69,6 +71,9 @@ def refuse_writable_module(spec: ModuleSpec) -> None:
             raise ImportError(str(error), name=spec.name, path=spec.origin) from None
 
 
+SLOW_IMPORT: Final = 10.0
+"""Seconds after which a file that is still being imported is named on stderr."""
+
 Report = Callable[[str], None]
 Duplicate = dict[str, str]
 """A name that two files define: `name`, and the files `kept` and `dropped`."""
@@ -114,7 +119,8 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with _named_if_slow(path):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         marks = [mark for value in vars(module).values() if (mark := mark_of(value)) is not None]
@@ -138,6 +144,19 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
             yield tool
         except (Exception, SystemExit) as error:  # the class of a tool may raise anything
             report(f"{path}: {(mark.name if mark else None) or name_of(value)} is left out: {_in_one_line(error)}")
+
+
+@contextmanager
+def _named_if_slow(path: Path) -> Iterator[None]:
+    """Prints the name of a file whose import does not end. No tool of the directory is served before it does."""
+    text = f"{path}: its import has not ended after {SLOW_IMPORT:g} s; no tool is served before it does"
+    timer = threading.Timer(SLOW_IMPORT, print, [text], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _home(marked: Callable[..., Any], mark: Mark) -> str | None:

@@ -1,6 +1,6 @@
 """A small MCP server of both eras for local tools.
 
-It has three kinds of threads: the main one reads and answers requests, a pool runs sync functions, and one runs the
+It has three kinds of threads: the main one reads and answers requests, others run sync functions, and one runs the
 event loop of the async ones. So a function that blocks does not block the answers to other requests.
 """
 
@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +25,7 @@ from mcp_hub.protocol.frames import FrameError, Message, decode, encode
 from mcp_hub.protocol.kinds import DUPLICATES_KEY, LEFT_OUT_KEY, PRESETS
 from mcp_hub.security.redaction import MAX_HELD, Redactor
 from mcp_hub.servers.local import call_stream
+from mcp_hub.servers.local.call_threads import CallThreads
 from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
 from mcp_hub.servers.local.signature import InvalidArguments
 from mcp_hub.servers.local.tool_results import (
@@ -110,7 +111,6 @@ class RunningCall:
         self._tell({"method": eras.PROGRESS, "params": params})
 
 
-THREADS: Final = 32
 MAX_LINE: Final = 64 * 1024 * 1024
 _CHUNK: Final = 256 * 1024
 _CAPABILITIES: Final[dict[str, Any]] = {"tools": {}}
@@ -146,7 +146,7 @@ class LocalServer:
         self._stdin = stdin
         self._stdout = stdout
         self._writing = threading.Lock()
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
+        self._threads = CallThreads()
         self._running: dict[RequestId, RunningCall] = {}
         self._methods: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "initialize": self._initialize,
@@ -204,6 +204,7 @@ class LocalServer:
             running = self._running.pop(params.get("requestId", ""), None)
             if running is not None:
                 running.cancel()
+                self._threads.give_up(running)
 
     def _request(self, message: Message) -> None:
         request_id, method = message["id"], message.get("method")
@@ -274,10 +275,11 @@ class LocalServer:
         elif tool.is_async:
             self._go_on(running, answer, call_stream.chunks(lambda: tool.start(bound), asynchronous=True))
         else:
-            self._pool.submit(contextvars.copy_context().run, self._in_thread, running, answer)
+            context = contextvars.copy_context()
+            self._threads.run(running, lambda: context.run(self._in_thread, running, answer))
 
     def _in_thread(self, running: RunningCall, answer: PendingRequest) -> None:
-        """Runs a sync function in a thread of the pool. An awaitable that it returns continues on the loop."""
+        """Runs a sync function in this thread. An awaitable that it returns continues on the loop."""
         if running.cancelled:
             return  # while all threads were busy: its caller was told that it ended
         tool, call = running.tool, running.call

@@ -13,7 +13,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from mcp_hub.servers.local.local_server import THREADS
+from mcp_hub.servers.local.call_threads import THREADS
 from tests.cli.test_commands import run
 from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, hub, spawned, write_config
 
@@ -332,6 +332,29 @@ async def test_a_call_that_is_cancelled_before_a_thread_is_free_does_not_run(tmp
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*holding)
         assert await client.text("changed") == "0"
+
+
+async def test_functions_that_never_end_do_not_block_the_calls_after_theirs(tmp_path: Path) -> None:
+    async with child(tmp_path) as client:
+        endless = [str(number) for number in range(THREADS)]
+        for request_id in endless:
+            client.start("tools/call", {"name": "hold", "arguments": {}}, request_id=request_id)
+        queued = client.start("tools/call", {"name": "add", "arguments": {"a": 1}})
+        for request_id in endless:
+            client.notify("notifications/cancelled", {"requestId": request_id})
+        async with asyncio.timeout(PATIENCE):
+            assert (await queued)["result"]["content"][0]["text"] == "2"
+        assert await client.text("add", {"a": 2}) == "3"
+
+
+async def test_a_file_whose_import_never_ends_is_named_in_the_error_of_its_server(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    written(tmp_path / "tools")
+    endless = tmp_path / "tools" / "f_endless.py"
+    endless.write_text("import threading\nthreading.Event().wait()\n")
+    servers = {"local": {"tools_dir": str(tmp_path / "tools"), "deadlines": {"connect": 15}}}
+    async with hub(tmp_path, servers) as client:
+        await client.until(lambda: f"{endless}: its import has not ended".encode() in client.stderr)
 
 
 async def test_the_child_exits_when_stdin_closes_even_if_a_thread_never_returns(tmp_path: Path) -> None:
