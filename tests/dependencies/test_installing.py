@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -57,9 +58,10 @@ def lock_of(directory: Path, files: tuple[str, ...]) -> Path:
     return path
 
 
-def ran(*argv: str | Path, env: dict[str, str], cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def ran(*argv: str | Path, env: dict[str, str | None], cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
     return subprocess.run(
-        list(map(str, argv)), env={**os.environ, **env}, cwd=cwd, text=True, capture_output=True,
+        list(map(str, argv)), env=environ, cwd=cwd, text=True, capture_output=True,
         timeout=PATIENCE * 5, check=False,
     )  # fmt: skip
 
@@ -68,7 +70,7 @@ def ran(*argv: str | Path, env: dict[str, str], cwd: Path = ROOT) -> subprocess.
 def test_locked_versions_are_installed_even_if_newer_releases_exist(
     index: Index, tmp_path: Path, target: Environment, pip: str, resolves: bool
 ) -> None:
-    env = {**index.environ(tmp_path), "PIP_PYTHON": str(target.python)}
+    env: dict[str, str | None] = {**index.environ(tmp_path), "PIP_PYTHON": str(target.python)}
     python, lock = Environment(PEERS / pip).python, lock_of(tmp_path, PINNED)
     # With a resolution some pips look for the extra anew, and find a newer release that has no hash.
     resolved = ran(python, "-m", "pip", "install", "--dry-run", "--require-hashes", "-r", lock, env=env)
@@ -81,11 +83,27 @@ def test_locked_versions_are_installed_even_if_newer_releases_exist(
     assert installed == {"app": "1.0", "json-repair": "1.0", "schema-helper": "1.0"}
 
 
+def test_uv_installs_the_locked_versions_where_pip_is_told_of_no_index(index: Index, tmp_path: Path) -> None:
+    venv.create(tmp_path / "environment", with_pip=True)
+    environment = Environment(tmp_path / "environment")
+    lock = lock_of(tmp_path, PINNED)
+    env = dict.fromkeys([name for name in os.environ if name.startswith(("PIP_", "UV_"))])
+    env |= {"PIP_CONFIG_FILE": os.devnull, "UV_DEFAULT_INDEX": f"{index.url}/simple/", "UV_NO_CACHE": "1"}
+    done = ran("bash", "-euc", INSTALL, "setup", environment.python, lock, env=env)
+    assert done.returncode == 0, done.stderr
+    assert set(index.asked) == set(PINNED)  # uv asks for the size of a file first
+    assert "pip" not in done.stderr
+    installed = {one.name: one.version for one in distributions(path=[str(environment.site_packages)])}
+    assert {name: installed[name] for name in ("app", "json-repair", "schema-helper")} == {
+        "app": "1.0", "json-repair": "1.0", "schema-helper": "1.0"
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("pip", ["pip_oldest", "pip_newest"])
 def test_an_incomplete_lock_is_an_error_and_nothing_is_resolved(
     index: Index, tmp_path: Path, target: Environment, pip: str
 ) -> None:
-    env = {**index.environ(tmp_path), "PIP_PYTHON": str(target.python)}
+    env: dict[str, str | None] = {**index.environ(tmp_path), "PIP_PYTHON": str(target.python)}
     lock = lock_of(tmp_path, PINNED[:1])
     done = ran("bash", "-euc", INSTALL, "setup", Environment(PEERS / pip).python, lock, env=env)
     assert done.returncode == 1
@@ -116,7 +134,7 @@ def test_setup_requests_only_locked_packages_from_the_index(tmp_path: Path) -> N
         assert {package(Path(one)) for one in running.asked} >= {*base} - {"mcp-hub-gateway"}
         assert set(running.asked) <= {one.name for one in pinned}
         running.asked.clear()
-        again = ran("scripts/setup", env=running.environ(tmp_path), cwd=copy)
+        again = ran("scripts/setup", env={**running.environ(tmp_path)}, cwd=copy)
         assert (again.returncode, again.stderr, running.asked) == (0, "", [])
     environment = Environment(copy / ".venv")
     assert environment.run("mcp-hub", "--version").stdout.startswith("mcp-hub ")
