@@ -12,6 +12,7 @@ from typing import Any, Final
 from mcp_hub.config.ancestry import HUB_KEY, Ancestry
 from mcp_hub.config.models import Server
 from mcp_hub.errors import ProtocolError
+from mcp_hub.security.screening import MAX_INSTRUCTIONS
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
 
@@ -19,8 +20,6 @@ log = logging.getLogger("mcp_hub")
 
 Json = dict[str, Any]
 
-MAX_OF_ONE: Final = 4096
-"""Characters of one server's instructions."""
 MAX_OF_ALL: Final = 16_384
 _OWN: Final = (
     "These are the tools, resources and prompts of several servers. The part of a name before '__' is the server's. "
@@ -41,8 +40,8 @@ def merge_instructions(said: Iterable[tuple[str, str | None]], notes: str = "") 
         if text is None or not text.strip():
             continue
         body = text.strip()
-        if len(body) > MAX_OF_ONE:
-            body = f"{body[:MAX_OF_ONE]}… (cut)"
+        if len(body) > MAX_INSTRUCTIONS:
+            body = f"{body[:MAX_INSTRUCTIONS]}… (cut)"
         part = f"## {server}\n{body}"
         if len(part) > left:
             silent.append(server)

@@ -28,8 +28,8 @@ from mcp_hub.security.screening import (
     Budget,
     Flag,
     flags_in_steps,
+    flags_of_instructions,
     flags_of_names,
-    flags_of_text,
     foreign_names,
     is_distinct,
 )
@@ -182,7 +182,7 @@ class ScreenReview:
             return []
         known, flags = self._instructions.get(upstream, (None, []))
         if known != text:
-            found = flags_of_text("instructions", text, max_description=settings.max_description)
+            found = flags_of_instructions(text, max_description=settings.max_description)
             flags = self._wanted(settings, found)
             self._instructions[upstream] = (text, flags)  # every client gets them, and they rarely change
         return flags

@@ -144,6 +144,12 @@ def cases() -> dict[str, Callable[[], Large]]:
         "50 descriptions of 1 MB": lambda: Large(
             relists, {"tools": [*T, *(tool(f"d{n}", description=WORDS) for n in range(50))]}
         ),
+        "10 descriptions of direction marks": lambda: Large(
+            relists, {"tools": [*T, *(tool(f"d{n}", description="\u200e" * 65_536) for n in range(10))]}
+        ),
+        "10 descriptions of ligatures": lambda: Large(
+            relists, {"tools": [*T, *(tool(f"d{n}", description="\ufdfa" * 65_536) for n in range(10))]}
+        ),
         "10,000 items 90 levels deep": lambda: Large(
             relists, {"tools": [*T, *(tool(f"d{n}", _meta=deep(90)) for n in range(9_000))]}
         ),
@@ -151,6 +157,7 @@ def cases() -> dict[str, Callable[[], Large]]:
             relists, {"tools": [*T, tool("x", {f"p{m}": {} for m in range(2_000_000)})]}
         ),
         "instructions of 10 MB": lambda: Large(lists, {"tools": T, "instructions": WORDS * 10}),
+        "instructions of direction marks": lambda: Large(lists, {"tools": T, "instructions": "\u200e" * 65_536}),
         "a call with a schema of 250 kB": lambda: Large(
             calls({"p1": 1}), {"tools": [tool("t", {f"p{m}": {"type": "string"} for m in range(9_000)})]}
         ),

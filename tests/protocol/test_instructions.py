@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.hub.self_description import MAX_OF_ALL, MAX_OF_ONE, merge_instructions
+from mcp_hub.hub.self_description import MAX_OF_ALL, merge_instructions
+from mcp_hub.security.screening import MAX_INSTRUCTIONS
 from tests.fakes.client import fake, hub
 
 pytestmark = pytest.mark.anyio
@@ -34,5 +35,5 @@ def test_instructions_are_cut_and_bounded() -> None:
     text = merge_instructions([(f"s{n}", "x" * 10_000) for n in range(10)])
     assert text is not None
     assert len(text) < MAX_OF_ALL + 1000
-    assert "x" * (MAX_OF_ONE + 1) not in text
+    assert "x" * (MAX_INSTRUCTIONS + 1) not in text
     assert "instructions of s3, s4" in text

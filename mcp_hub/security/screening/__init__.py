@@ -6,7 +6,7 @@ Pure, with bounded time for any input. It proves nothing: an honest text may be 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Generator, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -18,13 +18,17 @@ from mcp_hub.text import (
     BIDI,
     CONTROL,
     INVISIBLE,
+    MAX_GROWTH,
     TAGS,
     find_hidden_characters,
     fold_text,
+    hidden_characters,
 )
 
 MAX_DESCRIPTION: Final = 4096
 """Characters of one text; a longer one is flagged. Descriptions of real servers have a few hundred."""
+MAX_INSTRUCTIONS: Final = 4096
+"""Characters of a server's instructions that are passed on, and so read."""
 MAX_LOOKED_AT: Final = 64 * 1024
 """Characters of one item that are read. An item with more is flagged."""
 MAX_TEXTS: Final = 4000
@@ -123,9 +127,10 @@ def flags_in_steps(
     yield from _flags(_texts_of(kind, wire, without), max_description, budget)
 
 
-def flags_of_text(where: str, text: str, *, max_description: int = MAX_DESCRIPTION) -> tuple[Flag, ...]:
-    """Returns all findings in one text, such as a server's instructions."""
-    return tuple(flag for flag in _flags(iter(((where, text),)), max_description, Budget()) if flag is not None)
+def flags_of_instructions(text: str, *, max_description: int = MAX_DESCRIPTION) -> tuple[Flag, ...]:
+    """Returns all findings in the part of a server's instructions that is passed on, and whether they are too long."""
+    texts = iter((("instructions", text.strip()),))
+    return tuple(flag for flag in _flags(texts, max_description, Budget(MAX_INSTRUCTIONS)) if flag is not None)
 
 
 def foreign_names(kind: Kind, wire: Any, distinct: Container[str], plain: Container[str]) -> tuple[Flag, ...]:
@@ -167,9 +172,10 @@ def _is_called_a_tool(text: str, start: int, end: int) -> bool:
 
 
 def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budget) -> Iterator[Flag | None]:
-    left = min(MAX_LOOKED_AT, budget.left)
+    left = MAX_LOOKED_AT
     told: set[str] = set()
     for number, (where, text) in enumerate(texts):
+        left = min(left, budget.left)
         if left <= 0 or number == MAX_TEXTS:
             if TOO_LONG not in told:
                 yield Flag(TOO_LONG, where, "not screened from here on")
@@ -177,7 +183,7 @@ def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budge
         looked_at = text[:left]
         left -= len(looked_at) + 1
         budget.left -= len(looked_at) + 1
-        for flag in _flags_of_one(where, text, looked_at, max_description):
+        for flag in _flags_of_one(where, text, looked_at, max_description, budget):
             # One flag for each rule is enough.
             if flag is None:
                 yield None
@@ -186,9 +192,11 @@ def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budge
                 yield flag
 
 
-def _flags_of_one(where: str, text: str, looked_at: str, max_description: int) -> Iterator[Flag | None]:
-    for rule, at in find_hidden_characters(looked_at):
-        yield Flag(rule, where, _excerpt(looked_at, at))
+def _flags_of_one(
+    where: str, text: str, looked_at: str, max_description: int, budget: Budget
+) -> Generator[Flag | None]:
+    for hidden in hidden_characters(looked_at):
+        yield None if hidden is None else Flag(hidden[0], where, _excerpt(looked_at, hidden[1]))
     yield None
     if len(text) > max_description:
         yield Flag(TOO_LONG, where, f"{len(text):,} characters")
@@ -199,7 +207,11 @@ def _flags_of_one(where: str, text: str, looked_at: str, max_description: int) -
     if len(looked_at) >= 120 and (encoded := _ENCODED.search(looked_at)) is not None:
         yield Flag(ENCODED, where, _excerpt(looked_at, encoded.start()))
     yield None
-    plain = fold_text(looked_at)
+    plain = yield from fold_text(looked_at)
+    if (grown := len(plain) - len(looked_at)) > 0:
+        budget.left -= grown
+    if len(plain) >= MAX_GROWTH * len(looked_at):
+        yield Flag(TOO_LONG, where, "its characters stand for much more text")
     for found in match_rules(plain):
         yield None if found is None else Flag(found[0].name, where, _excerpt(plain, found[1]))
 

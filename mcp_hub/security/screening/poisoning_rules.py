@@ -16,6 +16,9 @@ import msgspec
 WINDOW: Final = 400
 """Characters within which all parts of a rule must match, about three sentences."""
 _STRIDE: Final = 200
+_PIECE: Final = 8192
+_LONGEST: Final = 1024
+"""Characters by which pieces of a text overlap; no phrase matches more."""
 
 
 class PoisoningRule(msgspec.Struct, frozen=True, dict=True):
@@ -39,28 +42,31 @@ class PoisoningRule(msgspec.Struct, frozen=True, dict=True):
     def _compiled(self) -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]:
         return re.compile("|".join(self.phrases)), tuple(re.compile(one) for one in self.near)
 
-    def find(self, text: str) -> int | None:
-        """Returns the index of a match in folded text; None if there is none."""
+    def find(self, text: str) -> Iterator[int | None]:
+        """Searches folded text in steps of a few milliseconds: yields None after each, and the index of a match."""
         if not any(word in text for word in self._words):
-            return None
+            return
         pattern, near = self._compiled
-        if not near:
-            found = pattern.search(text)
-            return found.start() if found is not None else None
-        # Each overlapping window is searched once, so that many partial matches cannot hide a complete one.
-        for start in range(0, max(1, len(text) - _STRIDE), _STRIDE):
-            end = start + WINDOW
+        # Overlapping windows, so that no match is cut, nor can many partial matches hide a complete one.
+        window, stride, per_step = (WINDOW, _STRIDE, 20) if near else (_PIECE, _PIECE - _LONGEST, 1)
+        for number, start in enumerate(range(0, max(1, len(text) - (window - stride)), stride), 1):
+            end = start + window
             found = pattern.search(text, start, end)
+            if found is not None and not near and found.end() == end < len(text):
+                found = None  # it may be the beginning of another word; the next piece has all of it
             if found is not None and all(one.search(text, start, end) is not None for one in near):
-                return found.start()
-        return None
+                yield found.start()
+                return
+            if number % per_step == 0:
+                yield None
 
 
 def match_rules(text: str) -> Iterator[tuple[PoisoningRule, int] | None]:
-    """Yields for every rule (rule, index of its match in folded text), or None if it does not match."""
+    """Yields (rule, index of its match) for every rule that folded text matches, and None after every step."""
     for rule in RULES:
-        found = rule.find(text)
-        yield None if found is None else (rule, found)
+        for found in rule.find(text):
+            yield None if found is None else (rule, found)
+        yield None
 
 
 _NOT: Final = r"\b(?:do not|don'?t|never|without|must not|should not|avoid|no need to)"

@@ -17,7 +17,7 @@ from mcp_hub.cli.report import connect_all
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import load_config
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
-from mcp_hub.security.screening import Flag, flags_of_item, flags_of_text, foreign_names, is_distinct
+from mcp_hub.security.screening import Flag, flags_of_instructions, flags_of_item, foreign_names, is_distinct
 from mcp_hub.text import printable
 from tests.peers.catalogue import SERVERS_BY_NAME, Entry, real_servers
 from tests.peers.programs import NODE, NPM, installed
@@ -72,7 +72,7 @@ def _said(hub: Engine) -> Iterator[Said]:
 def flags(said: Said, corpus: list[Said]) -> tuple[Flag, ...]:
     """All the screen finds in one of them, beside the others."""
     if said.kind is None:
-        return flags_of_text("instructions", said.value)
+        return flags_of_instructions(said.value)
     own = {one.name for one in corpus if one.server == said.server and one.kind is TOOLS}
     others = {one.name for one in corpus if one.server != said.server and one.kind is TOOLS} - own
     distinct = {name for name in others if is_distinct(name)}
