@@ -21,7 +21,11 @@ takes some steps, a long one takes more."""
 QUICK_WORK: Final = 5_000
 """Steps that take a few milliseconds, short enough for the event loop."""
 MAX_HOST: Final = 4096
-"""Characters of a host as written; a name has at most 253."""
+"""Characters of a host as written."""
+MAX_NAME: Final = 253
+"""Characters of a name that can be resolved."""
+_COMPOSED: Final = 3
+"""Characters that normalisation makes one of at most, apart from marks: the parts of a Korean syllable."""
 MAX_STEPS_UP: Final = 64
 """Changes from a name to `..` in one path; a path with more is not read."""
 _DECODINGS: Final = 5
@@ -132,7 +136,7 @@ class WorkBudget:
 
     def spend(self, text: str) -> None:
         """Spends the steps that a text of this length takes. Raises ValueError if none are left."""
-        size = len(text) >> 6 if text.isascii() else len(text) >> 2
+        size = len(text) >> 6 if text.isascii() else 30 + (len(text) >> 2)  # a name is normalised and encoded
         self._left -= 10 + size + (text.count("/") + text.count("\\") >> 1) + text.count("%") + text.count("&")
         if self._left < 0:
             raise ValueError("the text has too many parts that may be URLs")
@@ -222,13 +226,21 @@ def _host(written: str) -> str:
         host = written.lower().rstrip(".")
         return (_address_4(host) or host) if host[:1].isdigit() else host
     host = _decoded(written.partition("\\")[0])
+    if len(_without_marks(host)) > _COMPOSED * MAX_NAME:
+        return host.lower()  # no name, whatever it becomes; normalising it could take 40 ms
     host = unicodedata.normalize("NFKC", host.translate(_DOTS)).translate(_DOTS).lower()
-    host = "".join(char for char in host if unicodedata.category(char) not in ("Cf", "Mn", "Cc"))
-    host = host.rstrip(".")
-    if not host.isascii():
+    host = _without_marks(host).rstrip(".")
+    if not host.isascii() and len(host) <= MAX_NAME:  # the time of the codec grows with the square of a label
         with contextlib.suppress(UnicodeError):
             host = host.encode("idna").decode("ascii")
     return _address_4(host) or host
+
+
+def _without_marks(host: str) -> str:
+    """Removes characters that browsers drop from a name."""
+    if host.isascii() and host.isprintable():
+        return host
+    return "".join(char for char in host if unicodedata.category(char) not in ("Cf", "Mn", "Cc"))
 
 
 def _address_4(host: str) -> str | None:

@@ -179,10 +179,12 @@ def test_url_rules_accept_any_text(text: str) -> None:
         "https://e.com/?" + "u=https://e.com&" * 300_000,
         ("https://" + "\u00e9" * 4000 + ".x/ ") * 1000,
         "data:image/png;base64," + "////A" * 1_000_000,
+        ("https://" + "\ufdfa" * 4000 + ".x/ ") * 100,
+        "\ufdfa.a " * 200_000,
     ],
     ids=[
         *["prose", "one word", "schemes", "percent", "dots", "labels", "segments", "up and down", "nested", "query"],
-        *["hosts", "base64"],
+        *["hosts", "base64", "ligatures", "short names"],
     ],
 )
 def test_url_rules_take_linear_time_for_megabytes_of_text(text: str) -> None:
@@ -197,6 +199,9 @@ def test_a_long_text_does_not_hide_a_guarded_url(padding: str) -> None:
     assert RULES.refuses(f"https://{padding[:9000]}@huggingface.co/datasets") == "huggingface"
 
 
+HAN_20 = ("한" * 20).encode("punycode").decode()
+
+
 @pytest.mark.parametrize(
     ("written", "host", "path"),
     [
@@ -206,6 +211,8 @@ def test_a_long_text_does_not_hide_a_guarded_url(padding: str) -> None:
         ("http://[::FFFF:127.0.0.1]:80/", "::ffff:7f00:1", "/"),
         ("HTTP://B\u00fccher.example/\u00e4//b/../c", "xn--bcher-kva.example", "/\u00e4/c"),
         ("example.com:8080/x", "example.com", "/x"),
+        ("http://" + "\u1112\u1161\u11ab" * 20 + ".example/", "xn--" + HAN_20 + ".example", "/"),
+        ("http://a" + "\u00ad" * 2000 + "b.example/", "ab.example", "/"),
     ],
 )
 def test_a_url_is_read_as_a_client_would(written: str, host: str, path: str) -> None:
