@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import unicodedata
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, unquote
@@ -18,6 +17,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from mcp_hub.security.urls import decoded_but_delimiters
+from mcp_hub.text import normalized
 
 MAX_LENGTH: Final = 64
 """Characters that the strictest client allows in a tool's name."""
@@ -51,7 +51,7 @@ def renamed(namespace: str, name: str, attempt: int = 0) -> str:
 
 def lookalike(namespace: str, name: str) -> str:
     """Returns a key that is equal for names that look alike: they differ by case, by NFKC, or by where `_` stands."""
-    legal = _ILLEGAL.sub("_", unicodedata.normalize("NFKC", _full(namespace, name)))
+    legal = _ILLEGAL.sub("_", normalized(_full(namespace, name)))
     return _RUN.sub("_", legal).casefold()
 
 

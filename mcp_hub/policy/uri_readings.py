@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from mcp_hub.security.urls import decoded_but_delimiters, host_and_port
+from mcp_hub.text import normalized
 
 MAX_URI: Final = 8192
 """Characters of a URI that is read; a longer one has no certain reading."""
@@ -63,7 +64,7 @@ def readings(text: str) -> tuple[UriReading, ...] | None:
     for level in levels:
         if _is_doubtful(level):
             return None
-        for variant in (unicodedata.normalize("NFC", level), _compatible(level)):
+        for variant in (normalized(level, "NFC"), _compatible(level)):
             if variant not in known:
                 known[variant] = _ways(variant)
             read = known[variant]
@@ -75,7 +76,7 @@ def readings(text: str) -> tuple[UriReading, ...] | None:
 
 def folded(text: str) -> str:
     """Returns a reading without differences in case and compatibility forms."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return normalized(normalized(text).casefold())
 
 
 def trimmed(text: str) -> str:
@@ -114,7 +115,7 @@ def _is_certain(text: str) -> bool:
 def _compatible(text: str) -> str:
     """Returns the text with lookalikes replaced, invisible characters dropped and backslashes turned into slashes."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+        text = normalized(text)
         text = "".join(char for char in text if unicodedata.category(char) != "Cf")
     return text.replace("\\", "/").strip()
 
@@ -123,7 +124,7 @@ def _is_doubtful(text: str) -> bool:
     """Returns whether a text has a lookalike of a slash, or of another delimiter and a backslash or invisible one."""
     if text.isascii():
         return False
-    plain = unicodedata.normalize("NFKC", text)
+    plain = normalized(text)
     if any(plain.count(char) != text.count(char) for char in "/\\"):
         return True
     lookalike = any(plain.count(char) != text.count(char) for char in _DIVIDING)

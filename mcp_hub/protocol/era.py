@@ -6,7 +6,6 @@ carries its own envelope in `params._meta`. The values are the specification's; 
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -15,7 +14,7 @@ import msgspec
 
 from mcp_hub import errors
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
-from mcp_hub.text import printable
+from mcp_hub.text import normalized, printable
 
 Era = Literal["handshake", "modern"]
 Json = dict[str, Any]
@@ -236,9 +235,15 @@ _PARAMS: Final = (
 _REFERENCE: Final = ("name", "type", "uri")
 
 
+_LONGEST_NAME: Final = 256
+"""Characters of a name outside ASCII that is folded; those of the protocol have at most 40."""
+
+
 def folded_name(name: str) -> str:
     """Folds a name so that names that differ only by case or compatibility form become equal."""
-    return name.lower() if name.isascii() else unicodedata.normalize("NFKC", name).casefold()
+    if name.isascii():
+        return name.lower()
+    return name if len(name) > _LONGEST_NAME else normalized(name).casefold()
 
 
 def _table(names: Iterable[str]) -> Mapping[str, str]:

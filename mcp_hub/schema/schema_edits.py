@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+
+from mcp_hub.text import normalized
 
 Json = dict[str, Any]
 
@@ -85,8 +86,16 @@ def drop_argument(arguments: Any, path: Path, declared: frozenset[str] = frozens
     return {**kept, step: drop_argument(arguments[step], rest)} if rest and step in gone else kept
 
 
+_MAX_FOLDED: Final = 1024
+"""Characters of a name that is folded; a longer one counts as it is written."""
+
+
 def _folded(name: str) -> str:
-    return unicodedata.normalize("NFKC", name).casefold().replace("_", "").replace("-", "")
+    return (
+        name
+        if len(name) > _MAX_FOLDED and not name.isascii()
+        else normalized(name).casefold().replace("_", "").replace("-", "")
+    )
 
 
 class _Visits:

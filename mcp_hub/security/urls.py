@@ -15,6 +15,8 @@ from urllib.parse import unquote
 
 import msgspec
 
+from mcp_hub.text import normalized
+
 MAX_WORK: Final = 2_000_000
 """Steps for all texts of one request or result, each of a few microseconds at most. Every part that is read as a URL
 takes some steps, a long one takes more."""
@@ -228,7 +230,7 @@ def _host(written: str) -> str:
     host = _decoded(written.partition("\\")[0])
     if len(_without_marks(host)) > _COMPOSED * MAX_NAME:
         return host.lower()  # no name, whatever it becomes; normalising it could take 40 ms
-    host = unicodedata.normalize("NFKC", host.translate(_DOTS)).translate(_DOTS).lower()
+    host = normalized(host.translate(_DOTS)).translate(_DOTS).lower()
     host = _without_marks(host).rstrip(".")
     if not host.isascii() and len(host) <= MAX_NAME:  # the time of the codec grows with the square of a label
         with contextlib.suppress(UnicodeError):
@@ -323,7 +325,7 @@ def _name(part: str) -> str:
 
 def _segment(part: str, name: str | None = None) -> str:
     name = _name(_decoded(part)) if name is None else name
-    return name if name.isascii() else unicodedata.normalize("NFKC", name)
+    return name if len(name) > MAX_HOST else normalized(name)
 
 
 def _readings(text: str, work: WorkBudget) -> Iterator[Url]:

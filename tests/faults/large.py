@@ -182,6 +182,12 @@ def cases() -> dict[str, Callable[[], Large]]:
         "a call with 300,000 params": lambda: Large(
             asks("tools/call", {"name": "a0__t", **{f"P{n}": n for n in range(300_000)}}), ANY
         ),
+        "a call with a name of 60,000 marks": lambda: Large(
+            asks("tools/call", {"name": "a0__t", "a" + "\u0315\u0300" * 30_000: 1}), ANY
+        ),
+        "a call with a URL of 60,000 marks": lambda: Large(
+            calls({"u": "https://e.com/a" + "\u0315\u0300" * 30_000}), ANY, root=GUARD
+        ),
         "a call 500 levels deep": lambda: Large(calls({"a": deep(500)}), ANY),
         "an unknown tool of 4 MB": lambda: Large(asks("tools/call", {"name": "a0__" + "x" * 4_000_000}), ANY),
         "an unknown resource of 4 MB": lambda: Large(asks("resources/read", {"uri": URL * 6}), ANY, root=GUARD),

@@ -1,0 +1,25 @@
+"""Texts are normalised as Unicode says, in bounded time."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_hub.text import normalized
+
+
+@given(st.text(max_size=200), st.sampled_from(("NFC", "NFKC")))
+def test_a_text_is_normalised_as_unicode_says(text: str, form: Literal["NFC", "NFKC"]) -> None:
+    assert normalized(text, form) == unicodedata.normalize(form, text)
+
+
+@pytest.mark.parametrize("marks", ["\u0315\u0300", "\u0300", "\u0344", "\u05b0\u0591", "\u302a\u0316"])
+def test_a_letter_with_many_marks_is_normalised_in_linear_time(marks: str) -> None:
+    """By `unicodedata.normalize` this takes half an hour."""
+    text = normalized("a" + marks * 500_000)
+    assert "\u034f" in text
+    assert normalized("a" + marks * 15) == unicodedata.normalize("NFKC", "a" + marks * 15)
