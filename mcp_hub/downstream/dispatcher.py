@@ -241,9 +241,9 @@ class Duplex:
         else:
             self.refuse(INVALID_REQUEST, "A message must be one JSON-RPC object.")
 
-    def refuse(self, code: int, message: str) -> None:
-        """Answers a message that has no readable id with an error."""
-        self._write(error_response(None, ProtocolError(code, message)))
+    def refuse(self, code: int, message: str, id: RequestId | None = None) -> None:
+        """Answers a message that cannot be read with an error. None: its id cannot be read either."""
+        self._write(error_response(id, ProtocolError(code, message)))
 
     def _take_answer(self, message: Message) -> None:
         if "result" not in message and "error" not in message:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from mcp_hub.downstream.dispatcher import Dispatcher, Duplex
 from mcp_hub.downstream.quotas import LARGE, encoded
 from mcp_hub.errors import INVALID_REQUEST
+from mcp_hub.protocol.frames import salvage_id
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.lines import FairLineReader, Line, Oversized, is_blank
 from mcp_hub.transport.standard_streams import Input, Output, open_input, open_output
@@ -67,7 +68,10 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
 
     def take(line: Line | Oversized) -> None:
         if isinstance(line, Oversized):
-            duplex.refuse(INVALID_REQUEST, f"The message is {line.size:,} bytes, more than {MAX_LINE:,}.")
+            ends = line.head + line.tail
+            is_response = b'"method"' not in ends or b'"result"' in ends or b'"error"' in ends
+            id = None if is_response else salvage_id(line.head, line.tail)
+            duplex.refuse(INVALID_REQUEST, f"The message is {line.size:,} bytes, more than {MAX_LINE:,}.", id)
         elif line[:1] == b"{" or not is_blank(line):
             duplex.received(line)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.downstream.stdio import MAX_LINE
 from tests.fakes.client import ENVELOPE, RpcError, fake, hub
 
 pytestmark = pytest.mark.anyio
@@ -87,6 +88,26 @@ async def test_an_initialize_that_declares_too_much_is_refused_and_the_client_ca
         assert caught.value.code == -32602
         assert "256 KiB" in str(caught.value)
         assert (await client.request("initialize", most))["serverInfo"]["name"] == "mcp-hub"
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "id"),
+    [
+        (b'{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"', b'"}}', "a"),
+        (b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":"', b'"},"id":7}', 7),
+        (b'{"jsonrpc":"2.0","id":"a","result":{"content":[{"text":"', b'"}],"method":"x"}}', None),
+        (b'{"jsonrpc":"2.0","params":{"id":"a","method":"', b'"}}', None),
+    ],
+)
+async def test_an_oversized_request_is_answered_with_its_id(
+    tmp_path: Path, first: bytes, last: bytes, id: str | int | None
+) -> None:
+    async with hub(tmp_path, {}) as client:
+        client.send_raw(first + b"x" * MAX_LINE + last + b"\n")
+        await client.until(lambda: client.unmatched)
+        assert client.unmatched[0]["error"]["code"] == -32600
+        assert client.unmatched[0]["id"] == id
+        assert await client.request("ping") == {}
 
 
 @pytest.mark.parametrize("method", [b"7", b"[]", b"{}", b"null"])
