@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_stopping_replica_is_unready_but_live_and_serves_until_it_stops(tmp_path: Path) -> None:
-    listen = {"shutdown_delay": 3}
+    listen = {"shutdown_delay": 8}
     async with (
         cluster(tmp_path, {"up": fake()}, 2, balanced=False, listen=listen) as served,
         raw(served.url) as client,
