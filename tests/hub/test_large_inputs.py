@@ -92,6 +92,31 @@ async def test_a_call_with_too_many_urls_is_refused_while_others_are_served(tmp_
         assert "isError" not in allowed
 
 
+ODD = {"direction marks": "\u200e", "combining marks": "\u0315\u0300", "ligatures": "\ufdfa"}
+"""Characters of which Unicode, or a codec, takes time with the square of their number, or makes many of one."""
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("screen", ["flag", "quarantine"])
+async def test_texts_of_odd_characters_are_read_while_others_are_served(tmp_path: Path, odd: str, screen: str) -> None:
+    text = "a" + odd * (60_000 // len(odd))
+    odd_tools = [tool("t"), tool("odd", description=text), tool(text[:900])]
+    link = {"type": "resource_link", "uri": f"https://x.example/{text[:5000]}", "name": "x"}
+    bad = listing(tmp_path, tools=odd_tools, instructions=text, result={"content": [link]})
+    root = {"list_wait": PATIENCE, "screen": screen, "expose": "all", **GUARD}
+    async with hub(tmp_path, {"bad": bad, "good": fake()}, **root) as client:
+        assert "bad__t" in await client.tool_names()
+        assert ("bad__odd" in await client.tool_names()) is (screen == "flag")
+        for url in (f"https://{text[:4000]}/", f"https://x.example/{text}", f"{text[:200]}.example {text}"):
+            call = asyncio.ensure_future(client.call("bad__t", {"url": url, text: url}))
+            assert await served(client, call)
+            assert (await call)["content"]
+        for method, params in (("resources/read", {"uri": f"x:{text[:8000]}"}), ("tools/list", {text: 1})):
+            asked = client.start(method, params)
+            assert await served(client, asked)
+            assert ("result" in await asked) is (method == "tools/list")
+
+
 @pytest.mark.parametrize("expose", ["all", "auto"])
 async def test_ten_thousand_tools_are_listed_and_changed_while_others_are_served(tmp_path: Path, expose: str) -> None:
     many = [tool(f"tool_{n}", description=f"Does {n}.") for n in range(9_990)]
