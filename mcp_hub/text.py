@@ -138,19 +138,32 @@ def normalized(text: str, form: Literal["NFC", "NFKC"] = "NFKC") -> str:
 
     `unicodedata.normalize` sorts the marks after a letter in time that grows with the square of their number: 60,000
     take 3 s. After every 30 of them U+034F is inserted, as Unicode's stream-safe format does; no language has so many.
+    It also takes 30 times as long for a character that stands for many as for the many.
     """
     if text.isascii():
         return text
     if len(text) > _MARKS_IN_A_ROW:
         text = _many_marks().sub("\\g<0>\u034f", text)
+        if form == "NFKC" and _LONG_FORMS.search(text) is not None:
+            text = text.translate(_long_forms())
     return unicodedata.normalize(form, text)
 
 
 @cache
 def _many_marks() -> re.Pattern[str]:
     marks = [chr(code) for code in range(0x300, 0x20000) if unicodedata.combining(chr(code))]
-    mark = f"[{''.join(marks)}]"
+    mark = f"[{''.join(marks)}\u0f73\u0f75\u0f81]"  # three characters that become marks
     return re.compile(f"{mark}{{{_MARKS_IN_A_ROW}}}(?={mark})")
+
+
+_LONG_FORMS: Final = re.compile("[\ufdfa\ufdfb\u3300-\u33ff]")
+"""Matches the characters that stand for five others or more."""
+
+
+@cache
+def _long_forms() -> dict[int, str]:
+    codes = (0xFDFA, 0xFDFB, *range(0x3300, 0x3400))
+    return {code: unicodedata.normalize("NFKC", chr(code)) for code in codes}
 
 
 def fold_text(text: str) -> Generator[None, None, str]:
