@@ -46,22 +46,20 @@ named_python() {
     die "no Python $1 was found; install it, or give the path of its program"
 }
 
-# install_lock PYTHON LOCK: install the files that a lock names, nothing else, and check that they fit together.
+# install_lock PYTHON LOCK [OPTION OF UV]: install the files that a lock names, nothing else, and check that they fit together.
 # The lock is complete, so nothing is resolved: pip would look for an extra (json-repair[schema]) anew and might find a newer
 # release. Nor is anything built: that would ask the index for whatever a build needs.
-# The uv of the tests takes a tenth of pip's time. It does not read pip's configuration, so pip works where an index is named.
+# The uv of scripts/setup takes a tenth of pip's time. It does not read pip's configuration, so pip works where that says more.
 install_lock() {
     local only=(--no-deps --require-hashes --only-binary :all: -r "$2")
-    if [ ! -x .venv/bin/uv ] || names_index "$1" || ! UV_NO_CONFIG=1 .venv/bin/uv pip install --python "$1" "${only[@]}" >&2; then
+    if [ ! -x .venv/bin/uv ] || needs_pip "$1" || ! UV_NO_CONFIG=1 .venv/bin/uv pip install --python "$1" "${only[@]}" "${@:3}" >&2; then
         "$1" -m pip install "${only[@]}" >&2
     fi
     "$1" -m pip check >&2 || die "the packages of $2 do not fit together; run scripts/lock --upgrade, or report it"
 }
 
-# names_index PYTHON: does the configuration of its pip name an index in place of PyPI?
-names_index() {
-    [ -n "${PIP_INDEX_URL:-}${PIP_NO_INDEX:-}" ] || "$1" -m pip config list | grep -qE "\.(index-url|no-index)="
-}
+# needs_pip PYTHON: does the configuration of its pip name an index in place of PyPI, or a way to it?
+needs_pip() { "$1" -m pip config list | grep -E "\.(index-url|no-index|proxy|client-cert|trusted-host)=" >/dev/null; }
 
 # locked_package LOCK NAME: print the lines of a lock for one package.
 locked_package() { awk -v name="$2==" '/^[a-z]/ { found = index($0, name) == 1 } found' "$1"; }

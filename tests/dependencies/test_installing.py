@@ -83,7 +83,7 @@ def test_locked_versions_are_installed_even_if_newer_releases_exist(
     assert installed == {"app": "1.0", "json-repair": "1.0", "schema-helper": "1.0"}
 
 
-def test_uv_installs_the_locked_versions_where_pip_is_told_of_no_index(index: Index, tmp_path: Path) -> None:
+def test_uv_installs_the_locked_versions_where_pip_is_configured_for_no_index(index: Index, tmp_path: Path) -> None:
     venv.create(tmp_path / "environment", with_pip=True)
     environment = Environment(tmp_path / "environment")
     lock = lock_of(tmp_path, PINNED)
