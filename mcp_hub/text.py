@@ -68,11 +68,8 @@ _FIRST_WITH_JOINERS: Final = 0x0600
 _RTL: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _IGNORED: Final = frozenset({"Cf", "Cc", "Cn"})
 
-_MARKS_IN_A_ROW: Final = 30
 _STEP: Final = 1024
-"""Characters of one step; normalising 1,024 characters takes 9 ms at most."""
-MAX_GROWTH: Final = 4
-"""Times its length that a text may have after `fold_text`; honest ones stay below two."""
+"""Characters of one step, which take a few milliseconds at most."""
 
 _LOOKALIKES: Final = str.maketrans({
     "\u0430": "a", "\u0435": "e", "\u043e": "o", "\u0440": "p", "\u0441": "c", "\u0443": "y", "\u0445": "x",
@@ -133,12 +130,18 @@ def _kind(before: str, char: str, name: bool) -> str | None:
     return INVISIBLE if category in ("Cf", "Cs", "Co", "Cn") else None
 
 
+_MARKS_IN_A_ROW: Final = 30
+"""Marks after one letter that are left as they are; no language has so many."""
+_LONG_FORMS: Final = re.compile("[\ufdfa\ufdfb\u3300-\u33ff]")
+"""Matches the characters that stand for up to 18 others."""
+
+
 def normalized(text: str, form: Literal["NFC", "NFKC"] = "NFKC") -> str:
     """Returns a text in a normal form of Unicode, in linear time.
 
     `unicodedata.normalize` sorts the marks after a letter in time that grows with the square of their number: 60,000
-    take 3 s. After every 30 of them U+034F is inserted, as Unicode's stream-safe format does; no language has so many.
-    It also takes 30 times as long for a character that stands for many as for the many.
+    take 3 s. So U+034F is inserted after every 30 of them, as in Unicode's stream-safe format. It is also slow for a
+    character that stands for many others, 30 times as slow as for those; so they replace it first.
     """
     if text.isascii():
         return text
@@ -156,35 +159,36 @@ def _many_marks() -> re.Pattern[str]:
     return re.compile(f"{mark}{{{_MARKS_IN_A_ROW}}}(?={mark})")
 
 
-_LONG_FORMS: Final = re.compile("[\ufdfa\ufdfb\u3300-\u33ff]")
-"""Matches the characters that stand for five others or more."""
-
-
 @cache
 def _long_forms() -> dict[int, str]:
     codes = (0xFDFA, 0xFDFB, *range(0x3300, 0x3400))
     return {code: unicodedata.normalize("NFKC", chr(code)) for code in codes}
 
 
-def fold_text(text: str) -> Generator[None, None, str]:
-    """Returns `text` in one case, with single spaces, without invisible characters, and with lookalikes as Latin.
+_GROWTH: Final = 4
+"""Times its length that a long text may have when it is folded; honest ones stay below two."""
+_ALWAYS_FOLDED: Final = 1000
+"""Characters of a folded text that are never cut."""
 
-    In steps of a few milliseconds. The text is cut where it would become more than `MAX_GROWTH` times as long: one
-    character may stand for a sentence of 18.
+
+def fold_text(text: str) -> Generator[None, None, tuple[str, bool]]:
+    """Folds a text in steps: one case, single spaces, no invisible characters, lookalikes as Latin letters.
+
+    Returns the folded text, and whether it is all of it: what would become more than four times as long is cut.
     """
     if text.isascii():
         yield
-        return " ".join(text.casefold().split())
+        return " ".join(text.casefold().split()), True
     parts: list[str] = []
-    left, at = MAX_GROWTH * len(text), 0
-    while at < len(text) and left > 0:
+    left, at = _GROWTH * len(text) + _ALWAYS_FOLDED, 0
+    while at < len(text) and left >= 0:
         end = at + _STEP
         if end < len(text) and (blank := text.rfind(" ", at + 1, end)) != -1:
             end = blank  # a word, and an accent with its letter, stay in one part
         part = normalized(text[at:end]).translate(_LOOKALIKES)
         part = "".join(char for char in part if char in _LAYOUT or unicodedata.category(char) not in _IGNORED)
-        parts.append(part[:left])
+        parts.append(part[: max(0, left)])
         left -= len(part)
         at = end
         yield
-    return " ".join("".join(parts).casefold().split())
+    return " ".join("".join(parts).casefold().split()), left >= 0

@@ -18,7 +18,6 @@ from mcp_hub.text import (
     BIDI,
     CONTROL,
     INVISIBLE,
-    MAX_GROWTH,
     TAGS,
     find_hidden_characters,
     fold_text,
@@ -207,11 +206,10 @@ def _flags_of_one(
     if len(looked_at) >= 120 and (encoded := _ENCODED.search(looked_at)) is not None:
         yield Flag(ENCODED, where, _excerpt(looked_at, encoded.start()))
     yield None
-    plain = yield from fold_text(looked_at)
-    if (grown := len(plain) - len(looked_at)) > 0:
-        budget.left -= grown
-    if len(plain) >= MAX_GROWTH * len(looked_at):
-        yield Flag(TOO_LONG, where, "its characters stand for much more text")
+    plain, whole = yield from fold_text(looked_at)
+    budget.left -= max(0, len(plain) - len(looked_at))
+    if not whole:
+        yield Flag(TOO_LONG, where, "its characters stand for a text more than four times as long")
     for found in match_rules(plain):
         yield None if found is None else Flag(found[0].name, where, _excerpt(plain, found[1]))
 
