@@ -27,6 +27,7 @@ from pydantic import BaseModel
 
 from mcp_hub.observability.tracing import enter_trace
 from mcp_hub.protocol.frames import Message
+from mcp_hub.servers.local.call_threads import CallThreads
 from mcp_hub.servers.local.local_server import LocalServer, PendingRequest, RunningCall, no_chunks
 from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
 from mcp_hub.servers.local.tool_results import ToolResult, failure_of
@@ -219,6 +220,7 @@ class FunctionServer(LocalServer):
     def begin_anew(self) -> None:
         """Resets the server in the child process after a fork, where none of its threads exists."""
         self._changing = threading.Lock()
+        self._threads = CallThreads()
         self.__dict__.pop("_loop", None)
         self._serving = False
         self._running, self._direct, self._of, self._deliver = {}, {}, {}, None

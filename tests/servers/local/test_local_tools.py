@@ -354,7 +354,7 @@ async def test_a_file_whose_import_never_ends_is_named_in_the_error_of_its_serve
     endless.write_text("import threading\nthreading.Event().wait()\n")
     servers = {"local": {"tools_dir": str(tmp_path / "tools"), "deadlines": {"connect": 15}}}
     async with hub(tmp_path, servers) as client:
-        await client.until(lambda: f"{endless}: its import has not ended".encode() in client.stderr)
+        await client.until(lambda: f"its last words: {endless}: its import has not ended".encode() in client.stderr)
 
 
 async def test_the_child_exits_when_stdin_closes_even_if_a_thread_never_returns(tmp_path: Path) -> None:
