@@ -68,6 +68,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
 
     def take(line: Line | Oversized) -> None:
         if isinstance(line, Oversized):
+            # An error under the id of a response would end another request, one of this client.
             ends = line.head + line.tail
             is_response = b'"method"' not in ends or b'"result"' in ends or b'"error"' in ends
             id = None if is_response else salvage_id(line.head, line.tail)

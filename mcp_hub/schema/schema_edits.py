@@ -87,15 +87,13 @@ def drop_argument(arguments: Any, path: Path, declared: frozenset[str] = frozens
 
 
 _MAX_FOLDED: Final = 1024
-"""Characters of a name that is folded; a longer one counts as it is written."""
+"""Characters of a name outside ASCII that is folded; a longer one is compared as it is written."""
 
 
 def _folded(name: str) -> str:
-    return (
-        name
-        if len(name) > _MAX_FOLDED and not name.isascii()
-        else normalized(name).casefold().replace("_", "").replace("-", "")
-    )
+    if len(name) > _MAX_FOLDED and not name.isascii():
+        return name
+    return normalized(name).casefold().replace("_", "").replace("-", "")
 
 
 class _Visits:

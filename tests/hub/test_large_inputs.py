@@ -100,7 +100,7 @@ ODD = {"direction marks": "\u200e", "combining marks": "\u0315\u0300", "ligature
 @pytest.mark.parametrize("screen", ["flag", "quarantine"])
 async def test_texts_of_odd_characters_are_read_while_others_are_served(tmp_path: Path, odd: str, screen: str) -> None:
     text = "a" + odd * (60_000 // len(odd))
-    odd_tools = [tool("t"), tool("odd", description=text), tool(text[:900])]
+    odd_tools = [tool("t"), tool("search"), tool("odd", description=text), tool(text[:900])]
     link = {"type": "resource_link", "uri": f"https://x.example/{text[:5000]}", "name": "x"}
     bad = listing(tmp_path, tools=odd_tools, instructions=text, result={"content": [link]})
     root = {"list_wait": PATIENCE, "screen": screen, "expose": "all", **GUARD}
@@ -111,6 +111,9 @@ async def test_texts_of_odd_characters_are_read_while_others_are_served(tmp_path
             call = asyncio.ensure_future(client.call("bad__t", {"url": url, text: url}))
             assert await served(client, call)
             assert (await call)["content"]
+        search = asyncio.ensure_future(client.call("bad__search"))
+        assert await served(client, search)
+        assert [one["uri"] for one in (await search)["content"]] == [link["uri"]]
         for method, params in (("resources/read", {"uri": f"x:{text[:8000]}"}), ("tools/list", {text: 1})):
             asked = client.start(method, params)
             assert await served(client, asked)
