@@ -57,6 +57,7 @@ class Front:
         with socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(PATIENCE)
             asking.connect(str(self.status / f"{self.client.process.pid}.sock"))
+            asking.sendall(b'{"ask": "status"}\n')
             data = b""
             while chunk := asking.recv(65536):
                 data += chunk

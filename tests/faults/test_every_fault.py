@@ -72,10 +72,10 @@ async def test_a_fault_fails_only_calls_to_its_own_server(tmp_path: Path, fault:
             assert one.executed(nonce) <= 1
             if outcome == OK and fault.name != "out-of-order":
                 assert one.executed(nonce) == 1
-        over.set()
-        assert await beside > 0
         one.turn("")
         await recovered(one)
+        over.set()
+        assert await beside > 0
         await settled(one, before)
 
 
