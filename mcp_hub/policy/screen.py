@@ -128,6 +128,8 @@ class ScreenReview:
         self._begun: tuple[str, Route, _Screened] | None = None
         """The item that `step` is screening."""
         self._instructions: dict[str, tuple[str, list[Flag]]] = {}
+        self.version = 0
+        """It grows when `flags` may yield something else."""
 
     @classmethod
     def of(cls, parts: PolicyParts) -> ScreenReview:
@@ -159,6 +161,7 @@ class ScreenReview:
                 self._pending.append((upstream, item.route, known))
             looked.append(known)
         self._looked[upstream] = found
+        self.version += 1
         yield from self._hold(upstream, settings, found)
 
     def why(self, route: Route) -> str | None:
@@ -249,6 +252,7 @@ class ScreenReview:
             if flag is not None:
                 flags.append(flag)
         known.rest = tuple(flags)
+        self.version += 1
 
     def _hold(self, upstream: str, settings: ScreenSettings, found: dict[Route, list[_Screened]]) -> Generator[None]:
         held: dict[Route, str] = {}

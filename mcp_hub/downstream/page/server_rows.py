@@ -16,7 +16,7 @@ from mcp_hub.downstream.page.endpoints import Json
 from mcp_hub.downstream.page.feed import Feed, iso, shown_object
 from mcp_hub.observability.call_metrics import FAILURES, DurationHistogram
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy.screen import what_is
+from mcp_hub.policy.screen import ScreenReview, what_is
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
@@ -30,8 +30,8 @@ MAX_LINES: Final = 20
 """Last lines of a server's stderr that are shown."""
 MAX_FINDINGS: Final = 100
 """Findings about one server that are shown."""
-FINDINGS_AGE: Final = 30.0
-"""Seconds until the findings of the screen are collected again although no list has changed."""
+FINDINGS_EVERY: Final = 1.0
+"""The least seconds between two collections of the screen's findings while it works through the same lists."""
 MAX_CACHED: Final = 64
 """Viewers whose counts are cached."""
 MAX_ROWS: Final = 4000
@@ -62,7 +62,9 @@ class ServerRows:
         """Principal -> (number of the newest record, calls and errors by server)."""
         self._rows: dict[tuple[str, str], tuple[tuple[Any, ...], Json]] = {}
         """(Principal, or `""` for admins; server) -> the facts that the row was made from, and the row."""
-        self._flags_of: tuple[Catalog | None, float] = None, 0.0
+        self._flags_of: tuple[Catalog | None, ScreenReview | None, int] = None, None, 0
+        """The catalog, the review, and the version of the review that `_flags` were collected from."""
+        self._flags_at = 0.0
 
     def catalog_of(self, viewer: Viewer) -> Catalog:
         """Returns the catalog that a viewer may see."""
@@ -194,10 +196,10 @@ class ServerRows:
 
     async def _findings(self) -> dict[str, list[tuple[str, str]]]:
         """Returns what the screen has found so far, by server."""
-        catalog, (before, looked) = self._hub.catalog, self._flags_of
-        now = time.monotonic()
-        if catalog is not before or now - looked > FINDINGS_AGE:
-            self._flags_of = catalog, now
+        catalog, screen, now = self._hub.catalog, self._hub.rules.screen, time.monotonic()
+        source = catalog, screen, screen.version
+        if source[:2] != self._flags_of[:2] or (source != self._flags_of and now - self._flags_at >= FINDINGS_EVERY):
+            self._flags_of, self._flags_at = source, now
             self._flags = await in_thread(self._flags_now, catalog)
         return self._flags
 
