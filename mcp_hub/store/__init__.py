@@ -33,6 +33,8 @@ ASK_AGAIN: Final = 0.1
 """Seconds between two attempts of `again`."""
 PROBE_EVERY: Final = 0.25
 """Seconds between two probes while the store is unavailable."""
+LOOKED_WITHIN: Final = 2.0
+"""Seconds between two requests or probes above which this process was paused: a replica sends two a second."""
 LAYOUT: Final = 1
 """Version of the keys and their values. Replicas with different layouts share nothing."""
 MAX_SAID: Final = 300
@@ -81,6 +83,10 @@ class Store:
         """The time of the last reply, by `clock`."""
         self.away_since: float | None = None
         """The time when the store became unavailable, by `clock`; None while it is available."""
+        self._looked = clock()
+        """The time of the last request or probe, by `clock`."""
+        self.unknown = False
+        """Whether this process was paused since the last reply: others may have used the store meanwhile."""
         self.changed: Callable[[bool], None] = lambda _: None
         """Called with the new value of `away` when that has changed."""
         self.uses = 0
@@ -139,6 +145,7 @@ class Store:
 
     async def _use(self, ask: Callable[[Redis], Any]) -> Reply:
         """Sends a request. Raises StoreUnavailable if it fails, but NoScriptError for an unknown script."""
+        self._look()
         if self.away:
             raise StoreUnavailable("The store is unavailable (setting: store).", retry_after=1.0, executed=False)
         self.uses += 1
@@ -154,7 +161,7 @@ class Store:
                     said = printable(str(error))[:MAX_SAID]
                     log.warning("the store at %s refuses: %s", self._settings.place, said)
                     raise StoreUnavailable(f"The store refuses (setting: store): {said}", retry_after=1.0) from None
-                self._answered = self._clock()
+                self._answered, self.unknown = self._clock(), False
                 return answer
         except NoScriptError:
             raise
@@ -162,6 +169,12 @@ class Store:
             if not isinstance(error, TimeoutError) or self._clock() - self._answered > DEADLINE:
                 self._lost(error)  # else it answers other requests: this one waited too long in the pool
         raise StoreUnavailable("The store does not answer (setting: store).", retry_after=1.0)
+
+    def _look(self) -> None:
+        """Notices a pause of this process."""
+        now = self._clock()
+        self.unknown = self.unknown or now - self._looked > LOOKED_WITHIN
+        self._looked = now
 
     def _connected(self) -> Redis:
         if self._redis is None:
@@ -187,6 +200,7 @@ class Store:
         """Probes the store until it accepts a write."""
         while self.away:
             await asyncio.sleep(PROBE_EVERY)
+            self._look()
             redis, self._redis = self._redis, None  # old connections may hang for long
             if redis is not None:
                 with contextlib.suppress(Exception):

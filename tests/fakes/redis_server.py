@@ -1,4 +1,4 @@
-"""Debian's redis-server on a private socket."""
+"""Debian's redis-server on a private socket, and a way to it that can be cut."""
 
 from __future__ import annotations
 
@@ -96,6 +96,47 @@ class RedisServer:
             self._process.kill()
         await self._process.wait()
         self.socket.unlink(missing_ok=True)
+
+
+class Line:
+    """A way to the store that can be cut: its connections stay, and nothing passes in either direction."""
+
+    def __init__(self, server: RedisServer, path: Path) -> None:
+        self._server = server
+        self._path = path
+        self._open = asyncio.Event()
+        self._open.set()
+        self.cut, self.mend = self._open.clear, self._open.set
+        self._hold = False
+        self._released = asyncio.Event()
+        self.release = self._released.set
+        self.holding = asyncio.Event()
+        """Set when it holds a reply."""
+
+    def hold_next_reply(self) -> None:
+        """Holds the next reply of the store until `release`; those on other connections pass."""
+        self._hold = True
+
+    def settings(self, **given: str) -> StoreSettings:
+        return self._server.settings(**{"url": f"unix://{self._path}", **given})
+
+    async def listen(self) -> asyncio.Server:
+        return await asyncio.start_unix_server(self._relay, self._path)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to = await asyncio.open_unix_connection(self._server.socket)
+        await asyncio.gather(self._pass(reader, to), self._pass(there, writer, replies=True))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool = False) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                await self._open.wait()
+                if replies and self._hold:
+                    self._hold = False
+                    self.holding.set()
+                    await self._released.wait()
+                writer.write(data)
+        writer.close()
 
 
 @contextlib.asynccontextmanager

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.config.store import StoreSettings
 from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import LEASE, MARGIN, Claim, Lease, Membership
 from mcp_hub.store.replica_keys import ReplicaKeys
-from tests.fakes.redis_server import PATIENCE, RedisServer, redis_server
+from tests.fakes.redis_server import PATIENCE, Line, RedisServer, redis_server
 
 KEYS = ReplicaKeys([b"k" * 32])
 
@@ -46,47 +45,6 @@ class Replica:
     def cut_off(self) -> None:
         """Reaches the store no more, and is not told: what is left of it in the store is as after SIGKILL."""
         self.store.away_since = 0.0
-
-
-class Line:
-    """A way to the store that can be cut: its connections stay, and nothing passes in either direction."""
-
-    def __init__(self, server: RedisServer, path: Path) -> None:
-        self._server = server
-        self._path = path
-        self._open = asyncio.Event()
-        self._open.set()
-        self.cut, self.mend = self._open.clear, self._open.set
-        self._hold = False
-        self._released = asyncio.Event()
-        self.release = self._released.set
-        self.holding = asyncio.Event()
-        """Set when it holds a reply."""
-
-    def hold_next_reply(self) -> None:
-        """Holds the next reply of the store until `release`; those on other connections pass."""
-        self._hold = True
-
-    def settings(self, **given: str) -> StoreSettings:
-        return self._server.settings(**{"url": f"unix://{self._path}", **given})
-
-    async def listen(self) -> asyncio.Server:
-        return await asyncio.start_unix_server(self._relay, self._path)
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, to = await asyncio.open_unix_connection(self._server.socket)
-        await asyncio.gather(self._pass(reader, to), self._pass(there, writer, replies=True))
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool = False) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(65536):
-                await self._open.wait()
-                if replies and self._hold:
-                    self._hold = False
-                    self.holding.set()
-                    await self._released.wait()
-                writer.write(data)
-        writer.close()
 
 
 @asynccontextmanager

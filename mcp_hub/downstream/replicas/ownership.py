@@ -135,16 +135,21 @@ class Owners:
     async def still_here(self, what: Ownership) -> bool:
         """Returns whether this replica still owns something; it asks the store if its last claim is too old.
 
-        Returns True while the store is unreachable, as no other replica can take it over then.
+        Returns True while the store is unreachable, as no other replica can take it over then. If this one was paused
+        meanwhile, the store may have been reachable for the others, so it is asked for some seconds before.
         """
+        here = False
         for _ in range(SURE_WITHIN):
             try:
                 return await self.elsewhere(what) is None
             except NotOwner:
-                await asyncio.sleep(ASK_AGAIN)
+                here = False
             except StoreUnavailable:
-                return True
-        return False
+                here = True
+                if not self._store.unknown:
+                    break
+            await asyncio.sleep(ASK_AGAIN)
+        return here
 
     def _anybody(self) -> Member:
         """Returns a replica that can own something, in the place of this one. Raises NotOwner."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from mcp_hub.downstream.replicas.ownership import Owners, Ownership
 from mcp_hub.store import Store, StoreUnavailable
 from mcp_hub.store.membership import LEASE, Claim, Membership
 from mcp_hub.store.replica_keys import ReplicaKeys
-from tests.fakes.redis_server import PATIENCE, RedisServer, redis_server
+from tests.fakes.redis_server import PATIENCE, Line, RedisServer, redis_server
 
 pytestmark = pytest.mark.anyio
 KEYS = ReplicaKeys([b"k" * 32])
@@ -23,9 +24,9 @@ KEYS = ReplicaKeys([b"k" * 32])
 class Replica:
     """One replica with a clock of its own."""
 
-    def __init__(self, server: RedisServer) -> None:
-        self.store = Store(server.settings())
+    def __init__(self, server: RedisServer | Line) -> None:
         self.skipped = 0.0
+        self.store = Store(server.settings(), self.clock)
         self.reclaimed = 0
         self.member = Membership(
             self.store, lambda: KEYS, "http://127.0.0.1:1", rejoined=self._rejoined, clock=self.clock
@@ -65,18 +66,22 @@ class Replica:
 
 @asynccontextmanager
 async def replicas(count: int) -> AsyncIterator[tuple[RedisServer, list[Replica]]]:
-    async with redis_server() as server:
-        made = [Replica(server) for _ in range(count)]
+    async with redis_server() as server, joined([Replica(server) for _ in range(count)]) as made:
+        yield server, made
+
+
+@asynccontextmanager
+async def joined(made: list[Replica]) -> AsyncIterator[list[Replica]]:
+    for one in made:
+        await one.member.join()
+    await until(lambda: all(one.member.count == len(made) for one in made))
+    try:
+        yield made
+    finally:
         for one in made:
-            await one.member.join()
-        await until(lambda: all(one.member.count == count for one in made))
-        try:
-            yield server, made
-        finally:
-            for one in made:
-                await one.owners.close()
-                await one.member.leave()
-                await one.store.close()
+            await one.owners.close()
+            await one.member.leave()
+            await one.store.close()
 
 
 @contextmanager
@@ -158,6 +163,33 @@ async def test_after_the_store_loses_its_data_each_owner_keeps_what_it_owned() -
         assert await b.owns("s") is False
         assert await a.owns("s")
         assert (a.what("s").restarted, a.let_go) == (False, [])
+
+
+async def test_a_replica_paused_while_the_store_was_away_asks_it_before_it_writes_as_the_owner(tmp_path: Path) -> None:
+    async with redis_server() as server:
+        line = Line(server, tmp_path / "line.sock")
+        async with await line.listen(), joined([Replica(line), Replica(server)]) as (a, b):
+            await a.owners.begin(a.what("s", began_here=True))
+            line.cut()
+            await until(lambda: a.store.away)
+            assert await a.owners.still_here(a.what("s"))
+            async with asyncio.timeout(PATIENCE):
+                while not await b.owns("s"):
+                    await asyncio.sleep(0.05)
+            a.skipped = 60.0
+            line.mend()
+            assert not await a.owners.still_here(a.what("s"))
+
+
+async def test_a_replica_paused_while_the_store_is_away_writes_as_the_owner_if_it_stays_away() -> None:
+    async with replicas(1) as (server, (a,)):
+        await a.owners.begin(a.what("s", began_here=True))
+        server.pause()
+        await until(lambda: a.store.away)
+        a.skipped = 60.0
+        assert await a.owners.still_here(a.what("s"))
+        server.resume()
+        await until(lambda: not a.store.away)
 
 
 async def test_a_claim_that_the_store_lost_is_treated_as_a_loss() -> None:
