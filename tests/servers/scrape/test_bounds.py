@@ -64,7 +64,7 @@ async def test_an_endless_page_ends_at_the_time_limit_and_the_next_one_works(sit
 
     site.answers["/endless"], site.answers["/silent"] = endless, silent
     fine = site.put("/fine", "fine", "text/plain")
-    async with scraper(timeout=20.0) as client:
+    async with scraper(timeout=8.0) as client:
         stuck = [client.start("tools/call", call(site.url(path))) for path in ("/endless", "/silent")]
         async with asyncio.timeout(PATIENCE):
             results = [message["result"] for message in await asyncio.gather(*stuck)]
@@ -92,7 +92,7 @@ async def test_a_page_that_never_arrives_does_not_delay_others(site: Site) -> No
 
 async def test_an_endless_conversion_is_killed_while_others_continue(site: Site) -> None:
     hard, fine = site.put("/hard", HARD, "text/html"), site.put("/fine", "fine", "text/plain")
-    async with scraper(timeout=20.0) as client:
+    async with scraper(timeout=10.0) as client:
         assert await scrape(client, fine) == "fine"
         (first,) = converters(client)
         stuck = client.start("tools/call", call(hard))
