@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.fakes import forks
-from tests.tiers import TIERS, tier_of
+from tests.tiers import EXAMPLES, TIERS, tier_of
 
 # A machine may say that no bytecode is kept: then each of the thousands of starts would compile the hub again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -21,8 +21,13 @@ sys.dont_write_bytecode = False
 forks.install()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell has begun this in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # or no program that is started could be interrupted
-# A machine that is busy elsewhere makes no example slow.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "suite",
+    max_examples=EXAMPLES,
+    derandomize="MCP_HUB_EXAMPLES" not in os.environ,
+    deadline=None,  # a machine that is busy elsewhere makes no example slow
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("suite")
 gc.disable()  # until everything is imported and collected: there is no garbage among it
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.catalog.descriptions import LOOKED_AT, first_sentence, shortened_description
@@ -52,7 +52,6 @@ def test_a_token_limit_cuts_a_description_after_a_sentence_or_a_word(text: str, 
 
 
 @given(text=st.text(max_size=300) | st.text("aB. \n!", max_size=300), tokens=st.integers(1, 30))
-@settings(max_examples=300, deadline=None, derandomize=True)
 def test_no_shortened_description_exceeds_its_tokens_and_no_first_sentence_is_lost(text: str, tokens: int) -> None:
     short = shortened_description(text, tokens)
     assert estimate_tokens(short.strip()) <= tokens

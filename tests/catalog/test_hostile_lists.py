@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.catalog import PAGE_SIZE, Catalog, CatalogSource, Item, OnConflict, Route
@@ -210,7 +210,6 @@ SERVERS = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=300)
 @given(SERVERS, st.sampled_from(STRATEGIES), st.randoms(use_true_random=False))
 def test_in_every_order_of_arrival_names_are_unique_stable_and_resolvable(
     servers: list[tuple[str, list[str]]], strategy: OnConflict, chance: random.Random

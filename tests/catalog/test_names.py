@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.catalog import names
@@ -13,7 +13,6 @@ NAME = st.text(min_size=1, max_size=200)
 PLAIN = st.text(st.sampled_from("abcXYZ019-"), min_size=1, max_size=20)
 
 
-@settings(derandomize=True, max_examples=300)
 @given(NAME, NAME)
 def test_every_exposed_name_is_legal_and_the_same_every_time(namespace: str, name: str) -> None:
     for make in (names.expose, names.renamed):
@@ -23,14 +22,12 @@ def test_every_exposed_name_is_legal_and_the_same_every_time(namespace: str, nam
     assert LEGAL.fullmatch(names.expose("", name))
 
 
-@settings(derandomize=True, max_examples=300)
 @given(PLAIN, PLAIN)
 def test_a_name_that_needs_no_change_is_namespace_and_name(namespace: str, name: str) -> None:
     assert names.expose(namespace, name).split(names.SEPARATOR, 1) == [namespace, name]
     assert names.expose("", name) == name
 
 
-@settings(derandomize=True, max_examples=200)
 @given(
     st.text(st.sampled_from("ab"), min_size=70, max_size=90), st.text(st.sampled_from("ab"), min_size=70, max_size=90)
 )
@@ -38,7 +35,6 @@ def test_two_long_names_stay_distinct_after_shortening(one: str, other: str) -> 
     assert (names.expose("n", one) == names.expose("n", other)) == (one == other)
 
 
-@settings(derandomize=True)
 @given(PLAIN, st.text(max_size=50))
 def test_a_disambiguated_uri_resolves_to_its_original(upstream: str, uri: str) -> None:
     assert names.original_uri(names.expose_uri(upstream, uri)) == (upstream, uri)

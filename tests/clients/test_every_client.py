@@ -174,9 +174,7 @@ def test_a_client_file_without_servers_gets_the_hub_and_is_restored(tmp_path: Pa
 
 
 @pytest.mark.parametrize("id", ["cursor", "codex"])
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_install_and_uninstall_leave_the_bytes_of_any_file(tmp_path: Path, id: str, data: st.DataObject) -> None:
     client, machine = BY_ID[id], machine_of(tmp_path, "linux")

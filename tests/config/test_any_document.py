@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcp_hub.config.dialect import ENTRY_KEYS, ROOT_KEYS, ROOTS
@@ -62,20 +62,17 @@ def _read(text: str | bytes, name: str) -> None:
     assert all(printable(warning, 10_000) == warning for warning in loaded.warnings)
 
 
-@settings(derandomize=True, max_examples=400, deadline=None)
 @given(DOCUMENTS)
 @example({"servers": {}, "blacklist": {"x": 1}})
 def test_any_json_document_loads_or_raises_a_configuration_error(document: Any) -> None:
     _read(json.dumps(document), "servers.json")
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
 @given(DOCUMENTS)
 def test_any_yaml_document_loads_or_raises_a_configuration_error(document: Any) -> None:
     _read(json.dumps(document, ensure_ascii=False), "servers.yaml")
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
 @given(
     st.text(alphabet="servers:{}[]\"'\\,\n\t -&*!#|>%@`?<=.a1\x00\ud800é", max_size=40),
     st.sampled_from(["s.yaml", "s.json", "s.toml", "s"]),
@@ -84,7 +81,6 @@ def test_any_text_loads_or_raises_a_configuration_error(text: str, name: str) ->
     _read(text, name)
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
 @given(st.binary(max_size=40), st.sampled_from(["s.yaml", "s.json", "s.toml", "s"]))
 def test_any_bytes_load_or_raise_a_configuration_error(content: bytes, name: str) -> None:
     _read(content, name)

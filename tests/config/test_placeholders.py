@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.config import Server
@@ -98,7 +98,6 @@ def only(name: str, tree: Json) -> Server:
 
 
 @pytest.mark.parametrize("dialect", _DIALECTS)
-@settings(deadline=None)
 @given(data=st.data())
 def test_an_entry_with_an_unfilled_placeholder_is_disabled(dialect: str, data: st.DataObject) -> None:
     name, tree, entry, own = _DIALECTS[dialect]

@@ -6,14 +6,13 @@ import difflib
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mcp_hub.editing import EditRefused, Syntax, insert, parse, put, remove
 from tests.editing.written import NEW, ROOTS, TEXTS
 
 SYNTAXES: list[Syntax] = ["json", "yaml", "toml"]
-ROOM = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def written(data: st.DataObject, syntax: Syntax, least: int = 0) -> tuple[str, str, dict[str, Any]]:
@@ -27,7 +26,6 @@ def written(data: st.DataObject, syntax: Syntax, least: int = 0) -> tuple[str, s
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
-@ROOM
 @given(data=st.data())
 def test_an_entry_that_is_inserted_and_removed_leaves_the_same_bytes(data: st.DataObject, syntax: Syntax) -> None:
     root, text, tree = written(data, syntax)
@@ -39,7 +37,6 @@ def test_an_entry_that_is_inserted_and_removed_leaves_the_same_bytes(data: st.Da
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
-@ROOM
 @given(data=st.data())
 def test_an_insertion_only_adds_characters(data: st.DataObject, syntax: Syntax) -> None:
     root, text, _ = written(data, syntax)
@@ -49,7 +46,6 @@ def test_an_insertion_only_adds_characters(data: st.DataObject, syntax: Syntax) 
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
-@ROOM
 @given(data=st.data())
 def test_an_entry_can_be_removed_after_others_were_added(data: st.DataObject, syntax: Syntax) -> None:
     root, text, tree = written(data, syntax)
@@ -60,7 +56,6 @@ def test_an_entry_can_be_removed_after_others_were_added(data: st.DataObject, sy
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
-@ROOM
 @given(data=st.data())
 def test_any_entry_of_a_file_can_be_removed_or_the_removal_is_refused(data: st.DataObject, syntax: Syntax) -> None:
     root, text, tree = written(data, syntax, least=1)
@@ -75,7 +70,6 @@ def test_any_entry_of_a_file_can_be_removed_or_the_removal_is_refused(data: st.D
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
-@ROOM
 @given(data=st.data(), value=st.booleans())
 def test_a_value_of_an_entry_is_set_or_refused_and_nothing_else_changes(
     data: st.DataObject, syntax: Syntax, value: bool

@@ -25,9 +25,10 @@ from mcp_hub.transport.peer import Peer
 from mcp_hub.transport.sse_codec import SseParser
 from tests.fuzz import targets
 from tests.fuzz.targets import answers, bodies, frames, redacted, sockets
+from tests.tiers import EXAMPLES
 
-EXAMPLES = {"configuration": 400, "bodies": 400, "sockets": 400, "readers": 2000}
-"""Fewer where one takes longer, more where what is made is mostly refused; 1,000 of the others."""
+FACTORS = {"configuration": 3, "bodies": 3, "sockets": 3, "readers": 12}
+"""Factors of EXAMPLES: low where one input takes long, high where most of them are refused; 6 for the other targets."""
 
 
 def texts(target: str) -> st.SearchStrategy[bytes]:
@@ -42,13 +43,7 @@ def texts(target: str) -> st.SearchStrategy[bytes]:
 def test_no_input_of_a_fuzz_target_violates_its_invariants(name: str) -> None:
     module = targets.load(name)
 
-    @settings(
-        derandomize=True,
-        database=None,
-        deadline=None,
-        max_examples=EXAMPLES.get(name, 1000),
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(database=None, max_examples=EXAMPLES * FACTORS.get(name, 6), suppress_health_check=list(HealthCheck))
     @given(texts(name))
     def run(data: bytes) -> None:
         targets.run(module, data)

@@ -108,7 +108,7 @@ def _accepted(schema: Any) -> list[bool] | None:
 
 
 @given(schema=SCHEMAS | WITH_DEFINITIONS | PARTS)
-@settings(max_examples=250, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 def test_a_compact_schema_accepts_exactly_what_the_whole_one_does(schema: Any) -> None:
     assume(isinstance(schema, dict))
     assume(_accepted(schema) is not None)

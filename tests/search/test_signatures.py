@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.catalog.token_estimate import estimate_tokens
@@ -41,13 +41,11 @@ SCHEMAS = st.recursive(
 
 
 @given(objects(SCHEMAS))
-@settings(max_examples=300, deadline=None, derandomize=True)
 def test_a_signature_of_any_schema_has_every_required_parameter_and_its_type(schema: dict[str, Any]) -> None:
     check_signature("server__tool", schema)
 
 
 @given(st.text(max_size=20), objects(SCHEMAS), SCHEMAS | objects(SCHEMAS))
-@settings(max_examples=300, deadline=None, derandomize=True)
 def test_a_stub_of_any_schema_is_python_with_every_required_parameter(name: str, schema: Any, output: Any) -> None:
     check_stub(name, schema, output)
 
@@ -135,7 +133,6 @@ def test_optional_parameters_beyond_the_limit_are_counted() -> None:
     ),
     st.integers(0, 50),
 )
-@settings(max_examples=60, deadline=None, derandomize=True)
 def test_a_search_result_stays_within_its_token_limit(tools: list[dict[str, Any]], signatures: int) -> None:
     text = answer("Tools found:", [FoundTool(tool) for tool in tools], signatures, 1200)
     assert estimate_tokens(text) <= 1200

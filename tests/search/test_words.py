@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.search.words import MAX_WORD, stem, terms_of, words_of
@@ -57,6 +57,5 @@ def test_stop_words_are_not_terms() -> None:
 
 
 @given(st.text(max_size=300))
-@settings(max_examples=200, deadline=None, derandomize=True)
 def test_every_text_has_terms_of_bounded_length(text: str) -> None:
     assert all(0 < len(term) <= 3 * MAX_WORD for term in terms_of(text))

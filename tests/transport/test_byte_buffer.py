@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.protocol.frames import decode
@@ -11,7 +11,6 @@ from mcp_hub.transport import byte_buffer
 from mcp_hub.transport.byte_buffer import ByteBuffer
 
 
-@settings(derandomize=True, max_examples=200)
 @given(st.lists(st.binary(max_size=300), max_size=40), st.sampled_from([(20, 60), (20, 10_000), (10_000, 20_000)]))
 def test_any_pieces_are_read_back_unchanged(pieces: list[bytes], bounds: tuple[int, int]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.protocol.frames import FrameError, Raw, decode, encode, salvage_id
@@ -16,7 +16,6 @@ JSON = st.recursive(
 )
 
 
-@settings(derandomize=True, max_examples=300)
 @given(JSON)
 def test_a_message_survives_encoding_and_decoding(value: object) -> None:
     data = encode(value)

@@ -5,7 +5,7 @@ import itertools
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.transport.lines import FairLineReader, LineReader, Oversized
@@ -21,7 +21,6 @@ def fed(data: bytes, cuts: list[int], limit: int) -> list[bytes | Oversized]:
     return lines if rest is None else [*lines, rest]
 
 
-@settings(derandomize=True, max_examples=300)
 @given(st.lists(st.binary(max_size=40)), st.lists(st.integers(0, 10_000)))
 def test_any_segmentation_of_the_same_bytes_gives_the_same_lines(parts: list[bytes], cuts: list[int]) -> None:
     data = b"\n".join(parts)
@@ -31,7 +30,6 @@ def test_any_segmentation_of_the_same_bytes_gives_the_same_lines(parts: list[byt
     assert fed(data, cuts, limit=10_000) == whole
 
 
-@settings(derandomize=True, max_examples=200)
 @given(st.integers(1, 50), st.integers(1, 200), st.lists(st.integers(0, 10_000)))
 def test_a_line_above_the_limit_is_reported_with_its_size_and_its_neighbours_stay(
     limit: int, size: int, cuts: list[int]

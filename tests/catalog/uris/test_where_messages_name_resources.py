@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.catalog.resource_uris import in_answer, in_error, in_meta, in_question, in_request, in_result
@@ -83,7 +83,6 @@ ODD = st.recursive(
 )
 
 
-@settings(derandomize=True, max_examples=500, deadline=None)
 @given(st.dictionaries(st.sampled_from(["content", "messages", "contents", "inputRequests", "_meta"]), ODD), ODD)
 def test_messages_of_any_shape_are_rewritten_without_loss(result: dict[str, Any], params: Any) -> None:
     for method in ("tools/call", "prompts/get", "resources/read"):

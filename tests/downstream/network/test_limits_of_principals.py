@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.catalog import Route
@@ -115,7 +115,6 @@ def test_the_calls_and_rate_buckets_of_all_principals_together_are_bounded(monke
     calls=st.integers(1, 4),
     sessions=st.integers(1, 4),
 )
-@settings(max_examples=200, deadline=None, derandomize=True)
 def test_no_principal_ever_exceeds_its_share_and_counts_return_to_zero(
     steps: list[tuple[str, bool]], calls: int, sessions: int
 ) -> None:
@@ -230,7 +229,6 @@ async def test_a_full_queue_drops_the_newest_call_of_the_principal_with_most_cal
     at_once=st.integers(1, 3),
     waiting=st.integers(0, 4),
 )
-@settings(max_examples=100, deadline=None, derandomize=True)
 def test_no_slot_is_lost_in_any_order_of_calls(steps: list[tuple[str, str]], at_once: int, waiting: int) -> None:
     async def run() -> None:
         desk = Desk(at_once=at_once, waiting=waiting)

@@ -17,6 +17,7 @@ from mcp_hub.downstream.admission import Gate
 from tests.downstream.network.dumping import dumping
 from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, visiting
 from tests.fakes.client import PATIENCE
+from tests.tiers import EXAMPLES
 
 pytestmark = pytest.mark.anyio
 
@@ -202,7 +203,7 @@ EVIL = st.one_of(
 
 
 @given(host=EVIL, origin=st.none() | EVIL)
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=4 * EXAMPLES)
 def test_requests_are_served_only_for_known_hosts(host: bytes, origin: bytes | None) -> None:
     lines: list[tuple[bytes, bytes]] = [(b"host", host), *([(b"origin", origin)] if origin is not None else [])]
     refusal = Gate(Listen()).refusal(lines, 8808)

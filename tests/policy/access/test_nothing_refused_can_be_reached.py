@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.tiers import EXAMPLES
 
 TOOLS = ("add", "crash", "echo", "pid")
 PROMPT = "greet"
@@ -157,7 +158,7 @@ def request_of(method: str, name: str) -> dict[str, Any]:
     method=st.sampled_from(METHODS),
     name=st.sampled_from(NAMES).flatmap(spelled),
 )
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=4 * EXAMPLES)
 def test_no_spelling_method_or_era_reaches_a_refused_item(peers: Peers, era: str, method: str, name: str) -> None:
     peers.answer(era, method, request_of(method, name))
     forbidden = [(m, n) for m, n in peers.reached() if n in REFUSED or "secret" in n.lower()]
@@ -173,7 +174,7 @@ def test_no_spelling_method_or_era_reaches_a_refused_item(peers: Peers, era: str
     ),
     server=st.sampled_from((None, "shut", "open")),
 )
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=4 * EXAMPLES)
 def test_no_search_finds_a_refused_tool(
     peers: Peers, era: str, query: str, more: dict[str, Any], server: str | None
 ) -> None:

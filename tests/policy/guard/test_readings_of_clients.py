@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from mcp_hub.security.url_rules import UrlRules
+from tests.tiers import EXAMPLES
 
 RULES = UrlRules()
 
@@ -61,7 +62,7 @@ def readings(text: str) -> Iterator[tuple[str, str]]:
 
 
 @given(text=disguised())
-@settings(max_examples=2000, deadline=None, derandomize=True)
+@settings(max_examples=4 * EXAMPLES)
 @example("https://example.com\\@x.hf.space")
 @example("https://huggingface.co/dat\tasets?a=b c")
 @example("https://huggingface.co/datasets/..;")
@@ -89,7 +90,7 @@ def innocent(draw: st.DrawFn) -> str:
 
 
 @given(text=innocent())
-@settings(max_examples=1000, deadline=None, derandomize=True)
+@settings(max_examples=4 * EXAMPLES)
 def test_urls_that_are_not_guarded_are_allowed(text: str) -> None:
     assert RULES.refuses(text) is None
 

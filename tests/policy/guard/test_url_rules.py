@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.security.urls import parse, urls_in
+from tests.tiers import EXAMPLES
 
 RULES = UrlRules()
 
@@ -151,13 +152,13 @@ def obfuscated(draw: st.DrawFn) -> str:
 
 
 @given(text=obfuscated())
-@settings(max_examples=800, deadline=None, derandomize=True)
+@settings(max_examples=4 * EXAMPLES)
 def test_no_disguise_gets_a_guarded_url_through(text: str) -> None:
     assert RULES.refuses(text) == "huggingface"
 
 
 @given(text=st.text(max_size=200))
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=4 * EXAMPLES)
 def test_url_rules_accept_any_text(text: str) -> None:
     parse(text)
     list(urls_in(text))

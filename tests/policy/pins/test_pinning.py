@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TOOLS
@@ -27,7 +27,6 @@ NAMED = VALUES.map(lambda parts: {"name": "x", **parts})
 
 
 @given(tool=NAMED, part=st.sampled_from(PARTS[TOOLS][1:]), value=JSON)
-@settings(deadline=None, derandomize=True)
 def test_any_changed_part_of_an_item_is_a_pin_difference_and_nothing_else_is(tool: Any, part: str, value: Any) -> None:
     before = record_of([(TOOLS, tool)], None)
     after = {**tool, part: value}
@@ -41,7 +40,6 @@ def test_any_changed_part_of_an_item_is_a_pin_difference_and_nothing_else_is(too
 
 
 @given(tool=NAMED)
-@settings(deadline=None, derandomize=True)
 def test_key_order_unknown_fields_and_serialisation_do_not_change_a_pin(tool: Any) -> None:
     before = record_of([(TOOLS, tool)], None)
     other = json.loads(json.dumps({"_meta": {"a": 1}, **dict(reversed(tool.items())), "icons": []}))

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.policy.long_results import KEPT_SECONDS, MAX_BYTES, MAX_RESULTS, LongResults, head, pages_of
@@ -32,7 +32,6 @@ class Clock:
 
 
 @given(blocks=st.lists(BLOCKS, max_size=5), size=st.integers(1024, 3000))
-@settings(max_examples=200, deadline=None, derandomize=True)
 def test_the_pages_together_are_the_whole_result(blocks: list[dict[str, Any]], size: int) -> None:
     pages = list(pages_of({"content": blocks}, size).all)
     texts = [block["text"] if "text" in block else block["resource"]["text"] for block in blocks if "data" not in block]
@@ -44,7 +43,6 @@ def test_the_pages_together_are_the_whole_result(blocks: list[dict[str, Any]], s
 
 
 @given(text=st.text(max_size=300) | st.text('a\n"\u00e9\u6f22\U0001f600', max_size=300), size=st.integers(1, 400))
-@settings(max_examples=300, deadline=None, derandomize=True)
 def test_a_text_is_cut_between_characters_and_as_late_as_possible(text: str, size: int) -> None:
     part = head(text, size)
     assert text.startswith(part)

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.catalog.token_estimate import cut_to_tokens, estimate_tokens
@@ -42,7 +42,6 @@ def is_part_of(short: Any, long: Any) -> bool:
     ascii=st.booleans(),
     tokens=st.booleans(),
 )
-@settings(max_examples=120, deadline=None, derandomize=True)
 def test_json_is_cut_to_valid_json_that_fits(
     value: Any, room: int, indent: int | None, ascii: bool, tokens: bool
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_hub.catalog import Item, Route
@@ -69,7 +69,6 @@ async def shaped(result: Json, *, schema: Json | None = None, store: LongResults
 
 
 @given(blocks=st.lists(BLOCKS, max_size=5), room=st.integers(1, 6000))
-@settings(max_examples=100, deadline=None, derandomize=True)
 def test_only_texts_are_cut_and_all_blocks_together_fit_the_limit(blocks: list[Json], room: int) -> None:
     kept, shown, _ = shortened_content(blocks, room)
     assert shown <= room
@@ -79,7 +78,6 @@ def test_only_texts_are_cut_and_all_blocks_together_fit_the_limit(blocks: list[J
 
 
 @given(result=RESULTS, limit=st.integers(1, 6000))
-@settings(max_examples=150, deadline=None, derandomize=True)
 def test_a_result_is_never_longer_than_the_limit_and_always_valid(result: Json, limit: int) -> None:
     short = anyio.run(lambda: shaped(result, max_result_bytes=limit))
     if len(encode(result)) <= limit:
@@ -116,7 +114,6 @@ def test_blocks_left_out_after_a_long_text_are_named_and_small_images_stay() -> 
 
 
 @given(value=VALUES, room=st.integers(64, 4000))
-@settings(max_examples=150, deadline=None, derandomize=True)
 def test_shorter_values_keep_their_types_and_members(value: Any, room: int) -> None:
     def alike(long: Any, short: Any) -> bool:
         if isinstance(long, dict):
@@ -334,7 +331,6 @@ async def test_byte_and_token_limits_apply_together_and_structured_content_stays
 
 
 @given(result=RESULTS, limit=st.integers(1, 400))
-@settings(max_examples=150, deadline=None, derandomize=True)
 def test_no_result_exceeds_its_token_limit_and_all_are_valid(result: Json, limit: int) -> None:
     short = anyio.run(lambda: shaped(result, settings={"max_result_tokens": limit}))
     assert json.loads(encode(short)) == json.loads(encode(without_lone_surrogates(short)))

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared import inbound
 
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_PARAMS
 from mcp_hub.protocol import era, routing_headers
-
-agreed = settings(derandomize=True, deadline=None, max_examples=300)
 
 TEXTS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
@@ -75,7 +73,6 @@ SOUND = st.fixed_dictionaries(
 )
 
 
-@agreed
 @given(TEXTS)
 def test_a_header_value_is_encoded_as_by_the_sdk_and_decodes_to_itself(value: str) -> None:
     encoded = routing_headers.encode_value(value)
@@ -83,7 +80,6 @@ def test_a_header_value_is_encoded_as_by_the_sdk_and_decodes_to_itself(value: st
     assert routing_headers.decode_value(encoded) == inbound.decode_header_value(encoded) == value
 
 
-@agreed
 @given(st.one_of(st.none(), HEADER_VALUES))
 def test_any_header_is_decoded_as_the_sdk_does(value: str | None) -> None:
     try:
@@ -93,7 +89,6 @@ def test_any_header_is_decoded_as_the_sdk_does(value: str | None) -> None:
     assert routing_headers.decode_value(value) == expected
 
 
-@agreed
 @given(st.one_of(SCHEMAS, SOUND))
 def test_annotations_are_found_valid_and_mapped_as_the_sdk_does(schema: Any) -> None:
     invalid = inbound.find_invalid_x_mcp_header(schema) is not None
@@ -101,7 +96,6 @@ def test_annotations_are_found_valid_and_mapped_as_the_sdk_does(schema: Any) -> 
     assert routing_headers.param_map(schema) == (None if invalid else inbound.x_mcp_header_map(schema))
 
 
-@agreed
 @given(SOUND, ARGUMENTS)
 def test_argument_headers_are_emitted_as_the_sdk_does(schema: Any, arguments: dict[str, Any]) -> None:
     paths = routing_headers.param_map(schema)
@@ -110,7 +104,6 @@ def test_argument_headers_are_emitted_as_the_sdk_does(schema: Any, arguments: di
     assert emitted == {"Mcp-Method": "tools/call", "Mcp-Name": "n", **expected}
 
 
-@agreed
 @given(
     st.one_of(SOUND, SCHEMAS),
     ARGUMENTS,
@@ -167,7 +160,6 @@ def _requests(draw: Any) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}, lines
 
 
-@agreed
 @given(_requests())
 def test_a_request_is_refused_for_its_headers_exactly_when_the_sdk_refuses_it(
     request: tuple[dict[str, Any], list[tuple[str, str]]],

@@ -15,6 +15,7 @@ from mcp_hub.servers.builtin import regular_files
 from mcp_hub.servers.builtin.files import Files, Roots
 from mcp_hub.servers.local.tool_results import ToolRefused
 from tests.fakes.client import PATIENCE, hub
+from tests.tiers import EXAMPLES
 
 SECRET = "what is outside"
 
@@ -304,7 +305,7 @@ PARTS = (
 LEADS = st.sampled_from(["/", "", "//", "/workspace/", "/workspace/sub/", "/userinput/", "/internal/"])
 
 
-@settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=4 * EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(PARTS | st.text(max_size=4), max_size=5), lead=LEADS)
 @example(parts=["..", "outside", "secret.txt"], lead="/workspace/")
 @example(parts=["sub", "..", "..", "outside", "secret.txt"], lead="/internal/../workspace/")
