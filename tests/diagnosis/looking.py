@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import json
@@ -14,9 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mcp_hub.cli import main
-
-_TAKEN: list[socket.socket] = []
-"""Sockets of unused ports; they are open as long as the tests run."""
 
 
 class Said(NamedTuple):
@@ -123,6 +121,6 @@ def unused_port() -> int:
     """Returns a port that refuses connections: it is bound, so that no other test gets it, and nobody listens on it."""
     taken = socket.socket()
     taken.bind(("127.0.0.1", 0))
-    _TAKEN.append(taken)
+    atexit.register(taken.close)
     port: int = taken.getsockname()[1]
     return port
