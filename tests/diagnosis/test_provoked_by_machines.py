@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,26 +41,30 @@ def test_a_state_path_that_cannot_be_written_is_diagnosed(tmp_path: Path, root: 
     assert codes.STATE_NOT_WRITABLE in found(configured(tmp_path, {}, **root))
 
 
-def posing(path: Path, answer: bytes) -> socket.socket:
+@contextlib.contextmanager
+def posing(path: Path, answer: bytes) -> Iterator[None]:
     """Listens as a hub does, and answers every status request alike; with b"" it never answers."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.bind(str(path))
-    listening.listen()
+    with contextlib.ExitStack() as held:
+        listening = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listening.bind(str(path))
+        listening.listen()
 
-    def serve() -> None:
-        held = []
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    accepted, _ = listening.accept()
+                    held.enter_context(accepted)
+                    if answer:
+                        accepted.sendall(answer)
+                        accepted.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
         try:
-            while True:
-                accepted, _ = listening.accept()
-                held.append(accepted)
-                if answer:
-                    accepted.sendall(answer)
-                    accepted.close()
-        except OSError:
-            return
-
-    threading.Thread(target=serve, daemon=True).start()
-    return listening
+            yield
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)  # a close alone does not end `accept`
+            thread.join(PATIENCE)
 
 
 def test_a_hub_that_does_not_answer_is_diagnosed(tmp_path: Path, run_dir: Path) -> None:
