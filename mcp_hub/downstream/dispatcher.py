@@ -48,6 +48,8 @@ class Dispatcher:
         self.backlog = Backlog(lambda: hub.config.unread)
         self.callers: set[Caller] = set()
         self._background: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Cached: `get_running_loop` and `current_task` without a loop cost a system call."""
         self._methods = Methods(hub, self.backlog)
         self._handlers = self._methods.handlers
         if hub.waits:
@@ -100,7 +102,8 @@ class Dispatcher:
         if len(running) >= MAX_IN_FLIGHT:
             too_many = Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0)
             return error_response(request_id, too_many)
-        if (task := asyncio.current_task()) is not None:
+        self._loop = self._loop or asyncio.get_running_loop()
+        if (task := asyncio.current_task(self._loop)) is not None:
             running[request_id] = task
         exchange, leave = None, uncounted
         try:
@@ -215,6 +218,7 @@ class Duplex:
         self._dispatcher = dispatcher
         self._write = write
         self._share = share
+        self._loop = asyncio.get_running_loop()
         self.caller = Caller(principal, write)
         self._running: set[asyncio.Task[None]] = set()
         dispatcher.join(self.caller)
@@ -287,7 +291,7 @@ class Duplex:
         return self._dispatcher.answer(self.caller, request, self._write, era_of(request))
 
     def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 

@@ -46,13 +46,14 @@ class TimeLimit:
     """`with TimeLimit(seconds):` cancels the task after that time and raises TimeoutError when the block is left.
 
     It does what `asyncio.timeout` does, at a quarter of the cost if it is long. It must be made and left in the same
-    task. `when` is in the loop's time; None means that the limit is suspended.
+    task. `when` is in the loop's time; None means that the limit is suspended. `loop`: the running loop, whose search
+    costs a system call.
     """
 
     __slots__ = ("_cancelling", "_handle", "_left", "_loop", "_over", "_step", "_suspended", "_task", "expired", "when")
 
-    def __init__(self, seconds: float) -> None:
-        task = asyncio.current_task()
+    def __init__(self, seconds: float, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("make a TimeLimit in a task: it cancels the task when the time is over")
         self._loop = loop = task.get_loop()
@@ -137,6 +138,7 @@ class DeadlinePolicy:
     def __init__(self, servers: Mapping[str, Server]) -> None:
         self._servers = servers
         self._rules = ToolRulesTable(servers)
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
     def of(cls, parts: PolicyParts) -> DeadlinePolicy:
@@ -153,7 +155,8 @@ class DeadlinePolicy:
         rules, deadlines = self._rules[call.route], self._servers[server].deadlines
         total = rules.timeout if rules.timeout is not None else deadlines.call
         idle = rules.idle_timeout if rules.idle_timeout is not None else deadlines.idle
-        scope = TimeLimit(total)
+        self._loop = self._loop or asyncio.get_running_loop()
+        scope = TimeLimit(total, self._loop)
         try:
             with scope:
                 call.deadlines.append(scope)

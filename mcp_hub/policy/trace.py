@@ -107,6 +107,8 @@ class Trace:
         """Removes preset arguments from a record."""
         self._recording: set[asyncio.Task[None]] = set()
         """The tasks that make records of calls with large arguments in threads."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Cached: `get_running_loop` costs a system call."""
         self._measure = measure or _unmeasured
         self._tap = tap or RecordTap()
 
@@ -234,7 +236,8 @@ class Trace:
         self, call: Call, sent: Json, started: float, error: BaseException | None, result: Json | None = None
     ) -> None:
         duration = self._clock() - started
-        asyncio.get_running_loop().call_soon(self._record, call, sent, duration, error, result)
+        self._loop = self._loop or asyncio.get_running_loop()
+        self._loop.call_soon(self._record, call, sent, duration, error, result)
 
     def _record(
         self, call: Call, sent: Json, duration: float, error: BaseException | None, result: Json | None
