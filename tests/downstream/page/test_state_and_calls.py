@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.downstream.page import server_rows
 from tests.downstream.network.visitor import ERAS, TOKENS
 from tests.downstream.page.opened import OpenPage, served_hub
 from tests.fakes.client import PATIENCE, fake, write_config
@@ -301,6 +302,21 @@ async def test_texts_of_servers_and_clients_are_escaped_and_cut(tmp_path: Path) 
             assert not [char for char in "\x1b\u202e\u200b\x07" if char in text]
             assert "\\u001b" not in text
             assert "\\u202e" not in text.replace("\\\\u202e", "")
+
+
+async def test_a_finding_that_the_screen_makes_after_a_look_is_shown_at_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_rows, "FINDINGS_EVERY", 0.0)
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"tools": [{"name": "a", "description": EVIL, "inputSchema": {"type": "object"}}]}))
+    async with served_hub(tmp_path, {"up": fake("--lists", str(lists))}) as served, served.looking() as page:
+        await served.hub.settled_catalog()
+        await page.found("state")
+        async with asyncio.timeout(PATIENCE):
+            while not any(flag.where == "description" for _, _, flag in served.hub.rules.screen.flags()):
+                await asyncio.sleep(0.01)
+        assert (await page.found("state"))["servers"][0]["flagged"]
 
 
 async def test_an_argument_of_ten_megabytes_is_cut_in_the_record_of_its_call(tmp_path: Path) -> None:
