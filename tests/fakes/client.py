@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
-from typing import Any
+from typing import Any, Final
 
 FAKE = str(Path(__file__).with_name("upstream.py"))
 WATCHED = str(Path(__file__).with_name("watched.py"))
@@ -41,6 +41,10 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return int(probe.getsockname()[1])
+
+
+HELD: Final = 1.0
+"""Seconds that streams may stay open after their process has ended, as a process of its own holds them."""
 
 
 class RpcError(Exception):
@@ -186,8 +190,11 @@ class StdioClient:
         return found()
 
     async def exited(self) -> int:
+        """The exit code, once what the process has written is read, which asyncio does not wait for."""
         async with asyncio.timeout(PATIENCE):
-            return await self.process.wait()
+            code = await self.process.wait()
+        await asyncio.wait(self._tasks, timeout=HELD)
+        return code
 
     async def close(self) -> None:
         if self.process.returncode is None:
