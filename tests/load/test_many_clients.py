@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -69,19 +70,25 @@ async def test_requests_beyond_the_slots_are_refused_while_others_hang(tmp_path:
         await closed(clients)
 
 
-async def test_a_client_with_many_calls_does_not_delay_others_until_all_are_done(tmp_path: Path) -> None:
-    async with listening(tmp_path, narrow=fake(limits={"at_once": 1})) as port:
-        greedy = await opened(port, "handshake", 200)
+async def test_a_client_with_many_waiting_calls_does_not_delay_others_until_all_are_done(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    async with listening(tmp_path, narrow=fake("--record", str(record), limits={"at_once": 1})) as port:
+        greedy, (holder, modest) = await opened(port, "handshake", 200), await opened(port, "handshake", 2)
+        holder.send("tools/call", {"name": "narrow__sleep", "arguments": {"seconds": 600}}, 1)
+        async with asyncio.timeout(PATIENCE):
+            while b'"sleep"' not in record.read_bytes():
+                await modest.post("ping", None, 1)
         for request_id, client in enumerate(greedy):  # one session on many connections: one caller
-            client.session, client.first_id = greedy[0].session, request_id
-        (modest,) = await opened(port, "handshake", 1)
-        asking = [asyncio.create_task(calling([client], 1, "narrow__echo")) for client in greedy]
-        await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-        assert (await calling([modest], 1, "narrow__echo")).outcomes == {"own": 1}
-        left = sum(not task.done() for task in asking)
-        assert left > 0
-        tallies = await asyncio.gather(*asking)
-        assert sum(tally.outcomes["own"] for tally in tallies) == 200
+            client.session = greedy[0].session
+            client.send("tools/call", {"name": "narrow__echo", "arguments": {"text": "greedy"}}, request_id)
+        modest.send("tools/call", {"name": "narrow__echo", "arguments": {"text": "modest"}}, 1)
+        await holder.close()  # its call is cancelled: those that wait are carried out one after the other
+        async with asyncio.timeout(PATIENCE):
+            answers = await asyncio.gather(*(client.answer() for client in (*greedy, modest)))
+        assert all("result" in answer for _, answer in answers)
+        carried_out = re.findall(rb'"(greedy|modest)"', record.read_bytes())
+        assert carried_out.count(b"greedy") == 200
+        assert carried_out.index(b"modest") < 100
         await closed([*greedy, modest])
 
 
