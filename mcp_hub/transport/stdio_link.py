@@ -88,7 +88,6 @@ class StdioLink(Link):
         self._clean = clean
         self._process: _Process | None = None
         self._transport: asyncio.SubprocessTransport | None = None
-        self._pid = 0
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -119,29 +118,31 @@ class StdioLink(Link):
 
     async def open(self, receiver: Receiver) -> None:
         """Starts the process. Raises LinkError if it cannot be started."""
-        try:
-            transport, process = await spawn(
-                lambda: _Process(self._upstream, receiver, self._max_frame, self._clean, self._children, own=self._own),
-                self._argv,
-                env=self._env,
-                cwd=self._cwd,
+
+        def made() -> _Process:
+            # It is known before its pipes are connected: a server may ask as soon as it runs, and gets its answer.
+            self._process = _Process(
+                self._upstream, receiver, self._max_frame, self._clean, self._children, own=self._own
             )
+            return self._process
+
+        try:
+            self._transport, _ = await spawn(made, self._argv, env=self._env, cwd=self._cwd)
         except OSError as error:
             where = f" in {self._cwd}" if self._cwd is not None else ""
             text = f"cannot start {self._argv[0]!r}{where}: {error.strerror}"
             raise LinkError(text, executed=False, code=codes.PROGRAM_NOT_STARTED) from None
-        process.stdin_pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
-        self._transport, self._process, self._pid = transport, process, transport.get_pid()
-        self._children.added(self._pid, cast("asyncio.ReadTransport | None", transport.get_pipe_transport(1)))
+        stdout = cast("asyncio.ReadTransport | None", self._transport.get_pipe_transport(1))
+        self._children.added(self._transport.get_pid(), stdout)
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Writes one line; waits while the pipe is full, at most for the write deadline. Raises LinkError."""
         process = self._process
-        if process is None or process.stdin_pipe is None:
+        if process is None or (stdin := process.stdin_pipe or process.connected()) is None:
             raise LinkLost("the process is not running", executed=False)
-        gone = process.stdin_pipe.is_closing() or process.gone
+        gone = stdin.is_closing() or process.gone
         # Checked once in a round of the event loop: the writes of one round are batched.
-        if gone or (not process.stdin.gathers and _has_exited(self._pid)):
+        if gone or (not process.stdin.gathers and _has_exited(process.pid)):
             await process.last_words_heard()
             raise LinkLost(process.why(), executed=False)
         try:
@@ -237,6 +238,7 @@ class _Process(asyncio.SubprocessProtocol):
         self.exited = asyncio.Event()
         self.gone = False
         self.stdin = WriteBatcher(self._write)
+        self.pid = 0
         self.stdin_pipe: asyncio.WriteTransport | None = None
         """The hub's end of the child's stdin; None before it is connected."""
         self._over = asyncio.Event()
@@ -262,6 +264,13 @@ class _Process(asyncio.SubprocessProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
+        self.pid = self._transport.get_pid() or 0
+
+    def connected(self) -> asyncio.WriteTransport | None:
+        """Returns the hub's end of stdin, which is connected before stdout; None before that."""
+        pipe = self._transport.get_pipe_transport(0) if self._transport is not None else None
+        self.stdin_pipe = cast("asyncio.WriteTransport | None", pipe)
+        return self.stdin_pipe
 
     def _write(self, data: bytes) -> None:
         if self.stdin_pipe is not None and not self.stdin_pipe.is_closing():

@@ -1,11 +1,13 @@
 """The stdio link against real child processes: what they say, how they die, and what is left of them."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -216,6 +218,35 @@ async def test_a_cancelled_request_is_cancelled_upstream(tmp_path: Path) -> None
         await talk.call("echo")
         assert talk.peer.in_flight == 0
     assert '"notifications/cancelled","params":{"requestId":2' in record.read_text()
+
+
+async def test_a_ping_is_answered_that_comes_before_all_pipes_are_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = (
+        "import sys,json\n"
+        "print(json.dumps({'jsonrpc':'2.0','id':'p','method':'ping'}),flush=True)\n"
+        "sys.stdin.readline()\n"
+        "print(json.dumps({'jsonrpc':'2.0','method':'answered'}),flush=True)\n"
+        "sys.stdin.read()"
+    )
+    loop = asyncio.get_running_loop()
+    connect = loop.connect_read_pipe
+    connected: list[object] = []
+    talk = Talk(*python(program))
+
+    async def slowly(*args: Any) -> Any:
+        connected.append(args)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                while len(connected) == 2 and not talk.noticed:  # stderr
+                    await asyncio.sleep(0)
+        return await connect(*args)
+
+    monkeypatch.setattr(loop, "connect_read_pipe", slowly)
+    async with asyncio.timeout(2 * PATIENCE):
+        await talk.link.open(talk.peer)
+        await talk.peer.close()
+        await talk.children.close()
+    assert talk.noticed == ["answered"]
 
 
 async def test_a_ping_of_the_upstream_is_answered_and_anything_else_refused() -> None:
