@@ -18,7 +18,7 @@ TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
 EVERY_CELL: Final = os.environ.get("MCP_HUB_EVERY_CELL") == "1"
 """Whether each combination of transports, eras and revisions is run, where otherwise every pair of them is in one."""
 EXAMPLES: Final = int(os.environ.get("MCP_HUB_EXAMPLES", "50"))
-"""How many inputs a test of hypothesis makes: by default a few and the same each time, with the variable others."""
+"""How many inputs a test of hypothesis makes: the same each time, or other ones each time if the variable is set."""
 ROOT: Final = Path(__file__).parent
 OF_FOLDERS: Final[dict[str, Tier]] = {
     **dict.fromkeys(("browser", "scrape"), "browser"),

@@ -27,8 +27,8 @@ from tests.fuzz import targets
 from tests.fuzz.targets import answers, bodies, frames, redacted, sockets
 from tests.tiers import EXAMPLES
 
-FACTORS = {"configuration": 3, "bodies": 3, "sockets": 3, "readers": 12}
-"""Factors of EXAMPLES: low where one input takes long, high where most of them are refused; 6 for the other targets."""
+FACTORS = {"configuration": 8, "bodies": 8, "sockets": 8, "readers": 40}
+"""Factors of EXAMPLES: low where one input takes long, high where most of them are refused; 20 for the others."""
 
 
 def texts(target: str) -> st.SearchStrategy[bytes]:
@@ -43,7 +43,7 @@ def texts(target: str) -> st.SearchStrategy[bytes]:
 def test_no_input_of_a_fuzz_target_violates_its_invariants(name: str) -> None:
     module = targets.load(name)
 
-    @settings(database=None, max_examples=EXAMPLES * FACTORS.get(name, 6), suppress_health_check=list(HealthCheck))
+    @settings(database=None, max_examples=EXAMPLES * FACTORS.get(name, 20), suppress_health_check=list(HealthCheck))
     @given(texts(name))
     def run(data: bytes) -> None:
         targets.run(module, data)

@@ -203,7 +203,7 @@ EVIL = st.one_of(
 
 
 @given(host=EVIL, origin=st.none() | EVIL)
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=10 * EXAMPLES)
 def test_requests_are_served_only_for_known_hosts(host: bytes, origin: bytes | None) -> None:
     lines: list[tuple[bytes, bytes]] = [(b"host", host), *([(b"origin", origin)] if origin is not None else [])]
     refusal = Gate(Listen()).refusal(lines, 8808)

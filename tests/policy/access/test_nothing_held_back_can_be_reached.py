@@ -64,7 +64,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
     method=st.sampled_from(METHODS),
     name=st.sampled_from(NAMES).flatmap(spelled),
 )
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=8 * EXAMPLES)
 def test_no_spelling_method_or_era_reaches_a_held_back_item(peers: Peers, era: str, method: str, name: str) -> None:
     peers.answer(era, method, request_of(method, name))
     assert [(m, n) for m, n in peers.reached() if n in HELD or "secret" in n.lower()] == []

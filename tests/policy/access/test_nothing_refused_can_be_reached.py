@@ -158,7 +158,7 @@ def request_of(method: str, name: str) -> dict[str, Any]:
     method=st.sampled_from(METHODS),
     name=st.sampled_from(NAMES).flatmap(spelled),
 )
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=8 * EXAMPLES)
 def test_no_spelling_method_or_era_reaches_a_refused_item(peers: Peers, era: str, method: str, name: str) -> None:
     peers.answer(era, method, request_of(method, name))
     forbidden = [(m, n) for m, n in peers.reached() if n in REFUSED or "secret" in n.lower()]

@@ -102,7 +102,7 @@ REFUSING = ("{scheme}:///private*", "{scheme}:///private/*", "{scheme}:///privat
             "{scheme}:///[op]rivate/?.txt", "{scheme}:///%70rivate*", "{scheme}:///x/../private*")  # fmt: skip
 
 
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=16 * EXAMPLES)
 @given(scheme=st.sampled_from(SCHEMES), rule=st.sampled_from(REFUSING), how=st.sampled_from([*EVERYWHERE, *FILES]))
 def test_a_refusing_rule_covers_every_spelling_of_its_uri_and_no_other_uri(scheme: str, rule: str, how: str) -> None:
     scheme = "file" if how in FILES else scheme
@@ -112,7 +112,7 @@ def test_a_refusing_rule_covers_every_spelling_of_its_uri_and_no_other_uri(schem
         assert not refused.covers(spelled(how, scheme, "public/p.txt"))
 
 
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=10 * EXAMPLES)
 @given(
     scheme=st.sampled_from(SCHEMES),
     how=st.sampled_from([*EVERYWHERE, *FILES]),
@@ -147,7 +147,7 @@ TOKENS = [
 ]
 
 
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=12 * EXAMPLES)
 @given(st.lists(st.sampled_from(TOKENS), max_size=9).map("".join), st.sampled_from(["file:///", "file:", "docs://"]))
 def test_no_spelling_of_a_secret_uri_escapes_its_rule(middle: str, start: str) -> None:
     """The reader tries every way of reading a URI, and the right one is among them."""

@@ -152,13 +152,13 @@ def obfuscated(draw: st.DrawFn) -> str:
 
 
 @given(text=obfuscated())
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=16 * EXAMPLES)
 def test_no_disguise_gets_a_guarded_url_through(text: str) -> None:
     assert RULES.refuses(text) == "huggingface"
 
 
 @given(text=st.text(max_size=200))
-@settings(max_examples=4 * EXAMPLES)
+@settings(max_examples=10 * EXAMPLES)
 def test_url_rules_accept_any_text(text: str) -> None:
     parse(text)
     list(urls_in(text))

@@ -305,7 +305,7 @@ PARTS = (
 LEADS = st.sampled_from(["/", "", "//", "/workspace/", "/workspace/sub/", "/userinput/", "/internal/"])
 
 
-@settings(max_examples=4 * EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12 * EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(PARTS | st.text(max_size=4), max_size=5), lead=LEADS)
 @example(parts=["..", "outside", "secret.txt"], lead="/workspace/")
 @example(parts=["sub", "..", "..", "outside", "secret.txt"], lead="/internal/../workspace/")
