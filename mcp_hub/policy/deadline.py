@@ -46,8 +46,8 @@ class TimeLimit:
     """`with TimeLimit(seconds):` cancels the task after that time and raises TimeoutError when the block is left.
 
     It does what `asyncio.timeout` does, at a quarter of the cost if it is long. It must be made and left in the same
-    task. `when` is in the loop's time; None means that the limit is suspended. `loop`: the running loop, whose search
-    costs a system call.
+    task. `when` is in the loop's time; None means that the limit is suspended. `loop`: the running loop, if the caller
+    knows it; to find it costs a system call.
     """
 
     __slots__ = ("_cancelling", "_handle", "_left", "_loop", "_over", "_step", "_suspended", "_task", "expired", "when")
@@ -139,6 +139,7 @@ class DeadlinePolicy:
         self._servers = servers
         self._rules = ToolRulesTable(servers)
         self._loop: asyncio.AbstractEventLoop | None = None
+        """Cached: `current_task` without a loop costs a system call."""
 
     @classmethod
     def of(cls, parts: PolicyParts) -> DeadlinePolicy:

@@ -34,7 +34,7 @@ ASK_AGAIN: Final = 0.1
 PROBE_EVERY: Final = 0.25
 """Seconds between two probes while the store is unavailable."""
 LOOKED_WITHIN: Final = 2.0
-"""Seconds between two requests or probes above which this process was paused: a replica sends two a second."""
+"""Seconds; if requests and probes are further apart, this process was paused: a replica sends two requests a second."""
 LAYOUT: Final = 1
 """Version of the keys and their values. Replicas with different layouts share nothing."""
 MAX_SAID: Final = 300

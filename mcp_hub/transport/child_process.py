@@ -288,3 +288,13 @@ class _Pipe(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._process.pipe_connection_lost(self._fd, exc)
+
+
+def has_exited(pid: int) -> bool:
+    """Returns whether a child has exited, even if the event loop has not noticed: it would never execute a request."""
+    if sys.platform != "linux":
+        return False
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True

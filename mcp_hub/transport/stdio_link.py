@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import sys
 from collections import deque
@@ -32,7 +31,7 @@ from mcp_hub.transport import (
     messages_of_batch,
     reaper,
 )
-from mcp_hub.transport.child_process import spawn
+from mcp_hub.transport.child_process import has_exited, spawn
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.lines import FairLineReader, Line, Oversized, WriteBatcher, is_blank
 
@@ -118,16 +117,12 @@ class StdioLink(Link):
 
     async def open(self, receiver: Receiver) -> None:
         """Starts the process. Raises LinkError if it cannot be started."""
-
-        def made() -> _Process:
-            # It is known before its pipes are connected: a server may ask as soon as it runs, and gets its answer.
-            self._process = _Process(
-                self._upstream, receiver, self._max_frame, self._clean, self._children, own=self._own
-            )
-            return self._process
-
+        # It is kept before its pipes are connected, so that a server that asks as soon as it runs gets its answer.
+        self._process = process = _Process(
+            self._upstream, receiver, self._max_frame, self._clean, self._children, own=self._own
+        )
         try:
-            self._transport, _ = await spawn(made, self._argv, env=self._env, cwd=self._cwd)
+            self._transport, _ = await spawn(lambda: process, self._argv, env=self._env, cwd=self._cwd)
         except OSError as error:
             where = f" in {self._cwd}" if self._cwd is not None else ""
             text = f"cannot start {self._argv[0]!r}{where}: {error.strerror}"
@@ -142,7 +137,7 @@ class StdioLink(Link):
             raise LinkLost("the process is not running", executed=False)
         gone = stdin.is_closing() or process.gone
         # Checked once in a round of the event loop: the writes of one round are batched.
-        if gone or (not process.stdin.gathers and _has_exited(process.pid)):
+        if gone or (not process.stdin.gathers and has_exited(process.pid)):
             await process.last_words_heard()
             raise LinkLost(process.why(), executed=False)
         try:
@@ -207,16 +202,6 @@ class StdioLink(Link):
                 async with asyncio.timeout(TERM_GRACE):
                     while await asyncio.to_thread(reaper.any_left, pgid, self._mark):  # noqa: ASYNC110 - no event tells
                         await asyncio.sleep(_POLL)
-
-
-def _has_exited(pid: int) -> bool:
-    """Returns whether a child has exited, even if the event loop has not noticed: it would never execute a request."""
-    if sys.platform != "linux":
-        return False
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
 
 
 class _Process(asyncio.SubprocessProtocol):

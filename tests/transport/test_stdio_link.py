@@ -220,7 +220,7 @@ async def test_a_cancelled_request_is_cancelled_upstream(tmp_path: Path) -> None
     assert '"notifications/cancelled","params":{"requestId":2' in record.read_text()
 
 
-async def test_a_ping_is_answered_that_comes_before_all_pipes_are_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_ping_before_all_pipes_are_connected_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     program = (
         "import sys,json\n"
         "print(json.dumps({'jsonrpc':'2.0','id':'p','method':'ping'}),flush=True)\n"

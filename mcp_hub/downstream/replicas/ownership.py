@@ -135,8 +135,8 @@ class Owners:
     async def still_here(self, what: Ownership) -> bool:
         """Returns whether this replica still owns something; it asks the store if its last claim is too old.
 
-        Returns True while the store is unreachable, as no other replica can take it over then. If this one was paused
-        meanwhile, the store may have been reachable for the others, so it is asked for some seconds before.
+        Returns True while the store is unreachable, as no other replica can take it over then. But if this replica was
+        paused meanwhile, others may have reached the store; so this one first asks again for three seconds.
         """
         here = False
         for _ in range(SURE_WITHIN):
