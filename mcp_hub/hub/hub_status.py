@@ -113,8 +113,8 @@ WRITE_WAIT: Final = 5.0
 LOOK_UP: Final = 1.0
 """The longest wait in seconds before Ctrl-C is looked for, which does not always end a wait, and never on Windows."""
 READ_WAIT: Final = 5.0
-SILENT: Final = 3.0
-"""Seconds that a command has to send its request; commands of former versions send none, and mean the status."""
+REQUEST_WAIT: Final = 3.0
+"""Seconds that a command has to send its request."""
 MAX_SIZE: Final = 16 * 1024 * 1024
 MAX_PATH: Final = 100
 """Bytes of the path of a socket; the systems allow 104 to 108."""
@@ -141,8 +141,8 @@ Answer = Callable[[Json], AsyncIterator[Json]]
 
 
 @contextlib.asynccontextmanager
-async def status_server(facts: Callable[[], Json], answer: Answer | None = None) -> AsyncIterator[None]:
-    """Answers status requests, and with `answer` those of other commands, on a local socket while the block runs.
+async def status_server(facts: Callable[[], Json], answer: Answer) -> AsyncIterator[None]:
+    """Answers status requests with `facts`, and other requests with `answer`, on a local socket while the block runs.
 
     If the socket cannot be opened, a warning is logged and it is tried again.
     """
@@ -174,9 +174,9 @@ def _private(runtime_directory: Path) -> Path:
 
 
 class _StatusResponder:
-    """Answers the requests on the socket: one line of JSON each, `{"ask": "status"}` unless it says something else."""
+    """Answers the requests on the socket, one line of JSON each: `{"ask": "status"}` itself, others by `answer`."""
 
-    def __init__(self, facts: Callable[[], Json], answer: Answer | None) -> None:
+    def __init__(self, facts: Callable[[], Json], answer: Answer) -> None:
         self._facts = facts
         self._answer = answer
         self._open = 0
@@ -188,7 +188,7 @@ class _StatusResponder:
         try:
             if self._open <= AT_ONCE:
                 asked = await _request(reader)
-                if self._answer is None or asked.get("ask", "status") == "status":
+                if asked.get("ask") == "status":
                     writer.write(json.dumps(self._facts()).encode())
                 else:
                     await self._stream(self._answer(asked), reader, writer)
@@ -236,11 +236,11 @@ async def _write_all(answers: AsyncIterator[Json], writer: asyncio.StreamWriter)
 
 
 async def _request(reader: asyncio.StreamReader) -> Json:
-    """Returns the request of a command; {} if it sends none, as commands of former versions do."""
+    """Returns the request of a command; {} for what is none. Raises TimeoutError after REQUEST_WAIT seconds."""
     try:
-        async with asyncio.timeout(SILENT):
+        async with asyncio.timeout(REQUEST_WAIT):
             asked = json.loads(await reader.readline())
-    except (TimeoutError, ValueError):
+    except ValueError:
         return {}
     return asked if isinstance(asked, dict) else {}
 
@@ -314,9 +314,7 @@ def _facts_at(path: Path, left_over: Callable[[Path], None]) -> Json | None:
         with local_socket.connect(path, READ_WAIT) as asking:
             data = bytearray()
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-                # A hub of an earlier version answers whoever connects, without reading, and closes.
                 asking.sendall(b'{"ask": "status"}\n')
-            with contextlib.suppress(ConnectionResetError):
                 while len(data) < MAX_SIZE and (chunk := asking.recv(65536)):
                     data += chunk
         facts = json.loads(data)

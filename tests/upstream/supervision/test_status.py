@@ -10,6 +10,7 @@ import signal
 import socket
 import stat
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -133,19 +134,33 @@ async def test_status_and_doctor_say_that_the_call_log_cannot_be_written(tmp_pat
         assert re.search(rf"hub {client.process.pid} .*{re.escape(said)}", " ".join(done.stdout.split()))
 
 
-async def test_the_status_socket_is_private_and_ignores_input(tmp_path: Path, run_dir: Path) -> None:
+def asked(path: Path, request: bytes) -> dict[str, Any]:
+    """The answer to a request on the socket of a hub."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(PATIENCE)
+        client.connect(str(path))
+        client.sendall(request)
+        with client.makefile("rb") as answer:
+            read: dict[str, Any] = json.load(answer)
+    return read
+
+
+async def test_the_status_socket_is_private_and_answers_only_what_it_knows(tmp_path: Path, run_dir: Path) -> None:
     async with network_hub(tmp_path / "hub", {"a": fake()}):
         (path,) = run_dir.iterdir()
         assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(PATIENCE)
-            client.connect(str(path))
-            client.sendall(b'{"servers": {"evil": {"command": "sh"}}}\n')
-            data = b""
-            while chunk := client.recv(65536):
-                data += chunk
-        assert [server["server"] for server in json.loads(data)["servers"]] == ["a"]
+        for request in (
+            b'{"servers": {"evil": {"command": "sh"}}}\n',
+            b'{"ask": 1}\n',
+            b"\xff\n",
+            b"[]\n",
+            b"[" * 100_000,
+        ):
+            answer = await asyncio.to_thread(asked, path, request)
+            assert answer["problem"] == "this hub does not know what it was asked"
+        answer = await asyncio.to_thread(asked, path, b'{"ask": "status"}\n')
+        assert [server["server"] for server in answer["servers"]] == ["a"]
 
 
 async def test_files_left_by_a_killed_hub_are_removed(tmp_path: Path, run_dir: Path) -> None:
@@ -177,7 +192,10 @@ async def test_a_hub_that_ends_while_hubs_are_looked_for_does_not_hide_the_other
     def also_gone(self: Path, pattern: str) -> list[Path]:
         return [*found(self, pattern), self / "1.sock"]
 
-    async with hub_status.status_server(lambda: {"pid": 4711}):
+    async def nothing(asked: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        yield {}
+
+    async with hub_status.status_server(lambda: {"pid": 4711}, nothing):
         monkeypatch.setattr(Path, "glob", also_gone)
         hubs = await asyncio.to_thread(lambda: list(hub_status.running_hubs()))
     assert hubs == [{"pid": 4711}]
