@@ -26,7 +26,8 @@ if TYPE_CHECKING:
         StdIOStatefulClient,
     )
     from mcp_hub.library.manager import ToolManager
-    from mcp_hub.library.miroflow import PlaywrightSession, with_timeout
+    from mcp_hub.library.miroflow import with_timeout
+    from mcp_hub.library.miroflow.playwright_session import PlaywrightSession
     from mcp_hub.library.mounted_hub import asgi
     from mcp_hub.library.tool_system import IConfigLoader, IConfigSystem, IToolManager
     from mcp_hub.library.tool_system.executor import ILogger, IToolExecutor, ToolExecutor
@@ -91,7 +92,7 @@ _HOMES: Final = {
     "MCPToolFunction": "mcp_hub.library.agentscope.mcp_clients",
     "MCPTool": "mcp_hub.library.tool_system.tool_types",
     "NativeTool": "mcp_hub.library.tool_system.tool_types",
-    "PlaywrightSession": "mcp_hub.library.miroflow",
+    "PlaywrightSession": "mcp_hub.library.miroflow.playwright_session",
     "StatefulClientBase": "mcp_hub.library.agentscope.mcp_clients",
     "StdIOStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
     "tool": "mcp_hub.servers.local",

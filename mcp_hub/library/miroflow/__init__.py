@@ -1,4 +1,4 @@
-"""MiroFlow's part of ToolManager: tools by server, its task log, `PlaywrightSession` and `with_timeout`."""
+"""MiroFlow's part of ToolManager: tools by server and its task log; and `with_timeout`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.library import Hub, formats
 from mcp_hub.library.engine_host import CallOutcome, ServerTools
+from mcp_hub.library.miroflow.playwright_session import PlaywrightSession
 from mcp_hub.library.server_entries import PLAYWRIGHT, entry_of, with_call_deadline
 from mcp_hub.policy.access import BLACKLIST
 from mcp_hub.policy.breaker import CircuitOpen
@@ -30,74 +31,6 @@ from mcp_hub.policy.guard import GuardBlocked
 from mcp_hub.text import printable
 
 Json = dict[str, Any]
-
-
-class PlaywrightSession:
-    """A session with a browser server.
-
-    It connects with the first call, lasts until `close`, and reconnects if it is lost. The first call after `close`
-    begins a new one.
-
-    `server_params` are those of a ToolManager's server. With `hub`, the session uses the server `playwright` of that
-    hub.
-    """
-
-    def __init__(self, server_params: Any, *, hub: Hub | None = None) -> None:
-        self.server_params = server_params
-        self._own = hub is None
-        self._hub = hub or self._made()
-        self._ended: tuple[int, Server] | None = None
-        """The hub's entry of the server and its place, while the session is closed."""
-
-    def _made(self) -> Hub:
-        hub = Hub()
-        entry, literal = entry_of(PLAYWRIGHT, self.server_params)
-        hub.add_server_unstarted(PLAYWRIGHT, entry, literal=literal)
-        return hub
-
-    async def connect(self) -> None:
-        """Connects unless connected. Raises CallError."""
-        await self.open()
-        (listed,) = await self._hub.listed(PLAYWRIGHT)
-        if listed.error is not None:
-            raise listed.error
-
-    async def open(self) -> None:
-        """Makes the session usable again after `close`, without waiting until it is connected."""
-        ended = self._ended
-        if ended is not None:  # other calls may do the same meanwhile: none may go on before the server is back
-            await self._hub.edit(functools.partial(_with_server_at, *ended))
-            if self._ended is ended:
-                self._ended = None
-
-    async def call_tool(self, tool_name: str, arguments: Json | None = None) -> str:
-        """Calls a tool and returns the texts of its result, also of an error result.
-
-        Raises CallError, UnknownName and UpstreamAnswered.
-        """
-        await self.open()
-        outcome = await self._hub.act(PLAYWRIGHT, tool_name, arguments or {})
-        if outcome.error is not None:
-            raise outcome.error
-        return formats.result_text(outcome.result or {})
-
-    async def close(self) -> None:
-        """Ends the session and the server's process, once its running calls have ended. Idempotent."""
-        if self._own:
-            ended, self._hub = self._hub, self._made()
-            await ended.aclose()
-        elif self._ended is None and not self._hub.closed:
-            servers = self._hub.config.servers
-            self._ended = next(
-                ((place, server) for place, server in enumerate(servers) if server.id == PLAYWRIGHT), None
-            )
-            if self._ended is not None:
-                await self._hub.remove_server(PLAYWRIGHT)
-
-
-def _with_server_at(place: int, server: Server, config: Config) -> Config:
-    others = [one for one in config.servers if one.id != server.id]
-    return config.model_copy(update={"servers": (*others[:place], server, *others[place:])})
 
 
 P = ParamSpec("P")
@@ -281,10 +214,13 @@ class ToolsByServer:
         """
         answer: Json = {"server_name": server_name, "tool_name": tool_name}
         await self._apply_blacklist()
-        if server_name in self._unusable:
-            return answer | {"error": f"Tool call failed: {self._unusable[server_name]}"}
-        if server_name not in self.server_dict and server_name not in [one.id for one in self.hub.config.servers]:
-            return answer | {"error": await self._not_found(server_name, tool_name)}
+        server = str(server_name)  # both names may be anything that a model has written
+        if server in self._unusable:
+            return answer | {"error": f"Tool call failed: {self._unusable[server]}"}
+        if server not in self.server_dict and server not in [one.id for one in self.hub.config.servers]:
+            return answer | {"error": await self._not_found(server, tool_name)}
+        if not isinstance(tool_name, str):
+            return answer | {"error": "Tool call failed: the name of a tool must be a string"}
         await self._use_browser(server_name)
         if await self.hub.why_hidden(server_name, tool_name) == BLACKLIST.name:
             self._steps.error("Tool Blacklisted", f"Tool '{tool_name}' on server '{server_name}' is blacklisted.")
