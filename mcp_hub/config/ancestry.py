@@ -149,7 +149,7 @@ class Ancestry(msgspec.Struct, frozen=True):
         return None
 
     def admit(self, behind: HubPath) -> None:
-        """Raises LeftOut if a server is this hub itself, leads back to it, or makes the row too long."""
+        """Raises LeftOut if a server is this hub itself, leads back to it, or makes the row of hubs too long."""
         if not behind.hubs:
             return
         if behind.hubs[0] == self.identity():

@@ -187,7 +187,7 @@ def _extend_path(path: str, home: Path, environ: Mapping[str, str], windows: boo
 
 
 def _usual_directories(home: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yields the directories of installers. Version managers come last, as they may have old versions."""
+    """Yields where installers put commands. Version managers come last, as they may have old versions."""
     data = Path(environ.get("XDG_DATA_HOME") or home / ".local/share")
     yield home / ".local/bin"
     yield Path("/usr/local/bin")

@@ -58,11 +58,11 @@ class SessionStreams:
         self.keeper = self.standing.keeper = keeper
 
     def begin(self, log: EventLog, take: Callable[[], object]) -> None:
-        """Notes that a response is written from a stream. `take()` ends that response and calls `keep`."""
+        """Notes that a response sends the events of a stream. `take()` ends that response and calls `keep`."""
         self._written[log.number] = take
 
     def end(self, log: EventLog) -> None:
-        """Notes that no response is written from a stream any more."""
+        """Notes that no response sends the events of a stream any more."""
         self._written.pop(log.number, None)
 
     def find(self, event_id: str) -> tuple[EventLog, int] | None:

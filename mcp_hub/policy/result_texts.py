@@ -215,7 +215,10 @@ class _JsonScan:
         return self._valid and cut_off and bool(self._open)
 
     def closed(self) -> tuple[str, _Boundary | None]:
-        """Returns a valid JSON text, and where it was cut if not in a string; an empty text if there is none."""
+        """Completes a JSON text that was cut off, as far as it is whole: drops the last part and closes what is open.
+
+        Returns the text, "" if too little is left, and after which value it ends; None if it ends inside a string.
+        """
         # A record with some of its members missing would be taken for a whole one, so outer lists come first.
         for boundary in (*(self._in_lists[depth] for depth in sorted(self._in_lists)), self._last):
             if boundary is not None and boundary.at >= len(self._part) // 2:

@@ -47,7 +47,7 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
         return Patterns(self.members or ())
 
     def _uris(self, server: str) -> UriRules:
-        """Returns the members as rules about the URIs of one server."""
+        """Returns the members as rules about the URIs of one server; of `server/URI`, the URI counts as well."""
         known = self._uris_of.get(server)
         if known is None:
             given = list(self.members or ())

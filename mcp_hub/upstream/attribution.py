@@ -133,7 +133,7 @@ class UrlElicitations:
         self._known: OrderedDict[str, Asker] = OrderedDict()
 
     def asked(self, params: Json, asker: Asker) -> Json:
-        """Returns the params of an elicitation for the client `asker`, and remembers that it was asked."""
+        """Returns the params of an elicitation as its client gets them, and remembers which client that is."""
         original = params.get(ELICITATION_ID)
         if not isinstance(original, str):
             return params

@@ -272,7 +272,7 @@ def _pieces(value: str) -> Iterator[str]:
 
 
 def _forms_of(value: str) -> Iterator[bytes]:
-    """Yields all forms of one piece, folded."""
+    """Yields what a piece of a secret may look like in a text, such as its base64; letters are folded to one case."""
     for written in {value, value.upper(), value.lower(), value.swapcase()}:
         for plain in (written, *decodings(written)):
             yield from (_folded(one) for one in {plain, plain.replace(" ", "+"), squeezed(plain)})
