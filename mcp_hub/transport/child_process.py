@@ -1,4 +1,4 @@
-"""A child process and its three pipes on the event loop, started by vfork instead of fork where possible."""
+"""A child process and its pipes on the event loop, started by vfork instead of fork where possible."""
 
 from __future__ import annotations
 
@@ -29,15 +29,22 @@ KILLED: Final = 5.0
 
 
 async def spawn(
-    protocol: Callable[[], Talk], argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None
+    protocol: Callable[[], Talk],
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    outputs: bool = True,
 ) -> tuple[asyncio.SubprocessTransport, Talk]:
-    """Starts a process with three pipes, in its own session or, on Windows, Job Object. Raises OSError if that fails.
+    """Starts a process with pipes, in its own session or, on Windows, Job Object. Raises OSError if that fails.
+
+    The pipes are those of its stdin and, with `outputs`, of its stdout and stderr, which otherwise go nowhere.
 
     The event loops' own `subprocess_exec` forks: it copies the page tables of the hub for every child, and nothing else
     runs meanwhile (uvloop: 2.2 ms of processor time). `subprocess.Popen` uses vfork (0.2 ms).
     """
     talk = protocol()
-    spawned = ChildTransport(*_started(argv, env, cwd), talk)
+    spawned = ChildTransport(*_started(argv, env, cwd, outputs=outputs), talk)
     # Not cancelled halfway: uvloop would close descriptors that it does not own any more.
     connecting = asyncio.ensure_future(spawned.connect())
     try:
@@ -59,21 +66,22 @@ class _PipeEnd(Protocol):
 
 
 Started = tuple["subprocess.Popen[bytes]", Sequence[_PipeEnd], "JobObject | None"]
-"""A process, the hub's ends of its stdin, stdout and stderr, and its job on Windows."""
+"""A process, the hub's ends of its stdin and, if they have pipes, stdout and stderr, and its job on Windows."""
 
 
-def _started(argv: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> Started:
+def _started(argv: Sequence[str], env: Mapping[str, str], cwd: Path | None, *, outputs: bool) -> Started:
     if sys.platform == "win32":
         return _started_on_windows(argv, env, cwd)
     theirs: list[int] = []
     ends: list[_End] = []
     try:
-        for writes in (True, False, False):
+        for writes in (True, False, False) if outputs else (True,):
             read, write = os.pipe()
             theirs.append(read if writes else write)
             ends.append(_End(write if writes else read, writes=writes))
-        stdin, stdout, stderr = theirs
-        _widen(stdout)
+        stdin, stdout, stderr = theirs if outputs else (*theirs, subprocess.DEVNULL, subprocess.DEVNULL)
+        if outputs:
+            _widen(stdout)
         process = subprocess.Popen(
             argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True
         )

@@ -9,9 +9,10 @@ import secrets
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from mcp_hub.transport import reaper
+from mcp_hub.transport.child_process import spawn
 
 log = logging.getLogger("mcp_hub.transport")
 
@@ -20,6 +21,36 @@ STEADY: Final = 10.0
 AGAIN: Final = 0.5
 """The first such delay in seconds; it doubles with each failure."""
 AGAIN_AT_MOST: Final = 60.0
+
+
+class _ReaperProcess(asyncio.SubprocessProtocol):
+    """The asyncio protocol of a reaper, which is told the process groups on its stdin."""
+
+    def __init__(self) -> None:
+        self.exited = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.SubprocessTransport", transport)
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    def say(self, line: str) -> None:
+        """Writes a line; does nothing if the reaper is gone."""
+        if not self._stdin.is_closing():
+            self._stdin.write(line.encode())
+
+    async def end(self) -> None:
+        """Closes its stdin, so that it kills what is left and ends itself. Bounded in time; never raises."""
+        self._stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(reaper.GRACE + 1):
+                await self.exited.wait()
+        self.transport.close()
+
+    @property
+    def _stdin(self) -> asyncio.WriteTransport:
+        return cast("asyncio.WriteTransport", self.transport.get_pipe_transport(0))
 
 
 class Children:
@@ -31,7 +62,7 @@ class Children:
 
     def __init__(self) -> None:
         self.run = secrets.token_hex(8)
-        self._reaper: asyncio.subprocess.Process | None = None
+        self._reaper: _ReaperProcess | None = None
         self._watching: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
         """Set while no reaper is being started."""
@@ -79,16 +110,15 @@ class Children:
     @property
     def reaper(self) -> int | None:
         """Process id of the reaper; None while there is none."""
-        return self._reaper.pid if self._reaper is not None else None
+        return self._reaper.transport.get_pid() if self._reaper is not None else None
 
     def _say(self, line: str) -> None:
         if sys.platform == "win32":
             return
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
-        elif self._reaper is not None and self._reaper.stdin is not None:
-            with contextlib.suppress(OSError, RuntimeError):  # the reaper is gone; the next one gets all groups
-                self._reaper.stdin.write(line.encode())
+        elif self._reaper is not None:
+            self._reaper.say(line)
 
     async def _watch(self) -> None:
         """Keeps a reaper running: replaces one that ends, at once if it has lived for STEADY seconds."""
@@ -105,28 +135,26 @@ class Children:
 
     async def _start(self) -> str:
         """Starts a reaper and waits for its end; returns the reason why there is none now."""
-        program = str(Path(reaper.__file__))
+        argv = [sys.executable, "-I", "-S", str(Path(reaper.__file__)), f"{self.run}:"]
         self._tried.clear()
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", program, f"{self.run}:",
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-                start_new_session=True, env={},
-            )  # fmt: skip
+            transport, process = await spawn(_ReaperProcess, argv, env={}, outputs=False)
         except OSError as error:
             return f"the reaper cannot be started ({error})"
         finally:
             self._tried.set()
-        stdin = process.stdin
-        assert stdin is not None  # a pipe
         for pgid in self._groups:
-            with contextlib.suppress(OSError, RuntimeError):
-                stdin.write(f"+{pgid}\n".encode())
+            process.say(f"+{pgid}\n")
         self._reaper, self.problem = process, None
-        status = await process.wait()
+        try:
+            await process.exited.wait()
+        except asyncio.CancelledError:
+            if self._reaper is process:  # the event loop is shutting down, and nobody has called `close`
+                await process.end()
+            raise
         self._reaper = None
-        stdin.close()
-        return f"the reaper has ended (status {status})"
+        transport.close()
+        return f"the reaper has ended (status {transport.get_returncode()})"
 
     async def close(self) -> None:
         """Closes the reaper's stdin, so that it kills what is left and ends itself. Bounded in time; never raises."""
@@ -139,13 +167,5 @@ class Children:
         self._watching.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self._watching
-        if process is None:
-            return
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            async with asyncio.timeout(reaper.GRACE + 1):
-                await process.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+        if process is not None:
+            await process.end()
