@@ -249,12 +249,3 @@ async def test_following_log_readers_are_limited_and_leave_slots_for_other_comma
         assert refused.returncode == 1
         assert "commands read from it already" in refused.stderr
         assert (await run("status")).returncode == 0
-
-
-async def test_the_status_command_of_an_older_version_is_still_answered(tmp_path: Path, run_dir: Path) -> None:
-    async with hub(tmp_path, {"up": fake()}) as client:
-        reader, writer = await asyncio.open_unix_connection(str(run_dir / f"{client.process.pid}.sock"))
-        async with asyncio.timeout(PATIENCE):
-            facts = json.loads(await reader.read())
-        writer.close()
-        assert facts["pid"] == client.process.pid

@@ -55,6 +55,7 @@ def posing(path: Path, answer: bytes) -> Iterator[None]:
                     accepted, _ = listening.accept()
                     held.enter_context(accepted)
                     if answer:
+                        accepted.recv(4096)
                         accepted.sendall(answer)
                         accepted.close()
 
