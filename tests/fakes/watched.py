@@ -233,6 +233,16 @@ def prepare() -> Watch:
     return _prepared[0]
 
 
+def warm() -> None:
+    """Makes what a hub makes at its first use of something: the forms of the settings, the checks of schemas."""
+    prepare()
+    from mcp_hub.hub.composition import config_of
+    from mcp_hub.schema.compiled_schemas import CompiledSchema
+
+    config_of({"servers": {"local": {"command": "true"}, "far": {"url": "http://127.0.0.1:9/mcp"}}}, environ={})
+    CompiledSchema({"type": "object", "properties": {"text": {"type": "string"}}}, "lenient").errors({})
+
+
 def main() -> int:
     """`mcp-hub` with the arguments of this program."""
     sys.path[:1] = [str(Path(__file__).resolve().parents[2])]  # in the place of this directory
