@@ -99,6 +99,7 @@ class World:
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_unix_connection(str(path))
             try:
+                writer.write(b'{"ask": "status"}\n')
                 facts: dict[str, Any] = json.loads(await reader.read())
             finally:
                 writer.close()
