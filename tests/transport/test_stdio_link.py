@@ -289,7 +289,9 @@ async def test_close_ends_a_stubborn_process_its_group_and_processes_that_left_t
         assert alive(pid)
         assert alive(grandchild)
     assert not alive(pid)
-    assert not alive(grandchild)
+    async with asyncio.timeout(PATIENCE):  # it is killed, but not waited for: on a busy machine it may still be exiting
+        while alive(grandchild):
+            await asyncio.sleep(0.01)
 
 
 async def test_closing_the_event_loop_first_leaves_no_process_behind() -> None:
