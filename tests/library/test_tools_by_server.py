@@ -79,12 +79,12 @@ def test_check_8_an_unknown_server_gives_exactly_one_error(manager: ToolManager)
 
 
 @pytest.mark.parametrize("tool", [["echo"], {}, None, 1])
-def test_the_name_of_a_tool_that_is_no_text_gives_an_error_text(manager: ToolManager, tool: Any) -> None:
+def test_a_tool_name_that_is_not_a_string_gives_an_error_text(manager: ToolManager, tool: Any) -> None:
     assert call(manager, "alive", tool)["error"] == "Tool call failed: the name of a tool must be a string"
 
 
 @pytest.mark.parametrize("server", [["alive"], {}, None])
-def test_the_name_of_a_server_that_is_no_text_is_not_found(manager: ToolManager, server: Any) -> None:
+def test_a_server_name_that_is_not_a_string_is_not_found(manager: ToolManager, server: Any) -> None:
     assert call(manager, server, "echo")["error"] == f"Server '{server}' not found."
 
 

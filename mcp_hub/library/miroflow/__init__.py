@@ -1,4 +1,4 @@
-"""MiroFlow's part of ToolManager: tools by server and its task log; and `with_timeout`."""
+"""MiroFlow's part of ToolManager: tools by server, their task log, and `with_timeout`."""
 
 from __future__ import annotations
 
@@ -214,12 +214,13 @@ class ToolsByServer:
         """
         answer: Json = {"server_name": server_name, "tool_name": tool_name}
         await self._apply_blacklist()
-        server = str(server_name)  # both names may be anything that a model has written
-        if server in self._unusable:
-            return answer | {"error": f"Tool call failed: {self._unusable[server]}"}
-        if server not in self.server_dict and server not in [one.id for one in self.hub.config.servers]:
-            return answer | {"error": await self._not_found(server, tool_name)}
+        server_name = str(server_name)  # a model may have written anything
+        if server_name in self._unusable:
+            return answer | {"error": f"Tool call failed: {self._unusable[server_name]}"}
+        if server_name not in self.server_dict and server_name not in [one.id for one in self.hub.config.servers]:
+            return answer | {"error": await self._not_found(server_name, tool_name)}
         if not isinstance(tool_name, str):
+            self._steps.error("Tool Call Failed", "Error: The name of a tool must be a string")
             return answer | {"error": "Tool call failed: the name of a tool must be a string"}
         await self._use_browser(server_name)
         if await self.hub.why_hidden(server_name, tool_name) == BLACKLIST.name:
@@ -237,11 +238,11 @@ class ToolsByServer:
 
     async def _not_found(self, server: str, tool: str) -> str:
         known = [one.id for one in self.hub.config.servers if one.enabled]
-        near = difflib.get_close_matches(str(server), known, n=1)
+        near = difflib.get_close_matches(server, known, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else await self._hint(server, tool)
         self._steps.error(
             "Server Not Found",
-            f"Error: Attempting to call server '{printable(str(server))}' not found."
+            f"Error: Attempting to call server '{printable(server)}' not found."
             + (hint or f" There are: {', '.join(known)}"),
         )
         return f"Server '{server}' not found."  # exactly this text, as in MiroFlow
