@@ -236,7 +236,7 @@ async def _write_all(answers: AsyncIterator[Json], writer: asyncio.StreamWriter)
 
 
 async def _request(reader: asyncio.StreamReader) -> Json:
-    """Returns the request of a command; {} for what is none. Raises TimeoutError after REQUEST_WAIT seconds."""
+    """Returns the request of a command; {} if it is not valid. Raises TimeoutError after REQUEST_WAIT seconds."""
     try:
         async with asyncio.timeout(REQUEST_WAIT):
             asked = json.loads(await reader.readline())

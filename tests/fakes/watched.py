@@ -234,7 +234,7 @@ def prepare() -> Watch:
 
 
 def warm() -> None:
-    """Makes what a hub makes at its first use of something: the forms of the settings, the checks of schemas."""
+    """Fills the caches that a hub fills when it reads a configuration or checks arguments for the first time."""
     prepare()
     from mcp_hub.hub.composition import config_of
     from mcp_hub.schema.compiled_schemas import CompiledSchema

@@ -26,8 +26,8 @@ def hubs_below(pid: int) -> list[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
         for process in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                # A child that has not become its program yet looks like its parent. If it becomes it between the two
-                # looks, it has its own words.
+                # A child that does not run its program yet looks like its parent. The environment is read first: if the
+                # child starts its program meanwhile, its words are those of the program.
                 environ, words, parent = process.environ(), process.cmdline(), process.parent()
                 serves = "serve" in words and any(word in ("mcp_hub", COMMAND) for word in words)
                 if serves and (parent is None or (words, environ) != (parent.cmdline(), parent.environ())):
