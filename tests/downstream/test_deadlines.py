@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mcp_hub.downstream.timeout_queue import TimeoutQueue
+from mcp_hub.downstream.responses import TimeoutQueue
 from mcp_hub.transport.http1.send_buffer import LazyTimer
 from tests.downstream.fronts import HANG_BOUND
 from tests.loops import anyio_backend  # noqa: F401
