@@ -74,7 +74,7 @@ class _Claim(msgspec.Struct):
         return self.wanted == prefix + self.item.local
 
 
-class Merged(NamedTuple):
+class MergedCatalog(NamedTuple):
     """The lists of all servers merged into one, and what a person should know of its items."""
 
     entries: dict[Kind, tuple[CatalogEntry, ...]]
@@ -104,7 +104,7 @@ class Merge:
         self._files: dict[str, Route] = {}
         """The files of skills that later servers list as theirs: each URI belongs to the first server that has it."""
 
-    def run(self, sources: Sequence[CatalogSource]) -> Generator[None, None, Merged]:
+    def run(self, sources: Sequence[CatalogSource]) -> Generator[None, None, MergedCatalog]:
         """Merges the items; yields between small steps."""
         claims: dict[Kind, dict[Route, _Claim]] = {kind: {} for kind in KINDS}
         for source in sources:
@@ -140,7 +140,7 @@ class Merge:
         while held:  # freeing 50,000 at once would block the event loop for 15 ms
             yield
             del held[-64:]
-        return Merged(entries, tuple(self._findings), linked.unlisted)
+        return MergedCatalog(entries, tuple(self._findings), linked.unlisted)
 
     def _reserve(self, claims: Mapping[Kind, Mapping[Route, _Claim]], place: Mapping[str, int]) -> Generator[None]:
         if not claims[SKILLS]:

@@ -31,7 +31,7 @@ from mcp_hub.config.variables import VariableScope, has_variable
 from mcp_hub.editing.secret_store import KeptSecret, SecretStore
 from mcp_hub.editing.server_file import ServerFile
 from mcp_hub.errors import ConfigError
-from mcp_hub.registry import Input, Package
+from mcp_hub.registry import Package, UserInput
 from mcp_hub.registry.bundles import BundleStore, default_directory
 from mcp_hub.registry.candidate import ID, Candidate, Finder
 from mcp_hub.registry.package_index import PackageIndex
@@ -326,7 +326,7 @@ def _complete(candidate: Candidate, values: dict[str, str], *, asking: bool) -> 
     return {name: value for name, value in values.items() if value}
 
 
-def _asked(one: Input) -> str:
+def _asked(one: UserInput) -> str:
     choices = f" ({'/'.join(one.choices)})" if one.choices else ""
     about = printable(f"{one.name}: {one.description}{choices}" if one.description else f"{one.name}{choices}", 400)
     if one.secret or is_secret_key(one.name):
@@ -342,7 +342,7 @@ def _asked(one: Input) -> str:
             return "\n".join(lines)
 
 
-def _report_missing(candidate: Candidate, missing: tuple[Input, ...], *, as_json: bool) -> int:
+def _report_missing(candidate: Candidate, missing: tuple[UserInput, ...], *, as_json: bool) -> int:
     if as_json:
         facts = [{"name": one.name, "secret": one.secret, "description": one.description} for one in missing]
         print(json_text({"server": candidate.id, "missing": facts, "done": False}))

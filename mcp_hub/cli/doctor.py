@@ -23,7 +23,7 @@ from mcp_hub.diagnosis.client_programs import clients_section
 from mcp_hub.diagnosis.configuration import configuration_section
 from mcp_hub.diagnosis.installation import installation_section, machine_section
 from mcp_hub.diagnosis.listening import listening_section
-from mcp_hub.diagnosis.programs import programs_section
+from mcp_hub.diagnosis.server_programs import programs_section
 from mcp_hub.diagnosis.servers import examine, server_section
 from mcp_hub.diagnosis.sign_ins import sign_ins_section
 from mcp_hub.diagnosis.state import files_section, hubs_section, ports_of

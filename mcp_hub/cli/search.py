@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mcp_hub.cli import FAILED, OK, json_text
 from mcp_hub.cli.startup import root_egress, run_loop
-from mcp_hub.registry import Input, Listing, Offer, Package, RegistryError, inputs_of
+from mcp_hub.registry import Listing, Offer, Package, RegistryError, UserInput, inputs_of
 from mcp_hub.registry.launch import needed_program, transport_of
 from mcp_hub.registry.sources import SEED, Found, Seed, registry_of
 from mcp_hub.text import printable
@@ -98,8 +98,8 @@ def _offer_facts(offer: Offer) -> dict[str, Any]:
     return {"kind": "remote", "url": "".join(_shown(piece) for piece in offer.url.pieces), **facts}
 
 
-def _shown(piece: str | Input) -> str:
-    return f"{{{piece.name}}}" if isinstance(piece, Input) else piece
+def _shown(piece: str | UserInput) -> str:
+    return f"{{{piece.name}}}" if isinstance(piece, UserInput) else piece
 
 
 def _version(listing: Listing) -> str | None:

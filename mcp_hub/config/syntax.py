@@ -17,7 +17,7 @@ import msgspec
 
 from mcp_hub import codes
 from mcp_hub.config.findings import KeyPath, dotted
-from mcp_hub.config.spans import JSON_COMMENTS, JSON_TOKEN, LOOSE_COMMA, json_spans, toml_lines
+from mcp_hub.config.key_spans import JSON_COMMENTS, JSON_TOKEN, LOOSE_COMMA, json_spans, toml_lines
 
 if TYPE_CHECKING:
     import yaml

@@ -12,7 +12,7 @@ from mcp_hub.downstream.quotas import LARGE, encoded
 from mcp_hub.errors import INVALID_REQUEST
 from mcp_hub.protocol.frames import salvage_id
 from mcp_hub.transport.children import Children
-from mcp_hub.transport.lines import FairLineReader, Line, Oversized, is_blank
+from mcp_hub.transport.lines import FairLineReader, Line, OversizedLine, is_blank
 from mcp_hub.transport.standard_streams import Input, Output, open_input, open_output
 
 MAX_LINE: Final = 64 * 1024 * 1024
@@ -66,8 +66,8 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     duplex = Duplex(dispatcher, write, share)
     duplex.caller.sole, duplex.caller.transport = True, "stdio"
 
-    def take(line: Line | Oversized) -> None:
-        if isinstance(line, Oversized):
+    def take(line: Line | OversizedLine) -> None:
+        if isinstance(line, OversizedLine):
             # An error under the id of a response would end another request, one of this client.
             ends = line.head + line.tail
             is_response = b'"method"' not in ends or b'"result"' in ends or b'"error"' in ends

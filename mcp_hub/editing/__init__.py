@@ -42,7 +42,7 @@ class Placement(msgspec.Struct, frozen=True):
     """Text that was added behind it."""
 
 
-class Edited(msgspec.Struct, frozen=True):
+class EditedText(msgspec.Struct, frozen=True):
     """A text after an edit."""
 
     text: str
@@ -82,13 +82,13 @@ def parse(text: str, syntax: Syntax) -> ParsedText:
 
 
 def _holds_json(text: str) -> bool:
-    from mcp_hub.config.spans import JSON_TOKEN
+    from mcp_hub.config.key_spans import JSON_TOKEN
 
     rest = JSON_TOKEN.sub(lambda token: "" if token["comment"] is not None else token[0], text.removeprefix(_BOM))
     return bool(rest.strip())
 
 
-def insert(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) -> Edited:
+def insert(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) -> EditedText:
     """Returns `text` with a new key, or a new last list item, at `at`. Missing objects around it are made.
 
     `tree` is the parsed `text`, if it was parsed already.
@@ -100,10 +100,10 @@ def insert(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREA
     expected = _with(tree, at, value, new=True)
     bom, body = _split(text)
     made, placement = _module(syntax).insert(body, tree, at, value)
-    return Edited(bom + made, _checked(made, syntax, expected, at, added=True), placement)
+    return EditedText(bom + made, _checked(made, syntax, expected, at, added=True), placement)
 
 
-def put(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) -> Edited:
+def put(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) -> EditedText:
     """Returns `text` with the value at `at` replaced, or inserted if there is none.
 
     Raises:
@@ -115,10 +115,12 @@ def put(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) 
     expected = _with(tree, at, value, new=False)
     bom, body = _split(text)
     made: str = _module(syntax).replace(body, at, value)
-    return Edited(bom + made, _checked(made, syntax, expected, at, added=True))
+    return EditedText(bom + made, _checked(made, syntax, expected, at, added=True))
 
 
-def remove(text: str, syntax: Syntax, at: KeyPath, placement: Placement | None = None, tree: Any = UNREAD) -> Edited:
+def remove(
+    text: str, syntax: Syntax, at: KeyPath, placement: Placement | None = None, tree: Any = UNREAD
+) -> EditedText:
     """Returns `text` without the key or list item at `at`, and without what `insert` made around it.
 
     Raises:
@@ -139,7 +141,7 @@ def remove(text: str, syntax: Syntax, at: KeyPath, placement: Placement | None =
         whole = target
     bom, body = _split(text)
     made: str = _module(syntax).remove(body, target, placement if whole == target else Placement())
-    return Edited(bom + made, _checked(made, syntax, _without(tree, target), target, added=False))
+    return EditedText(bom + made, _checked(made, syntax, _without(tree, target), target, added=False))
 
 
 def _module(syntax: Syntax) -> Any:

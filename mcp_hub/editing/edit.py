@@ -19,7 +19,7 @@ import msgspec
 from mcp_hub.config.config_files import MAX_FILE
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.secret_values import secret_texts
-from mcp_hub.editing import Edited, EditRefused, Placement, Syntax, get, has, insert, parse, put, remove, syntax_of
+from mcp_hub.editing import EditedText, EditRefused, Placement, Syntax, get, has, insert, parse, put, remove, syntax_of
 from mcp_hub.errors import HubError
 from mcp_hub.security.file_lock import locked_directory
 from mcp_hub.security.redaction import Redactor
@@ -249,7 +249,7 @@ class FileEditor:
         unchanged = self.before is None and not after
         return Edit(self.path, self.before, None if unchanged else after, placements=tuple(self._placements))
 
-    def _take(self, done: Edited) -> None:
+    def _take(self, done: EditedText) -> None:
         self.text, self.tree = done.text, done.tree
 
     @contextlib.contextmanager

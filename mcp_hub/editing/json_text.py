@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.config.findings import KeyPath
-from mcp_hub.config.spans import JSON_TOKEN, Span, json_spans
+from mcp_hub.config.key_spans import JSON_TOKEN, KeySpan, json_spans
 from mcp_hub.editing import EditRefused, Placement, newline_of
 
 _INDENT: Final = re.compile(r"[ \t]*")
@@ -98,7 +98,7 @@ class _Layout:
         found = _FIRST_INDENT.search(text)
         self.unit = found[1] if found else "  "
 
-    def span(self, at: KeyPath) -> Span:
+    def span(self, at: KeyPath) -> KeySpan:
         try:
             return self.spans[at]
         except KeyError:

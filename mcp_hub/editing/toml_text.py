@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from mcp_hub.config.findings import KeyPath, dotted
-from mcp_hub.config.spans import TomlLine, toml_lines
+from mcp_hub.config.key_spans import TomlLine, toml_lines
 from mcp_hub.editing import EditRefused, Placement
 from mcp_hub.editing.line_cuts import cut_lines, end_of_line, last_line_end, put_lines
 

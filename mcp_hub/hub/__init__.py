@@ -18,7 +18,7 @@ from mcp_hub.hub.exposure import expose, own_route
 from mcp_hub.hub.generations import Generation
 from mcp_hub.hub.own_tools import CODE_RUN, OwnTools
 from mcp_hub.hub.self_description import ServerPurposes, instructions_of_skills, merge_instructions
-from mcp_hub.policy import Call, Json, NowListed, unknown_name
+from mcp_hub.policy import Call, Json, NewlyListedTool, unknown_name
 from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.confirm import CODE_MODE
 from mcp_hub.policy.selection import EVERYTHING, Selection
@@ -391,7 +391,7 @@ class Engine:
                 call.refused_by = rules.why(call.route)
                 raise UnknownName(INVALID_PARAMS, f"Unknown tool: {call.route.name}")
             call.exposed = exposed
-            raise NowListed
+            raise NewlyListedTool
 
         return await rules.connect_first(call, connect, is_connected=upstream.state in CONNECTED_STATES)
 

@@ -20,7 +20,7 @@ from mcp_hub.oauth.token_store import SignInError, TokenUnavailable
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.proxies import ProxySettingError
 from mcp_hub.text import printable
-from mcp_hub.transport.egress import PROXIED_LOOKUP, BodyTooLarge, Egress, egress_failure, whole
+from mcp_hub.transport.egress import PROXIED_LOOKUP, Egress, ResponseBodyTooLarge, egress_failure, whole
 from mcp_hub.transport.http1.client_response import HttpFailure
 from mcp_hub.transport.trust_store import UnusableCertificates
 
@@ -73,7 +73,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
                 if (response.get("content-encoding") or "identity").lower() not in ("", "identity"):
                     raise TokenUnavailable("the authorization server compresses its answers, which was not requested")
                 answer = await whole(response, MAX_BODY)
-        except BodyTooLarge:
+        except ResponseBodyTooLarge:
             raise TokenUnavailable(f"the authorization server answers with more than {MAX_BODY:,} bytes") from None
         except (HttpFailure, ProxySettingError, UnusableCertificates, ValueError, TimeoutError) as error:
             why = egress_failure(error, proxy) or type(error).__name__

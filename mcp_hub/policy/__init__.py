@@ -103,7 +103,7 @@ class Call(msgspec.Struct, eq=False):
 Next = Callable[[Call], Awaitable[Json]]
 
 
-class NowListed(Exception):
+class NewlyListedTool(Exception):
     """Raised after a connection to a server: the tool that was not listed before is now, and can be called."""
 
 
@@ -147,7 +147,7 @@ class Selective(Policy, Protocol):
         ...
 
 
-class Configured(Protocol):
+class ConfiguredPart(Protocol):
     """An object that exists once for each configuration: a policy of the chain, or a part of one.
 
     If its settings are in configuration files, the class attribute `keys` has their keys.
@@ -159,10 +159,10 @@ class Configured(Protocol):
         ...
 
 
-P = TypeVar("P", bound=Configured)
+P = TypeVar("P", bound=ConfiguredPart)
 
 
-class ConfiguredPolicy(Configured, Policy, Protocol):
+class ConfiguredPolicy(ConfiguredPart, Policy, Protocol):
     """A policy that is made from the parts of a configuration."""
 
 

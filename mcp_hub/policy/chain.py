@@ -9,7 +9,7 @@ import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.settings import KeyTable
-from mcp_hub.policy import Call, Chain, ConfiguredPolicy, Json, Next, NowListed, Policy, PolicyParts, compose
+from mcp_hub.policy import Call, Chain, ConfiguredPolicy, Json, NewlyListedTool, Next, Policy, PolicyParts, compose
 from mcp_hub.policy.access import Access
 from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
 from mcp_hub.policy.confirm import Confirm
@@ -82,8 +82,8 @@ class Rules(msgspec.Struct, frozen=True):
     async def connect_first(self, call: Call, connect: Next, *, is_connected: bool) -> Json:
         """Connects to the server of a tool that is not listed yet, then calls the tool.
 
-        `connect` raises NowListed if the tool can be called. The policies behind `trace` run around `connect` too, so
-        the guard, the fallback, retries and the breaker apply to the connection. They do not if the server is
+        `connect` raises NewlyListedTool if the tool can be called. The policies behind `trace` run around `connect`
+        too, so the guard, the fallback, retries and the breaker apply to it. They do not if the server is
         connected or a rule hides the tool.
         """
 
@@ -92,7 +92,7 @@ class Rules(msgspec.Struct, frozen=True):
             before = call.params
             try:
                 return await (connect if known else self.chain.behind(self.trace, call, connect))(call)
-            except NowListed:
+            except NewlyListedTool:
                 call.params = before
             return await self.chain.behind(self.trace, call)(call)
 

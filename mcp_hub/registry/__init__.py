@@ -19,7 +19,7 @@ class RegistryError(HubError):
     """A registry or package index, or its answer, cannot be used. `str()` is for the user."""
 
 
-class Input(msgspec.Struct, frozen=True):
+class UserInput(msgspec.Struct, frozen=True):
     """A value that only the user knows."""
 
     name: str
@@ -36,12 +36,12 @@ class Input(msgspec.Struct, frozen=True):
 class Template(msgspec.Struct, frozen=True):
     """A text with places for inputs."""
 
-    pieces: tuple[str | Input, ...]
+    pieces: tuple[str | UserInput, ...]
 
     @property
-    def inputs(self) -> tuple[Input, ...]:
+    def inputs(self) -> tuple[UserInput, ...]:
         """The inputs it needs."""
-        return tuple(piece for piece in self.pieces if isinstance(piece, Input))
+        return tuple(piece for piece in self.pieces if isinstance(piece, UserInput))
 
     @property
     def fixed(self) -> str | None:
@@ -52,7 +52,7 @@ class Template(msgspec.Struct, frozen=True):
         """Returns the text with these values, by name of the input, over the defaults; None if one is missing."""
         parts: list[str] = []
         for piece in self.pieces:
-            part = values.get(piece.name, piece.default) if isinstance(piece, Input) else piece
+            part = values.get(piece.name, piece.default) if isinstance(piece, UserInput) else piece
             if part is None:
                 return None
             parts.append(part)
@@ -149,14 +149,14 @@ class Listing(msgspec.Struct, frozen=True):
         return self.name.partition("/")[2]
 
 
-def inputs_of(offer: Offer) -> tuple[Input, ...]:
+def inputs_of(offer: Offer) -> tuple[UserInput, ...]:
     """Returns the inputs of an offer, each once, in the order in which they are used."""
     if isinstance(offer, Remote):
         templates = [offer.url, *(one.value for one in offer.headers)]
     else:
         words = [one.value for one in (*offer.runtime, *offer.arguments) if one.value is not None]
         templates = [*words, *(one.value for one in offer.environment)]
-    found: dict[str, Input] = {}
+    found: dict[str, UserInput] = {}
     for template in templates:
         for one in template.inputs:
             found.setdefault(one.name, one)

@@ -25,8 +25,8 @@ import msgspec
 
 from mcp_hub.config.credentials import is_loopback
 from mcp_hub.protocol.frames import decode
-from mcp_hub.registry import Argument, Input, Package, RegistryError, Setting, Template
-from mcp_hub.registry.origin_client import OriginClient, Redirected
+from mcp_hub.registry import Argument, Package, RegistryError, Setting, Template, UserInput
+from mcp_hub.registry.origin_client import OriginClient, OriginRedirect
 from mcp_hub.text import find_hidden_characters, printable
 from mcp_hub.transport.egress import Egress
 
@@ -148,7 +148,7 @@ async def _downloaded(url: str, egress: Egress | None) -> bytes:
         async with OriginClient(url, "the bundle", egress=egress, answer=DOWNLOAD, limit=MAX_BUNDLE) as client:
             try:
                 content = await client.fetch()
-            except Redirected as elsewhere:
+            except OriginRedirect as elsewhere:
                 url = elsewhere.target
                 # A listing must not lead the hub to a service of this machine.
                 if not private and is_loopback(urlsplit(url).hostname):
@@ -219,7 +219,7 @@ class _ManifestReader:
     def _template(self, text: str) -> Template:
         if find_hidden_characters(text, lines=False):
             raise ValueError
-        pieces: list[str | Input] = []
+        pieces: list[str | UserInput] = []
         end = 0
         for place in _PLACE.finditer(text):
             pieces.append(text[end : place.start()])
@@ -231,7 +231,7 @@ class _ManifestReader:
             raise ValueError
         return Template(tuple(piece for piece in pieces if piece != "") or ("",))
 
-    def _input(self, name: str) -> Input:
+    def _input(self, name: str) -> UserInput:
         asked = self._asked[name]
         default = asked.get("default")
         if isinstance(default, list):
@@ -243,7 +243,7 @@ class _ManifestReader:
             if filled is None:
                 raise ValueError
             default = filled
-        return Input(
+        return UserInput(
             name=name,
             description=printable(str(asked.get("description") or asked.get("title") or ""), 300),
             required=asked.get("required") is True,

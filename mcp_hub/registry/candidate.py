@@ -14,7 +14,7 @@ from mcp_hub.config.credentials import is_private_channel
 from mcp_hub.config.findings import nearest
 from mcp_hub.config.package_specs import PackageSpec, find_packages, find_unpinned_packages
 from mcp_hub.errors import ConfigError
-from mcp_hub.registry import Input, Listing, Offer, Package, RegistryError, Remote, inputs_of
+from mcp_hub.registry import Listing, Offer, Package, RegistryError, Remote, UserInput, inputs_of
 from mcp_hub.registry.launch import check_value, check_values, entry_of, missing_inputs, needed_program
 from mcp_hub.registry.package_index import PackageIndex
 from mcp_hub.registry.sources import SEED, Seed, Source, is_registry_name
@@ -42,7 +42,7 @@ class Candidate(msgspec.Struct, frozen=True):
     """Further sentences for the user."""
 
     @property
-    def inputs(self) -> tuple[Input, ...]:
+    def inputs(self) -> tuple[UserInput, ...]:
         """The inputs of its offer."""
         return inputs_of(self.offer) if self.offer is not None else ()
 
@@ -51,7 +51,7 @@ class Candidate(msgspec.Struct, frozen=True):
         """The bundle that has to be unpacked before its command line is known; None if there is none."""
         return self.offer if isinstance(self.offer, Package) and self.offer.kind == "mcpb" else None
 
-    def missing(self, values: Mapping[str, str]) -> tuple[Input, ...]:
+    def missing(self, values: Mapping[str, str]) -> tuple[UserInput, ...]:
         """Returns the required inputs that have no value."""
         return missing_inputs(self.offer, values) if self.offer is not None else ()
 

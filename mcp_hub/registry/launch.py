@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from mcp_hub.registry import Argument, Input, Offer, Package, RegistryError, Remote, inputs_of
+from mcp_hub.registry import Argument, Offer, Package, RegistryError, Remote, UserInput, inputs_of
 from mcp_hub.text import find_hidden_characters, printable
 
 LAUNCHERS: Final[Mapping[str, str]] = {"npm": "npx", "pypi": "uvx", "oci": "docker", "nuget": "dnx"}
@@ -24,7 +24,7 @@ def needed_program(offer: Offer) -> str | None:
     return LAUNCHERS.get(offer.kind) if isinstance(offer, Package) else None
 
 
-def missing_inputs(offer: Offer, values: Mapping[str, str]) -> tuple[Input, ...]:
+def missing_inputs(offer: Offer, values: Mapping[str, str]) -> tuple[UserInput, ...]:
     """Returns the required inputs that have neither a value nor a default."""
     return tuple(one for one in inputs_of(offer) if one.required and not values.get(one.name) and one.default is None)
 

@@ -26,7 +26,7 @@ MAX_ANSWER: Final = 32 * 1024 * 1024
 """Bytes of a response. The npm index sends 10 MiB for packages with thousands of versions."""
 
 
-class Redirected(RegistryError):
+class OriginRedirect(RegistryError):
     """The origin redirects to another one; `target` is the URL."""
 
     def __init__(self, text: str, target: str) -> None:
@@ -75,7 +75,7 @@ class OriginClient:
     async def fetch(self, *path: str, query: Mapping[str, str] | None = None, accept: str = "*/*") -> bytes | None:
         """Returns the bytes at base/path; None for 404. Each part of the path is percent-encoded as one segment.
 
-        Raises Redirected for a redirect to another origin, RegistryError for any other failure.
+        Raises OriginRedirect for a redirect to another origin, RegistryError for any other failure.
         """
         from yarl import URL
 
@@ -102,7 +102,7 @@ class OriginClient:
             limit = self._server.max_frame
             raise RegistryError(f"{self._what}: the answer of {shown} is larger than {limit:,} bytes") from None
         except RedirectNotFollowed as error:
-            raise Redirected(f"{self._what}: {error}", error.target) from None
+            raise OriginRedirect(f"{self._what}: {error}", error.target) from None
         except LinkError as error:
             raise RegistryError(f"{self._what}: {error}") from None
 

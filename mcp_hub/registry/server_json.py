@@ -18,7 +18,6 @@ import msgspec
 from mcp_hub.config.credentials import is_private_channel
 from mcp_hub.registry import (
     Argument,
-    Input,
     Listing,
     Package,
     PackageKind,
@@ -26,6 +25,7 @@ from mcp_hub.registry import (
     Remote,
     Setting,
     Template,
+    UserInput,
 )
 from mcp_hub.text import find_hidden_characters, printable
 
@@ -234,7 +234,7 @@ def _read_remote(raw: Mapping[str, Any]) -> Remote:
     text = _text(raw, "url", required=True)
     url = _template(text, _variables(raw), "url")
     _check_url(_PLACE.sub("x", text), "its address")
-    if isinstance(url.pieces[0], Input) or not re.match(r"https?://[^/{]", text):
+    if isinstance(url.pieces[0], UserInput) or not re.match(r"https?://[^/{]", text):
         raise _Refused("its address leaves the host to be filled in")
     return Remote(transport, url, tuple(_read_settings(raw, "headers", _HEADER)))
 
@@ -295,7 +295,7 @@ def _read_value(fields: Mapping[str, Any], name: str) -> Template | None:
     return _template(value, _variables(fields), name) if value else None
 
 
-def _variables(fields: Mapping[str, Any]) -> dict[str, Input]:
+def _variables(fields: Mapping[str, Any]) -> dict[str, UserInput]:
     given = fields.get("variables")
     if given is None:
         return {}
@@ -313,10 +313,10 @@ def _refuse(why: str) -> bool:
     raise _Refused(why)
 
 
-def _template(text: str, variables: Mapping[str, Input], name: str) -> Template:
+def _template(text: str, variables: Mapping[str, UserInput], name: str) -> Template:
     if (found := _EXPANDED.search(text)) is not None:
         raise _Refused(f"{_quoted(name)} would read {_quoted(text[found.start() :])} of this machine")
-    pieces: list[str | Input] = []
+    pieces: list[str | UserInput] = []
     end = 0
     for place in _PLACE.finditer(text):
         if (variable := variables.get(place[1])) is not None:
@@ -326,14 +326,14 @@ def _template(text: str, variables: Mapping[str, Input], name: str) -> Template:
     return Template(tuple(piece for piece in pieces if piece != "") or ("",))
 
 
-def _read_input(fields: Mapping[str, Any], name: str) -> Input:
+def _read_input(fields: Mapping[str, Any], name: str) -> UserInput:
     default = _text(fields, "default") or None
     choices = tuple(_plain(one, "a choice") for one in _list(fields, "choices"))
     if default is not None and _EXPANDED.search(default):
         default = None  # the user is asked instead
     if any(_EXPANDED.search(choice) for choice in choices):
         raise _Refused(f"a choice of {_quoted(name)} would read this machine's environment or files")
-    return Input(
+    return UserInput(
         name=name,
         description=printable(_text(fields, "description"), 300),
         required=fields.get("isRequired") is True,

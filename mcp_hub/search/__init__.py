@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.search.bm25f import Bm25f, Document
-from mcp_hub.search.names import NameIndex
+from mcp_hub.search.name_search import NameIndex
 from mcp_hub.search.words import READING, STOP_WORDS, asks_for_change, stem, terms_of, words_of
 
 Json = Mapping[str, Any]

@@ -210,15 +210,15 @@ class FetchedBody(msgspec.Struct, frozen=True):
     content: bytes
 
 
-class BodyTooLarge(HttpFailure):
+class ResponseBodyTooLarge(HttpFailure):
     """The body of a response is larger than its limit."""
 
 
 async def whole(response: HttpResponse, limit: int) -> FetchedBody:
-    """Reads a response to its end. Raises BodyTooLarge beyond `limit` bytes, HttpFailure if it breaks off."""
+    """Reads a response to its end. Raises ResponseBodyTooLarge beyond `limit` bytes, HttpFailure if it breaks off."""
     body = bytearray()
     while chunk := await response.chunk():
         body += chunk
         if len(body) > limit:
-            raise BodyTooLarge
+            raise ResponseBodyTooLarge
     return FetchedBody(response.status, response.headers, bytes(body))

@@ -125,9 +125,9 @@ def failure_of(
         case client_response.NotHttp():
             text = f"the answer of {at} is not valid HTTP: {printable(mask(str(error)), SHOWN)}"
             return LinkError(text, code=codes.NOT_HTTP)
-        case client_response.BrokenOff():
+        case client_response.IncompleteBody():
             return LinkError(f"the answer of {at} broke off", code=codes.NOT_HTTP)
-        case client_response.Unanswered():
+        case client_response.NoResponse():
             return LinkError(f"{at} closed the connection before it answered", code=codes.NOT_HTTP)
         case client_response.ConnectionBroke(error=cause):
             number = getattr(cause, "errno", None)

@@ -30,7 +30,7 @@ def is_blank(line: Line) -> bool:
     return not line or (len(line) <= _BLANK and bytes(line).isspace())
 
 
-class Oversized(msgspec.Struct, frozen=True):
+class OversizedLine(msgspec.Struct, frozen=True):
     """A line of `size` bytes, which is above the limit. Only its `head` and `tail` were kept."""
 
     size: int
@@ -54,9 +54,9 @@ class LineReader(msgspec.Struct):
         """Bytes of the incomplete line."""
         return self._past or (self._buffer.size if self._buffer is not None else 0)
 
-    def feed(self, data: bytes) -> list[Line | Oversized]:
+    def feed(self, data: bytes) -> list[Line | OversizedLine]:
         """Returns the lines that `data` completes, in order."""
-        lines: list[Line | Oversized] = []
+        lines: list[Line | OversizedLine] = []
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
             if self._buffer is None and not self._past and end - start <= self.limit:
@@ -69,7 +69,7 @@ class LineReader(msgspec.Struct):
             self._take(data[start:] if start else data)
         return lines
 
-    def rest(self) -> Line | Oversized | None:
+    def rest(self) -> Line | OversizedLine | None:
         """Returns the incomplete line after the last line end, when the input has ended; None if there is none."""
         return self._finish() if self.partial else None
 
@@ -89,10 +89,10 @@ class LineReader(msgspec.Struct):
         self._head = (bytes(before[:_KEPT]) + piece[:_KEPT])[:_KEPT]
         self._tail = (bytes(before[-_KEPT:]) + piece)[-_KEPT:]
 
-    def _finish(self) -> Line | Oversized:
-        line: Line | Oversized = b""
+    def _finish(self) -> Line | OversizedLine:
+        line: Line | OversizedLine = b""
         if self._past:
-            line = Oversized(self._past, self._head, self._tail)
+            line = OversizedLine(self._past, self._head, self._tail)
         elif self._buffer is not None:
             line = self._buffer.take()
         self._buffer, self._past, self._head, self._tail = None, 0, b"", b""
@@ -116,7 +116,7 @@ class FairLineReader:
     def __init__(
         self,
         limit: int,
-        take: Callable[[Line | Oversized], None],
+        take: Callable[[Line | OversizedLine], None],
         hold: Callable[[bool], None] = lambda held: None,
     ) -> None:
         self._reader = LineReader(limit)

@@ -33,7 +33,7 @@ from mcp_hub.transport import (
 )
 from mcp_hub.transport.child_process import has_exited, spawn
 from mcp_hub.transport.children import Children
-from mcp_hub.transport.lines import FairLineReader, Line, Oversized, WriteBatcher, is_blank
+from mcp_hub.transport.lines import FairLineReader, Line, OversizedLine, WriteBatcher, is_blank
 
 log = logging.getLogger("mcp_hub.upstream")
 
@@ -277,10 +277,10 @@ class _Process(asyncio.SubprocessProtocol):
         elif not held and not pipe.is_reading() and not (fd == 1 and self._children.paused):
             pipe.resume_reading()
 
-    def _line(self, line: Line | Oversized) -> None:
+    def _line(self, line: Line | OversizedLine) -> None:
         if self.muted:
             return
-        if isinstance(line, Oversized):
+        if isinstance(line, OversizedLine):
             text = f"the answer is {line.size:,} bytes, more than the limit of {self._max_frame:,} (max_frame)"
             self._receiver.failed(salvage_id(line.head, line.tail), FrameTooLarge(text))
             return
@@ -316,8 +316,8 @@ class _Process(asyncio.SubprocessProtocol):
             text = printable(bytes(line[:1024]).decode("utf-8", "replace"), 200)
             log.warning("%s wrote a line to its stdout that is not a message: %s", self._upstream, self._clean(text))
 
-    def _stderr_line(self, line: Line | Oversized) -> None:
-        raw = line.head if isinstance(line, Oversized) else line
+    def _stderr_line(self, line: Line | OversizedLine) -> None:
+        raw = line.head if isinstance(line, OversizedLine) else line
         text = printable(bytes(raw[:2048]).decode("utf-8", "replace").rstrip(), 500)
         level = logging.INFO if self._own else logging.DEBUG
         if self._own and text.startswith(STDERR_WARNING):

@@ -27,7 +27,7 @@ from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.lifecycle import ReferenceCount, StartLimiter, UpstreamEvent, UpstreamState
 from mcp_hub.upstream.link_dialer import LinkDialer
 from mcp_hub.upstream.list_store import ListStore
-from mcp_hub.upstream.session import Agreement, Answered, UpstreamSession
+from mcp_hub.upstream.session import Agreement, UpstreamResult, UpstreamSession
 from mcp_hub.upstream.session_opener import CONNECT_ERRORS, SessionOpener
 from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
 
@@ -320,7 +320,7 @@ class Upstream:
         asker: Asker | None = None,
         on_log: OnLog | None = None,
         questions: CallQuestions | None = None,
-    ) -> Answered:
+    ) -> UpstreamResult:
         """Sends one request, connecting first where needed, and returns its result.
 
         A request that was certainly not executed is sent once more on a new connection; any other is never repeated.
@@ -373,7 +373,7 @@ class Upstream:
         if not isinstance(result, dict):
             text = f"{self.server.id!r} answered {method} with a result that is not an object."
             raise InternalError(text, server=self.server.id)
-        return Answered(result, session.era)
+        return UpstreamResult(result, session.era)
 
     @contextlib.asynccontextmanager
     async def _session_for(self, caller: Hashable | None) -> AsyncIterator[UpstreamSession]:

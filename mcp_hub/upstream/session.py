@@ -74,7 +74,7 @@ class Agreement(msgspec.Struct, frozen=True):
         return CachedCatalog(self.era, version, capabilities, self.instructions, info, lists, self.only)
 
 
-class Answered(NamedTuple):
+class UpstreamResult(NamedTuple):
     """A result object, and the era of the session it came on."""
 
     result: dict[str, Any]

@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from mcp_hub.transport import http1
-from mcp_hub.transport.http1.client_response import BUFFER, STEP, BrokenOff, NotHttp, Unanswered
+from mcp_hub.transport.http1.client_response import BUFFER, STEP, IncompleteBody, NoResponse, NotHttp
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.pooled import ask, body_of, pooled, saying, until
 from tests.transport.scripted_http import Reply, Request
@@ -93,7 +93,7 @@ async def test_a_connection_closed_after_its_response_is_not_reused(answer):
 )
 async def test_a_body_cut_short_is_an_error_and_never_an_end(answer):
     async with pooled(saying(answer, end=True)) as (_, pool):
-        with pytest.raises(BrokenOff):
+        with pytest.raises(IncompleteBody):
             await body_of(await ask(pool))
 
 
@@ -102,7 +102,7 @@ async def test_data_received_before_a_body_broke_off_can_be_read():
         response = await ask(pool)
         await until(lambda: not pool.sockets)
         assert await response.chunk() == b"data"
-        with pytest.raises(BrokenOff):
+        with pytest.raises(IncompleteBody):
             await response.chunk()
 
 
@@ -115,7 +115,7 @@ async def test_a_reset_connection_is_not_the_end_of_a_body():
 
     async with pooled(script) as (_, pool):
         response = await ask(pool)
-        with pytest.raises(BrokenOff):
+        with pytest.raises(IncompleteBody):
             await body_of(response)
 
 
@@ -175,7 +175,7 @@ async def test_endless_trailers_and_chunk_extensions_are_refused(rest):
         await reply.gone()
 
     async with pooled(script) as (_, pool):
-        with pytest.raises(BrokenOff):
+        with pytest.raises(IncompleteBody):
             await body_of(await ask(pool))
         await until(lambda: not pool.sockets)
 
@@ -193,7 +193,7 @@ async def test_a_101_response_has_no_body_and_ends_the_use_of_its_connection():
 @pytest.mark.parametrize("cut", ["nothing", "HTTP/1.1 200 OK\r\nContent-", "HTTP/1.1 100 Continue\r\n\r\n"])
 async def test_a_connection_closed_before_the_head_is_reported_as_such(cut):
     async with pooled(saying(b"" if cut == "nothing" else cut.encode(), end=True)) as (server, pool):
-        with pytest.raises(Unanswered):
+        with pytest.raises(NoResponse):
             await ask(pool)
         assert server.connections == 1
 
@@ -277,7 +277,7 @@ def encoded(coding: bytes, data: bytes) -> bytes:
 )
 async def test_corrupt_or_truncated_compressed_data_is_an_error(coding, data):
     async with pooled(saying(encoded(coding, data))) as (_, pool):
-        with pytest.raises(BrokenOff):
+        with pytest.raises(IncompleteBody):
             await body_of(await ask(pool))
 
 

@@ -14,9 +14,9 @@ from mcp_hub.transport.http1.client_response import (
     ConnectTimeout,
     HttpFailure,
     NameUnknown,
+    NoResponse,
     PoolClosed,
     TlsFailed,
-    Unanswered,
 )
 from tests.downstream.network.test_tls import certificate
 from tests.loops import anyio_backend  # noqa: F401
@@ -51,7 +51,7 @@ async def test_a_request_unanswered_on_a_reused_connection_is_retried_unless_it_
         other = "GET" if method == "POST" else "POST"
         assert await body_of(await ask(kept, other)) == b"{}"
         if method == "POST":
-            with pytest.raises(Unanswered):
+            with pytest.raises(NoResponse):
                 await ask(kept, method)
             assert len(server.asked(method)) == 1
         else:
@@ -61,7 +61,7 @@ async def test_a_request_unanswered_on_a_reused_connection_is_retried_unless_it_
 
 async def test_a_request_unanswered_on_a_new_connection_is_not_retried():
     async with pooled(saying(b"", end=True)) as (server, kept):
-        with pytest.raises(Unanswered):
+        with pytest.raises(NoResponse):
             await ask(kept, "GET", None)
         assert len(server.requests) == 1
 
@@ -169,7 +169,7 @@ async def test_closing_the_pool_ends_waiting_and_running_requests():
         async with asyncio.timeout(PATIENCE):
             await kept.close()
             failed = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(error) for error in failed] == [Unanswered, PoolClosed, PoolClosed]
+        assert [type(error) for error in failed] == [NoResponse, PoolClosed, PoolClosed]
         assert kept.sockets == []
         with pytest.raises(PoolClosed):
             await ask(kept)

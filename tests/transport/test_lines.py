@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.transport.lines import FairLineReader, LineReader, Oversized
+from mcp_hub.transport.lines import FairLineReader, LineReader, OversizedLine
 
 
-def fed(data: bytes, cuts: list[int], limit: int) -> list[bytes | Oversized]:
+def fed(data: bytes, cuts: list[int], limit: int) -> list[bytes | OversizedLine]:
     reader = LineReader(limit)
-    lines: list[bytes | Oversized] = []
+    lines: list[bytes | OversizedLine] = []
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     for start, end in pairwise(edges):
         lines.extend(reader.feed(data[start:end]))
@@ -39,7 +39,7 @@ def test_a_line_above_the_limit_is_reported_with_its_size_and_its_neighbours_sta
     first, middle, last = fed(data, cuts, limit)
     assert (first, last) == (b"a", b"b")
     if size > limit:
-        assert middle == Oversized(size, long[:size][:4096], long[:size][-4096:])
+        assert middle == OversizedLine(size, long[:size][:4096], long[:size][-4096:])
     else:
         assert middle == long[:size]
 
@@ -49,7 +49,7 @@ def test_an_oversized_line_keeps_only_its_beginning_and_end() -> None:
     for _ in range(1000):
         assert reader.feed(b"x" * 10_000) == []
     (line,) = reader.feed(b"end\n")
-    assert isinstance(line, Oversized)
+    assert isinstance(line, OversizedLine)
     assert line.size == 10_000_003
     assert len(line.head) == len(line.tail) == 4096
     assert line.tail.endswith(b"end")
@@ -58,7 +58,7 @@ def test_an_oversized_line_keeps_only_its_beginning_and_end() -> None:
 
 @pytest.mark.anyio
 async def test_many_lines_of_one_chunk_are_delivered_in_order_between_other_tasks() -> None:
-    taken: list[bytes | Oversized] = []
+    taken: list[bytes | OversizedLine] = []
     held: list[bool] = []
     turns = FairLineReader(1000, taken.append, held.append)
     whole = [b"%d" % number for number in range(20_000)]
@@ -78,7 +78,7 @@ async def test_many_lines_of_one_chunk_are_delivered_in_order_between_other_task
 
 @pytest.mark.anyio
 async def test_a_round_of_the_loop_takes_a_bounded_number_of_lines_however_short_they_are() -> None:
-    taken: list[bytes | Oversized] = []
+    taken: list[bytes | OversizedLine] = []
     held: list[bool] = []
     turns = FairLineReader(1000, taken.append, held.append)
     turns.feed(b"x\n" * 20_000 + b"y\n")
@@ -93,7 +93,7 @@ async def test_a_round_of_the_loop_takes_a_bounded_number_of_lines_however_short
 
 @pytest.mark.anyio
 async def test_lines_still_queued_at_the_end_are_delivered() -> None:
-    taken: list[bytes | Oversized] = []
+    taken: list[bytes | OversizedLine] = []
     turns = FairLineReader(1000, taken.append)
     whole = [b"%d" % number for number in range(20_000)]
     turns.feed(b"\n".join(whole))
@@ -115,6 +115,6 @@ def test_a_long_line_is_buffered_as_its_parts_arrive() -> None:
     for _ in range(65):
         reader.feed(part)
     (oversized,) = reader.feed(b"\n")
-    assert isinstance(oversized, Oversized)
+    assert isinstance(oversized, OversizedLine)
     assert oversized.size == 65 * len(part)
     assert oversized.head == part[:4096]

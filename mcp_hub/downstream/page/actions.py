@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp_hub.downstream.page import RETURN
 from mcp_hub.downstream.page.endpoints import Endpoint, Json, PageError, PageRequest, not_found
 from mcp_hub.downstream.page.runs import CLIENT
-from mcp_hub.downstream.page.sign_ins import SignIns
+from mcp_hub.downstream.page.sign_in_flow import SignIns
 from mcp_hub.errors import CallError, ConfigError
 from mcp_hub.hub.server_switch import CannotSwitch
 from mcp_hub.observability.stalls import in_thread

@@ -10,11 +10,11 @@ from mcp_hub.downstream.page.client_rows import ClientRows
 from mcp_hub.downstream.page.config_view import ConfigView
 from mcp_hub.downstream.page.confirmations import ConfirmationsPart
 from mcp_hub.downstream.page.feed import Feed
+from mcp_hub.downstream.page.page_state import CallsPart, StatePart
 from mcp_hub.downstream.page.runs import RunsPart
 from mcp_hub.downstream.page.server_rows import ServerRows
-from mcp_hub.downstream.page.state import CallsPart, StatePart
-from mcp_hub.downstream.page.tools import ToolsPart
-from mcp_hub.downstream.page.updates import UpdatesPart
+from mcp_hub.downstream.page.tool_list import ToolsPart
+from mcp_hub.downstream.page.update_stream import UpdatesPart
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.page.endpoints import Part

@@ -28,7 +28,7 @@ from mcp_hub.version import VERSION
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.page.sessions import PageSession
-    from mcp_hub.downstream.page.tools import ToolsPart
+    from mcp_hub.downstream.page.tool_list import ToolsPart
     from mcp_hub.policy import Call
 
 CLIENT: Final = {"name": "mcp-hub page", "version": VERSION}
@@ -57,7 +57,7 @@ class Question(msgspec.Struct, eq=False):
 
     id: str
     """Its id in the page, which nobody can guess."""
-    run: Run
+    run: ToolRun
     request: Message
     answered: bool = False
 
@@ -137,7 +137,7 @@ class RunsPart:
         self._last += 1
         params = {"name": tool, "arguments": arguments, "_meta": {eras.PROGRESS_TOKEN: self._last}}
         request: Message = {"jsonrpc": "2.0", "id": self._last, "method": TOOLS.act_method, "params": params}
-        run = Run(self, caller, session)
+        run = ToolRun(self, caller, session)
         self._running[session] = self._running.get(session, 0) + 1
         session.streams += 1
         asked.reply.charge_to(self._dispatcher.backlog.of(caller))
@@ -166,7 +166,7 @@ class RunsPart:
         question.give(str(action), content)
         return {"done": True}
 
-    def put(self, run: Run, request: Message) -> Question:
+    def put(self, run: ToolRun, request: Message) -> Question:
         """Registers a question and returns it."""
         question = Question(secrets.token_urlsafe(16), run, request)
         self._questions[question.id] = question
@@ -197,7 +197,7 @@ class RunsPart:
             self._running.pop(session, None)
 
 
-class Run:
+class ToolRun:
     """One tool that runs, and the stream to its page."""
 
     def __init__(self, part: RunsPart, caller: Caller, session: PageSession) -> None:

@@ -72,7 +72,7 @@ class SessionEvents:
         return True
 
 
-class BrokenOff(CallError):
+class ReplicaLost(CallError):
     """The replica that answered a request is gone. The call may have been executed."""
 
     code, rpc_code, retryable = "session_restarted", -32010, True
@@ -142,7 +142,7 @@ async def _broken_off(stream: StoredStream, after: int) -> list[StoredEvent]:
         asked = []
     done = {id for event in await stream.kept() for id in _answered(event.data)}
     left = [one for one in asked if encode(one[0]) not in done]
-    answers = [error_response(one[0], BrokenOff(_BROKEN_OFF), one[1], {"name": one[2]}) for one in left]
+    answers = [error_response(one[0], ReplicaLost(_BROKEN_OFF), one[1], {"name": one[2]}) for one in left]
     number = after + 1
     for answer in answers:
         await stream.append(number, encode(answer))

@@ -54,7 +54,7 @@ _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 class RootedPath:
     """A path as a root and the names below the directory of that root. No names mean that directory itself."""
 
-    root: FileRoot
+    root: VirtualRoot
     names: Parts
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class RootedPath:
 
 
 @dataclass(frozen=True)
-class FileRoot:
+class VirtualRoot:
     """A directory at the virtual path `at`, and its mode: `ro`, `rw` or `hidden`."""
 
     at: str
@@ -84,10 +84,10 @@ class Roots:
     def __init__(self, roots: Sequence[tuple[str, str, str]]) -> None:
         if os.open not in os.supports_dir_fd or not _NO_LINK:
             raise OSError("it needs a system that can open a file below an open directory, which Windows cannot")
-        self._roots = sorted((FileRoot(*root) for root in roots), key=lambda root: -len(root.parts))
+        self._roots = sorted((VirtualRoot(*root) for root in roots), key=lambda root: -len(root.parts))
 
     @property
-    def listed(self) -> list[FileRoot]:
+    def listed(self) -> list[VirtualRoot]:
         """Returns the roots that callers may list, sorted by virtual path."""
         return sorted((root for root in self._roots if "list" in _ALLOWS[root.mode]), key=lambda root: root.at)
 
@@ -139,7 +139,7 @@ class Roots:
         with self.opened(place, place.names[:-1], make=make) as fd:
             yield fd, place.names[-1]
 
-    def _open_root(self, root: FileRoot) -> int:
+    def _open_root(self, root: VirtualRoot) -> int:
         try:
             return os.open(root.directory, _DIRECTORY)
         except OSError as error:

@@ -51,12 +51,12 @@ _HEADERS: Final = {
     "Accept": "application/json, text/*;q=0.9, */*;q=0.5",
 }
 
-_clients: list[Client] = []
+_clients: list[EndpointClient] = []
 
 
 def tools(settings: Settings) -> list[LocalTool]:
     """Returns the tools of this upstream, in the order of their files."""
-    client = Client(settings.proxies)
+    client = EndpointClient(settings.proxies)
     _clients.append(client)
     return [Endpoint(tool, client) for tool in native_from_environ(os.environ)]
 
@@ -69,7 +69,7 @@ async def close() -> None:
 class Endpoint(LocalTool):
     """One native tool. Its schema is written in its file instead of derived from a function."""
 
-    def __init__(self, tool: NativeToolDefinition, client: Client) -> None:
+    def __init__(self, tool: NativeToolDefinition, client: EndpointClient) -> None:
         schema = tool.definition["inputSchema"]
         mark = Mark(
             name=tool.name,
@@ -141,7 +141,7 @@ class Endpoint(LocalTool):
         return ToolResult([{"type": "text", "text": written}], meta={JSON_KEY: True})
 
 
-class Client:
+class EndpointClient:
     """Sends the requests through one pool for each origin, without cookies or anything else shared between calls."""
 
     def __init__(self, proxies: ProxyRules) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import urldefrag, urlsplit
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.servers.builtin.chromium import READY_HOST
 from mcp_hub.servers.builtin.proxy import USER, Proxy, RequestRefused
-from mcp_hub.servers.builtin.proxy_http import HostUnreachable, refusal_page
+from mcp_hub.servers.builtin.proxy_http import TargetUnreachable, refusal_page
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, CDPSession
@@ -151,7 +151,7 @@ class PageGuard:
                 await self._proxy.check(target.hostname, target.port or _DEFAULT_PORTS[target.scheme], target.scheme)
             except RequestRefused as refusal:
                 return refusal
-            except HostUnreachable:
+            except TargetUnreachable:
                 return None
         return None
 

@@ -25,8 +25,8 @@ from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.servers.builtin.chromium import READY_HOST
 from mcp_hub.servers.builtin.proxy_http import (
     CHUNK,
-    HostUnreachable,
     MessageHead,
+    TargetUnreachable,
     answer,
     body_of,
     copy_both_ways,
@@ -122,7 +122,7 @@ class Proxy:
     async def check(self, host: str, port: int, scheme: str = "https") -> None:
         """Checks whether a host may be reached, by a verdict of the last `CHECK_LASTS` seconds if there is one.
 
-        Raises RequestRefused or HostUnreachable.
+        Raises RequestRefused or TargetUnreachable.
         """
         now = asyncio.get_running_loop().time()
         known = self._checked.get((host, port))
@@ -142,15 +142,15 @@ class Proxy:
         try:
             return self._egress.proxy_for(scheme, host, port)
         except ProxySettingError as error:
-            raise HostUnreachable(str(error)) from None
+            raise TargetUnreachable(str(error)) from None
 
     async def addresses_of(self, host: str, port: int, *, proxied: bool = False) -> list[str]:
         """Resolves a host and returns the addresses that may be dialled.
 
         `proxied`: another proxy dials. It may know names that do not resolve here; for those, the list is empty.
 
-        Raises RequestRefused, whose message names the setting, if none may be dialled, and HostUnreachable if the host
-        does not resolve.
+        Raises RequestRefused, whose message names the setting, if none may be dialled, and TargetUnreachable if the
+        host does not resolve.
         """
         try:
             async with asyncio.timeout(PROXIED_LOOKUP if proxied else DIAL_WAIT):
@@ -159,7 +159,7 @@ class Proxy:
             if proxied:
                 return self._unknown(host, port)
             late = f"was not resolved within {DIAL_WAIT:g} s" if isinstance(error, TimeoutError) else "does not resolve"
-            raise HostUnreachable(f"the name {host} {late}") from None
+            raise TargetUnreachable(f"the name {host} {late}") from None
         allowed, why = [], None
         for address in dict.fromkeys(str(entry[4][0]) for entry in found):
             problem = self._addresses.refused(host, address, port)
@@ -189,7 +189,7 @@ class Proxy:
                     return await self._egress.streams(scheme, host, port, limit=CHUNK)
             except (HttpFailure, UnusableCertificates, TimeoutError) as error:
                 why = egress_failure(error, proxy) or f"the proxy {proxy} opens no connection within {DIAL_WAIT:g} s"
-                raise HostUnreachable(f"{host}:{port} cannot be reached: {why}") from None
+                raise TargetUnreachable(f"{host}:{port} cannot be reached: {why}") from None
         last = "the name has no address"
         for address in await self.addresses_of(host, port):
             if port == self.port and address == "127.0.0.1":
@@ -201,7 +201,7 @@ class Proxy:
                 last = f"no connection within {DIAL_WAIT:g} s"
             except OSError as error:
                 last = error.strerror or type(error).__name__
-        raise HostUnreachable(f"{host}:{port} cannot be reached: {last}")
+        raise TargetUnreachable(f"{host}:{port} cannot be reached: {last}")
 
     @contextlib.asynccontextmanager
     async def _dialled(
@@ -251,7 +251,7 @@ class Proxy:
         except RequestRefused as refusal:
             self.on_refused(head.target, str(refusal))
             await answer(writer, "403 Forbidden", str(refusal))
-        except HostUnreachable as failure:
+        except TargetUnreachable as failure:
             url = f"https://{head.target}" if head.method == "CONNECT" else head.target
             self._failed[place_of(url)] = str(failure)
             while len(self._failed) > MAX_CHECKED:
@@ -266,7 +266,7 @@ class Proxy:
         target = urlsplit(f"//{head.target}")
         host, port = target.hostname, target.port
         if not host or not port:
-            raise HostUnreachable(f"{head.target!r} is not a host and port")
+            raise TargetUnreachable(f"{head.target!r} is not a host and port")
         self._check(f"https://{head.target}/")
         async with self._dialled("https", host, port, writer) as (upstream, out):
             self._failed.pop(place_of(f"https://{head.target}"), None)
@@ -293,7 +293,7 @@ class Proxy:
     async def _forward(self, head: MessageHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target = urlsplit(head.target)
         if target.scheme != "http" or not target.hostname:
-            raise HostUnreachable(f"{head.target[:200]!r} is not an http URL")
+            raise TargetUnreachable(f"{head.target[:200]!r} is not an http URL")
         if target.hostname == READY_HOST:
             await answer(writer, "200 OK", "")
             return
@@ -311,7 +311,7 @@ class Proxy:
             sending = asyncio.ensure_future(send_body(head, reader, out))
             try:
                 await relay_response(upstream, writer)
-            except HostUnreachable:
+            except TargetUnreachable:
                 if reader.at_eof():  # the browser went away, and the connection to the server with it
                     return
                 raise

@@ -114,7 +114,7 @@ RESPONSE_WAIT: Final = 300.0
 CHUNK: Final = 64 * 1024
 
 
-class HostUnreachable(Exception):
+class TargetUnreachable(Exception):
     """A host that the rules allow cannot be reached; `str()` says why."""
 
 
@@ -131,12 +131,12 @@ async def send_body(head: MessageHead, reader: asyncio.StreamReader, out: asynci
 
 
 async def relay_response(upstream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copies a response until its connection ends. Raises HostUnreachable if there is none."""
+    """Copies a response until its connection ends. Raises TargetUnreachable if there is none."""
     while True:
         async with asyncio.timeout(RESPONSE_WAIT):
             head = await read_head(upstream)
         if head is None:
-            raise HostUnreachable("the server closed the connection without an answer")
+            raise TargetUnreachable("the server closed the connection without an answer")
         writer.write(head.rewritten(head.first))
         await writer.drain()
         if not head.target.startswith("1"):  # the second word of a response is its status

@@ -38,7 +38,7 @@ from mcp_hub.servers.local.tool_results import (
     result_of,
 )
 from mcp_hub.transport import RequestId
-from mcp_hub.transport.lines import Line, LineReader, Oversized
+from mcp_hub.transport.lines import Line, LineReader, OversizedLine
 from mcp_hub.version import VERSION
 
 CHUNK_KEY: Final = "mcp-hub/chunk"
@@ -185,9 +185,9 @@ class LocalServer:
         except Exception as error:
             print(f"closing: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
-    def _take(self, line: Line | Oversized) -> None:
+    def _take(self, line: Line | OversizedLine) -> None:
         try:
-            message = None if isinstance(line, Oversized) else decode(line)
+            message = None if isinstance(line, OversizedLine) else decode(line)
         except FrameError:
             self._refuse(None, ProtocolError(PARSE_ERROR, "Parse error"))
             return

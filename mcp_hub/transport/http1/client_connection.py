@@ -9,11 +9,11 @@ from typing import Final, Protocol
 
 from mcp_hub.transport.http1 import BODY, DONE, HEAD, IDLE, ResponseMachine
 from mcp_hub.transport.http1.client_response import (
-    BrokenOff,
     HttpFailure,
     HttpResponse,
+    IncompleteBody,
+    NoResponse,
     NotHttp,
-    Unanswered,
     broken_by,
 )
 from mcp_hub.transport.http1.heads import HeaderLines
@@ -128,7 +128,7 @@ class ClientConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Closes the connection at once, whatever it is doing."""
         self._machine.stop()
-        self._fail(Unanswered() if self._response is None else BrokenOff())
+        self._fail(NoResponse() if self._response is None else IncompleteBody())
         self._response = self._news = None
         if self._transport is not None:
             self._transport.abort()
@@ -191,12 +191,12 @@ class ClientConnection(asyncio.Protocol):
         self._machine.close()
         self._transport = None
         if theirs is HEAD:
-            self._fail(Unanswered() if error is None else broken_by(error))
+            self._fail(NoResponse() if error is None else broken_by(error))
         elif theirs is BODY and self._response is not None:
             if self._machine.to_the_end and error is None:
                 self._response.end()
             else:
-                self._fail(BrokenOff())
+                self._fail(IncompleteBody())
         self.resume_writing()
         self._keeper.lost(self)
 
@@ -214,7 +214,7 @@ class ClientConnection(asyncio.Protocol):
         if self._response is None:
             self._tell(failure)
             return
-        self._response.fail(failure if isinstance(failure, BrokenOff) else BrokenOff(str(failure)))
+        self._response.fail(failure if isinstance(failure, IncompleteBody) else IncompleteBody(str(failure)))
         self._tell(self._response)
 
     def _tell(self, news: HttpResponse | HttpFailure) -> None:

@@ -178,7 +178,7 @@ class HttpResponse:
         source = self._source
         if source is not None:
             self._pieces, self._size, self._ended = [], 0, False
-            self.fail(BrokenOff("closed by its reader"))
+            self.fail(IncompleteBody("closed by its reader"))
             source.abort()
 
 
@@ -222,7 +222,7 @@ class Decompressor:
         self._begun = self.busy = True
 
     def step(self) -> bytes:
-        """Returns at most STEP bytes of the body, perhaps none. Raises BrokenOff for invalid data."""
+        """Returns at most STEP bytes of the body, perhaps none. Raises IncompleteBody for invalid data."""
         inner, rest = self._inner, self._rest
         if inner is not None and inner.eof:
             inner = self._next_member()
@@ -232,7 +232,7 @@ class Decompressor:
         try:
             given = inner.decompress(rest, STEP)
         except zlib.error as error:
-            raise BrokenOff(str(error)) from None
+            raise IncompleteBody(str(error)) from None
         self._rest = inner.unused_data if inner.eof else inner.unconsumed_tail
         self.busy = bool(self._rest) or (len(given) == STEP and not inner.eof)
         return given
@@ -244,9 +244,9 @@ class Decompressor:
         return self._inner
 
     def end(self) -> None:
-        """Marks the end of the body. Raises BrokenOff if the compressed data is incomplete."""
+        """Marks the end of the body. Raises IncompleteBody if the compressed data is incomplete."""
         if self._begun and self._inner is not None and not self._inner.eof:
-            raise BrokenOff("the compressed data is incomplete")
+            raise IncompleteBody("the compressed data is incomplete")
 
 
 def decompressor_for(coding: str) -> Decompressor | None:
@@ -315,11 +315,11 @@ class ConnectionBroke(HttpFailure):
         self.error = error
 
 
-class Unanswered(HttpFailure):
+class NoResponse(HttpFailure):
     """The server closed the connection before the head of the response was complete."""
 
 
-class BrokenOff(HttpFailure):
+class IncompleteBody(HttpFailure):
     """The body of the response is incomplete."""
 
 

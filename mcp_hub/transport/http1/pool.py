@@ -19,8 +19,8 @@ from mcp_hub.transport.http1.client_response import (
     ConnectionBroke,
     HttpFailure,
     HttpResponse,
+    NoResponse,
     PoolClosed,
-    Unanswered,
 )
 from mcp_hub.transport.http1.dialler import Made
 from mcp_hub.version import VERSION
@@ -87,7 +87,7 @@ class HttpPool:
         again = connection.used and method in _REPEATABLE
         try:
             return await connection.exchange(head, body)
-        except (Unanswered, ConnectionBroke):
+        except (NoResponse, ConnectionBroke):
             if not again:
                 raise
         connection = await self._got()
@@ -163,7 +163,7 @@ class HttpPool:
             connection.socket = handle
             if self._closed or not connection.alive:
                 connection.abort()
-                raise PoolClosed if self._closed else Unanswered
+                raise PoolClosed if self._closed else NoResponse
         except BaseException:
             self._place()
             raise

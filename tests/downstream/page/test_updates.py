@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream.page import updates
+from mcp_hub.downstream.page import update_stream
 from mcp_hub.downstream.page.feed import MAX_CALLS
-from mcp_hub.downstream.page.updates import MAX_EVENT_CALLS, MAX_STREAMS
+from mcp_hub.downstream.page.update_stream import MAX_EVENT_CALLS, MAX_STREAMS
 from mcp_hub.security import ANONYMOUS, Principal
 from tests.downstream.network.visitor import TOKENS
 from tests.downstream.page.opened import served_hub
@@ -131,7 +131,7 @@ async def test_a_stream_ends_with_its_session(tmp_path: Path) -> None:
 
 
 async def test_a_stream_ends_with_the_token_of_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(updates, "HEARTBEAT", 0.0)
+    monkeypatch.setattr(update_stream, "HEARTBEAT", 0.0)
     async with (
         served_hub(tmp_path, {}, {"principals": PRINCIPALS}, profiles=PROFILES) as served,
         served.looking(token=TOKENS["alice"]) as page,
@@ -142,7 +142,7 @@ async def test_a_stream_ends_with_the_token_of_its_caller(tmp_path: Path, monkey
 
 
 async def test_a_busy_stream_ends_with_the_token_of_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(updates, "HEARTBEAT", 0.0)
+    monkeypatch.setattr(update_stream, "HEARTBEAT", 0.0)
     async with (
         served_hub(tmp_path, {}, {"principals": PRINCIPALS}, profiles=PROFILES) as served,
         served.looking(token=TOKENS["alice"]) as page,

@@ -16,7 +16,7 @@ def target(data: bytes) -> None:
     supply = Supply(data)
     limit, cuts, text = supply.below(40), supply.cuts(), supply.rest()
     reader = lines.LineReader(limit)
-    found: list[lines.Line | lines.Oversized] = []
+    found: list[lines.Line | lines.OversizedLine] = []
     for piece in split(text, cuts):
         found += reader.feed(piece)
         gathered = reader._buffer.size if reader._buffer is not None else 0
@@ -35,5 +35,5 @@ def _expected(text: bytes, limit: int) -> list[bytes | tuple[int, bytes, bytes]]
     return [line if len(line) <= limit else (len(line), line[:kept], line[-kept:]) for line in whole]
 
 
-def _as_said(line: lines.Line | lines.Oversized, limit: int) -> bytes | tuple[int, bytes, bytes]:
-    return (line.size, line.head, line.tail) if isinstance(line, lines.Oversized) else bytes(line)
+def _as_said(line: lines.Line | lines.OversizedLine, limit: int) -> bytes | tuple[int, bytes, bytes]:
+    return (line.size, line.head, line.tail) if isinstance(line, lines.OversizedLine) else bytes(line)

@@ -25,7 +25,7 @@ JSON_TOKEN: Final = re.compile(
 )
 
 
-class Span(msgspec.Struct, frozen=True):
+class KeySpan(msgspec.Struct, frozen=True):
     """The place of one key or list item: its name begins at `name`, its value is from `start` up to `end`."""
 
     name: int
@@ -36,7 +36,7 @@ class Span(msgspec.Struct, frozen=True):
 class JsonSpans(msgspec.Struct, frozen=True):
     """The places of all keys and list items of a JSON text."""
 
-    of: dict[KeyPath, Span]
+    of: dict[KeyPath, KeySpan]
     """Path -> place, in the order of the text. `()` is the value at the top. Of equal keys, the first is kept."""
     repeated: list[tuple[KeyPath, int, int]]
     """Equal keys of one object: (key, offset, offset of the first)."""
@@ -44,7 +44,7 @@ class JsonSpans(msgspec.Struct, frozen=True):
 
 def json_spans(text: str) -> JsonSpans:
     """Returns the places of all keys and list items of a JSON text with comments, or of a JSON5 text."""
-    found: dict[KeyPath, Span] = {}
+    found: dict[KeyPath, KeySpan] = {}
     repeated: list[tuple[KeyPath, int, int]] = []
     at: list[str | int] = []
     named: dict[KeyPath, int] = {}
@@ -72,20 +72,20 @@ def json_spans(text: str) -> JsonSpans:
             awaits_key = False
         else:
             path = tuple(at)
-            found.setdefault(path, Span(named.get(path, here), here, token.end()))
+            found.setdefault(path, KeySpan(named.get(path, here), here, token.end()))
             if mark is not None:
                 at.append("" if mark == "{" else 0)
                 awaits_key = mark == "{"
     # A key without a value is an error, which needs a place too.
     for key, offset in named.items():
-        found.setdefault(key, Span(offset, offset, offset))
+        found.setdefault(key, KeySpan(offset, offset, offset))
     return JsonSpans(found, repeated)
 
 
-def _end(found: dict[KeyPath, Span], path: KeyPath, end: int) -> None:
+def _end(found: dict[KeyPath, KeySpan], path: KeyPath, end: int) -> None:
     span = found.get(path)
     if span is not None and span.end <= span.start + 1:
-        found[path] = Span(span.name, span.start, end)
+        found[path] = KeySpan(span.name, span.start, end)
 
 
 def _json_key(token: str) -> str:
@@ -119,7 +119,7 @@ class TomlLine(msgspec.Struct, frozen=True):
     """`key`, `table`, or `item` for a table in an array."""
     table: KeyPath
     """The path of the table that a key belongs to; for a header its own path."""
-    span: Span
+    span: KeySpan
 
 
 def toml_lines(text: str) -> list[TomlLine]:
@@ -139,12 +139,12 @@ def toml_lines(text: str) -> list[TomlLine]:
         start, position = found.span()
         if found["key"] is not None:
             end = _end_of_toml_value(text, position)
-            lines.append(TomlLine(table + _toml_parts(found["key"]), "key", table, Span(start, position, end)))
+            lines.append(TomlLine(table + _toml_parts(found["key"]), "key", table, KeySpan(start, position, end)))
             position = max(end, position)
             continue
         table = _numbered(_toml_parts(found["item"] or found["table"]), counts, item=found["item"] is not None)
         kind = "item" if found["item"] is not None else "table"
-        lines.append(TomlLine(table, kind, table, Span(start, position, position)))
+        lines.append(TomlLine(table, kind, table, KeySpan(start, position, position)))
     return lines
 
 
