@@ -16,10 +16,11 @@ from mcp_hub.policy import Call, Json
 from mcp_hub.policy.shape_result import content_of_error, text_in
 from mcp_hub.policy.sharing import Sharing
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, Envelope, Era
+from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, Envelope
 from mcp_hub.protocol.kinds import RESOURCES, SKILLS, TOOLS
 from mcp_hub.protocol.questions import (
     ALLOWED,
+    QuestionRules,
     pass_on,
     pass_on_in_task,
     resolve_input_requests,
@@ -30,7 +31,7 @@ from mcp_hub.protocol.server_requests import forwarded_capabilities, with_extens
 from mcp_hub.protocol.skill_entries import files_of, with_uris
 from mcp_hub.upstream import Upstream
 
-MAX_LOGGED: Final = 1024
+MAX_OFFERED: Final = 1024
 """The most clients of the handshake era whose envelope for servers is cached."""
 
 AT_ONCE: Final = 4
@@ -58,7 +59,7 @@ class Relay:
         self._task_ids = task_ids
         self._shaped = shaped
         self._sharing = sharing
-        self._told: dict[int, tuple[Envelope, Envelope]] = {}
+        self._offered: dict[int, tuple[Envelope, Envelope]] = {}
         """By the `id()` of a client's envelope, which is kept so that no other object gets the same id."""
 
     async def __call__(self, call: Call) -> Json:
@@ -69,26 +70,24 @@ class Relay:
             return await _watch(upstream, call)
         rules, questions, given = upstream.questions, call.questions, call.params
         era = call.era if call.asker is not None or call.era == "modern" else None  # any era if nobody can be asked
-        envelope = self._offered(call.envelope) if call.era == "handshake" and call.asker else _envelope(call)
-        if rules.allow != ALLOWED:
-            envelope = replace(envelope, capabilities=rules.filter_capabilities(envelope.capabilities))
+        envelope = self._envelope(call, rules)
         if "requestState" in given:
             given, questions.asked = without_count(given)
-
-        def exposed(uri: str) -> str:
-            known = uri == call.route.name and call.kind is RESOURCES
-            return call.exposed if known else self._uris.exposed(call.caller, call.route.upstream, uri)
-
+        upstream_era = call.era
+        exposed = partial(self._exposed_uri, call)
         original = partial(self._uris.original, call.caller, call.route.upstream)
 
-        async def ask(more: Json) -> Json:
+        async def send(responses: Json) -> Json:
+            nonlocal upstream_era
             if call.asker is not None:
                 await call.asker.turn()
-            params = {**given, **more}
+            params = {**given, **responses}
+            if "inputResponses" in params:
+                params = resource_uris.in_request(params, original)
             try:
-                answered = await upstream.request(
+                answer = await upstream.request(
                     call.method,
-                    resource_uris.in_request(params, original) if "inputResponses" in params else params,
+                    params,
                     caller=call.caller,
                     era=era,
                     envelope=envelope,
@@ -99,28 +98,36 @@ class Relay:
                 )
             except UpstreamAnswered as error:
                 raise UpstreamAnswered(resource_uris.in_error(call.method, error.error, exposed)) from None
-            spoken.append(answered.era)
-            if resource_uris.names_no_uri(call.method, answered.result):
-                return answered.result
-            return await _exposed(call.method, answered.result, exposed)
+            upstream_era = answer.era
+            if resource_uris.names_no_uri(call.method, answer.result):
+                return answer.result
+            return await _exposed(call.method, answer.result, exposed)
 
-        spoken: list[Era] = []
-        result = await ask({})
+        result = await send({})
         if "resultType" in result and wants_input(result):
-            if call.in_one_go:
-                result = await resolve_input_requests(result, rules, call.asker, questions, ask)
-            else:
-                # A server that is a process belongs to this replica; a server with a URL is the same for all replicas.
-                place = self._sharing.place if upstream.server.url is None else ""
-                result = pass_on(result, rules, call.envelope.capabilities, questions, place)
-        if spoken[-1] != call.era:
-            result = eras.result_for(call.era, spoken[-1], call.method, result)
+            result = await self._after_input(call, upstream, result, send)
+        if upstream_era != call.era:
+            result = eras.result_for(call.era, upstream_era, call.method, result)
         if call.route.kind is SKILLS:
             return await in_slices(self._skill(call, result))
-        if TASK_ID not in result or call.kind is not TOOLS:
-            return result
-        result = pass_on_in_task(result, rules, questions)
-        return await self._task_of(call, result)
+        if TASK_ID in result and call.kind is TOOLS:
+            return await self._task_of(call, pass_on_in_task(result, rules, questions))
+        return result
+
+    async def _after_input(
+        self, call: Call, upstream: Upstream, result: Json, send: Callable[[Json], Awaitable[Json]]
+    ) -> Json:
+        """Asks the client what the upstream wants to know and repeats the call, or lets the client repeat it."""
+        rules, questions = upstream.questions, call.questions
+        if call.in_one_go:
+            return await resolve_input_requests(result, rules, call.asker, questions, send)
+        # A server that is a process belongs to this replica; a server with a URL is the same for all replicas.
+        place = self._sharing.place if upstream.server.url is None else ""
+        return pass_on(result, rules, call.envelope.capabilities, questions, place)
+
+    def _exposed_uri(self, call: Call, uri: str) -> str:
+        is_name = uri == call.route.name and call.kind is RESOURCES
+        return call.exposed if is_name else self._uris.exposed(call.caller, call.route.upstream, uri)
 
     def _skill(self, call: Call, result: Json) -> Generator[None, None, Json]:
         """Returns a skill's entry with the URIs for its caller: prefixed if it asked for a prefixed one."""
@@ -134,17 +141,33 @@ class Relay:
             return result
         return {**result, "skill": with_uris(entry, partial(names.expose_uri, upstream))}
 
-    def _offered(self, envelope: Envelope) -> Envelope:
-        """Returns the envelope that servers get of a client of the handshake era; made once for all its calls."""
-        known = self._told.get(id(envelope))
-        if known is None or known[0] is not envelope:
-            if len(self._told) >= MAX_LOGGED:
-                self._told.clear()
-            offered = Envelope(
-                capabilities=forwarded_capabilities(envelope.capabilities, "handshake"), log_level=envelope.log_level
-            )
-            known = self._told[id(envelope)] = (envelope, offered)
-        return known[1]
+    def _envelope(self, call: Call, rules: QuestionRules) -> Envelope:
+        """Returns the envelope that a server gets of the caller.
+
+        It contains no capabilities if the caller cannot be asked during the call. For a client of the handshake era
+        that can be asked it is made once for all its calls.
+        """
+        envelope = call.envelope
+        if call.era == "modern":
+            declared, kind = forwarded_capabilities(envelope.capabilities, "modern"), call.route.kind
+            if kind.extension is not None:
+                declared = with_extension(declared, kind.extension)  # who asks for a skill supports the extension
+            if declared != envelope.capabilities:
+                envelope = replace(envelope, capabilities=declared)
+        elif call.asker is None:
+            envelope = Envelope(capabilities={}, log_level=envelope.log_level)
+        else:
+            cached = self._offered.get(id(envelope))
+            if cached is None or cached[0] is not envelope:
+                if len(self._offered) >= MAX_OFFERED:
+                    self._offered.clear()
+                declared = forwarded_capabilities(envelope.capabilities, "handshake")
+                offered = Envelope(capabilities=declared, log_level=envelope.log_level)
+                cached = self._offered[id(envelope)] = (envelope, offered)
+            envelope = cached[1]
+        if rules.allow != ALLOWED:
+            envelope = replace(envelope, capabilities=rules.filter_capabilities(envelope.capabilities))
+        return envelope
 
     async def _task_of(self, call: Call, result: Json) -> Json:
         """Returns a result about a task, with its id sealed for the caller and its own result shaped by policies."""
@@ -186,21 +209,6 @@ def _parts(method: str, key: str, members: list[Any], expose: resource_uris.Expo
         yield
         found += resource_uris.in_result(method, {key: members[at : at + AT_ONCE]}, expose)[key]
     return found
-
-
-def _envelope(call: Call) -> Envelope:
-    """Returns the envelope that a modern server gets of the caller.
-
-    It contains no capabilities if the caller cannot be asked during the call.
-    """
-    if call.era == "modern":
-        told, kind = forwarded_capabilities(call.envelope.capabilities, "modern"), call.route.kind
-        if kind.extension is not None:
-            told = with_extension(told, kind.extension)  # a client that asks for a skill supports the extension
-        if told == call.envelope.capabilities:
-            return call.envelope
-        return replace(call.envelope, capabilities=told)
-    return Envelope(capabilities={}, log_level=call.envelope.log_level)
 
 
 async def _watch(upstream: Upstream, call: Call) -> Json:
