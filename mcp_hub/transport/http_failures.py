@@ -127,7 +127,7 @@ def failure_of(
             return LinkError(text, code=codes.NOT_HTTP)
         case client_response.IncompleteBody():
             return LinkError(f"the answer of {at} broke off", code=codes.NOT_HTTP)
-        case client_response.NoResponse():
+        case client_response.EmptyReply():
             return LinkError(f"{at} closed the connection before it answered", code=codes.NOT_HTTP)
         case client_response.ConnectionBroke(error=cause):
             number = getattr(cause, "errno", None)

@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from mcp_hub.transport import http1
-from mcp_hub.transport.http1.client_response import BUFFER, STEP, IncompleteBody, NoResponse, NotHttp
+from mcp_hub.transport.http1.client_response import BUFFER, STEP, EmptyReply, IncompleteBody, NotHttp
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.pooled import ask, body_of, pooled, saying, until
 from tests.transport.scripted_http import Reply, Request
@@ -193,7 +193,7 @@ async def test_a_101_response_has_no_body_and_ends_the_use_of_its_connection():
 @pytest.mark.parametrize("cut", ["nothing", "HTTP/1.1 200 OK\r\nContent-", "HTTP/1.1 100 Continue\r\n\r\n"])
 async def test_a_connection_closed_before_the_head_is_reported_as_such(cut):
     async with pooled(saying(b"" if cut == "nothing" else cut.encode(), end=True)) as (server, pool):
-        with pytest.raises(NoResponse):
+        with pytest.raises(EmptyReply):
             await ask(pool)
         assert server.connections == 1
 

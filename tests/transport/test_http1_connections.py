@@ -12,9 +12,9 @@ from mcp_hub.transport.http1.client_response import (
     CertificateRefused,
     ConnectFailed,
     ConnectTimeout,
+    EmptyReply,
     HttpFailure,
     NameUnknown,
-    NoResponse,
     PoolClosed,
     TlsFailed,
 )
@@ -51,7 +51,7 @@ async def test_a_request_unanswered_on_a_reused_connection_is_retried_unless_it_
         other = "GET" if method == "POST" else "POST"
         assert await body_of(await ask(kept, other)) == b"{}"
         if method == "POST":
-            with pytest.raises(NoResponse):
+            with pytest.raises(EmptyReply):
                 await ask(kept, method)
             assert len(server.asked(method)) == 1
         else:
@@ -61,7 +61,7 @@ async def test_a_request_unanswered_on_a_reused_connection_is_retried_unless_it_
 
 async def test_a_request_unanswered_on_a_new_connection_is_not_retried():
     async with pooled(saying(b"", end=True)) as (server, kept):
-        with pytest.raises(NoResponse):
+        with pytest.raises(EmptyReply):
             await ask(kept, "GET", None)
         assert len(server.requests) == 1
 
@@ -169,7 +169,7 @@ async def test_closing_the_pool_ends_waiting_and_running_requests():
         async with asyncio.timeout(PATIENCE):
             await kept.close()
             failed = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(error) for error in failed] == [NoResponse, PoolClosed, PoolClosed]
+        assert [type(error) for error in failed] == [EmptyReply, PoolClosed, PoolClosed]
         assert kept.sockets == []
         with pytest.raises(PoolClosed):
             await ask(kept)

@@ -231,7 +231,7 @@ def failure_text(error: Exception, proxy: ForwardProxy | None) -> str:
             return f"cannot be reached: {printable(str(reason), 200)}; is the address right, is the server up?"
         case failures.ConnectTimeout() | TimeoutError():
             return "cannot be reached: no answer to the connection attempt; is the server up?"
-        case failures.NoResponse() | failures.ConnectionBroke():
+        case failures.EmptyReply() | failures.ConnectionBroke():
             return "closed the connection without an answer; it may work later"
         case failures.IncompleteBody():
             return "broke off in the middle of its answer, or its compression is broken; it may work later"

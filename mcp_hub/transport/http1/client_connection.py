@@ -9,10 +9,10 @@ from typing import Final, Protocol
 
 from mcp_hub.transport.http1 import BODY, DONE, HEAD, IDLE, ResponseMachine
 from mcp_hub.transport.http1.client_response import (
+    EmptyReply,
     HttpFailure,
     HttpResponse,
     IncompleteBody,
-    NoResponse,
     NotHttp,
     broken_by,
 )
@@ -128,7 +128,7 @@ class ClientConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Closes the connection at once, whatever it is doing."""
         self._machine.stop()
-        self._fail(NoResponse() if self._response is None else IncompleteBody())
+        self._fail(EmptyReply() if self._response is None else IncompleteBody())
         self._response = self._news = None
         if self._transport is not None:
             self._transport.abort()
@@ -191,7 +191,7 @@ class ClientConnection(asyncio.Protocol):
         self._machine.close()
         self._transport = None
         if theirs is HEAD:
-            self._fail(NoResponse() if error is None else broken_by(error))
+            self._fail(EmptyReply() if error is None else broken_by(error))
         elif theirs is BODY and self._response is not None:
             if self._machine.to_the_end and error is None:
                 self._response.end()

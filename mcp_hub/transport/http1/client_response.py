@@ -315,7 +315,7 @@ class ConnectionBroke(HttpFailure):
         self.error = error
 
 
-class NoResponse(HttpFailure):
+class EmptyReply(HttpFailure):
     """The server closed the connection before the head of the response was complete."""
 
 

@@ -17,9 +17,9 @@ from mcp_hub.transport.http1.client_connection import AT_ONCE, ClientConnection,
 from mcp_hub.transport.http1.client_response import (
     ACCEPTED,
     ConnectionBroke,
+    EmptyReply,
     HttpFailure,
     HttpResponse,
-    NoResponse,
     PoolClosed,
 )
 from mcp_hub.transport.http1.dialler import Made
@@ -87,7 +87,7 @@ class HttpPool:
         again = connection.used and method in _REPEATABLE
         try:
             return await connection.exchange(head, body)
-        except (NoResponse, ConnectionBroke):
+        except (EmptyReply, ConnectionBroke):
             if not again:
                 raise
         connection = await self._got()
@@ -163,7 +163,7 @@ class HttpPool:
             connection.socket = handle
             if self._closed or not connection.alive:
                 connection.abort()
-                raise PoolClosed if self._closed else NoResponse
+                raise PoolClosed if self._closed else EmptyReply
         except BaseException:
             self._place()
             raise
