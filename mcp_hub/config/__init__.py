@@ -99,12 +99,12 @@ class ConfigReader:
             ConfigError: a file has errors. It has a line for each: `servers.yaml:12: servers.github.args: must be
                 ...`.
         """
-        paths = list(dict.fromkeys(Path.cwd() / one for one in (path, *overlays)))
+        paths = list(dict.fromkeys(Path.cwd() / file for file in (path, *overlays)))
         if len(paths) > MAX_FILES:
             raise ConfigError(
                 f"a configuration has at most {MAX_FILES} files, but {len(paths)} are given", codes.VALUE_WRONG
             )
-        return _read([read_document(one) for one in paths], self._keys, environ, home)
+        return _read([read_document(file) for file in paths], self._keys, environ, home)
 
     def config_of(
         self, tree: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, literal: bool = False
@@ -113,8 +113,8 @@ class ConfigReader:
 
         `literal`: variables are not expanded. Warnings are logged to `mcp_hub.config`. Raises ConfigError.
         """
-        given = dict(tree) if any(root in tree for root in ROOTS) else {"servers": {}, **tree}
-        document = ConfigDocument(Path.cwd() / "configuration", given, {}, (), (), lambda at: None)
+        root_tree = dict(tree) if any(root in tree for root in ROOTS) else {"servers": {}, **tree}
+        document = ConfigDocument(Path.cwd() / "configuration", root_tree, {}, (), (), lambda at: None)
         loaded = _read([document], self._keys, environ, None, literal=literal)
         for warning in loaded.warnings:
             log.warning("%s", warning)
@@ -129,7 +129,7 @@ def _read(
     *,
     literal: bool = False,
 ) -> LoadedConfig:
-    shared = VariableScope(
+    base_scope = VariableScope(
         environ=environ,
         home=Path.home() if home is None else home,
         directory=documents[0].path.parent,
@@ -137,18 +137,29 @@ def _read(
     )
     names = Counter(document.path.name for document in documents)
     layers = [
-        _layer(one, keys, shared, one.path.name if names[one.path.name] == 1 else str(one.path), len(documents) == 1)
-        for one in documents
+        _layer(
+            document,
+            keys,
+            base_scope,
+            document.path.name if names[document.path.name] == 1 else str(document.path),
+            len(documents) == 1,
+        )
+        for document in documents
     ]
     findings = Findings(merge_root_keys(layers, keys))
-    given, defaults = _defaults(layers, keys)
+    default_values, defaults = _defaults(layers, keys)
     paths = [document.path for document in documents]
     merged = merged_entries(layers)
     servers = []
     for layer, entry in merged:
-        usable = {name: item for of, items in given.items() if of in ("", id(layer)) for name, item in items.items()}
-        reading = EntryContext(layer.dialect, layer.scope, layer.document.written, layer.findings, usable)
-        server = read_entry(entry, reading)
+        defaults_of_layer = {
+            name: item
+            for layer_id, items in default_values.items()
+            if layer_id in ("", id(layer))
+            for name, item in items.items()
+        }
+        context = EntryContext(layer.dialect, layer.scope, layer.document.written, layer.findings, defaults_of_layer)
+        server = read_entry(entry, context)
         if server is not None and is_this_hub(server, paths, environ, default_path):
             layer.findings.warning(entry.at, ITSELF, ITSELF.code)
             server = server.model_copy(update={"enabled": False, "disabled_reason": ITSELF})
@@ -156,34 +167,38 @@ def _read(
             servers.append(server)
     folders = FolderReader(paths[0], layers[0].scope, keys, defaults)
     config = _config(layers, keys, findings, servers, {entry.id for _, entry in merged}, folders)
-    found = folders.found
-    told = Findings(findings.place)
+    contents = folders.contents
+    merged_findings = Findings(findings.place)
     for part in (*(layer.findings for layer in layers), findings):
-        told.add(part)
-    told.raise_errors(found.left_out)
+        merged_findings.add(part)
+    merged_findings.raise_errors(contents.left_out)
     assert config is not None
     if config.proxy is not None:
         defaults = {"egress": EgressSettings(proxy=config.proxy), **defaults}
     return LoadedConfig(
         config.model_copy(update={"defaults": defaults}),
-        (*(line for one in documents for line in one.warnings), *told.warning_lines(), *found.warnings),
-        frozenset(shared.read),
-        (*told.advice_lines(), *found.advice),
-        tuple(found.left_out),
-        tuple(found.duplicates),
-        tuple(found.folders),
+        (
+            *(line for document in documents for line in document.warnings),
+            *merged_findings.warning_lines(),
+            *contents.warnings,
+        ),
+        frozenset(base_scope.read),
+        (*merged_findings.advice_lines(), *contents.advice),
+        tuple(contents.left_out),
+        tuple(contents.duplicates),
+        tuple(contents.folders),
     )
 
 
-def _layer(document: ConfigDocument, keys: KeyTable, shared: VariableScope, name: str, alone: bool) -> Layer:
+def _layer(document: ConfigDocument, keys: KeyTable, base_scope: VariableScope, name: str, alone: bool) -> Layer:
     """Reads one file of a configuration, whose relative paths are relative to itself."""
     findings = document.findings(name)
-    project = Path(os.path.abspath(shared.environ.get(PROJECT_VARIABLE) or Path.cwd()))  # noqa: PTH100  # keeps links
+    project = Path(os.path.abspath(base_scope.environ.get(PROJECT_VARIABLE) or Path.cwd()))  # noqa: PTH100  # keeps links
     dialect, entries = find_entries(document.tree, document.path, keys, findings, project, alone=alone)
-    scope = dialect.scope(msgspec.structs.replace(shared, directory=document.path.parent))
-    known = ROOT_KEYS | keys.root_names
+    scope = dialect.scope(msgspec.structs.replace(base_scope, directory=document.path.parent))
+    known_keys = ROOT_KEYS | keys.root_names
     root = document.tree if isinstance(document.tree, dict) else {}
-    root = {key: value for key, value in root.items() if key in known}
+    root = {key: value for key, value in root.items() if key in known_keys}
     return Layer(document, findings, dialect, entries, scope, root)
 
 
@@ -193,38 +208,38 @@ def _defaults(layers: Sequence[Layer], keys: KeyTable) -> tuple[dict[int | str, 
     The values for all entries are under `""`. Values with errors are under the `id` of their layer: only the entries of
     that file use them, as their errors have places there.
     """
-    given: dict[int | str, dict[str, FieldValue]] = {"": {}}
-    places: dict[str, tuple[Layer, FieldValue]] = {}
+    values_by_layer: dict[int | str, dict[str, FieldValue]] = {"": {}}
+    origins: dict[str, tuple[Layer, FieldValue]] = {}
     fields: dict[str, Any] = {}
     for layer in layers:
         own = read_defaults(layer.root, layer.dialect, layer.findings)
         if not own:
             continue
         for name, item in own.items():
-            if name in places:
-                before, former = places[name]
-                layer.tell_replaced(item.at, item.value, before, former.at, former.value)
-            places[name] = layer, item
+            if name in origins:
+                earlier, replaced = origins[name]
+                layer.tell_replaced(item.at, item.value, earlier, replaced.at, replaced.value)
+            origins[name] = layer, item
         part = layer.findings.part()
         values = default_fields(_expanded_defaults(own, layer.scope, layer.document, part), part, keys.entry)
-        given["" if not part.errors else id(layer)] = {**given[""], **own}
+        values_by_layer["" if not part.errors else id(layer)] = {**values_by_layer[""], **own}
         for name in ("deadlines", "settings"):
             values[name] = {**fields.get(name, {}), **values.get(name, {})}
         fields |= {name: value for name, value in values.items() if value != {}}
         layer.findings.add(part)
-    return given, fields
+    return values_by_layer, fields
 
 
 def _expanded_defaults(
-    given: Mapping[str, FieldValue], scope: VariableScope, document: ConfigDocument, findings: Findings
+    defaults: Mapping[str, FieldValue], scope: VariableScope, document: ConfigDocument, findings: Findings
 ) -> Fields:
     """Returns the values of `defaults`. A variable without a value switches off the entries that need it."""
     values: dict[str, FieldValue] = {}
     unresolved: dict[KeyPath, CodedText] = {}
-    for name, item in given.items():
-        value, missing = expand_tree(item.value, scope, item.at)
+    for name, item in defaults.items():
+        value, reasons = expand_tree(item.value, scope, item.at)
         values[name] = msgspec.structs.replace(item, value=value)
-        unresolved |= missing
+        unresolved |= reasons
     return Fields(values, findings, scope, document.written, unresolved)
 
 
@@ -238,16 +253,16 @@ def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.enviro
         ConfigError: There is none. The message lists all files that were looked for.
     """
     cwd = Path.cwd() if cwd is None else cwd
-    if named := environ.get(PATH_VARIABLE):
-        return cwd / named
+    if configured := environ.get(PATH_VARIABLE):
+        return cwd / configured
     directories = (cwd, user_directory(environ))
     for directory in directories:
         for name in FILE_NAMES:
             if (directory / name).is_file():
                 return directory / name
     names = ", ".join(FILE_NAMES)
-    places = "\n".join(f"  {directory}: {names}" for directory in directories)
-    text = f"there is no configuration. Looked for\n  ${PATH_VARIABLE}: not set\n{places}\n{HOW_TO_CREATE}"
+    locations = "\n".join(f"  {directory}: {names}" for directory in directories)
+    text = f"there is no configuration. Looked for\n  ${PATH_VARIABLE}: not set\n{locations}\n{HOW_TO_CREATE}"
     raise ConfigError(text, codes.NO_CONFIGURATION)
 
 
@@ -268,23 +283,23 @@ def _config(
     ids: set[str],
     folders: FolderReader,
 ) -> Config | None:
-    given = [_expanded_root(layer, findings) for layer in layers]
-    together: dict[str, FieldValue] = {key: item for one in given for key, item in one.items()}
-    fields = Fields(together, findings, layers[0].scope, {})
+    roots = [_expanded_root(layer, findings) for layer in layers]
+    merged_root: dict[str, FieldValue] = {key: item for root in roots for key, item in root.items()}
+    fields = Fields(merged_root, findings, layers[0].scope, {})
     servers = [*servers, *folders.servers(fields, ids, findings)]
     all_ids = ids | {server.id for server in servers}
     values: dict[str, Any] = {}
-    rules = read_root_rules(together, all_ids, findings, folders.tool_sets)
+    rules = read_root_rules(merged_root, all_ids, findings, folders.tool_sets)
     rules["settings"] = {}
-    for layer, one in zip(layers, given, strict=True):
-        own = Fields(one, findings, layer.scope, layer.document.written)
+    for layer, root_of_layer in zip(layers, roots, strict=True):
+        own = Fields(root_of_layer, findings, layer.scope, layer.document.written)
         values |= {name: value for name, value in _root_fields(own, findings).items() if value is not None}
-        rules["settings"] |= read_policy_keys(keys.root, one, KeyReading(findings, layer.scope, all_ids))
-        _advise_of_tokens(layer.root, layer.scope, findings)
+        rules["settings"] |= read_policy_keys(keys.root, root_of_layer, KeyReading(findings, layer.scope, all_ids))
+        _advise_on_plain_tokens(layer.root, layer.scope, findings)
     if (listen := values.get("listen")) is not None:
         check_profiles(listen, {profile.name: profile for profile in rules.get("profiles", ())}, findings)
     paths = [layer.document.path for layer in layers]
-    servers = [_through(server, values.get("proxy")) for server in servers]
+    servers = [_apply_proxy(server, values.get("proxy")) for server in servers]
     try:
         return Config(path=paths[0], overlays=tuple(paths[1:]), servers=tuple(servers), **values, **rules)
     except ValidationError as error:
@@ -293,7 +308,7 @@ def _config(
         return None
 
 
-def _through(server: Server, proxy: SecretStr | None) -> Server:
+def _apply_proxy(server: Server, proxy: SecretStr | None) -> Server:
     """Returns a server with the proxy of the root, if it is remote or makes connections itself."""
     if server.url is None and server.builtin not in ("web", "browser", "native"):
         return server
@@ -303,18 +318,20 @@ def _through(server: Server, proxy: SecretStr | None) -> Server:
 
 def _expanded_root(layer: Layer, findings: Findings) -> dict[str, FieldValue]:
     """Returns the expanded root keys of one file, without `defaults`. Paths of tools and skills become absolute."""
-    given = {}
+    fields = {}
     for key, value in layer.root.items():
         if key in ("defaults", "serverDefaults"):
             continue
         expanded = _expand(value, layer.scope, (key,), findings)
         if key in ("tools_dir", "skills"):
-            listed = [str(layer.scope.path(one)) if isinstance(one, str) and one else one for one in _as_list(expanded)]
-            expanded = listed if isinstance(expanded, list) else listed[0] if listed else expanded
+            paths = [
+                str(layer.scope.path(item)) if isinstance(item, str) and item else item for item in _as_list(expanded)
+            ]
+            expanded = paths if isinstance(expanded, list) else paths[0] if paths else expanded
         if key == "search" and isinstance(expanded, dict) and isinstance(model := expanded.get("model"), str) and model:
             expanded = {**expanded, "model": str(layer.scope.path(model))}
-        given[key] = FieldValue(expanded, (key,))
-    return given
+        fields[key] = FieldValue(expanded, (key,))
+    return fields
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -324,9 +341,9 @@ def _as_list(value: Any) -> list[Any]:
 
 def _root_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
     """Reads the root keys that no other part reads. Absent ones are None."""
-    token_store = fields.choice("token_store", {word: word for word in get_args(TokenStore)})
-    if token_store == "keyring" and (lacking := missing("keyring")) is not None:
-        findings.warning(("token_store",), f"no sign-in can be read or kept: {lacking}", lacking.code)
+    token_store = fields.choice("token_store", {store: store for store in get_args(TokenStore)})
+    if token_store == "keyring" and (reason := missing("keyring")) is not None:
+        findings.warning(("token_store",), f"no sign-in can be read or kept: {reason}", reason.code)
     return {
         "on_conflict": fields.choice("on_conflict", _ON_CONFLICT),
         "list_wait": fields.seconds("list_wait"),
@@ -335,7 +352,7 @@ def _root_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
         "watch": fields.flag("watch"),
         "token_store": token_store,
         "token_dir": fields.path("token_dir"),
-        "group_scope": fields.choice("group_scope", {word: word for word in get_args(GroupScope)}),
+        "group_scope": fields.choice("group_scope", {scope: scope for scope in get_args(GroupScope)}),
         "meta_tools": fields.flag("meta_tools"),
         "state_file": fields.path("state_file"),
         "proxy": read_proxy(fields),
@@ -346,12 +363,12 @@ def _root_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
 def _expand(value: Any, scope: VariableScope, at: KeyPath, findings: Findings) -> Any:
     """Expands a value of the root. A variable without a value is an error, as there is no entry to switch off."""
     expanded, reasons = expand_tree(value, scope, at)
-    for place, reason in reasons.items():
-        findings.error(place, reason, reason.code)
+    for key_path, reason in reasons.items():
+        findings.error(key_path, reason, reason.code)
     return expanded
 
 
-def _advise_of_tokens(root: Mapping[str, Any], scope: VariableScope, findings: Findings) -> None:
+def _advise_on_plain_tokens(root: Mapping[str, Any], scope: VariableScope, findings: Findings) -> None:
     """Adds advice about plain-text tokens of clients and of the trace collector."""
     tracing = root.get("tracing")
     headers = tracing.get("headers") if isinstance(tracing, dict) else None
@@ -362,9 +379,9 @@ def _advise_of_tokens(root: Mapping[str, Any], scope: VariableScope, findings: F
     if not isinstance(listen, dict):
         return
     principals = listen.get("principals")
-    places: list[tuple[KeyPath, Any]] = [(("listen",), listen)]
+    sections: list[tuple[KeyPath, Any]] = [(("listen",), listen)]
     if isinstance(principals, dict):
-        places += [(("listen", "principals", name), one) for name, one in principals.items()]
-    for at, one in places:
-        if isinstance(one, dict) and is_plain_secret("token", one.get("token"), scope):
+        sections += [(("listen", "principals", name), principal) for name, principal in principals.items()]
+    for at, section in sections:
+        if isinstance(section, dict) and is_plain_secret("token", section.get("token"), scope):
             findings.advise((*at, "token"), PLAIN_SECRET_ADVICE, codes.SECRET_IN_PLAIN)

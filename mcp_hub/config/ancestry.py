@@ -61,15 +61,15 @@ class HubPath(msgspec.Struct, frozen=True):
     def read(cls, answer: Any) -> Self:
         """Reads the path in the response to a handshake or list request. Invalid parts are ignored."""
         meta = answer.get("_meta") if isinstance(answer, dict) else None
-        said = meta.get(HUB_KEY) if isinstance(meta, dict) else None
-        hubs = said.get("hubs") if isinstance(said, dict) else None
-        if not isinstance(said, dict) or not isinstance(hubs, list):
+        hub_info = meta.get(HUB_KEY) if isinstance(meta, dict) else None
+        hubs = hub_info.get("hubs") if isinstance(hub_info, dict) else None
+        if not isinstance(hub_info, dict) or not isinstance(hubs, list):
             return cls()
-        known = tuple(id for id in hubs[: MAX_HUBS + 1] if isinstance(id, str) and _ID.fullmatch(id))
-        depth, notes = said.get("depth"), said.get("leftOut")
+        ids = tuple(id for id in hubs[: MAX_HUBS + 1] if isinstance(id, str) and _ID.fullmatch(id))
+        depth, notes = hub_info.get("depth"), hub_info.get("leftOut")
         texts = [text for text in notes if isinstance(text, str)] if isinstance(notes, list) else []
         return cls(
-            known,
+            ids,
             depth if isinstance(depth, int) and depth > 0 else 1,
             tuple(printable(text, MAX_NOTE) for text in texts[:MAX_NOTES]),
         )
@@ -95,16 +95,16 @@ class Ancestry(msgspec.Struct, frozen=True):
 
         `key()` returns a secret of the user, None if none can be stored. It is called when the id is first needed.
         """
-        written = _ABOVE.fullmatch(environ.get(VARIABLE, ""))
-        salt = written[1] if written is not None else secrets.token_hex(16)
-        above = tuple(written[2].split(",")) if written is not None else ()
-        known: list[str] = []
+        match = _ABOVE.fullmatch(environ.get(VARIABLE, ""))
+        salt = match[1] if match is not None else secrets.token_hex(16)
+        above = tuple(match[2].split(",")) if match is not None else ()
+        cache: list[str] = []
 
         def identity() -> str:
-            if not known:
+            if not cache:
                 secret = key() if paths else None
-                known.append(secrets.token_hex(16) if secret is None else _digest(secret, *paths))
-            return known[0]
+                cache.append(secrets.token_hex(16) if secret is None else _digest(secret, *paths))
+            return cache[0]
 
         own = ".".join(_digest(bytes.fromhex(salt), path)[:16] for path in paths) or secrets.token_hex(8)
         return cls(above, own, salt, limit, identity)
@@ -130,8 +130,8 @@ class Ancestry(msgspec.Struct, frozen=True):
         """Whether a hub above it serves one of the same files."""
         return any(map(self._shares_files, self.above))
 
-    def _shares_files(self, other: str) -> bool:
-        return not set(self.own.split(".")).isdisjoint(other.split("."))
+    def _shares_files(self, digests: str) -> bool:
+        return not set(self.own.split(".")).isdisjoint(digests.split("."))
 
     def refusal(self, client_info: Any) -> ProtocolError | None:
         """Returns the error for a client over stdio that must not be served; None if it can be served.
@@ -140,10 +140,10 @@ class Ancestry(msgspec.Struct, frozen=True):
         started by a tool of that hub, such as an agent in a shell, and is served; `limit` also ends such rows.
         """
         if self.too_deep:
-            place = {"code": "too_deep", "hubs": len(self.above) + 1, "limit": self.limit}
-            return ProtocolError(INVALID_REQUEST, f"This hub {_too_deep(place)}.", {HUB_KEY: place})
+            details = {"code": "too_deep", "hubs": len(self.above) + 1, "limit": self.limit}
+            return ProtocolError(INVALID_REQUEST, f"This hub {_too_deep(details)}.", {HUB_KEY: details})
         if self.repeated and is_hub(client_info):
-            between = [self._shares_files(one) for one in reversed(self.above)].index(True)
+            between = [self._shares_files(digests) for digests in reversed(self.above)].index(True)
             text = "This hub runs behind a hub with the same configuration."
             return ProtocolError(INVALID_REQUEST, text, {HUB_KEY: {"code": "itself", "between": between}})
         return None
@@ -167,39 +167,39 @@ class Ancestry(msgspec.Struct, frozen=True):
 
         `behind` are the paths of the servers that its lists come from.
         """
-        shown = list(behind)
-        hubs = dict.fromkeys([self.identity(), *(id for one in shown for id in one.hubs)])
-        said: dict[str, Any] = {
+        paths = list(behind)
+        hubs = dict.fromkeys([self.identity(), *(id for path in paths for id in path.hubs)])
+        announcement: dict[str, Any] = {
             "hubs": list(hubs)[: MAX_HUBS + 1],
-            "depth": 1 + max((one.depth for one in shown), default=0),
+            "depth": 1 + max((path.depth for path in paths), default=0),
         }
         if texts := [text[:MAX_NOTE] for text in notes][:MAX_NOTES]:
-            said["leftOut"] = texts
-        return said
+            announcement["leftOut"] = texts
+        return announcement
 
 
 def refusal_in(error: UpstreamAnswered) -> LeftOut | None:
     """Returns why a hub must be left out if its error says so; None for any other error."""
-    said = error.data.get(HUB_KEY) if isinstance(error.data, dict) else None
-    if not isinstance(said, dict):
+    details = error.data.get(HUB_KEY) if isinstance(error.data, dict) else None
+    if not isinstance(details, dict):
         return None
-    if said.get("code") == "itself":
-        between = said.get("between")
+    if details.get("code") == "itself":
+        between = details.get("between")
         text = "leads back to a hub that this one runs behind; it is left out" if between else ITSELF
         return LeftOut(text, codes.SERVES_ITSELF)
-    return LeftOut(f"{_too_deep(said)}; it is left out", codes.TOO_MANY_HUBS)
+    return LeftOut(f"{_too_deep(details)}; it is left out", codes.TOO_MANY_HUBS)
 
 
-def _too_deep(place: Mapping[str, Any]) -> str:
-    hubs, limit = (printable(str(place.get(key)), 20) for key in ("hubs", "limit"))
+def _too_deep(details: Mapping[str, Any]) -> str:
+    hubs, limit = (printable(str(details.get(key)), 20) for key in ("hubs", "limit"))
     return f"would be number {hubs} in a row of hubs, and the max_hub_depth of its configuration is {limit}"
 
 
 def _digest(key: bytes, *paths: Path) -> str:
     # Containers may share users, files and paths; their host names differ.
     node = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
-    said = os.fsencode("\0".join([node, *sorted(str(path.resolve()) for path in paths)]))
-    return hmac.new(key, said, hashlib.sha256).hexdigest()[:32]
+    message = os.fsencode("\0".join([node, *sorted(str(path.resolve()) for path in paths)]))
+    return hmac.new(key, message, hashlib.sha256).hexdigest()[:32]
 
 
 _COMMANDS: Final = frozenset({"mcp-hub", "mcp-hub-gateway"})
@@ -222,43 +222,43 @@ def is_this_hub(server: Server, paths: Sequence[Path], environ: Mapping[str, str
     if options is None:
         return False
     directory = server.cwd or Path.cwd()
-    for named in config_options(options) or [None]:
+    for config_option in config_options(options) or [None]:
         with contextlib.suppress(ConfigError, OSError, RuntimeError, ValueError):
-            if named is None:
+            if config_option is None:
                 from mcp_hub.config.commands import child_environment
 
-                other = default_path(directory, child_environment(server, environ, Path.home()))
+                candidate = default_path(directory, child_environment(server, environ, Path.home()))
             else:
-                other = directory / Path(named).expanduser()
-            if any(other.samefile(path) for path in paths if path.exists()):
+                candidate = directory / Path(config_option).expanduser()
+            if any(candidate.samefile(path) for path in paths if path.exists()):
                 return True
     return False
 
 
-def options_of_serve(words: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Returns the words after `mcp-hub ... serve` in a command line, with any launcher; None if it does not occur."""
-    if _SERVE not in words:
+def options_of_serve(argv: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Returns the arguments after `mcp-hub ... serve` in a command line, with any launcher; None if there is none."""
+    if _SERVE not in argv:
         return None
-    for index, word in enumerate(words):
-        module = word == _MODULE and index > 0 and words[index - 1] == "-m"
-        if module or word == f"-m{_MODULE}" or _is_command(word, environ, first=index == 0):
-            rest = words[index + 1 :]
-            return rest[rest.index(_SERVE) + 1 :] if _SERVE in rest else None
+    for index, argument in enumerate(argv):
+        module = argument == _MODULE and index > 0 and argv[index - 1] == "-m"
+        if module or argument == f"-m{_MODULE}" or _is_command(argument, environ, first=index == 0):
+            remainder = argv[index + 1 :]
+            return remainder[remainder.index(_SERVE) + 1 :] if _SERVE in remainder else None
     return None
 
 
-def _is_command(word: str, environ: Mapping[str, str], *, first: bool) -> bool:
-    if _REQUIREMENT.sub("", program_name(word)) in _COMMANDS:
+def _is_command(argument: str, environ: Mapping[str, str], *, first: bool) -> bool:
+    if _REQUIREMENT.sub("", program_name(argument)) in _COMMANDS:
         return True
-    found = shutil.which(word, path=environ.get("PATH")) if first else None
-    return found is not None and program_name(str(Path(found).resolve())) in _COMMANDS
+    executable = shutil.which(argument, path=environ.get("PATH")) if first else None
+    return executable is not None and program_name(str(Path(executable).resolve())) in _COMMANDS
 
 
 def config_options(options: tuple[str, ...]) -> list[str | None]:
     """Returns the values of `--config` and abbreviations of it."""
-    found: list[str | None] = []
-    for index, word in enumerate(options):
-        name, equals, value = word.partition("=")
+    values: list[str | None] = []
+    for index, option in enumerate(options):
+        name, equals, value = option.partition("=")
         if name.startswith("--c") and _CONFIG_OPTION.startswith(name):
-            found.append(value if equals else next(iter(options[index + 1 :]), ""))
-    return found
+            values.append(value if equals else next(iter(options[index + 1 :]), ""))
+    return values

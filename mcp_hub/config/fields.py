@@ -78,7 +78,7 @@ class Fields:
 
     def is_unresolved(self, at: KeyPath) -> bool:
         """Returns whether the value at a key has a variable without a value."""
-        return any(place[: len(at)] == at for place in self._unresolved)
+        return any(key_path[: len(at)] == at for key_path in self._unresolved)
 
     def warning(self, at: KeyPath, text: str, code: str = codes.VALUE_WRONG) -> None:
         """Reports a warning at a key."""
@@ -86,53 +86,53 @@ class Fields:
 
     def text(self, name: str) -> str | None:
         """Reads a text. Reports an error if the value is not one; None if there is none or it is not usable."""
-        if (given := self._get(name)) is None:
+        if (field := self._get(name)) is None:
             return None
-        if not isinstance(given.value, str):
-            self.error(given.at, "must be a text")
+        if not isinstance(field.value, str):
+            self.error(field.at, "must be a text")
             return None
-        return self._usable(given.value, given.at)
+        return self._usable(field.value, field.at)
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Reads a list of texts. Numbers and booleans in it become texts."""
-        if (given := self._get(name)) is None:
+        if (field := self._get(name)) is None:
             return ()
-        if not isinstance(given.value, list):
-            self.error(given.at, "must be a list of texts")
+        if not isinstance(field.value, list):
+            self.error(field.at, "must be a list of texts")
             return ()
-        found = [self.scalar(item, (*given.at, index)) for index, item in enumerate(given.value)]
-        return tuple(text for text in found if text is not None)
+        texts = [self.scalar(item, (*field.at, index)) for index, item in enumerate(field.value)]
+        return tuple(text for text in texts if text is not None)
 
     def flag(self, name: str) -> bool | None:
         """Reads a boolean, also one written as a word such as `true`. Reports an error for anything else."""
-        if (given := self._get(name)) is None:
+        if (field := self._get(name)) is None:
             return None
-        if isinstance(given.value, bool):
-            return given.value
-        word = given.value.strip().lower() if isinstance(given.value, str) else None
-        if word in _TRUE or word in _FALSE:
-            return word in _TRUE
-        self.error(given.at, "must be true or false")
+        if isinstance(field.value, bool):
+            return field.value
+        text = field.value.strip().lower() if isinstance(field.value, str) else None
+        if text in _TRUE or text in _FALSE:
+            return text in _TRUE
+        self.error(field.at, "must be true or false")
         return None
 
-    def choice(self, name: str, words: Mapping[str | bool, T] | Mapping[str, T]) -> T | None:
-        """Reads one of the given words and returns what it stands for. Reports an error for anything else."""
-        if (given := self._get(name)) is None:
+    def choice(self, name: str, choices: Mapping[str | bool, T] | Mapping[str, T]) -> T | None:
+        """Reads one of the keys of `choices` and returns its value. Reports an error for anything else."""
+        if (field := self._get(name)) is None:
             return None
-        known: Mapping[Any, T] = words
-        if isinstance(given.value, str | bool) and given.value in known:
-            return known[given.value]
-        self.error(given.at, f"must be one of {', '.join(word for word in known if isinstance(word, str))}")
+        members: Mapping[Any, T] = choices
+        if isinstance(field.value, str | bool) and field.value in members:
+            return members[field.value]
+        self.error(field.at, f"must be one of {', '.join(choice for choice in members if isinstance(choice, str))}")
         return None
 
     def parsed(self, name: str, parse: Callable[[Any], T]) -> T | None:
         """Returns what `parse` makes of the value. Its ValueError becomes the finding."""
-        if (given := self._get(name)) is None:
+        if (field := self._get(name)) is None:
             return None
         try:
-            return parse(given.value)
+            return parse(field.value)
         except (ValueError, OverflowError) as error:
-            self.error(given.at, str(error))
+            self.error(field.at, str(error))
             return None
 
     def seconds(self, name: str) -> float | None:
@@ -159,21 +159,21 @@ class Fields:
 
         A `NAME` alone in such a list is left out: it asks for the hub's own variable.
         """
-        if (given := self._get(name)) is None:
+        if (field := self._get(name)) is None:
             return None
-        if isinstance(given.value, dict):
-            return {key: FieldValue(value, (*given.at, key)) for key, value in given.value.items()}
-        if not pairs or not isinstance(given.value, list):
-            self.error(given.at, "must be a mapping of names to values")
+        if isinstance(field.value, dict):
+            return {key: FieldValue(value, (*field.at, key)) for key, value in field.value.items()}
+        if not pairs or not isinstance(field.value, list):
+            self.error(field.at, "must be a mapping of names to values")
             return None
-        found: dict[str, FieldValue] = {}
-        for index, item in enumerate(given.value):
+        fields: dict[str, FieldValue] = {}
+        for index, item in enumerate(field.value):
             key, equals, value = item.partition("=") if isinstance(item, str) else ("", "", "")
             if not key:
-                self.error((*given.at, index), "must be a text NAME=value, or NAME")
+                self.error((*field.at, index), "must be a text NAME=value, or NAME")
             elif equals:
-                found[key] = FieldValue(value, (*given.at, index))
-        return found
+                fields[key] = FieldValue(value, (*field.at, index))
+        return fields
 
     def scalar(self, value: Any, at: KeyPath) -> str | None:
         """Returns a text, number or boolean as the text that was written."""
@@ -191,8 +191,8 @@ class Fields:
         return None
 
     def _get(self, name: str) -> FieldValue | None:
-        given = self.values.get(name)
-        return None if given is None or given.value is None else given
+        field = self.values.get(name)
+        return None if field is None or field.value is None else field
 
     def _usable(self, text: str, at: KeyPath) -> str | None:
         """Returns the text; None, with an error, if it has a NUL or cannot be encoded, as no process accepts it."""
@@ -214,68 +214,71 @@ def canonical_values(
 
     An unknown key is a warning, two keys that contradict each other are an error.
     """
-    found: dict[str, FieldValue] = {}
-    owned = dialect.keys.entry_names
+    fields: dict[str, FieldValue] = {}
+    policy_keys = dialect.keys.entry_names
     for key, value in values.items():
-        place = (*at, key)
+        key_path = (*at, key)
         if key == "deadlines":
-            for name, given in _read_deadlines(value, place, findings).items():
-                _add_value(found, name, given, findings)
-        elif key in owned:
-            _add_value(found, owned[key], FieldValue(value, place), findings)
+            for name, field in _read_deadlines(value, key_path, findings).items():
+                _add_value(fields, name, field, findings)
+        elif key in policy_keys:
+            _add_value(fields, policy_keys[key], FieldValue(value, key_path), findings)
         elif key in TIMEOUTS:
-            _add_value(found, *_timeout(key, value, place, dialect, findings), findings)
+            _add_value(fields, *_timeout(key, value, key_path, dialect, findings), findings)
         elif key == "available_tools" and dialect.is_goose and not value:
             continue
         elif key in FILTERS:
-            _add_value(found, f"filters.{FILTERS[key]}", FieldValue(value, place), findings)
+            _add_value(fields, f"filters.{FILTERS[key]}", FieldValue(value, key_path), findings)
         elif key == "tools":
             _add_value(
-                found, "tools" if isinstance(value, dict) else "filters.tools.allow", FieldValue(value, place), findings
+                fields,
+                "tools" if isinstance(value, dict) else "filters.tools.allow",
+                FieldValue(value, key_path),
+                findings,
             )
         elif key in ALIASES:
-            _add_value(found, ALIASES[key], FieldValue(_as_here(key, value), place), findings)
+            _add_value(fields, ALIASES[key], FieldValue(_hub_value(key, value), key_path), findings)
         elif key in WITHOUT_EFFECT:
             if value:
-                findings.warning(place, f"has no effect: {WITHOUT_EFFECT[key]}")
+                findings.warning(key_path, f"has no effect: {WITHOUT_EFFECT[key]}")
         elif key not in ENTRY_KEYS and not is_remark(key):
-            known = {"deadlines", "timeout", "tools", *ALIASES, *FILTERS, *owned}
-            findings.unknown(place, known)
-    return found
+            known_keys = {"deadlines", "timeout", "tools", *ALIASES, *FILTERS, *policy_keys}
+            findings.unknown(key_path, known_keys)
+    return fields
 
 
 def read_defaults(root: Mapping[str, Any], dialect: Dialect, findings: Findings) -> dict[str, FieldValue]:
     """Returns the values of `defaults` (1MCP: `serverDefaults`) by canonical key."""
-    found: dict[str, FieldValue] = {}
-    known = DEFAULTS | dialect.keys.defaults
+    defaults: dict[str, FieldValue] = {}
+    known_keys = DEFAULTS | dialect.keys.defaults
     for key in ("serverDefaults", "defaults"):
         values = root.get(key)
         if isinstance(values, dict):
-            found |= canonical_values(only_known(values, known, (key,), findings), (key,), dialect, findings)
+            defaults |= canonical_values(only_known(values, known_keys, (key,), findings), (key,), dialect, findings)
         elif values is not None:
             findings.error((key,), "must be a mapping of keys to values")
-    return found
+    return defaults
 
 
-def restriction(values: Mapping[str, Any], kept: Container[str]) -> CodedText | None:
+def restriction(values: Mapping[str, Any], policy_keys: Container[str]) -> CodedText | None:
     """Returns why the entry must stay off, if it has a restriction that no policy keeps.
 
     Serving it anyway would silently widen what can be reached.
 
     Args:
         values: The entry as it is written.
-        kept: The keys that policies implement.
+        policy_keys: The keys that policies implement.
     """
-    for key, what in RESTRICTIONS.items():
-        if key in kept:
+    for key, label in RESTRICTIONS.items():
+        if key in policy_keys:
             continue
         value = values.get(key)
         if value is True or (isinstance(value, dict) and value.get("enabled") is True):
-            return CodedText(f"{what} ('{key}') cannot be enforced by the hub", codes.RESTRICTION_FOREIGN)
+            return CodedText(f"{label} ('{key}') cannot be enforced by the hub", codes.RESTRICTION_FOREIGN)
     return None
 
 
-def _as_here(key: str, value: Any) -> Any:
+def _hub_value(key: str, value: Any) -> Any:
     """Returns the hub's value for that of another program: MCPHub's `perSessionClient` is true or false."""
     if key == "perSessionClient" and isinstance(value, bool):
         return "client" if value else None
@@ -288,8 +291,8 @@ def _read_deadlines(value: Any, at: KeyPath, findings: Findings) -> dict[str, Fi
     if not isinstance(value, dict):
         findings.error(at, f"must be a mapping with {', '.join(DEADLINES)}")
         return {}
-    known = only_known(value, DEADLINES, at, findings)
-    return {f"deadlines.{name}": FieldValue(inner, (*at, name)) for name, inner in known.items()}
+    deadlines = only_known(value, DEADLINES, at, findings)
+    return {f"deadlines.{name}": FieldValue(inner, (*at, name)) for name, inner in deadlines.items()}
 
 
 def _timeout(key: str, value: Any, at: KeyPath, dialect: Dialect, findings: Findings) -> tuple[str, FieldValue]:
@@ -302,15 +305,15 @@ def _timeout(key: str, value: Any, at: KeyPath, dialect: Dialect, findings: Find
     return f"deadlines.{deadline}", FieldValue(value, at, unit)
 
 
-def _add_value(found: dict[str, FieldValue], name: str, given: FieldValue, findings: Findings) -> None:
-    before = found.setdefault(name, given)
-    if before.value is None:
-        found[name] = given
-    elif given.value is not None and before is not given and _comparable(name, before) != _comparable(name, given):
-        findings.error(given.at, f"says the same thing as '{before.at[-1]}' in another way; keep one of them")
+def _add_value(fields: dict[str, FieldValue], name: str, field: FieldValue, findings: Findings) -> None:
+    existing = fields.setdefault(name, field)
+    if existing.value is None:
+        fields[name] = field
+    elif field.value is not None and existing is not field and _comparable(name, existing) != _comparable(name, field):
+        findings.error(field.at, f"says the same thing as '{existing.at[-1]}' in another way; keep one of them")
 
 
-def _comparable(name: str, given: FieldValue) -> Any:
-    if name == "transport" and isinstance(given.value, str):
-        return TRANSPORT_NAMES.get(given.value.lower(), given.value)
-    return given.value
+def _comparable(name: str, field: FieldValue) -> Any:
+    if name == "transport" and isinstance(field.value, str):
+        return TRANSPORT_NAMES.get(field.value.lower(), field.value)
+    return field.value

@@ -86,7 +86,7 @@ class FolderReader:
         self._scope = scope
         self._defaults = defaults
         self._keys = keys
-        self.found = FolderContents()
+        self.contents = FolderContents()
 
     def servers(self, fields: Fields, ids: set[str], findings: Findings) -> list[Server]:
         """Returns the servers of the folders: native and local tools, others, skills. `ids` are those of the file."""
@@ -106,53 +106,53 @@ class FolderReader:
             tools_dir = self._path.parent / TOOLS
             if LOCAL not in ids and any((tools_dir / BUILTIN).glob("*.py")):
                 try:
-                    self.found.warnings += refuse_foreign_directory(tools_dir / BUILTIN)
+                    self.contents.warnings += refuse_foreign_directory(tools_dir / BUILTIN)
                     local = _local_tools_server(tools_dir / BUILTIN, LOCAL)
                 except ConfigError as error:
-                    self.found.left_out.append(printable(str(error), 500))
+                    self.contents.left_out.append(printable(str(error), 500))
         if tools_dir is not None:
-            there = {id: self._path.name for id in ids} | ({} if local is None else {LOCAL: "tools_dir"})
-            self.found.folders += [tools_dir / name for name in (NATIVE, BUILTIN, MCP)]
+            origins = {id: self._path.name for id in ids} | ({} if local is None else {LOCAL: "tools_dir"})
+            self.contents.folders += [tools_dir / name for name in (NATIVE, BUILTIN, MCP)]
             if any((tools_dir / name).is_dir() for name in (NATIVE, MCP)):
-                self._read_tools(tools_dir, there, LOCAL)
-        servers = [one for one in (self.found.native, local, *self.found.servers) if one is not None]
+                self._read_tools(tools_dir, origins, LOCAL)
+        servers = [server for server in (self.contents.native, local, *self.contents.servers) if server is not None]
         skills = self._skills(fields, ids | {server.id for server in servers}, findings)
-        return [with_defaults(one, self._defaults) for one in (servers if skills is None else [*servers, skills])]
+        return [with_defaults(server, self._defaults) for server in (servers if skills is None else [*servers, skills])]
 
     def _skills(self, fields: Fields, ids: set[str], findings: Findings) -> Server | None:
         """Returns the server of the skills below the root key `skills`; None without one."""
-        given = fields.values.get(SKILLS)
-        if given is None or given.value is None:
+        field = fields.values.get(SKILLS)
+        if field is None or field.value is None:
             return None
         if SKILLS in ids:
             findings.error((SKILLS,), f"stands for an entry '{SKILLS}', but there is one of that name already")
             return None
-        listed = given.value if isinstance(given.value, list) else [given.value]
-        if not all(isinstance(one, str) and one for one in listed):
+        directories = field.value if isinstance(field.value, list) else [field.value]
+        if not all(isinstance(directory, str) and directory for directory in directories):
             findings.error((SKILLS,), "must be a list of directories with a SKILL.md each")
             return None
-        places = [((SKILLS, index), self._scope.path(one)) for index, one in enumerate(listed)]
-        return self._read_skills(places, findings)
+        paths = [((SKILLS, index), self._scope.path(directory)) for index, directory in enumerate(directories)]
+        return self._read_skills(paths, findings)
 
     def tool_sets(self, own: Mapping[str, ToolSetSettings]) -> Sequence[ToolSetSettings]:
         """Returns the tool sets in separate files. `own` are those of the configuration itself, by name."""
         if self._scope.literal:
             return ()  # a configuration made in code does not depend on the directory
         folder = self._path.parent / TOOL_SETS
-        self.found.folders.append(folder)
+        self.contents.folders.append(folder)
         if folder.is_dir():
             self._read_tool_sets(folder, {name: self._path.name for name in own})
-        return self.found.tool_sets
+        return self.contents.tool_sets
 
     def _read_tools(self, directory: Path, ids: Mapping[str, str], namespace: str) -> None:
         """Reads `native` and `mcp` of a directory of tools. `ids` maps the existing servers to their places."""
-        taken = dict(ids)
-        self._native(directory / NATIVE, taken, namespace)
-        self._mcp(directory / MCP, taken)
+        origins = dict(ids)
+        self._native(directory / NATIVE, origins, namespace)
+        self._mcp(directory / MCP, origins)
 
     def _read_tool_sets(self, directory: Path, names: Mapping[str, str]) -> None:
         """Reads every file as a tool set. `names` maps the tool sets of the configuration itself to their places."""
-        taken = dict(names)
+        origins = dict(names)
         for document, findings, _ in self._documents(directory):
             values = document.tree
             if isinstance(values, list):
@@ -160,20 +160,24 @@ class FolderReader:
             if not isinstance(values, dict):
                 findings.error((), "must be a mapping with name, description and tools")
             elif isinstance(name := values.get("name", document.path.stem), str) and name:
-                one = read_model(ToolSetSettings, {**values, "name": name}, (), findings)
-                if one is not None and not findings.errors and self._free("tool set", name, taken, document.path):
-                    self.found.tool_sets.append(one)
+                tool_set = read_model(ToolSetSettings, {**values, "name": name}, (), findings)
+                if (
+                    tool_set is not None
+                    and not findings.errors
+                    and self._claim("tool set", name, origins, document.path)
+                ):
+                    self.contents.tool_sets.append(tool_set)
             else:
                 findings.error(("name",), "must be a text")
-            self._tell(findings)
+            self._add_messages(findings)
 
-    def _read_skills(self, given: Sequence[tuple[KeyPath, Path]], findings: Findings) -> Server | None:
+    def _read_skills(self, directories: Sequence[tuple[KeyPath, Path]], findings: Findings) -> Server | None:
         """Returns the server of the skills in these directories. Each is a skill, or has skills in subdirectories."""
-        taken: dict[str, str] = {}
+        origins: dict[str, str] = {}
         skills: list[Skill] = []
-        for at, directory in given:
+        for at, directory in directories:
             part = findings.part()
-            inner = sorted(one.parent for one in directory.glob(f"*/{SKILL_FILE}")) if directory.is_dir() else []
+            inner = sorted(file.parent for file in directory.glob(f"*/{SKILL_FILE}")) if directory.is_dir() else []
             self._scope.read.update((directory, *inner))
             for path in [directory] if (directory / SKILL_FILE).exists() or not inner else inner:
                 try:
@@ -184,45 +188,46 @@ class FolderReader:
                     part.error(at, printable(str(error)))
                     continue
                 self._scope.read.update(file for name in skill.files for file in (path / name, (path / name).parent))
-                if self._free("skill", skill.name, taken, path):
+                if self._claim("skill", skill.name, origins, path):
                     skills.append(skill)
             if len(skills) > MAX_SKILLS:
                 part.error(at, f"has more than {MAX_SKILLS} skills; the others are left out")
-            self.found.left_out += part.error_lines()
+            self.contents.left_out += part.error_lines()
         skills = skills[:MAX_SKILLS]
         if not skills:
             return None
         return Server(id=SKILLS, transport="stdio", builtin="skills", namespace=SKILLS, skills=tuple(skills))
 
-    def _native(self, folder: Path, taken: dict[str, str], namespace: str) -> None:
+    def _native(self, folder: Path, origins: dict[str, str], namespace: str) -> None:
         names: dict[str, str] = {}
         tools, rules, secrets = [], dict[str, ToolRules](), list[str]()
         for document, findings, scope in self._documents(folder):
             from mcp_hub.config.native_reader import read_native
 
-            read = [
+            entries = [
                 read_native(values, at, stem, scope, document.written, findings)
                 for at, stem, values in _native_tools(document, findings)
             ]
             # A file with an error is left out as a whole.
-            for one in () if findings.errors else read:
-                if one is None or not self._free("tool", one.name, names, document.path) or one.tool is None:
+            for entry in () if findings.errors else entries:
+                if entry is None or not self._claim("tool", entry.name, names, document.path) or entry.tool is None:
                     continue
-                tools.append(one.tool.to_json())
-                rules[one.name] = one.rules
-                secrets += one.tool.secrets
-            self._tell(findings)
+                tools.append(entry.tool.to_json())
+                rules[entry.name] = entry.rules
+                secrets += entry.tool.secrets
+            self._add_messages(findings)
         data = json.dumps(tools)
         if len(data) > MAX_NATIVE:
-            self.found.left_out.append(f"{self._name(folder)}: its tools are too large together; none is served")
-        elif tools and NATIVE in taken:
+            self.contents.left_out.append(f"{self._name(folder)}: its tools are too large together; none is served")
+        elif tools and NATIVE in origins:
             text = (
-                f"{self._name(folder)}: its tools become the server {NATIVE!r}, but {taken[NATIVE]} has one; rename it"
+                f"{self._name(folder)}: its tools become the server {NATIVE!r}, "
+                f"but {origins[NATIVE]} has one; rename it"
             )
-            self.found.left_out.append(text)
+            self.contents.left_out.append(text)
         elif tools:
-            taken[NATIVE] = self._name(folder)
-            self.found.native = Server(
+            origins[NATIVE] = self._name(folder)
+            self.contents.native = Server(
                 id=NATIVE,
                 transport="stdio",
                 builtin="native",
@@ -233,17 +238,19 @@ class FolderReader:
                 deadlines=Deadlines(call=self._defaults.get("deadlines", {}).get("call", NATIVE_TIMEOUT)),
             )
 
-    def _mcp(self, folder: Path, taken: dict[str, str]) -> None:
+    def _mcp(self, folder: Path, origins: dict[str, str]) -> None:
         for document, findings, scope in self._documents(folder):
             dialect, entries = _find_file_entries(document, self._keys, findings)
             scope = dialect.scope(scope)
             root = document.tree if isinstance(document.tree, dict) else {}
             defaults = read_defaults(root, dialect, findings)
-            reading = EntryContext(dialect, scope, document.written, findings, defaults)
-            servers = [server for entry in entries if (server := read_entry(entry, reading)) is not None]
+            context = EntryContext(dialect, scope, document.written, findings, defaults)
+            servers = [server for entry in entries if (server := read_entry(entry, context)) is not None]
             if not findings.errors:
-                self.found.servers += [one for one in servers if self._free("server", one.id, taken, document.path)]
-            self._tell(findings)
+                self.contents.servers += [
+                    server for server in servers if self._claim("server", server.id, origins, document.path)
+                ]
+            self._add_messages(findings)
 
     def _documents(self, folder: Path) -> Iterator[tuple[ConfigDocument, Findings, VariableScope]]:
         for path in folder_files(folder):
@@ -252,28 +259,28 @@ class FolderReader:
             try:
                 document = read_document(path)
             except ConfigError as error:
-                own = f"{path.name}:"  # the beginning of its messages
+                prefix = f"{path.name}:"  # the beginning of its messages
                 lines = str(error).splitlines()
-                self.found.left_out += [
-                    f"{name}:{line.removeprefix(own)}" if line.startswith(own) else line for line in lines
+                self.contents.left_out += [
+                    f"{name}:{line.removeprefix(prefix)}" if line.startswith(prefix) else line for line in lines
                 ]
                 continue
             findings = document.findings(name)
-            self.found.warnings += document.warnings
+            self.contents.warnings += document.warnings
             yield document, findings, msgspec.structs.replace(self._scope, directory=path.parent, literal=False)
 
-    def _free(self, what: str, name: str, taken: dict[str, str], path: Path) -> bool:
-        where = self._name(path)
-        if name in taken:
-            self.found.duplicates.append(Duplicate(what, name, taken[name], where))
+    def _claim(self, kind: str, name: str, origins: dict[str, str], path: Path) -> bool:
+        origin = self._name(path)
+        if name in origins:
+            self.contents.duplicates.append(Duplicate(kind, name, origins[name], origin))
             return False
-        taken[name] = where
+        origins[name] = origin
         return True
 
-    def _tell(self, findings: Findings) -> None:
-        self.found.left_out += findings.error_lines()
-        self.found.warnings += findings.warning_lines()
-        self.found.advice += findings.advice_lines()
+    def _add_messages(self, findings: Findings) -> None:
+        self.contents.left_out += findings.error_lines()
+        self.contents.warnings += findings.warning_lines()
+        self.contents.advice += findings.advice_lines()
 
     def _name(self, path: Path) -> str:
         """Returns a path as its user would write it: relative to the configuration if it is below its directory."""
@@ -286,21 +293,21 @@ class FolderReader:
 def _native_tools(document: ConfigDocument, findings: Findings) -> Iterator[tuple[Any, str, Mapping[str, Any]]]:
     """Yields (place, default name, mapping) of each tool: a file is one tool, or has some below `tools`."""
     tree = document.tree
-    listed = tree.get("tools") if isinstance(tree, dict) else tree
-    shared = {key: value for key, value in tree.items() if key != "tools"} if isinstance(tree, dict) else {}
+    definitions = tree.get("tools") if isinstance(tree, dict) else tree
+    defaults = {key: value for key, value in tree.items() if key != "tools"} if isinstance(tree, dict) else {}
     if isinstance(tree, dict) and "tools" not in tree:
         yield (), document.path.stem, tree
-    elif isinstance(listed, list):
+    elif isinstance(definitions, list):
         at = ("tools",) if isinstance(tree, dict) else ()
-        for index, one in enumerate(listed):
-            if isinstance(one, dict):
-                yield (*at, index), "", {**shared, **one}
+        for index, definition in enumerate(definitions):
+            if isinstance(definition, dict):
+                yield (*at, index), "", {**defaults, **definition}
             else:
                 findings.error((*at, index), "must be a mapping with name, description, api_url and parameters")
-    elif isinstance(listed, dict):
-        for name, one in listed.items():
-            if isinstance(one, dict):
-                yield ("tools", name), str(name), {**shared, **one}
+    elif isinstance(definitions, dict):
+        for name, definition in definitions.items():
+            if isinstance(definition, dict):
+                yield ("tools", name), str(name), {**defaults, **definition}
             else:
                 findings.error(("tools", name), "must be a mapping with description, api_url and parameters")
     else:
@@ -318,8 +325,8 @@ def _find_file_entries(document: ConfigDocument, keys: KeyTable, findings: Findi
         findings.error(("name",), "must be a text")
         return Dialect("servers", keys), []
     if isinstance(tree, dict):
-        own = ROOT_KEYS | keys.root_names
-        for key in sorted(tree.keys() & (own - {"defaults", "serverDefaults"} - HARMLESS_ROOTS)):
+        root_keys = ROOT_KEYS | keys.root_names
+        for key in sorted(tree.keys() & (root_keys - {"defaults", "serverDefaults"} - HARMLESS_ROOTS)):
             # Ignoring the key could allow what its author meant to refuse.
             findings.error((key,), "is only allowed in the configuration itself; move it there")
     return find_entries(tree, document.path, keys, findings)
@@ -327,7 +334,7 @@ def _find_file_entries(document: ConfigDocument, keys: KeyTable, findings: Findi
 
 def _local_tools_server(directory: Path, id: str) -> Server:
     """Returns the Server that the root key `tools_dir` defines."""
-    missing = None if directory.is_dir() else no_directory(directory)
+    reason = None if directory.is_dir() else no_directory(directory)
     return Server(
-        id=id, transport="stdio", tools_dir=directory, namespace=id, enabled=missing is None, disabled_reason=missing
+        id=id, transport="stdio", tools_dir=directory, namespace=id, enabled=reason is None, disabled_reason=reason
     )
