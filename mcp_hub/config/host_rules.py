@@ -27,10 +27,10 @@ MAX_NAMED: Final = 10
 def gemini_disabled(policy: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
     """Returns the servers that Gemini's `mcp.excluded` and `mcp.allowed` disable: id -> reason."""
     allowed, excluded = policy.get("allowed"), policy.get("excluded")
-    off = {name: "mcp.excluded names it" for name in names if isinstance(excluded, list) and name in excluded}
+    reasons = {name: "mcp.excluded names it" for name in names if isinstance(excluded, list) and name in excluded}
     if isinstance(allowed, list):
-        off.update({name: "mcp.allowed does not name it" for name in names if name not in allowed})
-    return off
+        reasons.update({name: "mcp.allowed does not name it" for name in names if name not in allowed})
+    return reasons
 
 
 def opencode_denied_tools(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -38,7 +38,7 @@ def opencode_denied_tools(tree: Mapping[str, Any], names: Iterable[str]) -> dict
 
     A tool that a later rule allows again stays denied, unless the rule allows the whole server.
     """
-    refused: dict[str, tuple[str, ...]] = {}
+    denied: dict[str, tuple[str, ...]] = {}
     for key in ("tools", "permission"):
         rules = tree.get(key)
         if not isinstance(rules, dict):
@@ -55,35 +55,35 @@ def opencode_denied_tools(tree: Mapping[str, Any], names: Iterable[str]) -> dict
                 elif own == "*":
                     patterns.clear()
             if patterns:
-                refused[name] = (*refused.get(name, ()), *patterns)
-    return refused
+                denied[name] = (*denied.get(name, ()), *patterns)
+    return denied
 
 
 def amp_denied_tools(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Returns the tools that Amp's `amp.tools.disable` denies. `builtin:NAME` means a tool of Amp itself only."""
-    given = tree.get("amp.tools.disable")
-    patterns = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
+    disabled = tree.get("amp.tools.disable")
+    patterns = [text for text in disabled if isinstance(text, str)] if isinstance(disabled, list) else []
     patterns = [text for text in patterns if not text.startswith("builtin:")]
-    refused = {}
+    denied = {}
     for name in names:
         own = [text.removeprefix(f"mcp__{name}__") for text in patterns]
         # A pattern that stands for all tools of the server, such as `mcp__NAME*`.
-        whole = any(fnmatchcase(f"mcp__{name}__", text) for text in patterns)
+        denies_all = any(fnmatchcase(f"mcp__{name}__", text) for text in patterns)
         if own:
-            refused[name] = (*own, *(("*",) if whole else ()))
-    return refused
+            denied[name] = (*own, *(("*",) if denies_all else ()))
+    return denied
 
 
 def amp_rejected(tree: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Returns the entries that Amp's `amp.mcpPermissions` rejects: id -> reason. The first rule that matches counts."""
-    given = tree.get("amp.mcpPermissions")
-    rules = [rule for rule in given if isinstance(rule, dict)] if isinstance(given, list) else []
-    off = {}
+    permissions = tree.get("amp.mcpPermissions")
+    rules = [rule for rule in permissions if isinstance(rule, dict)] if isinstance(permissions, list) else []
+    reasons = {}
     for id, values in entries.items():
-        first = next((rule for rule in rules if _amp_rule_matches(rule, values)), None)
-        if first is not None and first.get("action") != "allow":
-            off[id] = "amp.mcpPermissions rejects it"
-    return off
+        matching_rule = next((rule for rule in rules if _amp_rule_matches(rule, values)), None)
+        if matching_rule is not None and matching_rule.get("action") != "allow":
+            reasons[id] = "amp.mcpPermissions rejects it"
+    return reasons
 
 
 def _amp_rule_matches(rule: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
@@ -91,23 +91,27 @@ def _amp_rule_matches(rule: Mapping[str, Any], values: Mapping[str, Any]) -> boo
     matches = rule.get("matches")
     if not isinstance(matches, dict) or not matches:
         return rule.get("action") != "allow"
-    words = [values.get("command"), *(values.get("args") or () if isinstance(values.get("args"), list) else ())]
-    line = " ".join(map(str, words)) if values.get("command") is not None else None
+    argv = [values.get("command"), *(values.get("args") or () if isinstance(values.get("args"), list) else ())]
+    line = " ".join(map(str, argv)) if values.get("command") is not None else None
     texts = {"command": [line], "url": [values.get("url")]}
     if rule.get("action") != "allow":
         texts["command"].append(values.get("command"))
 
-    def fits(key: str, wanted: Any) -> bool:
-        patterns = wanted if isinstance(wanted, list) else [wanted]
-        found = [text for text in texts.get(key, ()) if isinstance(text, str)]
-        return any(isinstance(one, str) and fnmatchcase(text, one) for one in patterns for text in found)
+    def fits(key: str, expected: Any) -> bool:
+        patterns = expected if isinstance(expected, list) else [expected]
+        candidates = [text for text in texts.get(key, ()) if isinstance(text, str)]
+        return any(
+            isinstance(pattern, str) and fnmatchcase(text, pattern) for pattern in patterns for text in candidates
+        )
 
-    return all(fits(key, wanted) for key, wanted in matches.items())
+    return all(fits(key, expected) for key, expected in matches.items())
 
 
 def is_goose(extensions: Any) -> bool:
     """Returns whether a mapping `extensions` is Goose's, as other programs have a key of this name too."""
-    return isinstance(extensions, dict) and any(_type_of(one) in _GOOSE_TYPES for one in extensions.values())
+    return isinstance(extensions, dict) and any(
+        _type_of(extension) in _GOOSE_TYPES for extension in extensions.values()
+    )
 
 
 def _type_of(extension: Any) -> str | None:
@@ -117,10 +121,10 @@ def _type_of(extension: Any) -> str | None:
 
 def without_parts_of_goose(extensions: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
     """Returns the extensions that are servers. One warning names those that are on and run inside of Goose."""
-    inside = [name for name, one in extensions.items() if _type_of(one) in _PARTS_OF_GOOSE]
-    if on := [name for name in inside if extensions[name].get("enabled", True) is not False]:
-        findings.warning((GOOSE_ROOT,), f"{_named(on)}: run inside of Goose and are not served")
-    return {name: one for name, one in extensions.items() if name not in inside}
+    internal = [name for name, extension in extensions.items() if _type_of(extension) in _PARTS_OF_GOOSE]
+    if enabled := [name for name in internal if extensions[name].get("enabled", True) is not False]:
+        findings.warning((GOOSE_ROOT,), f"{_name_list(enabled)}: run inside of Goose and are not served")
+    return {name: extension for name, extension in extensions.items() if name not in internal}
 
 
 def goose_header_scope(env: Any, scope: VariableScope) -> VariableScope:
@@ -135,10 +139,10 @@ class ClaudeProjects:
 
     def __init__(self, tree: Mapping[str, Any]) -> None:
         """`tree` is the file; its key `projects` maps directories to their settings."""
-        given = tree.get("projects")
+        projects = tree.get("projects")
         self._settings = {
             str(folder): settings
-            for folder, settings in (given.items() if isinstance(given, dict) else ())
+            for folder, settings in (projects.items() if isinstance(projects, dict) else ())
             if isinstance(settings, dict)
         }
 
@@ -146,16 +150,16 @@ class ClaudeProjects:
         return any(self._servers(folder) for folder in self._settings)
 
     def _servers(self, folder: str) -> Mapping[str, Any]:
-        own = self._settings[folder].get("mcpServers")
-        return own if isinstance(own, dict) else {}
+        servers = self._settings[folder].get("mcpServers")
+        return servers if isinstance(servers, dict) else {}
 
     def of(self, directory: Path | None) -> str | None:
         """Returns the project that a directory belongs to, as written: its own, else that of its git repository."""
         if directory is None:
             return None
-        for one in _same_project(directory):
-            if (found := next((folder for folder in self._settings if Path(folder) == one), None)) is not None:
-                return found
+        for path in _same_project(directory):
+            if (project := next((folder for folder in self._settings if Path(folder) == path), None)) is not None:
+                return project
         return None
 
     def servers(self, folder: str | None) -> Mapping[str, Any]:
@@ -165,27 +169,29 @@ class ClaudeProjects:
     def disabled(self, folder: str | None) -> dict[str, str]:
         """Returns the servers that are switched off in a project: id -> reason."""
         names = self._settings[folder].get("disabledMcpServers") if folder is not None else None
-        listed: Sequence[Any] = names if isinstance(names, list) else ()
-        return {name: "disabledMcpServers names it" for name in listed if isinstance(name, str)}
+        disabled_names: Sequence[Any] = names if isinstance(names, list) else ()
+        return {name: "disabledMcpServers names it" for name in disabled_names if isinstance(name, str)}
 
     def tell_others(self, folder: str | None, findings: Findings) -> None:
         """Warns, once, of the servers of all other projects."""
-        others = [f"{name} ({one})" for one in self._settings if one != folder for name in self._servers(one)]
-        if others:
-            how = f"start the hub there, or set {PROJECT_VARIABLE}"
-            findings.warning(("projects",), f"{_named(others)}: for other directories and not served; {how}")
+        servers = [
+            f"{name} ({project})" for project in self._settings if project != folder for name in self._servers(project)
+        ]
+        if servers:
+            hint = f"start the hub there, or set {PROJECT_VARIABLE}"
+            findings.warning(("projects",), f"{_name_list(servers)}: for other directories and not served; {hint}")
 
 
 def _same_project(directory: Path) -> Iterator[Path]:
     yield directory
-    real = directory.resolve()
-    yield real
-    for above in (real, *real.parents):
-        if (above / ".git").exists():
-            yield above
+    resolved = directory.resolve()
+    yield resolved
+    for parent in (resolved, *resolved.parents):
+        if (parent / ".git").exists():
+            yield parent
             return
 
 
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(printable(name, 120) for name in names[:MAX_NAMED]) + more
+def _name_list(names: Sequence[str]) -> str:
+    suffix = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(printable(name, 120) for name in names[:MAX_NAMED]) + suffix

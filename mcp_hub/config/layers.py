@@ -39,22 +39,22 @@ class Layer(msgspec.Struct):
         file, line = self.findings.place(at)
         return f"{file}{'' if line is None else f':{line}'}: {dotted(at)}"
 
-    def tell_replaced(self, at: KeyPath, value: Any, before: Layer, place: KeyPath, former: Any) -> None:
+    def tell_replaced(self, at: KeyPath, value: Any, earlier: Layer, earlier_at: KeyPath, replaced: Any) -> None:
         """Warns that a value of this file replaces another one of an earlier file."""
-        if value != former:
-            self.findings.warning(at, f"replaces {before.where(place)}", codes.FILE_OVERLAID)
+        if value != replaced:
+            self.findings.warning(at, f"replaces {earlier.where(earlier_at)}", codes.FILE_OVERLAID)
 
 
 def merged_entries(layers: Iterable[Layer]) -> list[tuple[Layer, RawEntry]]:
     """Returns the entries of all files, in the order of their names' first occurrence. The last of equal names wins."""
-    found: dict[str, tuple[Layer, RawEntry]] = {}
+    merged: dict[str, tuple[Layer, RawEntry]] = {}
     for layer in layers:
         for entry in layer.entries:
-            if entry.id in found:
-                before, former = found[entry.id]
-                layer.tell_replaced(entry.at, entry.values, before, former.at, former.values)
-            found[entry.id] = layer, entry
-    return list(found.values())
+            if entry.id in merged:
+                earlier, replaced = merged[entry.id]
+                layer.tell_replaced(entry.at, entry.values, earlier, replaced.at, replaced.values)
+            merged[entry.id] = layer, entry
+    return list(merged.values())
 
 
 def merge_root_keys(layers: Sequence[Layer], keys: KeyTable) -> Place:
@@ -65,24 +65,24 @@ def merge_root_keys(layers: Sequence[Layer], keys: KeyTable) -> Place:
     """
     origins: dict[KeyPath, tuple[Layer, KeyPath]] = {}
     for spellings in _groups(keys, layers):
-        held = [(layer, name) for layer in layers for name in spellings if layer.root.get(name) is not None]
-        if not held:
+        occurrences = [(layer, name) for layer in layers for name in spellings if layer.root.get(name) is not None]
+        if not occurrences:
             continue
-        last, name = held[-1]
+        last, name = occurrences[-1]
         value: Any = last.root[name]
-        if len({id(layer) for layer, _ in held}) > 1:
-            value = _merged(held, spellings[0], origins)
-            for layer, other in held:
+        if len({id(layer) for layer, _ in occurrences}) > 1:
+            value = _merged(occurrences, spellings[0], origins)
+            for layer, spelling in occurrences:
                 if layer is not last:
-                    del layer.root[other]
+                    del layer.root[spelling]
             last.root[name] = value
         origins.setdefault((name,), (last, (name,)))
 
     def place(at: KeyPath) -> tuple[str, int | None]:
         for end in range(len(at), 0, -1):
             if at[:end] in origins:
-                layer, own = origins[at[:end]]
-                return layer.findings.place((*own, *at[end:]))
+                layer, origin_at = origins[at[:end]]
+                return layer.findings.place((*origin_at, *at[end:]))
         return layers[0].findings.place(at)
 
     return place
@@ -96,39 +96,39 @@ def _groups(keys: KeyTable, layers: Sequence[Layer]) -> list[tuple[str, ...]]:
     return [*groups, *((name,) for name in single)]
 
 
-def _merged(held: Sequence[tuple[Layer, str]], kind: str, origins: dict[KeyPath, tuple[Layer, KeyPath]]) -> Any:
+def _merged(occurrences: Sequence[tuple[Layer, str]], kind: str, origins: dict[KeyPath, tuple[Layer, KeyPath]]) -> Any:
     """Returns the value of a root key that several files have, and adds the places of its parts to `origins`."""
-    values = [layer.root[name] for layer, name in held]
-    key = held[-1][1]
+    values = [layer.root[name] for layer, name in occurrences]
+    key = occurrences[-1][1]
     if kind == _JOINED and all(isinstance(value, list) for value in values):
         joined: list[Any] = []
-        for (layer, name), value in zip(held, values, strict=True):
-            for index, one in enumerate(value):
+        for (layer, name), value in zip(occurrences, values, strict=True):
+            for index, item in enumerate(value):
                 origins[key, len(joined)] = layer, (name, index)
-                joined.append(one)
+                joined.append(item)
         return joined
-    named = [_by_name(value, (name,)) for (_, name), value in zip(held, values, strict=True)]
-    if kind in _BY_NAME and all(one is not None for one in named):
-        found: dict[str, Any] = {}
-        for (layer, _), one in zip(held, named, strict=True):
-            for name, (value, at) in (one or {}).items():
-                if name in found:
-                    before, place = origins[key, name]
-                    layer.tell_replaced(at, value, before, place, found[name])
-                found[name] = value
+    named = [_by_name(value, (name,)) for (_, name), value in zip(occurrences, values, strict=True)]
+    if kind in _BY_NAME and all(members is not None for members in named):
+        merged: dict[str, Any] = {}
+        for (layer, _), members in zip(occurrences, named, strict=True):
+            for name, (value, at) in (members or {}).items():
+                if name in merged:
+                    earlier, earlier_at = origins[key, name]
+                    layer.tell_replaced(at, value, earlier, earlier_at, merged[name])
+                merged[name] = value
                 origins[key, name] = layer, at
-        return found
-    last, name = held[-1]
-    for layer, other in held[:-1]:
+        return merged
+    last, name = occurrences[-1]
+    for layer, spelling in occurrences[:-1]:
         if layer is not last:
-            last.tell_replaced((name,), values[-1], layer, (other,), layer.root[other])
+            last.tell_replaced((name,), values[-1], layer, (spelling,), layer.root[spelling])
     return values[-1]
 
 
 def _by_name(value: Any, at: KeyPath) -> dict[str, tuple[Any, KeyPath]] | None:
     """Returns {name: (value, place)} of a mapping, or of a list of mappings with names; None for anything else."""
     if isinstance(value, dict):
-        return {name: (one, (*at, name)) for name, one in value.items()}
-    if isinstance(value, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in value):
-        return {one["name"]: (one, (*at, index)) for index, one in enumerate(value)}
+        return {name: (item, (*at, name)) for name, item in value.items()}
+    if isinstance(value, list) and all(isinstance(item, dict) and isinstance(item.get("name"), str) for item in value):
+        return {item["name"]: (item, (*at, index)) for index, item in enumerate(value)}
     return None

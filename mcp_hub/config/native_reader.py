@@ -80,28 +80,28 @@ def read_native(
     if values.get("enabled") is False:
         return None
     renamed = {KEY_ALIASES.get(key, key): (key, value) for key, value in values.items()}
-    known = only_known({key: value for key, (_, value) in renamed.items()}, TOOL_KEYS | RULE_KEYS, at, findings)
-    given: dict[str, FieldValue] = {}
+    known_values = only_known({key: value for key, (_, value) in renamed.items()}, TOOL_KEYS | RULE_KEYS, at, findings)
+    fields: dict[str, FieldValue] = {}
     unresolved: dict[KeyPath, CodedText] = {}
-    for key, value in known.items():
-        place = (*at, renamed[key][0])
+    for key, value in known_values.items():
+        key_path = (*at, renamed[key][0])
         if key in ("api_key", "token", "password") and is_plain_secret("token", value, scope):
-            findings.advise(place, PLAIN_SECRET_ADVICE)
+            findings.advise(key_path, PLAIN_SECRET_ADVICE)
         # Texts for the model are not expanded: they may look like variables, and hold no secrets.
-        expanded, missing = (value, {}) if key in ("description", "parameters") else expand_tree(value, scope, place)
-        given[key] = FieldValue(expanded, place)
-        unresolved |= missing
+        expanded, reasons = (value, {}) if key in ("description", "parameters") else expand_tree(value, scope, key_path)
+        fields[key] = FieldValue(expanded, key_path)
+        unresolved |= reasons
     part = findings.part()
-    read = _NativeToolReader(Fields(given, part, scope, written, unresolved), part, at).read(stem)
-    rules, _ = read_tools({"it": {key: given[key].value for key in RULE_KEYS if key in given}}, None, at, part)
+    tool = _NativeToolReader(Fields(fields, part, scope, written, unresolved), part, at).read(stem)
+    rules, _ = read_tools({"it": {key: fields[key].value for key in RULE_KEYS if key in fields}}, None, at, part)
     findings.add(part)
     if unresolved:
-        name = given["name"].value if "name" in given else stem
+        name = fields["name"].value if "name" in fields else stem
         findings.warning(at, f"is switched off: {explain_unresolved(unresolved, at)}")
         return NativeToolEntry(name) if isinstance(name, str) and not part.errors else None
-    if read is None or part.errors:
+    if tool is None or part.errors:
         return None
-    return NativeToolEntry(read.name, read, rules.get("it", ToolRules()))
+    return NativeToolEntry(tool.name, tool, rules.get("it", ToolRules()))
 
 
 class _NativeToolReader:
@@ -123,22 +123,22 @@ class _NativeToolReader:
             fields.values = {**fields.values, "method": FieldValue(method.upper(), fields.values["method"].at)}
         chosen = fields.choice("method", _METHODS)
         parameters = self._parameters(url or "", chosen)
-        method = chosen or ("POST" if any(one.where == "body" for one in parameters) else "GET")
-        if method == "GET" and any(one.where == "body" for one in parameters):
+        method = chosen or ("POST" if any(parameter.where == "body" for parameter in parameters) else "GET")
+        if method == "GET" and any(parameter.where == "body" for parameter in parameters):
             self._error("method", "has no body with GET; write POST, PUT or PATCH, or 'where: query'")
-        self._fixed()
+        self._read_constants()
         auth_method = self._credentials()
-        for one in parameters:
-            if one.where == "header" and one.name.lower() in {
+        for parameter in parameters:
+            if parameter.where == "header" and parameter.name.lower() in {
                 *_RESERVED_HEADERS,
                 *(key.lower() for key in self._headers),
             }:
-                self._error("parameters", f"{one.name}: this header is not for callers to set")
+                self._error("parameters", f"{parameter.name}: this header is not for callers to set")
         result = fields.text("result")
         if result is not None and result and not result.startswith("/"):
             self._error("result", "must be a JSON pointer, such as /data/items")
         form = fields.choice("body", {"json": False, "form": True}) or False
-        annotations = {key: one.value for key, one in (fields.mapping("annotations") or {}).items()}
+        annotations = {key: field_value.value for key, field_value in (fields.mapping("annotations") or {}).items()}
         if url is None:
             return None
         size = fields.parsed("max_bytes", parse_size)
@@ -161,8 +161,8 @@ class _NativeToolReader:
         )
 
     def _error(self, key: str, text: str) -> None:
-        given = self._fields.values.get(key)
-        self._fields.error(given.at if given is not None else (*self._at, key), text)
+        field_value = self._fields.values.get(key)
+        self._fields.error(field_value.at if field_value is not None else (*self._at, key), text)
 
     def _tags(self) -> tuple[str, ...]:
         if "tags" in self._fields and isinstance(tag := self._fields.values["tags"].value, str):
@@ -177,11 +177,11 @@ class _NativeToolReader:
             return None
         try:
             parts = urlsplit(text)
-            sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
         except ValueError:
-            sound = False
+            is_valid = False
             parts = urlsplit("")
-        if not sound or not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
+        if not is_valid or not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
             self._error("api_url", "must be an address that begins with http:// or https://, percent-encoded")
             return None
         if "{" in parts.netloc or "{" in parts.query or parts.fragment:
@@ -201,62 +201,62 @@ class _NativeToolReader:
 
     def _parameters(self, url: str, method: str | None) -> list[NativeParameter]:
         in_path = path_parameters(url) if url else ()
-        found: dict[str, NativeParameter] = {}
-        for place, name, values in self._written():
+        parameters: dict[str, NativeParameter] = {}
+        for key_path, name, values in self._parameter_values():
             if not isinstance(name, str) or not _PARAMETER.fullmatch(name):
-                self._fields.error(place, "needs a name, a text without spaces and braces")
-            elif name in found:
-                self._fields.error(place, f"the name {name!r} is already taken")
+                self._fields.error(key_path, "needs a name, a text without spaces and braces")
+            elif name in parameters:
+                self._fields.error(key_path, f"the name {name!r} is already taken")
             elif not isinstance(values, dict):
-                self._fields.error(place, "must be a mapping with type, required, description, default, enum, where")
-            elif (one := self._parameter(name, values, place, in_path, method)) is not None:
-                found[name] = one
+                self._fields.error(key_path, "must be a mapping with type, required, description, default, enum, where")
+            elif (parameter := self._parameter(name, values, key_path, in_path, method)) is not None:
+                parameters[name] = parameter
         for name in in_path:
-            if name not in found and url:
-                found[name] = NativeParameter(name, "path", {"type": "string"}, True)
-        if len(found) > MAX_PARAMETERS:
+            if name not in parameters and url:
+                parameters[name] = NativeParameter(name, "path", {"type": "string"}, True)
+        if len(parameters) > MAX_PARAMETERS:
             self._error("parameters", f"are more than {MAX_PARAMETERS}")
-        return list(found.values())
+        return list(parameters.values())
 
-    def _written(self) -> Iterator[tuple[KeyPath, Any, Any]]:
+    def _parameter_values(self) -> Iterator[tuple[KeyPath, Any, Any]]:
         """Yields (place, name, values) of each parameter of a mapping or a list."""
-        given = self._fields.values.get("parameters")
-        if given is None or given.value is None:
+        field_value = self._fields.values.get("parameters")
+        if field_value is None or field_value.value is None:
             return
-        if isinstance(given.value, dict):
-            for name, values in given.value.items():
+        if isinstance(field_value.value, dict):
+            for name, values in field_value.value.items():
                 # `city: string` is a type alone.
-                yield (*given.at, name), name, {"type": values} if isinstance(values, str) else values
-        elif isinstance(given.value, list):
-            for index, values in enumerate(given.value):
-                yield (*given.at, index), values.get("name") if isinstance(values, dict) else None, values
+                yield (*field_value.at, name), name, {"type": values} if isinstance(values, str) else values
+        elif isinstance(field_value.value, list):
+            for index, values in enumerate(field_value.value):
+                yield (*field_value.at, index), values.get("name") if isinstance(values, dict) else None, values
         else:
-            self._fields.error(given.at, "must be a mapping of names to parameters, or a list of them")
+            self._fields.error(field_value.at, "must be a mapping of names to parameters, or a list of them")
 
     def _parameter(
         self, name: str, values: Mapping[str, Any], at: KeyPath, in_path: tuple[str, ...], method: str | None
     ) -> NativeParameter | None:
-        known = only_known(values, PARAMETER_KEYS, at, self._findings)
-        fields = self._fields.inner({key: FieldValue(one, (*at, key)) for key, one in known.items()})
+        known_values = only_known(values, PARAMETER_KEYS, at, self._findings)
+        fields = self._fields.inner({key: FieldValue(value, (*at, key)) for key, value in known_values.items()})
         where = fields.choice("where", _PARAMETER_PLACES)
         if (name in in_path) != (where == "path") and (where is not None):
-            said = (
+            text = (
                 f"stands in api_url as {{{name}}}" if name in in_path else "needs its place in api_url: {" + name + "}"
             )
-            self._fields.error(at, said)
+            self._fields.error(at, text)
             return None
         if where is None:
             where = "path" if name in in_path else "query" if method in (None, "GET", "DELETE") else "body"
         if where == "header" and not _HEADER.fullmatch(name):
             self._fields.error(at, "is not a valid name of a header")
-        kind = known.get("type", "string")
+        kind = known_values.get("type", "string")
         kind = _SYNONYMS.get(kind, kind) if isinstance(kind, str) else kind
         if kind not in _TYPES:
             self._fields.error((*at, "type"), f"must be one of {', '.join(_TYPES)}")
             return None
         schema = {
             "type": kind,
-            **{key: one for key, one in known.items() if key not in ("name", "type", "required", "where")},
+            **{key: value for key, value in known_values.items() if key not in ("name", "type", "required", "where")},
         }
         if "enum" in schema and (not isinstance(schema["enum"], list) or not schema["enum"]):
             self._fields.error((*at, "enum"), "must be a list of values")
@@ -268,16 +268,16 @@ class _NativeToolReader:
             self._fields.error(at, "is a part of the address: it is required, or has a default")
         return NativeParameter(name, where, schema, required)
 
-    def _fixed(self) -> None:
+    def _read_constants(self) -> None:
         """Reads the headers and the query that every call has."""
-        for name, given in (self._fields.mapping("headers") or {}).items():
-            text = self._fields.scalar(given.value, given.at)
+        for name, field_value in (self._fields.mapping("headers") or {}).items():
+            text = self._fields.scalar(field_value.value, field_value.at)
             if text is not None:
-                self._add_header(name, text, given.at)
+                self._add_header(name, text, field_value.at)
                 if is_secret_key(name) or name.lower() == "authorization":
                     self._secrets += [text.strip(), text.strip().partition(" ")[2]]
-        for name, given in (self._fields.mapping("query") or {}).items():
-            text = self._fields.scalar(given.value, given.at)
+        for name, field_value in (self._fields.mapping("query") or {}).items():
+            text = self._fields.scalar(field_value.value, field_value.at)
             if text is not None:
                 self._query.append((name, text))
         self._secrets += [value for name, value in self._query if is_secret_key(name)]
@@ -286,7 +286,7 @@ class _NativeToolReader:
         text = text.strip()
         if not _HEADER.fullmatch(name) or name.lower() in ("host", "content-length", "transfer-encoding"):
             self._fields.error(at, "is not a header that can be set")
-        elif any(name.lower() == other.lower() for other in self._headers):
+        elif any(name.lower() == header.lower() for header in self._headers):
             self._fields.error(at, f"the header {name} is given twice")
         elif not text.isascii() or not text.replace("\t", " ").isprintable():
             self._fields.error(at, "holds a line break, a control character, or what is not ASCII")
@@ -296,27 +296,27 @@ class _NativeToolReader:
     def _credentials(self) -> str:
         """Adds the credentials to the headers or query of every call, and returns the `auth_method`."""
         fields = self._fields
-        if "auth_method" in fields and isinstance(word := fields.values["auth_method"].value, str):
-            plain = word.strip().lower().replace(" ", "_").replace("-", "_")
-            fields.values = {**fields.values, "auth_method": FieldValue(plain, fields.values["auth_method"].at)}
+        if "auth_method" in fields and isinstance(method := fields.values["auth_method"].value, str):
+            normalized = method.strip().lower().replace(" ", "_").replace("-", "_")
+            fields.values = {**fields.values, "auth_method": FieldValue(normalized, fields.values["auth_method"].at)}
         key, token = fields.text("api_key"), fields.text("token")
         user, password = fields.text("username"), fields.text("password")
         implied = "bearer" if token is not None else "api_key" if key is not None else "basic" if user else "none"
-        chosen = fields.choice("auth_method", _AUTH) or implied
+        auth_method = fields.choice("auth_method", _AUTH) or implied
         at = fields.values["auth_method"].at if "auth_method" in fields else self._at
-        if chosen == "none" and implied != "none":
+        if auth_method == "none" and implied != "none":
             self._fields.error(at, "is 'none', but there are credentials; remove one of them")
-        elif chosen == "bearer":
+        elif auth_method == "bearer":
             self._bearer(token if token is not None else key, at)
-        elif chosen == "api_key":
+        elif auth_method == "api_key":
             self._api_key(key if key is not None else token, at)
-        elif chosen == "basic" and (user is None or password is None):
+        elif auth_method == "basic" and (user is None or password is None):
             self._fields.error(at, "basic needs username and password")
-        elif chosen == "basic":
+        elif auth_method == "basic":
             pair = base64.b64encode(f"{user}:{password}".encode()).decode()
             self._secrets += [password or "", pair]
             self._add_header("Authorization", f"Basic {pair}", at)
-        return chosen
+        return auth_method
 
     def _bearer(self, token: str | None, at: KeyPath) -> None:
         if not token:

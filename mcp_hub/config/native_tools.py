@@ -88,83 +88,85 @@ class NativeToolDefinition:
     def from_json(cls, data: Mapping[str, Any]) -> NativeToolDefinition:
         """Reads a tool from an object. Raises TypeError if it is malformed."""
         lists = {name: tuple(data.get(name, ())) for name in ("tags", "secrets")}
-        parameters = tuple(NativeParameter(**one) for one in data.get("parameters", ()))
+        parameters = tuple(NativeParameter(**parameter) for parameter in data.get("parameters", ()))
         query = tuple((name, value) for name, value in data.get("query", ()))
         return cls(**{**data, **lists, "parameters": parameters, "query": query})
 
     @property
     def definition(self) -> Json:
         """The tool as it is listed by `tools/list`."""
-        required = [one.name for one in self.parameters if one.required]
+        required = [parameter.name for parameter in self.parameters if parameter.required]
         schema: Json = {
             "type": "object",
-            "properties": {one.name: one.schema for one in self.parameters},
+            "properties": {parameter.name: parameter.schema for parameter in self.parameters},
             **({"required": required} if required else {}),
             "additionalProperties": False,
         }
-        listed: Json = {"name": self.name, "description": self.description, "inputSchema": schema}
+        tool: Json = {"name": self.name, "description": self.description, "inputSchema": schema}
         if self.title is not None:
-            listed["title"] = self.title
-        listed["annotations"] = {**_hints(self.method), **self.annotations}
+            tool["title"] = self.title
+        tool["annotations"] = {**_hints(self.method), **self.annotations}
         if self.tags:
-            listed["_meta"] = {"mcp-hub/tags": list(self.tags)}
-        return listed
+            tool["_meta"] = {"mcp-hub/tags": list(self.tags)}
+        return tool
 
     def request(self, arguments: Mapping[str, Any]) -> NativeRequest:
         """Returns the request of a call. Defaults replace missing arguments. Raises InvalidArgument."""
-        given = self._given(arguments)
+        values = self._argument_values(arguments)
         try:
-            url = self._address(given)
-            body = self._body(given)
+            url = self._address(values)
+            body = self._body(values)
         except UnicodeEncodeError:
             raise InvalidArgument("a text holds half of a surrogate pair") from None
-        headers = {**self.headers, **self._headers(given)}
+        headers = {**self.headers, **self._headers(values)}
         if body is not None:
             headers.setdefault("Content-Type", "application/x-www-form-urlencoded" if self.form else "application/json")
         return NativeRequest(url, headers, body)
 
-    def _given(self, arguments: Mapping[str, Any]) -> dict[str, tuple[NativeParameter, Any]]:
-        known = {one.name: one for one in self.parameters}
-        if strange := [name for name in arguments if name not in known]:
-            raise InvalidArgument(f"{', '.join(strange)}: is not an argument of this tool")
-        given: dict[str, tuple[NativeParameter, Any]] = {}
-        for name, one in known.items():
+    def _argument_values(self, arguments: Mapping[str, Any]) -> dict[str, tuple[NativeParameter, Any]]:
+        parameters = {parameter.name: parameter for parameter in self.parameters}
+        if unknown_names := [name for name in arguments if name not in parameters]:
+            raise InvalidArgument(f"{', '.join(unknown_names)}: is not an argument of this tool")
+        values: dict[str, tuple[NativeParameter, Any]] = {}
+        for name, parameter in parameters.items():
             value = arguments.get(name)
-            value = one.schema.get("default", _MISSING) if value is None else value
+            value = parameter.schema.get("default", _MISSING) if value is None else value
             if value is not _MISSING and value is not None:
-                given[name] = (one, value)
-            elif one.required:
+                values[name] = (parameter, value)
+            elif parameter.required:
                 raise InvalidArgument(f"{name}: is missing")
-        return given
+        return values
 
-    def _address(self, given: Mapping[str, tuple[NativeParameter, Any]]) -> str:
-        def put_in(place: re.Match[str]) -> str:
-            return quote(_segment(place[1], given[place[1]][1]), safe="")
+    def _address(self, values: Mapping[str, tuple[NativeParameter, Any]]) -> str:
+        def replace(match: re.Match[str]) -> str:
+            return quote(_segment(match[1], values[match[1]][1]), safe="")
 
         origin, slash, path = _split_url(self.url)
-        path = PATH_PARAMETER.sub(put_in, path)
+        path = PATH_PARAMETER.sub(replace, path)
         # A value with `..`, encoded or not, would lead to another endpoint.
         if any(part in (".", "..") for part in re.split(r"[/\\]", unquote(path))):
             raise InvalidArgument("a value in the path must not be '.' or '..', nor lead there")
         pairs = list(self.query)
-        for one, value in given.values():
-            if one.where == "query":
-                pairs += [(one.name, as_text(item)) for item in (value if isinstance(value, list) else [value])]
+        for parameter, value in values.values():
+            if parameter.where == "query":
+                pairs += [(parameter.name, as_text(item)) for item in (value if isinstance(value, list) else [value])]
         url = f"{origin}{slash}{path}" + (f"?{urlencode(pairs, quote_via=quote)}" if pairs else "")
         if len(url) > MAX_ADDRESS:
             raise InvalidArgument(f"the address would be longer than {MAX_ADDRESS:,} characters")
         return url
 
-    def _headers(self, given: Mapping[str, tuple[NativeParameter, Any]]) -> dict[str, str]:
-        found = {one.name: as_text(value) for one, value in given.values() if one.where == "header"}
-        for name, text in found.items():
+    def _headers(self, values: Mapping[str, tuple[NativeParameter, Any]]) -> dict[str, str]:
+        header_texts = {
+            parameter.name: as_text(value) for parameter, value in values.values() if parameter.where == "header"
+        }
+        for name, text in header_texts.items():
             if not text.isascii() or not text.isprintable() or len(text) > MAX_ADDRESS:
                 raise InvalidArgument(f"{name}: goes into a header, which takes one line of ASCII")
-        return found
+        return header_texts
 
-    def _body(self, given: Mapping[str, tuple[NativeParameter, Any]]) -> bytes | None:
-        members = {one.name: value for one, value in given.values() if one.where == "body"}
-        if not members and (not any(one.where == "body" for one in self.parameters)):
+    def _body(self, values: Mapping[str, tuple[NativeParameter, Any]]) -> bytes | None:
+        members = {parameter.name: value for parameter, value in values.values() if parameter.where == "body"}
+        if not members and (not any(parameter.where == "body" for parameter in self.parameters)):
             return None
         if self.form:
             pairs = [
@@ -187,8 +189,8 @@ def as_text(value: Any) -> str:
 
 def resolve_pointer(value: Any, pointer: str) -> Any:
     """Returns the value at a JSON pointer (RFC 6901). Raises PointerNotFound."""
-    for written in pointer.split("/")[1:]:
-        token = written.replace("~1", "/").replace("~0", "~")
+    for segment in pointer.split("/")[1:]:
+        token = segment.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and token in value:
             value = value[token]
         elif isinstance(value, list) and token.isdecimal() and int(token[:10]) < len(value):
@@ -205,8 +207,8 @@ def path_parameters(url: str) -> tuple[str, ...]:
 
 def _split_url(url: str) -> tuple[str, str, str]:
     """Splits a URL into (scheme and host, `/` if there is a path, path)."""
-    scheme, colon, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
+    scheme, colon, authority_and_path = url.partition("://")
+    host, slash, path = authority_and_path.partition("/")
     return f"{scheme}{colon}{host}", slash, path
 
 
