@@ -85,40 +85,42 @@ _OAUTH_ALIASES: Final = {"clientId": "client_id", "clientSecret": "client_secret
 
 def read_oauth(fields: Fields, findings: Findings) -> OAuthSettings | None:
     """Reads `auth: oauth` or a mapping below `auth`; None if it is absent or a bearer token."""
-    given = fields.values.get("auth")
-    if given is None or not (given.value == "oauth" or isinstance(given.value, dict)):
+    auth = fields.values.get("auth")
+    if auth is None or not (auth.value == "oauth" or isinstance(auth.value, dict)):
         return None
     url = fields.text("url")
     if url is None:
-        fields.error(given.at, "is for an entry with a 'url'")
+        fields.error(auth.at, "is for an entry with a 'url'")
         return None
     if not is_private_channel(url):
-        fields.error(given.at, "needs a url with https:// (or one on this machine): tokens could be read on the way")
-    values: Mapping[str, Any] = {} if given.value == "oauth" else given.value
+        fields.error(auth.at, "needs a url with https:// (or one on this machine): tokens could be read on the way")
+    values: Mapping[str, Any] = {} if auth.value == "oauth" else auth.value
     values = {_OAUTH_ALIASES.get(key, key): value for key, value in values.items()}
     if values.get("type", "oauth") != "oauth":
-        fields.error((*given.at, "type"), "must be oauth")
-    known = only_known(values, ("type", *OAuthSettings.model_fields), given.at, findings)
-    inner = fields.inner({name: FieldValue(item, (*given.at, name)) for name, item in known.items()})
-    read: dict[str, Any] = {
-        "grant": inner.choice("grant", {word: word for word in get_args(Grant)}),
+        fields.error((*auth.at, "type"), "must be oauth")
+    known_values = only_known(values, ("type", *OAuthSettings.model_fields), auth.at, findings)
+    inner = fields.inner({name: FieldValue(item, (*auth.at, name)) for name, item in known_values.items()})
+    settings: dict[str, Any] = {
+        "grant": inner.choice("grant", {grant: grant for grant in get_args(Grant)}),
         "client_id": inner.text("client_id"),
         "client_secret": _secret(inner, "client_secret"),
         "token_endpoint_auth_method": inner.choice(
-            "token_endpoint_auth_method", {word: word for word in get_args(ClientAuth)}
+            "token_endpoint_auth_method", {method: method for method in get_args(ClientAuth)}
         ),
         "private_key": _secret(inner, "private_key"),
-        "signing_algorithm": inner.choice("signing_algorithm", {word: word for word in get_args(SigningAlgorithm)}),
+        "signing_algorithm": inner.choice(
+            "signing_algorithm", {algorithm: algorithm for algorithm in get_args(SigningAlgorithm)}
+        ),
         "scopes": inner.parsed("scopes", _scopes),
         "issuer": inner.parsed("issuer", _address),
         "redirect_port": inner.parsed("redirect_port", _port),
         "client_metadata_url": inner.parsed("client_metadata_url", _document),
     }
     try:
-        return OAuthSettings(**{name: item for name, item in read.items() if item is not None})
+        return OAuthSettings(**{name: item for name, item in settings.items() if item is not None})
     except ValidationError as error:
         for _, text in error.errors:
-            fields.error(given.at, text)
+            fields.error(auth.at, text)
         return None
 
 
@@ -137,10 +139,10 @@ def is_private_channel(url: str) -> bool:
 
 
 def _scopes(value: Any) -> tuple[str, ...]:
-    words = value.split() if isinstance(value, str) else value
-    if not isinstance(words, list) or not all(isinstance(word, str) and _SCOPE.fullmatch(word) for word in words):
+    scopes = value.split() if isinstance(value, str) else value
+    if not isinstance(scopes, list) or not all(isinstance(scope, str) and _SCOPE.fullmatch(scope) for scope in scopes):
         raise ValueError("must be a list of scopes, or a text with spaces between them")
-    return tuple(dict.fromkeys(words))
+    return tuple(dict.fromkeys(scopes))
 
 
 def _port(value: Any) -> int:
@@ -176,16 +178,16 @@ _BEARER: Final = "Bearer"
 def read_headers(fields: Fields, reasons: dict[KeyPath, CodedText]) -> dict[str, SecretStr]:
     """Reads all headers: `headers`, `api_key`, `auth`, and Codex's `bearer_token_env_var` and `env_http_headers`.
 
-    Variables without a value are added to `reasons`: place -> reason.
+    Variables without a value are added to `reasons`: key path -> reason.
     """
     headers = _Headers(fields)
-    for name, given in (fields.mapping("headers") or {}).items():
-        headers.add(name, fields.scalar(given.value, given.at), given.at)
-    for name, given in (fields.mapping("env_http_headers") or {}).items():
-        headers.add(name, _of_variable(fields, fields.scalar(given.value, given.at), given.at, reasons), given.at)
+    for name, field in (fields.mapping("headers") or {}).items():
+        headers.add(name, fields.scalar(field.value, field.at), field.at)
+    for name, field in (fields.mapping("env_http_headers") or {}).items():
+        headers.add(name, _variable_value(fields, fields.scalar(field.value, field.at), field.at, reasons), field.at)
     if (variable := fields.text("bearer_token_env_var")) is not None:
         at = fields.values["bearer_token_env_var"].at
-        token = _of_variable(fields, variable, at, reasons)
+        token = _variable_value(fields, variable, at, reasons)
         headers.add("Authorization", None if token is None else f"{_BEARER} {token.strip()}", at)
     if (key := fields.text("api_key")) is not None:
         at = fields.values["api_key"].at
@@ -194,40 +196,40 @@ def read_headers(fields: Fields, reasons: dict[KeyPath, CodedText]) -> dict[str,
     elif "api_key_header" in fields:
         fields.error(fields.values["api_key_header"].at, "is for an 'api_key', but there is none")
     _read_auth(fields, headers)
-    return headers.found
+    return headers.values
 
 
 def read_env(fields: Fields, reasons: dict[KeyPath, CodedText]) -> dict[str, SecretStr]:
     """Reads the environment: `env` over `env_file` over Codex's `env_vars` and Goose's `env_keys`.
 
-    Variables without a value are added to `reasons`: place -> reason.
+    Variables without a value are added to `reasons`: key path -> reason.
     """
-    found: dict[str, SecretStr] = {}
+    environment: dict[str, SecretStr] = {}
     for name in _forwarded_names(fields):
         # As in Codex and 1MCP, a variable that is not set is skipped.
         if name in fields.scope.environ:
-            found[name] = SecretStr(fields.scope.environ[name])
+            environment[name] = SecretStr(fields.scope.environ[name])
     if (path := fields.path("env_file")) is not None:
         at = fields.values["env_file"].at
         try:
-            found.update((name, SecretStr(value)) for name, value in _env_file(path, fields).items())
+            environment.update((name, SecretStr(value)) for name, value in _env_file(path, fields).items())
         except UnresolvedVariable as reason:
             reasons.setdefault(at, CodedText(f"{printable(path.name)} {reason}", reason.code))
-    for name, given in (fields.mapping("env", pairs=True) or {}).items():
+    for name, field in (fields.mapping("env", pairs=True) or {}).items():
         if not name or "=" in name or "\0" in name or not name.isprintable():
-            fields.error(given.at, "is not a valid name of an environment variable")
-        elif given.value is not None and (text := fields.scalar(given.value, given.at)) is not None:
-            _warn_of_bare_variable(fields, text, given.at)
-            found[name] = SecretStr(text)
-        elif given.value is None:
-            fields.error(given.at, 'has no value; write "" for an empty one, ${NAME} to pass the hub\'s own on')
+            fields.error(field.at, "is not a valid name of an environment variable")
+        elif field.value is not None and (text := fields.scalar(field.value, field.at)) is not None:
+            _warn_of_bare_variable(fields, text, field.at)
+            environment[name] = SecretStr(text)
+        elif field.value is None:
+            fields.error(field.at, 'has no value; write "" for an empty one, ${NAME} to pass the hub\'s own on')
     if "env_keys" in fields:
         at = fields.values["env_keys"].at
         for name in fields.texts("env_keys"):
             # Values in `envs` win. As in Goose, a server does not start without a secret that is not found.
-            if name not in found and (value := _of_variable(fields, name, at, reasons)) is not None:
-                found[name] = SecretStr(value)
-    return found
+            if name not in environment and (value := _variable_value(fields, name, at, reasons)) is not None:
+                environment[name] = SecretStr(value)
+    return environment
 
 
 class _Headers:
@@ -235,20 +237,20 @@ class _Headers:
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
-        self._taken: dict[str, KeyPath] = {}
-        self.found: dict[str, SecretStr] = {}
+        self._key_paths: dict[str, KeyPath] = {}
+        self.values: dict[str, SecretStr] = {}
 
     def add(self, name: str, value: str | None, at: KeyPath) -> None:
         if not _HEADER_NAME.fullmatch(name):
             self._fields.error(at, "is not a valid name of a header")
-        elif self._taken.setdefault(name.lower(), at) is not at:
-            self._fields.error(at, f"the header is already given by {dotted(self._taken[name.lower()])}")
+        elif self._key_paths.setdefault(name.lower(), at) is not at:
+            self._fields.error(at, f"the header is already given by {dotted(self._key_paths[name.lower()])}")
         elif value is not None:
             _warn_of_bare_variable(self._fields, value, at)
             # A secret from a file or a variable often ends in a line break.
             value = value.strip()
             if _HEADER_VALUE.fullmatch(value):
-                self.found[name] = SecretStr(value)
+                self.values[name] = SecretStr(value)
             else:
                 self._fields.error(at, "holds a line break or a control character")
 
@@ -262,24 +264,24 @@ def _header_and_scheme(header: str | None) -> tuple[str, str]:
 
 def _read_auth(fields: Fields, headers: _Headers) -> None:
     """Reads FastMCP's `auth` if it is a bearer token. `read_oauth` reads its other forms."""
-    given = fields.values.get("auth")
-    if given is None or given.value in (None, False, "none"):
+    auth = fields.values.get("auth")
+    if auth is None or auth.value in (None, False, "none"):
         return
-    if given.value == "oauth" or isinstance(given.value, dict):
-        if any(name.lower() == "authorization" for name in headers.found):
-            fields.error(given.at, "signs in, but an Authorization header is given as well; keep one of them")
+    if auth.value == "oauth" or isinstance(auth.value, dict):
+        if any(name.lower() == "authorization" for name in headers.values):
+            fields.error(auth.at, "signs in, but an Authorization header is given as well; keep one of them")
     elif (token := fields.text("auth")) is not None:
-        headers.add("Authorization", f"{_BEARER} {token.strip()}", given.at)
+        headers.add("Authorization", f"{_BEARER} {token.strip()}", auth.at)
 
 
-def _of_variable(fields: Fields, name: str | None, at: KeyPath, reasons: dict[KeyPath, CodedText]) -> str | None:
+def _variable_value(fields: Fields, name: str | None, at: KeyPath, reasons: dict[KeyPath, CodedText]) -> str | None:
     if name is None:
         return None
     value = fields.scope.environ.get(name)
     if value is None:
         # A user may have written the secret itself instead of a variable's name, so it is not quoted.
-        shown = name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "named there"
-        reasons.setdefault(at, CodedText(f"the environment variable {shown} is not set", codes.VARIABLE_UNSET))
+        label = name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "named there"
+        reasons.setdefault(at, CodedText(f"the environment variable {label} is not set", codes.VARIABLE_UNSET))
     return value
 
 
@@ -287,15 +289,15 @@ def _forwarded_names(fields: Fields) -> list[str]:
     """Returns the names in `env_vars`, and those without a value in a list `env` (1MCP)."""
     env = fields.values.get("env")
     pairs = env.value if env is not None and isinstance(env.value, list) else []
-    alone = [item for item in pairs if isinstance(item, str) and "=" not in item]
-    given = fields.values.get("env_vars")
-    if given is None or given.value is None:
-        return alone
-    if not isinstance(given.value, list):
-        fields.error(given.at, "must be a list of names of variables")
-        return alone
-    names = [item.get("name") if isinstance(item, dict) else item for item in given.value]
-    return [*alone, *(name for name in names if isinstance(name, str))]
+    bare_names = [item for item in pairs if isinstance(item, str) and "=" not in item]
+    env_vars = fields.values.get("env_vars")
+    if env_vars is None or env_vars.value is None:
+        return bare_names
+    if not isinstance(env_vars.value, list):
+        fields.error(env_vars.at, "must be a list of names of variables")
+        return bare_names
+    names = [item.get("name") if isinstance(item, dict) else item for item in env_vars.value]
+    return [*bare_names, *(name for name in names if isinstance(name, str))]
 
 
 def _env_file(path: Path, fields: Fields) -> dict[str, str]:

@@ -40,9 +40,9 @@ def read_egress(
     fields: Fields, url: str | None, builtin: str | None, unresolved: dict[KeyPath, CodedText]
 ) -> EgressSettings | None:
     """Reads these keys of one entry; None if it has none. Missing files go to `unresolved`."""
-    given = [key for key in EGRESS_KEYS if key in fields and fields.values[key].value is not None]
+    keys = [key for key in EGRESS_KEYS if key in fields and fields.values[key].value is not None]
     allowed = EGRESS_KEYS if url is not None else ("proxy",) if builtin in _WITH_PROXY else ()
-    for key in given:
+    for key in keys:
         if key not in allowed:
             fields.warning(fields.values[key].at, "has no effect: it is for an entry with a 'url'")
     values: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def read_proxy(fields: Fields) -> SecretStr | None:
         ForwardProxy.parse(value, "the value")
         return SecretStr(value.strip())
 
-    if (given := fields.values.get("proxy")) is None or fields.is_unresolved(given.at):
+    if (field := fields.values.get("proxy")) is None or fields.is_unresolved(field.at):
         return None
     return fields.parsed("proxy", parse)
 

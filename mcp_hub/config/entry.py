@@ -57,7 +57,7 @@ _BROWSERS: Final = re.compile(r"playwright[/-]mcp|mcp/playwright|chrome-devtools
 _UNPINNED: Final = "whoever publishes the next one decides what runs here; write NAME@X.Y.Z (Python: NAME==X.Y.Z)"
 _ERAS: Final = {era: era for era in get_args(EraPin)}
 _VALIDATIONS: Final[Mapping[str | bool, Validation]] = {
-    **{word: word for word in get_args(Validation)},
+    **{mode: mode for mode in get_args(Validation)},
     False: "off",  # YAML 1.1 reads `off` as false
 }
 
@@ -72,78 +72,78 @@ class EntryContext(msgspec.Struct, frozen=True):
     defaults: Mapping[str, FieldValue]
 
 
-def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
+def read_entry(raw: RawEntry, context: EntryContext) -> Server | None:
     """Returns the Server of an entry; None, with errors in the findings, if it is not valid.
 
     An entry is returned switched off, with the reason, if a variable has no value, if the hub cannot keep one of its
     restrictions, or if its kind is unknown. An entry that the user has switched off has no errors, only warnings.
     """
-    findings = reading.findings.part()
-    given, unresolved = _expanded_values(raw, reading, findings)
-    fields = Fields(given, findings, reading.scope, reading.written, unresolved)
-    on = fields.flag("enabled") is not False and fields.flag("disabled") is not True
-    off = reading.dialect.off.get(raw.id)
-    own = None if off is None else CodedText(off, codes.RESTRICTION_FOREIGN)
-    reason = own or restriction(raw.values, reading.dialect.keys.entry_names)
+    findings = context.findings.part()
+    field_values, unresolved = _expanded_values(raw, context, findings)
+    fields = Fields(field_values, findings, context.scope, context.written, unresolved)
+    enabled = fields.flag("enabled") is not False and fields.flag("disabled") is not True
+    off_reason = context.dialect.off.get(raw.id)
+    dialect_reason = None if off_reason is None else CodedText(off_reason, codes.RESTRICTION_FOREIGN)
+    reason = dialect_reason or restriction(raw.values, context.dialect.keys.entry_names)
     server = None
-    if (foreign := _foreign_kind(raw, given)) is not None:
-        server = _disabled_entry(raw.id, foreign if on else None)
+    if (foreign_reason := _foreign_kind(raw, field_values)) is not None:
+        server = _disabled_entry(raw.id, foreign_reason if enabled else None)
     else:
-        values = _server_fields(raw, fields, reading.dialect, findings, unresolved)
+        values = _server_fields(raw, fields, context.dialect, findings, unresolved)
         values |= read_rules(fields, findings, raw.at)
-        values["settings"] = read_policy_keys(reading.dialect.keys.entry, fields, findings)
+        values["settings"] = read_policy_keys(context.dialect.keys.entry, fields, findings)
         values["oauth"] = read_oauth(fields, findings)
-        _add_refused(values, reading.dialect.refused.get(raw.id, ()))
-        reason = reason or explain_unresolved(unresolved, raw.at) or (_missing_extra(values) if on else None)
+        _add_refused(values, context.dialect.refused.get(raw.id, ()))
+        reason = reason or explain_unresolved(unresolved, raw.at) or (_missing_extra(values) if enabled else None)
         if not findings.errors:
-            server = _make_server(raw, values, on, reason, findings)
-    if server is None and not on:
+            server = _make_server(raw, values, enabled, reason, findings)
+    if server is None and not enabled:
         # Disabled entries are often unfinished, or for another program.
         server = _disabled_entry(raw.id, None)
     if server is not None and server.enabled:
         for package in find_unpinned_packages(server.command or "", server.args):
             text = f"{printable(package, 100)!r} is not pinned to one version: {_UNPINNED}"
             findings.advise(raw.at, text, codes.PACKAGE_UNPINNED)
-    reading.findings.add(findings, errors_as_warnings=not on)
+    context.findings.add(findings, errors_as_warnings=not enabled)
     if server is not None and server.disabled_reason is not None:
         code = codes.code_of(server.disabled_reason) or codes.VALUE_WRONG
-        reading.findings.warning(raw.at, f"is switched off: {server.disabled_reason}", code)
+        context.findings.warning(raw.at, f"is switched off: {server.disabled_reason}", code)
     return server
 
 
 def _expanded_values(
-    raw: RawEntry, reading: EntryContext, findings: Findings
+    raw: RawEntry, context: EntryContext, findings: Findings
 ) -> tuple[dict[str, FieldValue], dict[KeyPath, CodedText]]:
     """Returns the expanded keys of the entry over the defaults, and {place: reason} of variables without a value."""
-    given = {**reading.defaults, **canonical_values(raw.values, raw.at, reading.dialect, findings)}
-    for at in find_plain_secrets(given, reading.scope):
+    field_values = {**context.defaults, **canonical_values(raw.values, raw.at, context.dialect, findings)}
+    for at in find_plain_secrets(field_values, context.scope):
         findings.advise(at, PLAIN_SECRET_ADVICE, codes.SECRET_IN_PLAIN)
     unresolved: dict[KeyPath, CodedText] = {}
-    of_headers = reading.scope
-    if reading.dialect.is_goose:
-        of_headers = goose_header_scope(given["env"].value if "env" in given else None, reading.scope)
-    for name, item in given.items():
-        scope = of_headers if name == "headers" else reading.scope
-        value, missing = expand_tree(item.value, scope, item.at)
-        given[name] = msgspec.structs.replace(item, value=value)
-        unresolved.update(missing)
-    command = given.get("command")
+    header_scope = context.scope
+    if context.dialect.is_goose:
+        header_scope = goose_header_scope(field_values["env"].value if "env" in field_values else None, context.scope)
+    for name, item in field_values.items():
+        scope = header_scope if name == "headers" else context.scope
+        value, reasons = expand_tree(item.value, scope, item.at)
+        field_values[name] = msgspec.structs.replace(item, value=value)
+        unresolved.update(reasons)
+    command = field_values.get("command")
     if command is not None and isinstance(command.value, dict):
         # The form of older versions of Zed.
-        del given["command"]
+        del field_values["command"]
         for key, name in (("path", "command"), ("args", "args"), ("env", "env")):
             if key in command.value:
-                given[name] = FieldValue(command.value[key], (*command.at, key))
-    return given, unresolved
+                field_values[name] = FieldValue(command.value[key], (*command.at, key))
+    return field_values, unresolved
 
 
-def _foreign_kind(raw: RawEntry, given: Mapping[str, FieldValue]) -> CodedText | None:
+def _foreign_kind(raw: RawEntry, field_values: Mapping[str, FieldValue]) -> CodedText | None:
     """Returns why only its own host can start an entry; None if the hub can."""
-    kind = given["transport"].value if "transport" in given else None
+    kind = field_values["transport"].value if "transport" in field_values else None
     if isinstance(kind, str) and kind.lower() in FOREIGN_TRANSPORTS - TRANSPORTS.keys():
         return CodedText(f"the transport '{kind.lower()}' is not supported", codes.TRANSPORT_FOREIGN)
-    of_extension = raw.values.get("source") == "extension" or isinstance(raw.values.get("settings"), dict)
-    if of_extension and "command" not in given and "url" not in given:
+    is_extension = raw.values.get("source") == "extension" or isinstance(raw.values.get("settings"), dict)
+    if is_extension and "command" not in field_values and "url" not in field_values:
         text = "it belongs to an extension of its editor, which alone knows how to start it"
         return CodedText(text, codes.TRANSPORT_FOREIGN)
     return None
@@ -159,7 +159,7 @@ def _server_fields(
     browser = (
         builtin == "browser"
         or raw.id.lower() == "playwright"
-        or any(_BROWSERS.search(word) for word in (*args, command or "", url or ""))
+        or any(_BROWSERS.search(text) for text in (*args, command or "", url or ""))
     )
     values: dict[str, Any] = {
         "id": raw.id,
@@ -210,7 +210,7 @@ def default_fields(fields: Fields, findings: Findings, keys: Iterable[EntryKey[A
     Deadlines and the settings of policies are mappings by name; a server's own values win over them.
     """
     values = _optional_fields(fields, browser=False) | read_rules(fields, findings, ("defaults",))
-    values["deadlines"] = _given_deadlines(fields)
+    values["deadlines"] = _explicit_deadlines(fields)
     values["settings"] = read_policy_keys(keys, fields, findings)
     return {name: value for name, value in values.items() if value not in (None, {})}
 
@@ -222,22 +222,24 @@ def with_defaults(server: Server, defaults: Mapping[str, Any]) -> Server:
     """
     if not server.enabled or not defaults:
         return server
-    own, deadlines = server.model_fields_set, server.deadlines
-    given = set(deadlines.model_fields_set)
+    own_fields, deadlines = server.model_fields_set, server.deadlines
+    own_deadlines = set(deadlines.model_fields_set)
     if deadlines.connect == CONNECT_DEADLINE_OF_INSTALLERS and _is_installer(server.command, server.args):
-        given.discard("connect")  # the hub's own default for such a command
-    wanted = {name: seconds for name, seconds in defaults.get("deadlines", {}).items() if name not in given}
-    values = {name: value for name, value in defaults.items() if name not in {*own, "deadlines", "settings"}}
+        own_deadlines.discard("connect")  # the hub's own default for such a command
+    default_deadlines = {
+        name: seconds for name, seconds in defaults.get("deadlines", {}).items() if name not in own_deadlines
+    }
+    values = {name: value for name, value in defaults.items() if name not in {*own_fields, "deadlines", "settings"}}
     values["settings"] = {**defaults.get("settings", {}), **server.settings}
-    return server.model_copy(update={**values, "deadlines": deadlines.model_copy(update=wanted)})
+    return server.model_copy(update={**values, "deadlines": deadlines.model_copy(update=default_deadlines)})
 
 
 def _make_server(
-    raw: RawEntry, values: dict[str, Any], on: bool, reason: str | None, findings: Findings
+    raw: RawEntry, values: dict[str, Any], enabled: bool, reason: str | None, findings: Findings
 ) -> Server | None:
-    reason = reason if on else None
+    reason = reason if enabled else None
     try:
-        return Server(**values, enabled=on and reason is None, disabled_reason=reason)
+        return Server(**values, enabled=enabled and reason is None, disabled_reason=reason)
     except ValidationError as error:
         if reason is not None:
             return _disabled_entry(raw.id, reason)
@@ -268,15 +270,15 @@ def _disabled_entry(id: str, reason: str | None) -> Server:
 
 def _command(fields: Fields) -> tuple[str | None, tuple[str, ...]]:
     """Reads `command` and `args`; opencode has both in one list."""
-    given = fields.values.get("command")
-    if given is None or not isinstance(given.value, list):
+    field = fields.values.get("command")
+    if field is None or not isinstance(field.value, list):
         command, args = fields.text("command"), fields.texts("args")
-    elif not given.value:
-        fields.error(given.at, "must not be empty")
+    elif not field.value:
+        fields.error(field.at, "must not be empty")
         return None, ()
     else:
-        words = fields.texts("command")
-        command, args = (words[0] if words else None), (*words[1:], *fields.texts("args"))
+        argv = fields.texts("command")
+        command, args = (argv[0] if argv else None), (*argv[1:], *fields.texts("args"))
     if command is not None and not command.strip():
         fields.error(fields.values["command"].at, "must not be empty")
     if command is not None and command.startswith(("~/", "~\\")):
@@ -291,34 +293,36 @@ def _transport(fields: Fields, dialect: Dialect, url: str | None) -> Transport |
         inferred = "http"
     elif url is not None and (dialect.gemini or _path_of(url).rstrip("/").endswith("/sse")):
         inferred = "sse"
-    given = fields.values.get("transport")
-    if given is None or given.value is None:
+    field = fields.values.get("transport")
+    if field is None or field.value is None:
         return inferred
-    named = TRANSPORT_NAMES.get(given.value.lower()) if isinstance(given.value, str) else None
-    if named is None:
-        others = ", ".join(name for name in TRANSPORT_NAMES if name not in TRANSPORTS and name != "auto")
-        fields.error(given.at, f"must be one of {', '.join(TRANSPORTS)}, auto (or {others})")
-    if named is None or (named == "auto" and url is not None):
+    transport = TRANSPORT_NAMES.get(field.value.lower()) if isinstance(field.value, str) else None
+    if transport is None:
+        aliases = ", ".join(name for name in TRANSPORT_NAMES if name not in TRANSPORTS and name != "auto")
+        fields.error(field.at, f"must be one of {', '.join(TRANSPORTS)}, auto (or {aliases})")
+    if transport is None or (transport == "auto" and url is not None):
         return inferred
-    return named
+    return transport
 
 
 def _check_target(at: KeyPath, fields: Fields, url: str | None, transport: Transport | None) -> None:
-    named = [name for name in TARGETS if name in fields and fields.values[name].value is not None]
-    if len(named) != 1:
-        found = " and ".join(f"'{fields.values[name].at[-1]}'" for name in named) if named else "none of them"
-        *others, last = (f"'{name}'" for name in TARGETS)
-        fields.error(at, f"needs exactly one of {', '.join(others)} and {last}, but has {found}")
+    targets = [name for name in TARGETS if name in fields and fields.values[name].value is not None]
+    if len(targets) != 1:
+        actual = " and ".join(f"'{fields.values[name].at[-1]}'" for name in targets) if targets else "none of them"
+        *leading, last = (f"'{name}'" for name in TARGETS)
+        fields.error(at, f"needs exactly one of {', '.join(leading)} and {last}, but has {actual}")
         return
     schemes = schemes_of(transport or "auto")
-    if transport is not None and bool(schemes) != (named[0] == "url") and "transport" in fields:
+    if transport is not None and bool(schemes) != (targets[0] == "url") and "transport" in fields:
         needed = "'url'" if schemes else "'command'"
         fields.error(fields.values["transport"].at, f"says '{transport}', which needs a {needed}")
-    if named[0] != "url" and (key := next((key for key in ("api_key", "bearer_token_env_var") if key in fields), None)):
+    if targets[0] != "url" and (
+        key := next((key for key in ("api_key", "bearer_token_env_var") if key in fields), None)
+    ):
         fields.error(fields.values[key].at, "is for an entry with a 'url'; a command gets its key by 'env'")
     if url is not None and not _is_url(url, schemes or schemes_of("auto")):
-        begins = " or ".join(f"{scheme}://" for scheme in schemes or schemes_of("auto"))
-        fields.error(fields.values["url"].at, f"must be a URL that begins with {begins} and names a host")
+        prefixes = " or ".join(f"{scheme}://" for scheme in schemes or schemes_of("auto"))
+        fields.error(fields.values["url"].at, f"must be a URL that begins with {prefixes} and names a host")
 
 
 def _transport_of_scheme(url: str) -> Transport:
@@ -344,26 +348,26 @@ def _path_of(url: str) -> str:
 
 
 def _namespace(id: str, fields: Fields) -> str:
-    given = fields.text("namespace")
-    return id if given is None else given
+    namespace = fields.text("namespace")
+    return id if namespace is None else namespace
 
 
 def _session(fields: Fields, *, browser: bool) -> SessionMode | None:
-    chosen = fields.choice("session", SESSIONS)
-    if browser and chosen == "call":
+    mode = fields.choice("session", SESSIONS)
+    if browser and mode == "call":
         fields.error(
             fields.values["session"].at, "cannot be 'call' for a browser, which would open anew for every call"
         )
-    return "client" if chosen is None and browser else chosen
+    return "client" if mode is None and browser else mode
 
 
 def _allow(fields: Fields) -> tuple[str, ...] | None:
     if "allow" not in fields:
         return None
-    words = fields.texts("allow")
-    if not set(words) <= set(CAPABILITY.values()):
+    capabilities = fields.texts("allow")
+    if not set(capabilities) <= set(CAPABILITY.values()):
         fields.error(fields.values["allow"].at, f"must be a list of {', '.join(CAPABILITY.values())}")
-    return words
+    return capabilities
 
 
 def parse_count(value: Any) -> int:
@@ -379,12 +383,12 @@ def _is_installer(command: str | None, args: tuple[str, ...]) -> bool:
 
 
 def _deadlines(fields: Fields, *, installs: bool) -> Deadlines:
-    return Deadlines(**({"connect": CONNECT_DEADLINE_OF_INSTALLERS} if installs else {}) | _given_deadlines(fields))
+    return Deadlines(**({"connect": CONNECT_DEADLINE_OF_INSTALLERS} if installs else {}) | _explicit_deadlines(fields))
 
 
-def _given_deadlines(fields: Fields) -> dict[str, float]:
-    given = {name: fields.seconds(f"deadlines.{name}") for name in DEADLINES}
-    return {name: seconds for name, seconds in given.items() if seconds is not None}
+def _explicit_deadlines(fields: Fields) -> dict[str, float]:
+    deadlines = {name: fields.seconds(f"deadlines.{name}") for name in DEADLINES}
+    return {name: seconds for name, seconds in deadlines.items() if seconds is not None}
 
 
 def check_tools_dir(directory: Path, at: KeyPath, findings: Findings) -> None:

@@ -36,7 +36,7 @@ def _check_schema_extension(value: dict[str, Any] | None) -> dict[str, Any] | No
         return None
     if value.keys() - {"properties", "required", "$defs"} or not isinstance(value.get("properties"), dict):
         raise ValueError("must be a mapping with properties, and perhaps required and $defs")
-    if not all(isinstance(one, dict | bool) for one in value["properties"].values()):
+    if not all(isinstance(schema, dict | bool) for schema in value["properties"].values()):
         raise ValueError("every property must be a JSON schema: a mapping, such as {type: string}")
     required = value.get("required", [])
     if not isinstance(required, list) or not all(name in value["properties"] for name in required):
@@ -118,15 +118,15 @@ _DENY_WINS: Final = frozenset({"disabled_tools", "disabledTools", "excludeTools"
 
 def read_filters(fields: Fields) -> dict[str, Filter]:
     """Returns {kind: Filter} for `enable_*` and `disable_*` of every dialect."""
-    found: dict[str, Filter] = {}
+    filters: dict[str, Filter] = {}
     for kind in ("tools", "resources", "prompts"):
         values: dict[str, tuple[str, ...]] = {}
         for half in ("allow", "deny", "allow_tags", "deny_tags"):
             name = f"filters.{kind}.{half}"
             if name not in fields or fields.values[name].value is None:
                 continue
-            given = fields.values[name]
-            if given.value == "*" and half == "allow":
+            field = fields.values[name]
+            if field.value == "*" and half == "allow":
                 continue
             texts = fields.texts(name)
             if half != "allow" or texts != ("*",):
@@ -136,19 +136,19 @@ def read_filters(fields: Fields) -> dict[str, Filter]:
         if both and at[-1] not in _DENY_WINS:
             fields.error(at, f"refuses {', '.join(sorted(both))}, which is allowed here as well; keep one of them")
         if values:
-            found[kind] = Filter(**values)
-    return found
+            filters[kind] = Filter(**values)
+    return filters
 
 
 def read_steps(value: Any, at: KeyPath, findings: Findings) -> tuple[PostProcessStep, ...]:
     """Reads `postprocess`: one step or a list of them, each a name or a mapping."""
     steps = []
-    many = isinstance(value, list)
-    for index, one in enumerate(value if many else [value]):
-        place = (*at, index) if many else at
-        step = read_model(PostProcessStep, {"step": one} if isinstance(one, str) else one, place, findings)
+    is_list = isinstance(value, list)
+    for index, item in enumerate(value if is_list else [value]):
+        key_path = (*at, index) if is_list else at
+        step = read_model(PostProcessStep, {"step": item} if isinstance(item, str) else item, key_path, findings)
         if step is not None and not _is_step(step.step):
-            findings.error(place, "must be truncate, select_text, json or 'module:function'")
+            findings.error(key_path, "must be truncate, select_text, json or 'module:function'")
         elif step is not None:
             steps.append(step)
     return tuple(steps)
@@ -172,31 +172,33 @@ def read_tools(
     Of FastMCP's transforms, only those are supported that rules can express: `enabled: false`, and arguments that are
     hidden and have a default.
     """
-    found: dict[str, ToolRules] = {}
+    tools: dict[str, ToolRules] = {}
     off: list[str] = []
     for name, rules in value.items():
-        place = (*at, name)
+        key_path = (*at, name)
         if rules is None:
             continue
         if not isinstance(rules, dict):
-            findings.error(place, f"must be a mapping with {', '.join(ToolRules.model_fields)}")
+            findings.error(key_path, f"must be a mapping with {', '.join(ToolRules.model_fields)}")
             continue
         if rules.get("enabled") is False:
             off.append(name)
-        values = {key: one for key, one in rules.items() if key not in _FOREIGN_TOOL_KEYS and one is not None}
-        hidden = _hidden_arguments(rules.get("arguments"), (*place, "arguments"), findings)
+        values = {
+            key: setting for key, setting in rules.items() if key not in _FOREIGN_TOOL_KEYS and setting is not None
+        }
+        hidden = _hidden_arguments(rules.get("arguments"), (*key_path, "arguments"), findings)
         if hidden:
-            values["preset"] = {**hidden, **_mapping(values.get("preset"), (*place, "preset"), findings)}
+            values["preset"] = {**hidden, **_mapping(values.get("preset"), (*key_path, "preset"), findings)}
         if "postprocess" in values:
-            values["postprocess"] = read_steps(values["postprocess"], (*place, "postprocess"), findings)
-        rule = read_model(ToolRules, values, place, findings)
+            values["postprocess"] = read_steps(values["postprocess"], (*key_path, "postprocess"), findings)
+        rule = read_model(ToolRules, values, key_path, findings)
         if rule is not None and rule != ToolRules():
-            found[name] = rule
+            tools[name] = rule
     for name, arguments in (presets or {}).items():
         preset = _mapping(arguments, ("preset", name), findings)
-        before = found.get(name, ToolRules())
-        found[name] = before.model_copy(update={"preset": {**before.preset, **preset}})
-    return found, tuple(off)
+        before = tools.get(name, ToolRules())
+        tools[name] = before.model_copy(update={"preset": {**before.preset, **preset}})
+    return tools, tuple(off)
 
 
 def _hidden_arguments(value: Any, at: KeyPath, findings: Findings) -> dict[str, Any]:
@@ -226,9 +228,9 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
     off: tuple[str, ...] = ()
     if tools is not None or presets:
         written = tools.value if tools is not None else {}
-        place = tools.at if tools is not None else at
-        plain = {name: given.value for name, given in (presets or {}).items()}
-        values["tools"], off = read_tools(written, plain, place, findings)
+        key_path = tools.at if tools is not None else at
+        preset_values = {name: preset.value for name, preset in (presets or {}).items()}
+        values["tools"], off = read_tools(written, preset_values, key_path, findings)
     descriptions = fields.mapping("description_overrides") or {}
     for name in descriptions:
         rule = values.setdefault("tools", {}).get(name, ToolRules())
@@ -240,10 +242,10 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
         values["filters"]["tools"] = before.model_copy(update={"deny": (*before.deny, *off)})
     if "tags" in fields:
         values["tags"] = _tags(fields)
-    if (given := _value_of(fields, "postprocess")) is not None:
-        values["postprocess"] = read_steps(given.value, given.at, findings)
-    if (given := _value_of(fields, "health")) is not None:
-        values["health"] = read_model(HealthSettings, given.value, given.at, findings)
+    if (field := _value_of(fields, "postprocess")) is not None:
+        values["postprocess"] = read_steps(field.value, field.at, findings)
+    if (field := _value_of(fields, "health")) is not None:
+        values["health"] = read_model(HealthSettings, field.value, field.at, findings)
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -253,23 +255,23 @@ def read_policy_keys(keys: Iterable[EntryKey[Any]], fields: Fields, findings: Fi
     A key with a variable without a value is left out, as the entry is switched off for it.
     """
     reading = KeyReading(findings, fields.scope)
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key in keys:
-        given = _value_of(fields, key.name)
-        if given is not None and not fields.is_unresolved(given.at):
-            setting = key.read(given, reading)
+        field = _value_of(fields, key.name)
+        if field is not None and not fields.is_unresolved(field.at):
+            setting = key.read(field, reading)
             if setting is not None:
-                found[key.name] = setting
-    return found
+                settings[key.name] = setting
+    return settings
 
 
 def _tags(fields: Fields) -> tuple[str, ...]:
-    given = fields.values["tags"]
-    if isinstance(given.value, str):
-        return (given.value,)
+    field = fields.values["tags"]
+    if isinstance(field.value, str):
+        return (field.value,)
     return fields.texts("tags")
 
 
 def _value_of(fields: Fields, name: str) -> FieldValue | None:
-    given = fields.values.get(name)
-    return None if given is None or given.value is None else given
+    field = fields.values.get(name)
+    return None if field is None or field.value is None else field

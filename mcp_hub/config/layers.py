@@ -107,10 +107,10 @@ def _merged(occurrences: Sequence[tuple[Layer, str]], kind: str, origins: dict[K
                 origins[key, len(joined)] = layer, (name, index)
                 joined.append(item)
         return joined
-    named = [_by_name(value, (name,)) for (_, name), value in zip(occurrences, values, strict=True)]
-    if kind in _BY_NAME and all(members is not None for members in named):
+    mappings = [_by_name(value, (name,)) for (_, name), value in zip(occurrences, values, strict=True)]
+    if kind in _BY_NAME and all(members is not None for members in mappings):
         merged: dict[str, Any] = {}
-        for (layer, _), members in zip(occurrences, named, strict=True):
+        for (layer, _), members in zip(occurrences, mappings, strict=True):
             for name, (value, at) in (members or {}).items():
                 if name in merged:
                     earlier, earlier_at = origins[key, name]

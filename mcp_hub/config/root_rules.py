@@ -176,7 +176,7 @@ WEB_KEYS_OF_FALLBACK: Final = ("docintel_endpoint", "allow_addresses")
 
 
 def read_root_rules(
-    given: Mapping[str, FieldValue],
+    root: Mapping[str, FieldValue],
     ids: Collection[str],
     findings: Findings,
     more_sets: Callable[[Mapping[str, ToolSetSettings]], Iterable[ToolSetSettings]] = lambda own: (),
@@ -185,40 +185,40 @@ def read_root_rules(
 
     `more_sets` gets the tool sets of the file by name, and returns those of other files.
     """
-    found: dict[str, Any] = {
-        "tool_sets": _named(ToolSetSettings, given.get("tool_sets"), findings),
-        "profiles": _named(ProfileSettings, given.get("profiles"), findings),
-        "groups": _named(ToolGroupSettings, given.get("groups"), findings),
+    rules: dict[str, Any] = {
+        "tool_sets": _named_models(ToolSetSettings, root.get("tool_sets"), findings),
+        "profiles": _named_models(ProfileSettings, root.get("profiles"), findings),
+        "groups": _named_models(ToolGroupSettings, root.get("groups"), findings),
     }
-    sets = found["tool_sets"] or ()
-    found["tool_sets"] = (*sets, *more_sets({one.name: one for one in sets})) or None
-    tracing = given.get("tracing")
+    sets = rules["tool_sets"] or ()
+    rules["tool_sets"] = (*sets, *more_sets({tool_set.name: tool_set for tool_set in sets})) or None
+    tracing = root.get("tracing")
     if tracing is not None and isinstance(tracing.value, str) and tracing.value != "off":
         tracing = FieldValue({"endpoint": tracing.value}, tracing.at)
     for name, model, item in (
-        ("unread", UnreadLimits, given.get("unread")),
-        ("web", WebSettings, _web_value(given)),
+        ("unread", UnreadLimits, root.get("unread")),
+        ("web", WebSettings, _web_value(root)),
         ("tracing", TracingSettings, tracing),
-        ("output_strategy", OutputStrategy, given.get("output_strategy")),
-        ("search", SearchSettings, given.get("search")),
-        ("store", StoreSettings, _store_value(given)),
+        ("output_strategy", OutputStrategy, root.get("output_strategy")),
+        ("search", SearchSettings, root.get("search")),
+        ("store", StoreSettings, _store_value(root)),
     ):
         if item is not None and item.value is not None:
-            found[name] = read_model(model, item.value, item.at, findings)
-    found["expose"] = _read_expose(given, findings)
-    _check_profiles(found, given, findings)
-    _check_groups(found["groups"] or (), ids, findings)
-    if (tracing_rules := found.get("tracing")) is not None and tracing_rules.enabled:
+            rules[name] = read_model(model, item.value, item.at, findings)
+    rules["expose"] = _read_expose(root, findings)
+    _check_profiles(rules, root, findings)
+    _check_groups(rules["groups"] or (), ids, findings)
+    if (tracing_rules := rules.get("tracing")) is not None and tracing_rules.enabled:
         warn_if_missing("otel", ("tracing",), findings)
-    if found.get("store") is not None and (lacking := missing("store")) is not None:
-        findings.error(("store",), lacking)
-    if found.get("search") is not None:
+    if rules.get("store") is not None and (reason := missing("store")) is not None:
+        findings.error(("store",), reason)
+    if rules.get("search") is not None:
         warn_if_missing("search", ("search",), findings)
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in rules.items() if value is not None}
 
 
-def _store_value(given: Mapping[str, FieldValue]) -> FieldValue | None:
-    item = given.get("store")
+def _store_value(root: Mapping[str, FieldValue]) -> FieldValue | None:
+    item = root.get("store")
     if item is None or not isinstance(item.value, str):
         return item
     return FieldValue({"url": item.value}, item.at)
@@ -234,33 +234,33 @@ EXPOSE_KEYS: Final = {
 """Keys of the root -> fields of ExposeSettings."""
 
 
-def _read_expose(given: Mapping[str, FieldValue], findings: Findings) -> ExposeSettings | None:
-    written = {field: given[key] for key, field in EXPOSE_KEYS.items() if key in given and given[key].value is not None}
-    values = {field: as_list(ExposeSettings, field, item.value) for field, item in written.items()}
+def _read_expose(root: Mapping[str, FieldValue], findings: Findings) -> ExposeSettings | None:
+    fields = {field: root[key] for key, field in EXPOSE_KEYS.items() if key in root and root[key].value is not None}
+    values = {field: as_list(ExposeSettings, field, item.value) for field, item in fields.items()}
     try:
         return ExposeSettings.model_validate(values) if values else None
     except ValidationError as error:
         for (field, *inner), text in error.errors:
-            findings.error((*written[str(field)].at, *inner), text)
+            findings.error((*fields[str(field)].at, *inner), text)
         return None
 
 
 def read_policy_keys(
-    keys: Iterable[RootKey[Any]], given: Mapping[str, FieldValue], reading: KeyReading
+    keys: Iterable[RootKey[Any]], root: Mapping[str, FieldValue], reading: KeyReading
 ) -> dict[str, Any]:
     """Reads the keys of policies. Returns {name: setting} for those that the file has."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key in keys:
-        item = _first(given, key.name, *key.spellings)
+        item = _first(root, key.name, *key.spellings)
         setting = key.read(item, reading) if item is not None else None
         if setting is not None:
-            found[key.name] = setting
-    return found
+            settings[key.name] = setting
+    return settings
 
 
-def _web_value(given: Mapping[str, FieldValue]) -> FieldValue | None:
+def _web_value(root: Mapping[str, FieldValue]) -> FieldValue | None:
     """Returns the value of `web`, with those of its keys that were written below `fallback`."""
-    web, fallback = _first(given, "web", "scrape"), _first(given, "fallback", "scrape_fallback")
+    web, fallback = _first(root, "web", "scrape"), _first(root, "fallback", "scrape_fallback")
     if fallback is None or not isinstance(fallback.value, dict):
         return web
     moved = {key: fallback.value[key] for key in WEB_KEYS_OF_FALLBACK if key in fallback.value}
@@ -272,52 +272,52 @@ def _web_value(given: Mapping[str, FieldValue]) -> FieldValue | None:
 
 def warn_if_missing(extra: Extra, at: KeyPath, findings: Findings) -> None:
     """Warns that a key has no effect if an extra that it needs is not installed."""
-    lacking = missing(extra)
-    if lacking is not None:
-        findings.warning(at, f"has no effect: {lacking}")
+    reason = missing(extra)
+    if reason is not None:
+        findings.warning(at, f"has no effect: {reason}")
 
 
-def _first(given: Mapping[str, FieldValue], *names: str) -> FieldValue | None:
-    return next((given[name] for name in names if name in given and given[name].value is not None), None)
+def _first(root: Mapping[str, FieldValue], *names: str) -> FieldValue | None:
+    return next((root[name] for name in names if name in root and root[name].value is not None), None)
 
 
-def _named(model: type[N], given: FieldValue | None, findings: Findings) -> tuple[N, ...] | None:
+def _named_models(model: type[N], field: FieldValue | None, findings: Findings) -> tuple[N, ...] | None:
     """Reads a mapping of names to mappings (a list stands for `tools`), or a list of mappings with a `name`."""
-    if given is None or given.value is None:
+    if field is None or field.value is None:
         return None
     items: list[tuple[KeyPath, Any, Any]]
-    if isinstance(given.value, dict):
-        items = [((*given.at, name), name, value) for name, value in given.value.items()]
-    elif isinstance(given.value, list):
+    if isinstance(field.value, dict):
+        items = [((*field.at, name), name, value) for name, value in field.value.items()]
+    elif isinstance(field.value, list):
         items = [
-            ((*given.at, index), value.get("name") if isinstance(value, dict) else None, value)
-            for index, value in enumerate(given.value)
+            ((*field.at, index), value.get("name") if isinstance(value, dict) else None, value)
+            for index, value in enumerate(field.value)
         ]
     else:
-        findings.error(given.at, "must be a mapping of names to lists of tools")
+        findings.error(field.at, "must be a mapping of names to lists of tools")
         return None
-    found: dict[str, N] = {}
+    models: dict[str, N] = {}
     for at, name, value in items:
         if not isinstance(name, str) or not name:
             findings.error(at, "needs a name, a text")
-        elif name in found:
+        elif name in models:
             findings.error(at, f"the name {name!r} is already taken")
         else:
             values = {"tools": value} if isinstance(value, list) else value
-            one = read_model(model, {**values, "name": name} if isinstance(values, dict) else values, at, findings)
-            if one is not None:
-                found[name] = one
-    return tuple(found.values())
+            setting = read_model(model, {**values, "name": name} if isinstance(values, dict) else values, at, findings)
+            if setting is not None:
+                models[name] = setting
+    return tuple(models.values())
 
 
-def _check_profiles(found: Mapping[str, Any], given: Mapping[str, FieldValue], findings: Findings) -> None:
-    sets = {one.name for one in found["tool_sets"] or ()}
-    for profile in found["profiles"] or ():
+def _check_profiles(rules: Mapping[str, Any], root: Mapping[str, FieldValue], findings: Findings) -> None:
+    sets = {tool_set.name for tool_set in rules["tool_sets"] or ()}
+    for profile in rules["profiles"] or ():
         for name in profile.tool_sets:
             if name not in sets:
-                known = ", ".join(sorted(sets)) or "none"
-                at = (*given["profiles"].at, profile.name, "tool_sets")
-                findings.error(at, f"there is no tool set {name!r} in this file (there is: {known})")
+                names = ", ".join(sorted(sets)) or "none"
+                at = (*root["profiles"].at, profile.name, "tool_sets")
+                findings.error(at, f"there is no tool set {name!r} in this file (there is: {names})")
 
 
 def _check_groups(groups: Sequence[ToolGroupSettings], ids: Collection[str], findings: Findings) -> None:
