@@ -23,7 +23,7 @@ from mcp_hub.security.private_files import refuse_foreign
 from mcp_hub.text import printable
 
 BUILTINS: Final[Mapping[str, Builtin]] = {name: name for name in get_args(Builtin) if name not in IMPLICIT_BUILTINS}
-_POLICIES: Final[Mapping[str, RawTextPolicy]] = {word: word for word in get_args(RawTextPolicy)}
+_POLICIES: Final[Mapping[str, RawTextPolicy]] = {policy: policy for policy in get_args(RawTextPolicy)}
 _MODES: Final[Mapping[str, RootMode]] = {mode: mode for mode in ROOT_MODES}
 _BELONGS_TO: Final[Mapping[str, tuple[Builtin, ...]]] = {
     **dict.fromkeys(("profile", "headless", "executable"), ("browser",)),
@@ -41,15 +41,15 @@ def read_builtin(
     """Reads the fields of built-in servers. Errors go to `findings`, missing directories to `unresolved`."""
     foreign = {key: owners for key, owners in _BELONGS_TO.items() if key in fields and builtin not in owners}
     for key, owners in foreign.items() if builtin is not None or "builtin" not in fields else ():
-        named = " or ".join(f"'builtin: {owner}'" for owner in owners)
-        text = f"is for an entry with {named}"
+        entries = " or ".join(f"'builtin: {owner}'" for owner in owners)
+        text = f"is for an entry with {entries}"
         if builtin is None and key in _ELSEWHERE:
             fields.warning(fields.values[key].at, f"has no effect: it {text}")
         else:
             fields.error(fields.values[key].at, text)
     if builtin == "files" and fields.mapping("roots") is None:
         fields.error(at, "needs 'roots', such as {/workspace/: ~/work}: the directories its tools may use")
-    found = {
+    values = {
         "profile": fields.path("profile"),
         "executable": fields.path("executable"),
         "headless": fields.flag("headless"),
@@ -57,36 +57,36 @@ def read_builtin(
         "roots": _roots(fields, findings, unresolved) if builtin == "files" else None,
         "allow_over_network": fields.flag("allow_over_network"),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _roots(fields: Fields, findings: Findings, unresolved: dict[KeyPath, CodedText]) -> tuple[FileRoot, ...]:
-    found: dict[str, FileRoot] = {}
-    for name, given in (fields.mapping("roots") or {}).items():
+    roots: dict[str, FileRoot] = {}
+    for name, field in (fields.mapping("roots") or {}).items():
         try:
-            shown = root_name(name)
+            virtual_path = root_name(name)
         except ValueError as error:
-            fields.error(given.at, f"is not a valid root: {error}")
+            fields.error(field.at, f"is not a valid root: {error}")
             continue
-        if shown in found:
-            fields.error(given.at, f"is {shown}, which is there already")
+        if virtual_path in roots:
+            fields.error(field.at, f"is {virtual_path}, which is there already")
             continue
-        value = given.value if isinstance(given.value, dict) else {"path": given.value}
-        known = only_known(value, ("path", "mode"), given.at, findings)
-        inner = fields.inner({key: FieldValue(one, (*given.at, key)) for key, one in known.items()})
-        directory = inner.path("path") if known.get("path") is not None else None
-        mode = inner.choice("mode", _MODES) or DEFAULT_ROOT_MODES.get(shown, "ro")
+        value = field.value if isinstance(field.value, dict) else {"path": field.value}
+        options = only_known(value, ("path", "mode"), field.at, findings)
+        inner = fields.inner({key: FieldValue(option, (*field.at, key)) for key, option in options.items()})
+        directory = inner.path("path") if options.get("path") is not None else None
+        mode = inner.choice("mode", _MODES) or DEFAULT_ROOT_MODES.get(virtual_path, "ro")
         if directory is None:
-            fields.error(given.at, "must be a directory, or a mapping with 'path' and 'mode'")
+            fields.error(field.at, "must be a directory, or a mapping with 'path' and 'mode'")
         elif not directory.is_dir():
-            unresolved.setdefault(given.at, no_directory(directory))
+            unresolved.setdefault(field.at, no_directory(directory))
         else:
-            found[shown] = FileRoot(at=shown, path=Path(os.path.realpath(directory)), mode=mode)
-    pair = overlapping(str(root.path) for root in found.values())
+            roots[virtual_path] = FileRoot(at=virtual_path, path=Path(os.path.realpath(directory)), mode=mode)
+    pair = overlapping(str(root.path) for root in roots.values())
     if pair is not None:
         text = f"{printable(pair[0])} and {printable(pair[1])} overlap; what one of them forbids, the other would allow"
         fields.error(fields.values["roots"].at, text)
-    return tuple(found.values())
+    return tuple(roots.values())
 
 
 def refuse_over_network(config: Config) -> None:
@@ -96,11 +96,11 @@ def refuse_over_network(config: Config) -> None:
         ConfigError: a built-in server would give the network access to this machine and its entry does not allow that,
             or the packages of the token verifier are missing.
     """
-    if config.listen.verify is not None and (lacking := missing("verify")) is not None:
-        raise ConfigError(f"listen.verify cannot be used: {lacking}", lacking.code)
-    kept = [server for server in config.servers if server.enabled and server.of_this_machine]
-    if kept:
-        names = ", ".join(f"{printable(server.id)} (builtin: {server.builtin})" for server in kept)
+    if config.listen.verify is not None and (reason := missing("verify")) is not None:
+        raise ConfigError(f"listen.verify cannot be used: {reason}", reason.code)
+    local_servers = [server for server in config.servers if server.enabled and server.of_this_machine]
+    if local_servers:
+        names = ", ".join(f"{printable(server.id)} (builtin: {server.builtin})" for server in local_servers)
         text = "would let whoever reaches the listener use this machine as you; serve over stdio, switch the entry off"
         text = f"{names} {text}, or write 'allow_over_network: true' into it"
         raise ConfigError(text, codes.MACHINE_OVER_NETWORK)
@@ -174,8 +174,8 @@ def front_matter(content: bytes, path: Path) -> dict[str, Any]:
     if len(content) > MAX_SKILL_FILE:
         raise ValueError(f"The file '{path}' is larger than {MAX_SKILL_FILE:,} bytes.")
     try:
-        found = _FRONT.match(content.decode("utf-8"))
-        parsed = parse_yaml(found[1]) if found is not None else None
+        match = _FRONT.match(content.decode("utf-8"))
+        parsed = parse_yaml(match[1]) if match is not None else None
     except UnicodeDecodeError:
         raise ValueError(f"The file '{path}' is not UTF-8 text.") from None
     except UnreadableText as error:

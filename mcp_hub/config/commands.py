@@ -65,10 +65,10 @@ class CommandNotFound(HubError):
     """The command of an entry was not found. `str()` says where it was looked for, and what to do."""
 
     def __init__(self, command: str, looked_in: tuple[str, ...], hint: str, code: str = codes.PROGRAM_MISSING) -> None:
-        shown = ", ".join(looked_in[:SHOWN_DIRECTORIES])
-        more = f" and {len(looked_in) - SHOWN_DIRECTORIES} more" if len(looked_in) > SHOWN_DIRECTORIES else ""
-        where = f"{shown}{more}" if shown else "no directory: PATH is empty"
-        super().__init__(f"the command '{command}' was not found: {hint}. Looked in {where}", code)
+        directories = ", ".join(looked_in[:SHOWN_DIRECTORIES])
+        remainder = f" and {len(looked_in) - SHOWN_DIRECTORIES} more" if len(looked_in) > SHOWN_DIRECTORIES else ""
+        searched = f"{directories}{remainder}" if directories else "no directory: PATH is empty"
+        super().__init__(f"the command '{command}' was not found: {hint}. Looked in {searched}", code)
         self.command = command
         self.looked_in = looked_in
 
@@ -81,16 +81,16 @@ def child_environment(
     Nothing else is passed on, as secrets of one server must not reach another. PATH, also that of the entry, keeps its
     order; the usual directories that exist are appended.
     """
-    passed = {name: value for name, value in environ.items() if _is_passed_on(name, value, windows)}
+    inherited = {name: value for name, value in environ.items() if _is_passed_on(name, value, windows)}
     own = {name: value.get_secret_value() for name, value in server.env.items()}
     if windows:
         # `Path` and `PATH` are one variable on Windows; of both, a child would see either one.
         declared = {name.upper() for name in own}
-        passed = {name.upper(): value for name, value in passed.items() if name.upper() not in declared}
+        inherited = {name.upper(): value for name, value in inherited.items() if name.upper() not in declared}
         own = {name.upper() if name.upper() == "PATH" else name: value for name, value in own.items()}
-    found = passed | own
-    found["PATH"] = _extend_path(found.get("PATH", os.defpath), home, environ, windows)
-    return found
+    environment = inherited | own
+    environment["PATH"] = _extend_path(environment.get("PATH", os.defpath), home, environ, windows)
+    return environment
 
 
 _SPACES: Final = "it holds spaces; write the program as 'command' and the rest as 'args'"
@@ -108,30 +108,32 @@ def find_command(command: str, path: str, cwd: Path | None, *, windows: bool = o
     separators = "/\\" if windows else os.sep
     if any(separator in command for separator in separators):
         file = (cwd or Path.cwd()) / command
-        found = _executable(file, windows)
-        if found is None:
+        executable = _executable(file, windows)
+        if executable is None:
             program, *arguments = command.split(maxsplit=1)
             is_line = not any(separator in program for separator in separators) or _executable(Path(program), windows)
             if arguments and is_line and not file.exists():
                 raise CommandNotFound(command, (str(file.parent),), _SPACES, codes.COMMAND_WITH_SPACES)
             raise CommandNotFound(command, (str(file.parent),), *_why_not_executable(file))
-        return found
+        return executable
     separator = ";" if windows else os.pathsep
     directories = tuple(dict.fromkeys(part for part in path.split(separator) if Path(part).is_absolute()))
-    found = next(filter(None, (_executable(Path(one) / command, windows) for one in directories if command)), None)
-    if found is None:
+    executable = next(
+        filter(None, (_executable(Path(directory) / command, windows) for directory in directories if command)), None
+    )
+    if executable is None:
         if re.search(r"\s", command.strip()):
             raise CommandNotFound(command, directories, _SPACES, codes.COMMAND_WITH_SPACES)
         raise CommandNotFound(command, directories, _install_hint(command))
-    return found
+    return executable
 
 
 def _executable(file: Path, windows: bool) -> str | None:
     if not windows:
         return shutil.which(str(file))
-    named = file.suffix.lower() in _WINDOWS_PROGRAMS
-    files = [file] if named else [Path(f"{file}{suffix}") for suffix in _WINDOWS_PROGRAMS]
-    return next((str(one) for one in files if one.is_file()), None)
+    has_suffix = file.suffix.lower() in _WINDOWS_PROGRAMS
+    files = [file] if has_suffix else [Path(f"{file}{suffix}") for suffix in _WINDOWS_PROGRAMS]
+    return next((str(candidate) for candidate in files if candidate.is_file()), None)
 
 
 def _why_not_executable(file: Path) -> tuple[str, str]:
@@ -153,8 +155,8 @@ def _is_directory(path: Path) -> bool:
 
 
 def _install_hint(command: str) -> str:
-    if (known := _WELL_KNOWN.get(command.lower())) is not None:
-        return f"install it, or try {known}"
+    if (alternative := _WELL_KNOWN.get(command.lower())) is not None:
+        return f"install it, or try {alternative}"
     return _HINTS.get(command.lower(), "install it, or write its whole path as 'command'")
 
 
@@ -177,12 +179,12 @@ def _has_password(value: str) -> bool:
 def _extend_path(path: str, home: Path, environ: Mapping[str, str], windows: bool) -> str:
     separator = ";" if windows else ":"
     parts = [part for part in path.split(separator) if part]
-    known = {os.path.normpath(part) for part in parts}
-    places = _usual_directories_on_windows(home, environ) if windows else _usual_directories(home, environ)
-    for place in places:
-        if os.path.normpath(place) not in known and _is_directory(place):
-            known.add(os.path.normpath(place))
-            parts.append(str(place))
+    known_paths = {os.path.normpath(part) for part in parts}
+    directories = _usual_directories_on_windows(home, environ) if windows else _usual_directories(home, environ)
+    for directory in directories:
+        if os.path.normpath(directory) not in known_paths and _is_directory(directory):
+            known_paths.add(os.path.normpath(directory))
+            parts.append(str(directory))
     return separator.join(parts)
 
 

@@ -48,10 +48,10 @@ class ConfigDocument(msgspec.Struct, frozen=True):
 
     def findings(self, name: str | None = None) -> Findings:
         """Returns findings that start with the parser's errors. Messages call the file `name`."""
-        shown = self.path.name if name is None else name
-        found = Findings(lambda at: (shown, self.line_of(at)))
-        found.errors.extend(FileFinding(shown, line, text) for line, text in self.faults)
-        return found
+        file_name = self.path.name if name is None else name
+        findings = Findings(lambda at: (file_name, self.line_of(at)))
+        findings.errors.extend(FileFinding(file_name, line, text) for line, text in self.faults)
+        return findings
 
     def line_of(self, at: KeyPath) -> int | None:
         """Returns the line of the key at `at`, or of the nearest key around it."""
@@ -79,8 +79,8 @@ def read_document(path: Path) -> ConfigDocument:
         parsed = parse(text)
         _check_bounds(parsed.tree)
     except UnreadableText as error:
-        where = path.name if error.line is None else f"{path.name}:{error.line}"
-        raise ConfigError(f"{where}: {printable(str(error))}", error.code) from None
+        location = path.name if error.line is None else f"{path.name}:{error.line}"
+        raise ConfigError(f"{location}: {printable(str(error))}", error.code) from None
     except RecursionError:
         raise ConfigError(f"{path.name}: nested too deeply", codes.FILE_TOO_LARGE) from None
     if parsed.tree is None and not parsed.faults:
@@ -159,10 +159,10 @@ FileStamp = tuple[str, int, int, int]
 def stamp_of(path: Path) -> FileStamp | None:
     """Returns the stamp of a file, with all links resolved; None if there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError):
         return None
-    return (str(path), found.st_mtime_ns, found.st_size, found.st_ino)
+    return (str(path), status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def tool_files(directory: Path | None) -> tuple[FileStamp, ...]:
@@ -170,7 +170,7 @@ def tool_files(directory: Path | None) -> tuple[FileStamp, ...]:
     if directory is None:
         return ()
     paths = [path for folder in (directory, directory / "builtin") for path in python_files(folder)]
-    return tuple(found for path in paths if (found := stamp_of(path)) is not None)
+    return tuple(stamp for path in paths if (stamp := stamp_of(path)) is not None)
 
 
 MAX_COMPILED: Final = 64 * 1024

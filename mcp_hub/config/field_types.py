@@ -51,7 +51,7 @@ Check = Callable[[Any], Any]
 
 _TRUE: Final = frozenset({"true", "t", "yes", "y", "on", "1"})
 _FALSE: Final = frozenset({"false", "f", "no", "n", "off", "0"})
-_WHOLE: Final = re.compile(r"([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0*)?")
+_INTEGER: Final = re.compile(r"([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0*)?")
 
 
 class ValidationError(ValueError):
@@ -92,11 +92,11 @@ def check_of(hint: Any) -> Check:
     if origin is Literal:
         return _choice(inner)
     if origin in (Union, UnionType) and len(inner) == 2 and type(None) in inner:
-        return _optional(check_of(next(one for one in inner if one is not type(None))))
+        return _optional(check_of(next(argument for argument in inner if argument is not type(None))))
     if origin is tuple and len(inner) == 2 and inner[1] is ...:
         return _list(check_of(inner[0]))
     if origin is tuple:
-        return _row([check_of(one) for one in inner])
+        return _row([check_of(argument) for argument in inner])
     if origin is dict:
         return _mapping(check_of(inner[0]), check_of(inner[1]))
     raise TypeError(f"there is no check for {hint}")
@@ -160,18 +160,18 @@ def _text(value: Any) -> str:
 def _flag(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    word = value.lower() if isinstance(value, str) else value
-    if isinstance(word, str) and (word in _TRUE or word in _FALSE):
-        return word in _TRUE
-    if isinstance(word, int | float) and word in (0, 1):
-        return bool(word)
+    normalized = value.lower() if isinstance(value, str) else value
+    if isinstance(normalized, str) and (normalized in _TRUE or normalized in _FALSE):
+        return normalized in _TRUE
+    if isinstance(normalized, int | float) and normalized in (0, 1):
+        return bool(normalized)
     return _refuse("must be true or false")
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return int(value)
-    if isinstance(value, str) and len(value) <= 100 and (match := _WHOLE.fullmatch(value.strip())) is not None:
+    if isinstance(value, str) and len(value) <= 100 and (match := _INTEGER.fullmatch(value.strip())) is not None:
         return int(match[1])
     return _refuse("must be a whole number")
 
@@ -197,12 +197,12 @@ def _secret(value: Any) -> SecretStr:
     return SecretStr(_text(value))
 
 
-def _choice(words: Sequence[Any]) -> Check:
-    shown = [repr(word) for word in words]
-    text = " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+def _choice(choices: Sequence[Any]) -> Check:
+    quoted = [repr(choice) for choice in choices]
+    text = " or ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
     def check(value: Any) -> Any:
-        return value if isinstance(value, str) and value in words else _refuse(f"input should be {text}")
+        return value if isinstance(value, str) and value in choices else _refuse(f"input should be {text}")
 
     return check
 
@@ -252,16 +252,16 @@ def _items(value: Any) -> Iterable[Any]:
 
 def _each(parts: Iterable[tuple[str | int, Check, Any]]) -> tuple[Any, ...]:
     """Checks every value by its own check, and raises all errors together."""
-    found: list[Any] = []
+    values: list[Any] = []
     errors: list[tuple[KeyPath, str]] = []
     for at, check, value in parts:
         try:
-            found.append(check(value))
+            values.append(check(value))
         except ValidationError as error:
             errors += [((at, *inner), text) for inner, text in error.errors]
     if errors:
         raise ValidationError(errors)
-    return tuple(found)
+    return tuple(values)
 
 
 def _refuse(text: str) -> NoReturn:
@@ -271,7 +271,7 @@ def _refuse(text: str) -> NoReturn:
 _PLAIN: Final[Mapping[Any, Check]] = {
     str: _text,
     bool: _flag,
-    int: _whole,
+    int: _integer,
     float: _number,
     Path: _path,
     SecretStr: _secret,
@@ -328,7 +328,7 @@ def parse_description_length(value: Any) -> DescriptionLength:
         length: DescriptionLength = value
         return length
     try:
-        tokens = 0 if isinstance(value, bool) else _whole(value)
+        tokens = 0 if isinstance(value, bool) else _integer(value)
     except ValidationError:
         tokens = 0
     if tokens < 1:

@@ -40,8 +40,8 @@ def dotted(at: KeyPath) -> str:
 def nearest(key: str, known: Iterable[str]) -> str | None:
     """Returns the known key that `key` is most likely a misspelling of; None if there is none."""
     folded = {name.lower(): name for name in sorted(known)}
-    found = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=_MIN_SIMILARITY)
-    return folded[found[0]] if found else None
+    matches = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=_MIN_SIMILARITY)
+    return folded[matches[0]] if matches else None
 
 
 Place = Callable[[KeyPath], tuple[str, int | None]]
@@ -85,15 +85,15 @@ class Findings:
 
     def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
         """Warns that the key at `at` is unknown, and names its right place, or a known key of similar name."""
-        if (place := _ELSEWHERE.get(str(at[-1]))) is not None:
-            text = f"{dotted(at)} has no effect here; write it as {place}"
+        if (location := _ELSEWHERE.get(str(at[-1]))) is not None:
+            text = f"{dotted(at)} has no effect here; write it as {location}"
             self.warnings.append(self._finding(at, text, codes.KEY_UNKNOWN))
             return
-        near = nearest(str(at[-1]), known)
-        meant = f"; did you mean '{near}'?" if near else " and is ignored"
-        finding = self._finding(at, f"{dotted(at)} is not known{meant}", codes.KEY_UNKNOWN)
+        suggestion = nearest(str(at[-1]), known)
+        hint = f"; did you mean '{suggestion}'?" if suggestion else " and is ignored"
+        finding = self._finding(at, f"{dotted(at)} is not known{hint}", codes.KEY_UNKNOWN)
         self.warnings.append(finding)
-        if near:
+        if suggestion:
             self._misspelt.append(finding)
 
     def part(self) -> Findings:
@@ -122,9 +122,9 @@ class Findings:
     def raise_errors(self, also: Iterable[str] = ()) -> None:
         """Raises ConfigError with all errors if there are any, and with the lines `also`, which may be their cause."""
         if self.errors:
-            own, others = self.error_lines(), tuple(also)
-            found = [*(line.code for line in own), *(codes.FILE_LEFT_OUT for _ in others)]
-            raise ConfigError("\n".join([*own, *others]), *found)
+            own, extra_lines = self.error_lines(), tuple(also)
+            line_codes = [*(line.code for line in own), *(codes.FILE_LEFT_OUT for _ in extra_lines)]
+            raise ConfigError("\n".join([*own, *extra_lines]), *line_codes)
 
     def _finding(self, at: KeyPath, text: str, code: str) -> FileFinding:
         return FileFinding(*self.place(at), text, code)
@@ -133,10 +133,12 @@ class Findings:
     def _lines(findings: list[FileFinding]) -> tuple[CodedText, ...]:
         files = list(dict.fromkeys(finding.file for finding in findings))
         ordered = sorted(findings, key=lambda finding: (files.index(finding.file), finding.line or 0))
-        return tuple(dict.fromkeys(CodedText(f"{_where(one)}: {one.text}", one.code) for one in ordered))
+        return tuple(
+            dict.fromkeys(CodedText(f"{_location(finding)}: {finding.text}", finding.code) for finding in ordered)
+        )
 
 
-def _where(finding: FileFinding) -> str:
+def _location(finding: FileFinding) -> str:
     return finding.file if finding.line is None else f"{finding.file}:{finding.line}"
 
 

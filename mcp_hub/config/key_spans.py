@@ -44,19 +44,19 @@ class JsonSpans(msgspec.Struct, frozen=True):
 
 def json_spans(text: str) -> JsonSpans:
     """Returns the places of all keys and list items of a JSON text with comments, or of a JSON5 text."""
-    found: dict[KeyPath, KeySpan] = {}
+    spans: dict[KeyPath, KeySpan] = {}
     repeated: list[tuple[KeyPath, int, int]] = []
     at: list[str | int] = []
-    named: dict[KeyPath, int] = {}
+    key_offsets: dict[KeyPath, int] = {}
     awaits_key = False
     for token in JSON_TOKEN.finditer(text):
-        mark, here = token["mark"], token.start()
+        mark, start = token["mark"], token.start()
         if token["comment"] is not None or mark == ":":
             continue
         if mark in ("]", "}"):
             if at:
                 at.pop()
-                _end(found, tuple(at), token.end())
+                _close_span(spans, tuple(at), token.end())
             awaits_key = False
         elif mark == ",":
             if at:
@@ -66,26 +66,26 @@ def json_spans(text: str) -> JsonSpans:
         elif mark is None and awaits_key and at:
             at[-1] = _json_key(token["text"] or token["word"])
             key = tuple(at)
-            if key in named and not any(key[: len(outer)] == outer for outer, _, _ in repeated):
-                repeated.append((key, here, named[key]))
-            named.setdefault(key, here)
+            if key in key_offsets and not any(key[: len(outer)] == outer for outer, _, _ in repeated):
+                repeated.append((key, start, key_offsets[key]))
+            key_offsets.setdefault(key, start)
             awaits_key = False
         else:
             path = tuple(at)
-            found.setdefault(path, KeySpan(named.get(path, here), here, token.end()))
+            spans.setdefault(path, KeySpan(key_offsets.get(path, start), start, token.end()))
             if mark is not None:
                 at.append("" if mark == "{" else 0)
                 awaits_key = mark == "{"
     # A key without a value is an error, which needs a place too.
-    for key, offset in named.items():
-        found.setdefault(key, KeySpan(offset, offset, offset))
-    return JsonSpans(found, repeated)
+    for key, offset in key_offsets.items():
+        spans.setdefault(key, KeySpan(offset, offset, offset))
+    return JsonSpans(spans, repeated)
 
 
-def _end(found: dict[KeyPath, KeySpan], path: KeyPath, end: int) -> None:
-    span = found.get(path)
+def _close_span(spans: dict[KeyPath, KeySpan], path: KeyPath, end: int) -> None:
+    span = spans.get(path)
     if span is not None and span.end <= span.start + 1:
-        found[path] = KeySpan(span.name, span.start, end)
+        spans[path] = KeySpan(span.name, span.start, end)
 
 
 def _json_key(token: str) -> str:
@@ -107,7 +107,7 @@ _TOML_LINE: Final = re.compile(
 _TOML_STRING: Final = (
     r"\"\"\"(?:[^\\]|\\.)*?\"{3,5}|'''.*?'{3,5}|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'"  # each a whole string
 )
-_TOML_WORD: Final = re.compile(rf"{_TOML_STRING}|[\[{{]|[\]}}]|#[^\n]*|[^\[\]{{}}\"'#\n,]+|[,\n]", re.DOTALL)
+_TOML_TOKEN: Final = re.compile(rf"{_TOML_STRING}|[\[{{]|[\]}}]|#[^\n]*|[^\[\]{{}}\"'#\n,]+|[,\n]", re.DOTALL)
 
 
 class TomlLine(msgspec.Struct, frozen=True):
@@ -132,18 +132,18 @@ def toml_lines(text: str) -> list[TomlLine]:
         if (blank := _TOML_BLANK.match(text, position)) is not None:
             position = blank.end()
             continue
-        found = _TOML_LINE.match(text, position)
-        if found is None:
+        match = _TOML_LINE.match(text, position)
+        if match is None:
             position += 1
             continue
-        start, position = found.span()
-        if found["key"] is not None:
+        start, position = match.span()
+        if match["key"] is not None:
             end = _end_of_toml_value(text, position)
-            lines.append(TomlLine(table + _toml_parts(found["key"]), "key", table, KeySpan(start, position, end)))
+            lines.append(TomlLine(table + _toml_parts(match["key"]), "key", table, KeySpan(start, position, end)))
             position = max(end, position)
             continue
-        table = _numbered(_toml_parts(found["item"] or found["table"]), counts, item=found["item"] is not None)
-        kind = "item" if found["item"] is not None else "table"
+        table = _numbered(_toml_parts(match["item"] or match["table"]), counts, item=match["item"] is not None)
+        kind = "item" if match["item"] is not None else "table"
         lines.append(TomlLine(table, kind, table, KeySpan(start, position, position)))
     return lines
 
@@ -163,28 +163,28 @@ def _numbered(name: KeyPath, counts: dict[KeyPath, int], *, item: bool) -> KeyPa
 
 def _end_of_toml_value(text: str, position: int) -> int:
     depth, end = 0, position
-    for word in iter(_words(text, position), None):
-        if word[0] == "\n" and depth == 0:
+    for token in iter(_toml_tokens(text, position), None):
+        if token[0] == "\n" and depth == 0:
             break
-        if word[0].startswith("#"):
+        if token[0].startswith("#"):
             if depth == 0:
                 break
             continue
-        depth += word[0] in ("[", "{")
-        depth -= word[0] in ("]", "}")
-        if word[0].strip():
-            end = word.start() + len(word[0].rstrip())
+        depth += token[0] in ("[", "{")
+        depth -= token[0] in ("]", "}")
+        if token[0].strip():
+            end = token.start() + len(token[0].rstrip())
     return end
 
 
-def _words(text: str, position: int) -> Callable[[], re.Match[str] | None]:
-    def following() -> re.Match[str] | None:
+def _toml_tokens(text: str, position: int) -> Callable[[], re.Match[str] | None]:
+    def next_token() -> re.Match[str] | None:
         nonlocal position
-        word = _TOML_WORD.match(text, position)
-        position = word.end() if word is not None else position
-        return word
+        token = _TOML_TOKEN.match(text, position)
+        position = token.end() if token is not None else position
+        return token
 
-    return following
+    return next_token
 
 
 def _toml_parts(name: str) -> KeyPath:

@@ -188,11 +188,11 @@ class Listen(Frozen):
     @property
     def profiles(self) -> dict[tuple[str, ...], str]:
         """The profiles that principals are bound to, by the path of the key that names them."""
-        named: dict[tuple[str, ...], str | None] = {
-            ("principals", name, "profile"): one.profile for name, one in self.principals.items()
+        profiles_by_key: dict[tuple[str, ...], str | None] = {
+            ("principals", name, "profile"): principal.profile for name, principal in self.principals.items()
         }
-        named["verify", "profile"] = self.verify.profile if self.verify is not None else None
-        return {key: profile for key, profile in named.items() if profile is not None}
+        profiles_by_key["verify", "profile"] = self.verify.profile if self.verify is not None else None
+        return {key: profile for key, profile in profiles_by_key.items() if profile is not None}
 
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
@@ -200,10 +200,10 @@ _HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1
 
 def read_listen(fields: Fields, findings: Findings) -> Listen | None:
     """Reads `listen`. Returns None if it is absent or not valid; the errors go to the findings."""
-    given = fields.values.get("listen")
-    if given is None or given.value is None:
+    field = fields.values.get("listen")
+    if field is None or field.value is None:
         return None
-    value = given.value
+    value = field.value
     if isinstance(value, str) and value.startswith(f"{UNIX}:"):
         value = {"host": value}
     elif isinstance(value, str):
@@ -211,13 +211,13 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
         host, _, port = value.rpartition(":")
         value = {"port": port} | ({"host": host.strip("[]")} if host else {})
     if not isinstance(value, dict):
-        fields.error(given.at, "must be a mapping with " + ", ".join(Listen.model_fields))
+        fields.error(field.at, "must be a mapping with " + ", ".join(Listen.model_fields))
         return None
-    known = only_known(value, Listen.model_fields, given.at, findings)
-    inner = fields.inner({name: FieldValue(item, (*given.at, name)) for name, item in known.items()})
+    known_values = only_known(value, Listen.model_fields, field.at, findings)
+    inner = fields.inner({name: FieldValue(item, (*field.at, name)) for name, item in known_values.items()})
     token = inner.text("token")
     if token is not None and not token.strip():
-        fields.error((*given.at, "token"), "must not be empty")
+        fields.error((*field.at, "token"), "must not be empty")
     values: dict[str, Any] = {
         "host": _host(inner),
         "port": inner.parsed("port", _port),
@@ -232,12 +232,12 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
         "ui": inner.flag("ui"),
     }
     for name, model in (("verify", TokenVerification), ("limits", CallerLimits)):
-        if known.get(name) is not None:
-            values[name] = read_model(model, known[name], (*given.at, name), findings)
-    if known.get("tls") is not None:
-        values["tls"] = _tls(inner, known["tls"], (*given.at, "tls"), findings)
+        if known_values.get(name) is not None:
+            values[name] = read_model(model, known_values[name], (*field.at, name), findings)
+    if known_values.get("tls") is not None:
+        values["tls"] = _tls(inner, known_values["tls"], (*field.at, "tls"), findings)
     values = {name: item for name, item in values.items() if item is not None}
-    return read_model(Listen, values, given.at, findings)
+    return read_model(Listen, values, field.at, findings)
 
 
 def _host(fields: Fields) -> str | None:
@@ -247,15 +247,15 @@ def _host(fields: Fields) -> str | None:
 
 
 def _principals(fields: Fields, findings: Findings) -> dict[str, NamedPrincipal]:
-    found = {}
-    for name, given in (fields.mapping("principals") or {}).items():
-        value = {"token": given.value} if isinstance(given.value, str) else given.value
+    principals = {}
+    for name, field in (fields.mapping("principals") or {}).items():
+        value = {"token": field.value} if isinstance(field.value, str) else field.value
         if isinstance(value, dict) and isinstance(value.get("token"), str):
             value = {**value, "token": value["token"].strip()}
-        one = read_model(NamedPrincipal, value, given.at, findings)
-        if one is not None:
-            found[name] = one
-    return found
+        principal = read_model(NamedPrincipal, value, field.at, findings)
+        if principal is not None:
+            principals[name] = principal
+    return principals
 
 
 def _tls(fields: Fields, value: Any, at: KeyPath, findings: Findings) -> Tls | None:
@@ -268,8 +268,8 @@ def check_profiles(listen: Listen, profiles: Mapping[str, Any], findings: Findin
     """Adds an error for every profile that `listen` names and that does not exist."""
     for key, profile in listen.profiles.items():
         if profile not in profiles:
-            there = ", ".join(profiles) or "none"
-            findings.error(("listen", *key), f"there is no profile {profile!r} in this file (there is: {there})")
+            names = ", ".join(profiles) or "none"
+            findings.error(("listen", *key), f"there is no profile {profile!r} in this file (there is: {names})")
     if listen.verify is not None and listen.verify.profile_claim is not None and not profiles:
         findings.error(("listen", "verify", "profile_claim"), "there are no 'profiles' in this file that it could name")
 

@@ -214,21 +214,21 @@ class Server(Frozen):
     """The settings of policies by the name of their key: `EntryKey.of` reads them."""
 
     def __post_init__(self) -> None:
-        given = [name for name in (*TARGETS, "functions") if getattr(self, name) is not None]
-        if len(given) != 1:
-            found = " and ".join(given) if given else "none of them"
-            raise ValueError(f"an entry has exactly one of {', '.join(TARGETS)}; this one has {found}")
+        targets = [name for name in (*TARGETS, "functions") if getattr(self, name) is not None]
+        if len(targets) != 1:
+            actual = " and ".join(targets) if targets else "none of them"
+            raise ValueError(f"an entry has exactly one of {', '.join(TARGETS)}; this one has {actual}")
         if bool(schemes_of(self.transport)) != (self.url is not None):
-            other = "a 'url'" if schemes_of(self.transport) else "a 'command'"
-            raise ValueError(f"transport '{self.transport}' needs {other}")
+            needed_target = "a 'url'" if schemes_of(self.transport) else "a 'command'"
+            raise ValueError(f"transport '{self.transport}' needs {needed_target}")
 
     @property
     def origin(self) -> Origin:
         """Where its tools come from."""
         if self.native is not None:
             return "native"
-        own = self.tools_dir is not None or self.builtin is not None or self.functions is not None
-        return "builtin" if own else "mcp"
+        is_local = self.tools_dir is not None or self.builtin is not None or self.functions is not None
+        return "builtin" if is_local else "mcp"
 
     @property
     def can_sign_in(self) -> bool:
@@ -254,10 +254,10 @@ class Server(Frozen):
     def described(self, without: Set[str], deadlines: Set[str] = frozenset()) -> str:
         """Returns the entry as JSON, secrets included, without some of its fields and of its deadlines."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__ if name not in without}
-        found = msgspec.to_builtins(fields, enc_hook=_as_text)
+        entry = msgspec.to_builtins(fields, enc_hook=_as_text)
         for name in deadlines:
-            del found["deadlines"][name]
-        return json.dumps(found, sort_keys=True)
+            del entry["deadlines"][name]
+        return json.dumps(entry, sort_keys=True)
 
 
 def _as_text(value: Any) -> str:

@@ -34,7 +34,7 @@ class _Launcher(msgspec.Struct, frozen=True):
     packages: frozenset[str]
     """Options whose value is a package."""
     instead: frozenset[str]
-    """Those of `packages` that name what is run, instead of the first plain word."""
+    """Those of `packages` that name what is run, instead of the first positional argument."""
     values: frozenset[str]
     """Other options that take a value."""
 
@@ -84,12 +84,12 @@ def unwrap_command(command: str, args: tuple[str, ...]) -> tuple[str, tuple[str,
     for _ in range(_MAX_WRAPPERS):
         if program_name(command) not in _WRAPPERS:
             break
-        rest = list(args)
-        while rest and ((rest[0].startswith(("/", "-")) and len(rest[0]) <= 3) or "=" in rest[0]):
-            rest.pop(0)
-        if not rest:
+        remaining = list(args)
+        while remaining and ((remaining[0].startswith(("/", "-")) and len(remaining[0]) <= 3) or "=" in remaining[0]):
+            remaining.pop(0)
+        if not remaining:
             break
-        command, args = rest[0], tuple(rest[1:])
+        command, args = remaining[0], tuple(remaining[1:])
     return program_name(command), args
 
 
@@ -97,63 +97,69 @@ class PackageSpec(msgspec.Struct, frozen=True):
     """A package that a command downloads."""
 
     written: str
-    """The word of the command line that names the package."""
+    """The argument of the command line that names the package."""
     kind: Literal["npm", "pypi"]
     name: str
     version: str | None
     """The pinned version; None: the newest at the time of the download."""
 
     def at(self, version: str) -> str:
-        """Returns the word that pins the package to a version, written as it is pinned now."""
+        """Returns the argument that pins the package to a version, written as it is pinned now."""
         if self.version is None:
             return f"{self.written.removesuffix('@latest')}@{version}"
-        before, _, after = self.written.rpartition(self.version)
-        return f"{before}{version}{after}"
+        prefix, _, suffix = self.written.rpartition(self.version)
+        return f"{prefix}{version}{suffix}"
 
 
 def find_packages(command: str, args: tuple[str, ...]) -> tuple[PackageSpec, ...]:
     """Returns the packages of an index that a command starts. Files, addresses and ranges are left out."""
-    found = (_spec(word, launcher) for word, launcher, is_main in _downloaded(command, args) if is_main)
-    return tuple(one for one in found if one is not None)
+    specs = (_spec(package, launcher) for package, launcher, is_main in _downloaded(command, args) if is_main)
+    return tuple(spec for spec in specs if spec is not None)
 
 
 def find_unpinned_packages(command: str, args: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the packages, as written, that a command downloads without a pinned version."""
-    found = _downloaded(command, args)
-    return tuple(word for word, launcher, _ in found if not (_python_pinned if launcher.python else _npm_pinned)(word))
+    packages = _downloaded(command, args)
+    return tuple(
+        package
+        for package, launcher, _ in packages
+        if not (_python_pinned if launcher.python else _npm_pinned)(package)
+    )
 
 
 def _downloaded(command: str, args: tuple[str, ...]) -> list[tuple[str, _Launcher, bool]]:
     """Returns (package as written, launcher, whether it is the one that is started) for each package."""
-    name, words = unwrap_command(command, args)
+    name, arguments = unwrap_command(command, args)
     for head, launcher in _LAUNCHERS.items():
-        if (name, *words[: len(head) - 1]) == head:
-            return [(word, launcher, is_main) for word, is_main in _packages(launcher, words[len(head) - 1 :])]
+        if (name, *arguments[: len(head) - 1]) == head:
+            return [
+                (package, launcher, is_main) for package, is_main in _packages(launcher, arguments[len(head) - 1 :])
+            ]
     return []
 
 
-def _spec(word: str, launcher: _Launcher) -> PackageSpec | None:
+def _spec(package: str, launcher: _Launcher) -> PackageSpec | None:
     form = _PYTHON_SPEC if launcher.python else _NPM_SPEC
-    found = None if _LOCAL.match(word) else form.fullmatch(word)
-    if found is None:
+    match = None if _LOCAL.match(package) else form.fullmatch(package)
+    if match is None:
         return None
-    return PackageSpec(word, "pypi" if launcher.python else "npm", found["name"], found["version"])
+    return PackageSpec(package, "pypi" if launcher.python else "npm", match["name"], match["version"])
 
 
-def _packages(launcher: _Launcher, words: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
-    named = False
-    rest = iter(words)
-    for word in rest:
-        option, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
+def _packages(launcher: _Launcher, arguments: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
+    has_package = False
+    remaining = iter(arguments)
+    for argument in remaining:
+        option, equals, value = argument.partition("=") if argument.startswith("--") else (argument, "", "")
         if option in launcher.packages:
-            named = named or option in launcher.instead
-            yield value if equals else next(rest, ""), option in launcher.instead
+            has_package = has_package or option in launcher.instead
+            yield value if equals else next(remaining, ""), option in launcher.instead
         elif option in launcher.values:
             if not equals:
-                next(rest, None)
-        elif not word.startswith("-"):
-            if not named:
-                yield word, True
+                next(remaining, None)
+        elif not argument.startswith("-"):
+            if not has_package:
+                yield argument, True
             return
 
 
@@ -174,7 +180,7 @@ def _python_pinned(spec: str) -> bool:
     if "://" in spec or spec.startswith("git+"):
         return _COMMIT.search(spec.rpartition("@")[2]) is not None or "sha256=" in spec
     name = _PYTHON_NAME.match(spec)
-    rest = spec[name.end() :].partition(";")[0].strip() if name is not None else ""
-    if rest.startswith("@"):
-        return _VERSION.fullmatch(rest[1:].strip()) is not None
-    return any(_PYTHON_EXACT.fullmatch(part.strip()) for part in rest.split(","))
+    requirement = spec[name.end() :].partition(";")[0].strip() if name is not None else ""
+    if requirement.startswith("@"):
+        return _VERSION.fullmatch(requirement[1:].strip()) is not None
+    return any(_PYTHON_EXACT.fullmatch(part.strip()) for part in requirement.split(","))

@@ -54,8 +54,8 @@ def find_entries(
         return Dialect("servers", keys), []
     roots, policy = _roots(tree)
     if len(roots) > 1:
-        named = " and ".join(f"'{root}'" for root in roots)
-        findings.error((roots[1],), f"the servers of a file are below one key, but {named} are both there; keep one")
+        names = " and ".join(f"'{root}'" for root in roots)
+        findings.error((roots[1],), f"the servers of a file are below one key, but {names} are both there; keep one")
         return Dialect(roots[0], keys), []
     rules = (ROOT_KEYS | keys.root_names) & tree.keys()
     if not roots and "tools_dir" not in tree and (alone or not rules):
@@ -66,33 +66,33 @@ def find_entries(
         return Dialect("servers", keys), []
     root = roots[0]
     at: KeyPath = (root,)
-    listed: Any = tree.get(root)
-    if root == "mcp" and _holds_servers(listed):
+    raw_entries: Any = tree.get(root)
+    if root == "mcp" and _holds_servers(raw_entries):
         # The settings of VS Code itself.
-        root, at, listed = "servers", ("mcp", "servers"), listed["servers"]
+        root, at, raw_entries = "servers", ("mcp", "servers"), raw_entries["servers"]
     if root == GOOSE_ROOT:
-        listed = without_parts_of_goose(listed, findings)
-    entries = _list_entries(listed, at, findings)
-    if listed is None and "tools_dir" not in tree and root in tree:
+        raw_entries = without_parts_of_goose(raw_entries, findings)
+    entries = _list_entries(raw_entries, at, findings)
+    if raw_entries is None and "tools_dir" not in tree and root in tree:
         findings.warning(at, "holds no entry")
     gemini = root == "mcpServers" and (
         bool(policy)
         or bool(_GEMINI_FOLDERS & set(path.parts[-2:-1]))
         or any(_GEMINI_ENTRY & entry.values.keys() for entry in entries)
     )
-    off, refused = gemini_disabled(policy, [entry.id for entry in entries]), {}
+    disabled, denied_tools = gemini_disabled(policy, [entry.id for entry in entries]), {}
     if root == "mcpServers":
         projects = ClaudeProjects(tree)
-        mine = projects.of(project)
-        entries = _with_own(entries, projects.servers(mine), mine, findings)
-        off |= projects.disabled(mine)
-        projects.tell_others(mine, findings)
+        own_project = projects.of(project)
+        entries = _with_project_entries(entries, projects.servers(own_project), own_project, findings)
+        disabled |= projects.disabled(own_project)
+        projects.tell_others(own_project, findings)
     elif root == "mcp":
-        refused = opencode_denied_tools(tree, [entry.id for entry in entries])
+        denied_tools = opencode_denied_tools(tree, [entry.id for entry in entries])
     elif root == AMP_ROOT:
-        off |= amp_rejected(tree, {entry.id: entry.values for entry in entries})
-        refused = amp_denied_tools(tree, [entry.id for entry in entries])
-    return Dialect(root, keys, gemini, off, refused), entries
+        disabled |= amp_rejected(tree, {entry.id: entry.values for entry in entries})
+        denied_tools = amp_denied_tools(tree, [entry.id for entry in entries])
+    return Dialect(root, keys, gemini, disabled, denied_tools), entries
 
 
 def _roots(tree: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
@@ -109,13 +109,13 @@ def _roots(tree: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
     return roots, {}
 
 
-def _with_own(
+def _with_project_entries(
     entries: Sequence[RawEntry], servers: Mapping[str, Any], folder: str | None, findings: Findings
 ) -> list[RawEntry]:
     """Returns the entries with those of a project of Claude Code, which win on equal names."""
     at: KeyPath = ("projects", folder or "", "mcpServers")
-    own = {entry.id: entry for entry in _list_entries(servers, at, findings)}
-    return [own.pop(entry.id, entry) for entry in entries] + list(own.values())
+    project_entries = {entry.id: entry for entry in _list_entries(servers, at, findings)}
+    return [project_entries.pop(entry.id, entry) for entry in entries] + list(project_entries.values())
 
 
 def _holds_servers(value: Any) -> bool:
@@ -123,33 +123,33 @@ def _holds_servers(value: Any) -> bool:
     return isinstance(inner, dict) and not any(isinstance(inner.get(mark), str | list) for mark in _ENTRY_MARKS)
 
 
-def _list_entries(listed: Any, at: KeyPath, findings: Findings) -> list[RawEntry]:
-    if listed is None:
+def _list_entries(raw_entries: Any, at: KeyPath, findings: Findings) -> list[RawEntry]:
+    if raw_entries is None:
         return []
-    if isinstance(listed, dict):
-        named: list[tuple[Any, Any, KeyPath]] = [
-            (name, values, (*at, name)) for name, values in listed.items() if not is_remark(name)
+    if isinstance(raw_entries, dict):
+        items: list[tuple[Any, Any, KeyPath]] = [
+            (name, values, (*at, name)) for name, values in raw_entries.items() if not is_remark(name)
         ]
-    elif isinstance(listed, list):
-        named = [
+    elif isinstance(raw_entries, list):
+        items = [
             (item.get("name") or item.get("id") if isinstance(item, dict) else None, item, (*at, index))
-            for index, item in enumerate(listed)
+            for index, item in enumerate(raw_entries)
         ]
     else:
         findings.error(at, "must be a mapping of names to entries, or a list of entries with a 'name'")
         return []
     entries: dict[str, RawEntry] = {}
-    for name, values, place in named:
+    for name, values, key_path in items:
         if not isinstance(values, dict):
-            findings.error(place, "must be an entry: keys such as 'command' or 'url' with their values")
-        elif isinstance(listed, list) and isinstance(values.get("uses"), str):
-            findings.warning(place, "is a block of Continue's hub, which only Continue can read; it is not served")
+            findings.error(key_path, "must be an entry: keys such as 'command' or 'url' with their values")
+        elif isinstance(raw_entries, list) and isinstance(values.get("uses"), str):
+            findings.warning(key_path, "is a block of Continue's hub, which only Continue can read; it is not served")
         elif not isinstance(name, str) or not name.strip():
-            findings.error(place, "needs a name" if isinstance(listed, dict) else "needs a 'name', a text")
+            findings.error(key_path, "needs a name" if isinstance(raw_entries, dict) else "needs a 'name', a text")
         elif name in entries:
-            findings.error(place, f"the name is already taken by {dotted(entries[name].at)}")
+            findings.error(key_path, f"the name is already taken by {dotted(entries[name].at)}")
         else:
-            entries[name] = RawEntry(name, _unfolded(values), place)
+            entries[name] = RawEntry(name, _unfolded(values), key_path)
     return list(entries.values())
 
 
@@ -175,19 +175,19 @@ def _unfolded(values: dict[str, Any]) -> dict[str, Any]:
 
 def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, findings: Findings) -> None:
     """Warns about unknown root keys. In a file of another host, only those that resemble a key of the hub."""
-    own = ROOT_KEYS | keys.root_names
-    known = own | HARMLESS_ROOTS | set(ROOTS) | (_OPENCODE_ROOTS if "mcp" in roots else set())
-    ours = roots in ([], ["servers"])
+    hub_keys = ROOT_KEYS | keys.root_names
+    known_keys = hub_keys | HARMLESS_ROOTS | set(ROOTS) | (_OPENCODE_ROOTS if "mcp" in roots else set())
+    is_own_file = roots in ([], ["servers"])
     for key in tree:
-        if key not in known and not is_remark(key) and (ours or nearest(key, own)):
-            findings.unknown((key,), own | set(roots or ROOTS))
+        if key not in known_keys and not is_remark(key) and (is_own_file or nearest(key, hub_keys)):
+            findings.unknown((key,), hub_keys | set(roots or ROOTS))
 
 
 def _missing_root_text(tree: Mapping[str, Any]) -> str:
-    wanted = "there are no servers in this file; it needs one of these keys at the top: " + ", ".join(ROOTS)
+    text = "there are no servers in this file; it needs one of these keys at the top: " + ", ".join(ROOTS)
     for key, value in tree.items():
-        if (near := nearest(key, ROOTS)) and near != key:
-            return f"{wanted}; did you mean '{near}' where '{printable(key, 80)}' is?"
+        if (suggestion := nearest(key, ROOTS)) and suggestion != key:
+            return f"{text}; did you mean '{suggestion}' where '{printable(key, 80)}' is?"
         if isinstance(value, dict) and _ENTRY_MARKS & value.keys():
-            return f"{wanted}; '{printable(key, 80)}' looks like an entry: put it below 'servers:'"
-    return wanted
+            return f"{text}; '{printable(key, 80)}' looks like an entry: put it below 'servers:'"
+    return text

@@ -27,21 +27,22 @@ _PLACEHOLDER: Final = re.compile(r"<.*>|(?:your|my|enter|insert)[_ -].*|x+|\*+|\
 _SCHEMES: Final = ("bearer ", "basic ", "token ")
 
 
-def find_plain_secrets(given: Mapping[str, FieldValue], scope: VariableScope) -> Iterator[KeyPath]:
+def find_plain_secrets(fields: Mapping[str, FieldValue], scope: VariableScope) -> Iterator[KeyPath]:
     """Yields the places of an entry, as written, whose value is a secret by its name or its form."""
     for key in ("env", "headers"):
-        if key in given:
-            yield from (at for name, value, at in _pairs(given[key]) if is_plain_secret(name, value, scope))
+        if key in fields:
+            yield from (at for name, value, at in _pairs(fields[key]) if is_plain_secret(name, value, scope))
     for key in ("api_key", "auth"):
-        if key in given and given[key].value != "oauth" and is_plain_secret("token", given[key].value, scope):
-            yield given[key].at
+        if key in fields and fields[key].value != "oauth" and is_plain_secret("token", fields[key].value, scope):
+            yield fields[key].at
     for key in ("url", "command", "args", "proxy"):
-        if key in given:
-            words = given[key].value if isinstance(given[key].value, list) else [given[key].value]
+        if key in fields:
+            arguments = fields[key].value if isinstance(fields[key].value, list) else [fields[key].value]
             yield from (
-                (*given[key].at, *((index,) if isinstance(given[key].value, list) else ()))
-                for index, word in enumerate(words)
-                if isinstance(word, str) and _is_plain_secret_word(words[index - 1] if index else "", word, scope)
+                (*fields[key].at, *((index,) if isinstance(fields[key].value, list) else ()))
+                for index, argument in enumerate(arguments)
+                if isinstance(argument, str)
+                and _is_plain_secret_argument(arguments[index - 1] if index else "", argument, scope)
             )
 
 
@@ -49,44 +50,44 @@ def is_plain_secret(name: str, value: Any, scope: VariableScope) -> bool:
     """Returns whether the written value of a name is a secret and not a variable."""
     if not isinstance(value, str) or has_variable(value, scope):
         return False
-    bare = value.strip()
+    text = value.strip()
     for scheme in _SCHEMES:
-        if bare.lower().startswith(scheme):
-            bare = bare[len(scheme) :].strip()
-    if len(bare) < MIN_SECRET or _PATH.fullmatch(bare) or _PLACEHOLDER.fullmatch(bare) or bare.startswith("$"):
+        if text.lower().startswith(scheme):
+            text = text[len(scheme) :].strip()
+    if len(text) < MIN_SECRET or _PATH.fullmatch(text) or _PLACEHOLDER.fullmatch(text) or text.startswith("$"):
         return False
-    if is_secret_value(bare):
+    if is_secret_value(text):
         return True
-    return is_secret_key(name) and not _is_plain_word(bare)
+    return is_secret_key(name) and not _is_ordinary_setting(text)
 
 
-def _is_plain_word(text: str) -> bool:
+def _is_ordinary_setting(text: str) -> bool:
     # Settings, not secrets: `SESSION_MODE: persistent`, `AUTH_TYPE: oauth2`, `KEY_COUNT: 100000`.
     return re.fullmatch(r"[a-z]{1,12}\d?|\d{1,8}|true|false", text, re.IGNORECASE) is not None
 
 
-def _pairs(given: FieldValue) -> Iterator[tuple[str, Any, KeyPath]]:
-    if isinstance(given.value, dict):
-        for name, value in given.value.items():
-            yield name, value, (*given.at, name)
-    elif isinstance(given.value, list):
-        for index, item in enumerate(given.value):
+def _pairs(field: FieldValue) -> Iterator[tuple[str, Any, KeyPath]]:
+    if isinstance(field.value, dict):
+        for name, value in field.value.items():
+            yield name, value, (*field.at, name)
+    elif isinstance(field.value, list):
+        for index, item in enumerate(field.value):
             name, _, value = item.partition("=") if isinstance(item, str) else ("", "", "")
-            yield name, value, (*given.at, index)
+            yield name, value, (*field.at, index)
 
 
-def _is_plain_secret_word(before: str, word: str, scope: VariableScope) -> bool:
-    """Returns whether a word of a command line, or a URL, holds a secret."""
-    if has_variable(word, scope):
+def _is_plain_secret_argument(previous: str, argument: str, scope: VariableScope) -> bool:
+    """Returns whether an argument of a command line, or a URL, holds a secret. `previous` is the argument before it."""
+    if has_variable(argument, scope):
         return False
-    if isinstance(before, str) and before.startswith("-") and not word.startswith("-"):
-        option = before.lstrip("-")
-        if "=" not in option and is_plain_secret(option, word, scope):
+    if isinstance(previous, str) and previous.startswith("-") and not argument.startswith("-"):
+        option = previous.lstrip("-")
+        if "=" not in option and is_plain_secret(option, argument, scope):
             return True
-    name, equals, value = word.partition("=")
+    name, equals, value = argument.partition("=")
     if equals and "://" not in name and is_plain_secret(name.lstrip("-"), value, scope):
         return True
-    return is_secret_value(word) or hide_likely_secrets(word) != word
+    return is_secret_value(argument) or hide_likely_secrets(argument) != argument
 
 
 _ORDINARY: Final = re.compile(r"[A-Za-z]{1,12}|[0-9.:]{1,12}")
@@ -119,9 +120,9 @@ def secret_texts(tree: Any, depth: int = 0) -> Iterator[str]:
     if depth > MAX_DEPTH or not isinstance(tree, dict | list):
         return
     if isinstance(tree, list):
-        yield from _in_command_line([one for one in tree if isinstance(one, str)])
-        for one in tree:
-            yield from secret_texts(one, depth + 1)
+        yield from _in_command_line([item for item in tree if isinstance(item, str)])
+        for item in tree:
+            yield from secret_texts(item, depth + 1)
         return
     for key, value in tree.items():
         if isinstance(value, str):
@@ -129,10 +130,10 @@ def secret_texts(tree: Any, depth: int = 0) -> Iterator[str]:
                 yield value
             yield from _in_url(value)
         elif isinstance(value, dict) and key in _ENVIRONMENTS | _HEADERS:
-            of_one = _of_variable if key in _ENVIRONMENTS else _of_header
-            for name, one in value.items():
-                if isinstance(one, str) and not one.startswith(("$", "{env:")) and _PATH.fullmatch(one) is None:
-                    yield from of_one(name, one)
+            secrets_in = _of_variable if key in _ENVIRONMENTS else _of_header
+            for name, text in value.items():
+                if isinstance(text, str) and not text.startswith(("$", "{env:")) and _PATH.fullmatch(text) is None:
+                    yield from secrets_in(name, text)
         yield from secret_texts(value, depth + 1)
 
 
@@ -145,8 +146,8 @@ def _in_settings(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         yield from _in_settings(list(value.values()))
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _in_settings(one)
+        for item in value:
+            yield from _in_settings(item)
 
 
 def secrets_of_listener(listen: Listen) -> Iterator[str]:
@@ -167,9 +168,9 @@ def secrets_of_server(server: Server) -> Iterator[str]:
     for name, secret in server.headers.items():
         yield from _of_header(name, secret.get_secret_value())
     if server.oauth is not None:
-        for given in (server.oauth.client_secret, server.oauth.private_key):
-            if given is not None:
-                yield given.get_secret_value()
+        for credential in (server.oauth.client_secret, server.oauth.private_key):
+            if credential is not None:
+                yield credential.get_secret_value()
     for secret in server.secrets:
         yield secret.get_secret_value()
     for rules in server.tools.values():
@@ -182,16 +183,16 @@ def secrets_of_server(server: Server) -> Iterator[str]:
     yield from _in_command_line(server.args)
 
 
-def _in_command_line(words: Sequence[str]) -> Iterator[str]:
+def _in_command_line(arguments: Sequence[str]) -> Iterator[str]:
     """Yields the secrets among the arguments of a command: values of options, `NAME=value`, URLs and headers."""
-    for before, word in zip(("", *words), words, strict=False):
-        if before.startswith("-") and is_secret_key(before) and not word.startswith("-"):
-            yield word
-        name, equals, value = word.partition("=")
+    for previous, argument in zip(("", *arguments), arguments, strict=False):
+        if previous.startswith("-") and is_secret_key(previous) and not argument.startswith("-"):
+            yield argument
+        name, equals, value = argument.partition("=")
         if equals and is_secret_key(name):
             yield value
-        yield from _in_url(word)
-        header, colon, value = word.partition(":")
+        yield from _in_url(argument)
+        header, colon, value = argument.partition(":")
         if colon and is_secret_key(header):
             yield value.strip()
             yield value.strip().partition(" ")[2]

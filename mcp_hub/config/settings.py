@@ -30,48 +30,48 @@ class FrozenMeta(msgspec.StructMeta):
 
         The `__dict__` of an object has the names of the fields that were given. Equality and hash ignore it.
         """
-        made: FrozenMeta = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, dict=True)
-        return made
+        model: FrozenMeta = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, dict=True)
+        return model
 
     if not TYPE_CHECKING:  # type checkers would take its signature for that of every model
 
-        def __call__(cls, /, **given: Any) -> Any:
+        def __call__(cls, /, **values: Any) -> Any:
             """Makes an object of the given values and defaults."""
-            return cls.made_of(given)
+            return cls.made_of(values)
 
     @property
     def model_fields(cls) -> Mapping[str, msgspec.structs.FieldInfo]:
         """The fields by name, in the order of the class."""
         return _fields(cls)
 
-    def made_of(cls, given: Mapping[str, Any]) -> Any:
+    def made_of(cls, arguments: Mapping[str, Any]) -> Any:
         """Makes an object of the given values and defaults. Raises ValidationError with all errors."""
         values: dict[str, Any] = {}
         errors: list[tuple[KeyPath, str]] = []
         # Most objects have only defaults, which need no checks.
-        checks = _checks(cls) if given or _needs_values(cls) else {}
+        checks = _checks(cls) if arguments or _needs_values(cls) else {}
         for name, (check, required) in checks.items():
-            if name in given:
+            if name in arguments:
                 try:
-                    values[name] = check(given[name])
+                    values[name] = check(arguments[name])
                 except ValidationError as error:
                     errors += [((name, *at), text) for at, text in error.errors]
             elif required:
                 errors.append(((name,), "is missing"))
-        errors += [((str(name),), "is not known") for name in given if name not in checks]
+        errors += [((str(name),), "is not known") for name in arguments if name not in checks]
         if errors:
             raise ValidationError(errors)
         try:
-            return cls._made(values)
+            return cls._instance(values)
         except ValidationError:
             raise
         except ValueError as error:  # of __post_init__, which checks fields together
             raise ValidationError([((), str(error))]) from None
 
-    def _made(cls, values: Mapping[str, Any]) -> Any:
-        made = super().__call__(**values)
-        made.__dict__["set_fields"] = frozenset(values)
-        return made
+    def _instance(cls, values: Mapping[str, Any]) -> Any:
+        instance = super().__call__(**values)
+        instance.__dict__["set_fields"] = frozenset(values)
+        return instance
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
@@ -96,8 +96,8 @@ class Frozen(msgspec.Struct, metaclass=FrozenMeta, frozen=True):
             return value
         if not isinstance(value, Mapping):
             raise ValidationError([((), "must be a mapping")])
-        made: Self = cls.made_of(value)
-        return made
+        instance: Self = cls.made_of(value)
+        return instance
 
     @property
     def model_fields_set(self) -> frozenset[str]:
@@ -117,8 +117,8 @@ class Frozen(msgspec.Struct, metaclass=FrozenMeta, frozen=True):
         return copied
 
     def __repr__(self) -> str:
-        shown = [f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in self.NOT_SHOWN]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        fields = [f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in self.NOT_SHOWN]
+        return f"{type(self).__name__}({', '.join(fields)})"
 
 
 def _needs_values(cls: FrozenMeta) -> bool:
@@ -154,9 +154,11 @@ def read_model(model: type[M], value: Any, at: KeyPath, findings: Findings) -> M
         shorthand = " or 'off'" if model.OFF is not None else ""
         findings.error(at, f"must be a mapping with {', '.join(model.model_fields)}{shorthand}")
         return None
-    known = only_known(value, model.model_fields, at, findings)
+    known_values = only_known(value, model.model_fields, at, findings)
     try:
-        return model.model_validate({key: as_list(model, key, one) for key, one in known.items() if one is not None})
+        return model.model_validate(
+            {key: as_list(model, key, item) for key, item in known_values.items() if item is not None}
+        )
     except ValidationError as error:
         for inner, text in error.errors:
             findings.error((*at, *inner), text)
@@ -196,8 +198,8 @@ class EntryKey(msgspec.Struct, Generic[T], frozen=True, eq=False):
 
     def of(self, server: Server) -> T:
         """Returns the setting of an entry."""
-        found: T = server.settings.get(self.name, self.default)
-        return found
+        setting: T = server.settings.get(self.name, self.default)
+        return setting
 
     def changed(self, server: Server, setting: T) -> Server:
         """Returns the entry with another setting."""
@@ -218,8 +220,8 @@ class RootKey(msgspec.Struct, Generic[T], frozen=True, eq=False):
 
     def of(self, config: Config) -> T:
         """Returns the setting of a configuration."""
-        found: T = config.settings.get(self.name, self.default)
-        return found
+        setting: T = config.settings.get(self.name, self.default)
+        return setting
 
     def changed(self, config: Config, setting: T) -> Config:
         """Returns the configuration with another setting."""
@@ -235,10 +237,10 @@ class KeyTable(msgspec.Struct, frozen=True, dict=True):
     @classmethod
     def of(cls, keys: Iterable[EntryKey[Any] | RootKey[Any]]) -> Self:
         """Returns the table of some keys. Raises ValueError if two of them have a name in common."""
-        found = tuple(keys)
+        policy_keys = tuple(keys)
         table = cls(
-            tuple(key for key in found if isinstance(key, EntryKey)),
-            tuple(key for key in found if isinstance(key, RootKey)),
+            tuple(key for key in policy_keys if isinstance(key, EntryKey)),
+            tuple(key for key in policy_keys if isinstance(key, RootKey)),
         )
         for kind, names in ((table.entry, table.entry_names), (table.root, table.root_names)):
             if len(names) != sum(1 + len(key.spellings) for key in kind):
@@ -263,22 +265,22 @@ class KeyTable(msgspec.Struct, frozen=True, dict=True):
 
 def model_key(model: type[M]) -> ReadKey[M]:
     """Returns the reader of a key whose value is a model."""
-    return lambda given, reading: read_model(model, given.value, given.at, reading.findings)
+    return lambda field, reading: read_model(model, field.value, field.at, reading.findings)
 
 
 def mode_key(model: type[M]) -> ReadKey[M]:
     """Returns the reader of a key whose value is a model, or a single word as its `mode`."""
-    return lambda given, reading: read_model(model, by_mode(given.value), given.at, reading.findings)
+    return lambda field, reading: read_model(model, by_mode(field.value), field.at, reading.findings)
 
 
 def parsed_key(parse: Callable[[Any], T]) -> ReadKey[T]:
     """Returns the reader of a key whose value `parse` reads; the text of its ValueError is the error."""
 
-    def read(given: FieldValue, reading: KeyReading) -> T | None:
+    def read(field: FieldValue, reading: KeyReading) -> T | None:
         try:
-            return parse(given.value)
+            return parse(field.value)
         except ValueError as error:
-            reading.findings.error(given.at, str(error))
+            reading.findings.error(field.at, str(error))
             return None
 
     return read

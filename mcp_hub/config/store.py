@@ -45,7 +45,7 @@ def _check_address(value: str) -> str:
 
 
 def _check_keys(value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
-    if any(len(one.get_secret_value().encode()) < MIN_KEY for one in value):
+    if any(len(key.get_secret_value().encode()) < MIN_KEY for key in value):
         raise ValueError(f"each key must have at least {MIN_KEY} bytes; make one with: openssl rand -hex 32")
     return value
 

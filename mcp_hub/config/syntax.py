@@ -115,13 +115,13 @@ def _load_json5(text: str, pairs: Any) -> Any:
     except RecursionError:
         raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE) from None
     except Exception as error:  # errors of converting numbers and texts pass through
-        found = _JSON5_ERROR.match(str(error))
-        if found is None:
+        match = _JSON5_ERROR.match(str(error))
+        if match is None:
             raise UnreadableText("is not valid JSON") from None
-        what = found[2].replace("\n", "\\n").replace('"""', "'\"'")
-        missing = "; is a comma missing before it?" if _BEGINS_VALUE.match(found[2]) else ""
+        token = match[2].replace("\n", "\\n").replace('"""', "'\"'")
+        hint = "; is a comma missing before it?" if _BEGINS_VALUE.match(match[2]) else ""
         raise UnreadableText(
-            f"is not valid JSON: Unexpected {what} at column {found[3]}{missing}", int(found[1])
+            f"is not valid JSON: Unexpected {token} at column {match[3]}{hint}", int(match[1])
         ) from None
 
 
@@ -132,10 +132,10 @@ def _refuse_unknown_escapes(text: str) -> None:
             continue
         for escape in _JSON_ESCAPE.finditer(token["text"]):
             if escape["unknown"] is not None:
-                shown = escape[0]
+                sequence = escape[0]
                 line = text.count("\n", 0, token.start() + escape.start()) + 1
-                cure = f"a backslash in a text is written twice: \\{shown}, as in C:\\\\Users"
-                raise UnreadableText(f"is not valid JSON: the escape {shown} does not exist ({cure})", line)
+                hint = f"a backslash in a text is written twice: \\{sequence}, as in C:\\\\Users"
+                raise UnreadableText(f"is not valid JSON: the escape {sequence} does not exist ({hint})", line)
 
 
 def _lines_of_json(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int, int]]]:
@@ -143,16 +143,16 @@ def _lines_of_json(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, i
     spans = json_spans(text)
     line_at = _line_counter(text)
     lines = {at: line_at(span.name) for at, span in spans.of.items() if at}
-    return lines, [(at, line_at(here), line_at(first)) for at, here, first in spans.repeated]
+    return lines, [(at, line_at(start), line_at(first)) for at, start, first in spans.repeated]
 
 
 def _line_counter(text: str) -> Callable[[int], int]:
     """Returns a function that gives the line of an offset, counted from 1."""
-    ends = [found.start() for found in re.finditer("\n", text)]
+    ends = [match.start() for match in re.finditer("\n", text)]
     return lambda offset: bisect.bisect_left(ends, offset) + 1
 
 
-_TOML_PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+_TOML_POSITION: Final = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 _TOML_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
@@ -168,10 +168,10 @@ def parse_toml(text: str) -> ParsedText:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         message = str(error)
-        place = _TOML_PLACE.search(message)
-        line = int(place[1]) if place is not None and place[1] else None
+        match = _TOML_POSITION.search(message)
+        line = int(match[1]) if match is not None and match[1] else None
         # The parser quotes keys and characters of the file; a value in the wrong place may be a secret.
-        problem = _TOML_QUOTED.sub("…", message[: place.start()] if place is not None else message)
+        problem = _TOML_QUOTED.sub("…", message[: match.start()] if match is not None else message)
         raise UnreadableText(f"is not valid TOML: {problem}", line) from None
     except RecursionError:
         raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE) from None
@@ -184,8 +184,8 @@ def parse_toml(text: str) -> ParsedText:
 def _lines_of_toml(text: str) -> dict[KeyPath, int]:
     line_at = _line_counter(text)
     lines: dict[KeyPath, int] = {}
-    for one in toml_lines(text):
-        lines.setdefault(one.path, line_at(one.span.name))
+    for toml_line in toml_lines(text):
+        lines.setdefault(toml_line.path, line_at(toml_line.span.name))
     return lines
 
 
@@ -320,11 +320,11 @@ class _YamlTree:
     def _merged(self, source: yaml.MappingNode, at: KeyPath) -> dict[str, Any]:
         if id(source) in self._open:
             raise UnreadableText("an alias that contains itself", source.start_mark.line + 1)
-        known = dict(self.lines), dict(self.written)
+        snapshot = dict(self.lines), dict(self.written)
         values = self.value(source, at)
         # The keys of the mapping itself keep their own lines and spellings.
-        self.lines.update(known[0])
-        self.written.update(known[1])
+        self.lines.update(snapshot[0])
+        self.written.update(snapshot[1])
         return values if isinstance(values, dict) else {}
 
     def _scalar(self, node: yaml.ScalarNode, at: KeyPath) -> Any:
@@ -342,5 +342,5 @@ class _YamlTree:
             return self._fault(node, at, "not a number")
 
     def _fault(self, node: yaml.Node, at: KeyPath, text: str) -> None:
-        where = f"{dotted(at)}: " if at else ""
-        self.faults.append((node.start_mark.line + 1, where + text))
+        prefix = f"{dotted(at)}: " if at else ""
+        self.faults.append((node.start_mark.line + 1, prefix + text))

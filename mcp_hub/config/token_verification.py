@@ -116,6 +116,6 @@ class TokenVerification(Frozen):
     @property
     def issued(self) -> Jwt | Introspection:
         """The settings of whichever of the two is given."""
-        found = self.jwt or self.introspection
-        assert found is not None
-        return found
+        settings = self.jwt or self.introspection
+        assert settings is not None
+        return settings

@@ -94,8 +94,8 @@ def expand(text: str, scope: VariableScope) -> str:
     """Returns `text` with all variables replaced. Raises UnresolvedVariable."""
     if scope.literal:
         return text
-    if scope.os_environ and (whole := _OS_ENVIRON.fullmatch(text)):
-        return _variable(whole[1], None, scope)
+    if scope.os_environ and (match := _OS_ENVIRON.fullmatch(text)):
+        return _variable(match[1], None, scope)
     if "{" not in text and not (scope.bare_names and "$" in text):
         return text
     return scope.tokens.sub(lambda token: _expand_token(token, scope), text)
@@ -156,22 +156,22 @@ def _expand_expression(inner: str, scope: VariableScope) -> str:
     }
     if inner in predefined:
         return predefined[inner]
-    prefix, colon, rest = inner.partition(":")
+    prefix, colon, argument = inner.partition(":")
     if prefix == "env" and colon:
-        name, has_default, default = rest.partition(":-")
+        name, has_default, default = argument.partition(":-")
         if not _ENV_NAME.fullmatch(name):
             raise UnresolvedVariable("'${env:...}' without the name of a variable")
         return _variable(name, default if has_default else None, scope)
     if prefix == "file" and colon:
-        return _file(rest, scope)
+        return _file(argument, scope)
     if prefix == "keyring" and colon:
-        return _keyring_secret(rest)
+        return _keyring_secret(argument)
     if not _NAME.fullmatch(prefix):
         raise UnresolvedVariable("'${...}' without the name of a variable; write '$${' for a literal '${'")
     if not colon:
         return _variable(prefix, None, scope)
-    if rest.startswith("-"):
-        return _variable(prefix, rest[1:], scope)
+    if argument.startswith("-"):
+        return _variable(prefix, argument[1:], scope)
     hint = _HINTS.get(prefix, "write ${NAME}, ${NAME:-default}, ${file:PATH} or ${keyring:SERVICE/USERNAME}")
     raise UnresolvedVariable(f"'${{{prefix}:...}}' is not supported: {hint}")
 
@@ -188,10 +188,10 @@ def _variable(name: str, default: str | None, scope: VariableScope) -> str:
 
 def _secret_of_continue(template: str, scope: VariableScope) -> str:
     """Returns the value of `${{ secrets.NAME }}`: a variable, or a line of the file `.env` beside the configuration."""
-    found = _SECRET.fullmatch(template)
-    if found is None:
+    match = _SECRET.fullmatch(template)
+    if match is None:
         raise UnresolvedVariable("'${{ ... }}' is not supported but for '${{ secrets.NAME }}'; write ${NAME}")
-    name, path = found[1], scope.path(".env")
+    name, path = match[1], scope.path(".env")
     if name in scope.environ:
         return scope.environ[name]
     scope.read.add(path)
@@ -205,26 +205,26 @@ def _file(text: str, scope: VariableScope) -> str:
     """Returns the content of a file without its last line end."""
     path = scope.path(text)
     scope.read.add(path)
-    shown = printable(str(path))
+    display_path = printable(str(path))
     try:
         # Reading a pipe or a device could block or never end.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise UnresolvedVariable(f"{shown} is not a file", codes.VALUE_FILE_UNREADABLE)
+            raise UnresolvedVariable(f"{display_path} is not a file", codes.VALUE_FILE_UNREADABLE)
         with path.open("rb") as file:
             refuse_foreign(path, file.fileno(), "what is in the configuration")
             content = file.read(MAX_SECRET_FILE + 1)
         if len(content) > MAX_SECRET_FILE:
-            text = f"the file {shown} is larger than {MAX_SECRET_FILE // 1024} KiB"
+            text = f"the file {display_path} is larger than {MAX_SECRET_FILE // 1024} KiB"
             raise UnresolvedVariable(text, codes.VALUE_FILE_UNREADABLE)
         return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise UnresolvedVariable(f"the file {shown} is not UTF-8 text", codes.VALUE_FILE_UNREADABLE) from None
+        raise UnresolvedVariable(f"the file {display_path} is not UTF-8 text", codes.VALUE_FILE_UNREADABLE) from None
     except ConfigError as error:
-        text = f"the file {shown} is refused: {printable(str(error), 500)}"
+        text = f"the file {display_path} is refused: {printable(str(error), 500)}"
         raise UnresolvedVariable(text, error.hub_code or codes.OPEN_TO_OTHERS) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
-        text = f"the file {shown} cannot be read: {reason}"
+        text = f"the file {display_path} cannot be read: {reason}"
         raise UnresolvedVariable(text, codes.VALUE_FILE_UNREADABLE) from None
 
 
@@ -235,13 +235,13 @@ def _keyring_secret(text: str) -> str:
     service, _, username = text.rpartition("/")
     if not service or not username:
         raise UnresolvedVariable("'${keyring:...}' names a service and a user: ${keyring:SERVICE/USERNAME}")
-    shown = f"{printable(service, 100)}/{printable(username, 100)}"
+    entry = f"{printable(service, 100)}/{printable(username, 100)}"
     try:
         secret = read_secret(service, username)
     except KeyringError as error:
-        raise UnresolvedVariable(f"{shown} cannot be read: {error}", error.code) from None
+        raise UnresolvedVariable(f"{entry} cannot be read: {error}", error.code) from None
     if secret is None:
-        text = f"the keyring has no {shown}; to keep one, run: keyring set SERVICE USERNAME"
+        text = f"the keyring has no {entry}; to keep one, run: keyring set SERVICE USERNAME"
         raise UnresolvedVariable(text, codes.KEYRING_ENTRY_MISSING)
     return secret
 
@@ -251,11 +251,11 @@ def explain_unresolved(reasons: Mapping[KeyPath, CodedText], entry: KeyPath) -> 
 
     It has the code of the first reason. Returns None if there are no reasons.
     """
-    places: dict[CodedText, list[str]] = {}
+    key_paths: dict[CodedText, list[str]] = {}
     for at, reason in reasons.items():
-        places.setdefault(reason, []).append(dotted(at[len(entry) :]))
-    text = "; ".join(f"{reason} ({', '.join(at)})" for reason, at in places.items())
-    return CodedText(text, next(iter(places)).code) if places else None
+        key_paths.setdefault(reason, []).append(dotted(at[len(entry) :]))
+    text = "; ".join(f"{reason} ({', '.join(at)})" for reason, at in key_paths.items())
+    return CodedText(text, next(iter(key_paths)).code) if key_paths else None
 
 
 _DOTENV_LINE: Final = re.compile(
@@ -282,15 +282,15 @@ def read_dotenv(text: str, scope: VariableScope) -> dict[str, str]:
         if blank := _DOTENV_BLANK.match(text, at):
             at = blank.end()
             continue
-        found = _DOTENV_LINE.match(text, at)
-        if found is None:
+        match = _DOTENV_LINE.match(text, at)
+        if match is None:
             raise UnresolvedVariable(f"line {text.count(chr(10), 0, at) + 1} is not NAME=value")
-        if found["literal"] is not None:
-            values[found["name"]] = found["literal"]
-        elif found["quoted"] is not None:
-            value = _DOTENV_ESCAPE.sub(lambda escape: _DOTENV_ESCAPES.get(escape[1], escape[1]), found["quoted"])
-            values[found["name"]] = expand(value, scope)
+        if match["literal"] is not None:
+            values[match["name"]] = match["literal"]
+        elif match["quoted"] is not None:
+            value = _DOTENV_ESCAPE.sub(lambda escape: _DOTENV_ESCAPES.get(escape[1], escape[1]), match["quoted"])
+            values[match["name"]] = expand(value, scope)
         else:
-            values[found["name"]] = expand(found["plain"], scope)
-        at = found.end()
+            values[match["name"]] = expand(match["plain"], scope)
+        at = match.end()
     return values
