@@ -32,7 +32,7 @@ def configuration_section(
         overlays: further files of `--config`, whose values win.
         machine: the machine whose environment is used.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     path = named
     try:
         path = named or default_path(Path.cwd(), machine.environ)
@@ -41,28 +41,28 @@ def configuration_section(
         lines = str(error).splitlines() if len(error.codes) > 1 else [str(error)]
         for line, code in zip(lines, error.codes, strict=False):
             about = _ABOUT if path is None else path.name
-            found.append(fail(about, _shown(line), code, _repair(path, code)))
-        return Section("Configuration", tuple(found)), None
+            findings.append(fail(about, _printable_text(line), code, _repair(path, code)))
+        return Section("Configuration", tuple(findings)), None
     config = loaded.config
     count = len(config.servers)
-    found.append(ok(path.name, f"{printable(str(config.path))}: {count} server{'s' * (count != 1)}"))
+    findings.append(ok(path.name, f"{printable(str(config.path))}: {count} server{'s' * (count != 1)}"))
     off = tuple(f": {server.disabled_reason}" for server in config.servers if server.disabled_reason)
-    found += [
-        warn(path.name, _shown(line), code_of(line), _repair(config.path, code_of(line)))
+    findings += [
+        warn(path.name, _printable_text(line), code_of(line), _repair(config.path, code_of(line)))
         for line in (*loaded.warnings, *loaded.advice)
         if not (off and line.endswith(off))  # the section of the servers says it
     ]
-    found += [warn(path.name, _shown(str(one)), codes.DUPLICATE) for one in loaded.duplicates]
-    found += [fail(path.name, _shown(line), codes.FILE_LEFT_OUT) for line in loaded.left_out]
+    findings += [warn(path.name, _printable_text(str(duplicate)), codes.DUPLICATE) for duplicate in loaded.duplicates]
+    findings += [fail(path.name, _printable_text(line), codes.FILE_LEFT_OUT) for line in loaded.left_out]
     if config.listen.model_fields_set:
         try:
             refuse_over_network(config)
         except ConfigError as error:
-            found.append(fail("listen", _shown(str(error)), error.hub_code))
-    return Section("Configuration", tuple(found)), loaded
+            findings.append(fail("listen", _printable_text(str(error)), error.hub_code))
+    return Section("Configuration", tuple(findings)), loaded
 
 
-def _shown(line: str) -> str:
+def _printable_text(line: str) -> str:
     return "\n".join(printable(part, MAX_LINE) for part in line.splitlines())
 
 
@@ -70,15 +70,15 @@ def _repair(path: Path | None, code: str | None) -> Repair | None:
     """Returns the repair of a configuration that other users can write to; None for other codes."""
     if code != codes.OPEN_TO_OTHERS or path is None:
         return None
-    return next((closed(open_one, stat.S_IWGRP | stat.S_IWOTH) for open_one in _writable(path)), None)
+    return next((closed(writable, stat.S_IWGRP | stat.S_IWOTH) for writable in _writable(path)), None)
 
 
 def _writable(path: Path) -> Iterator[Path]:
     """Yields the file and its directory, each if other users can write to it."""
-    for one in (path.resolve(), path.resolve().parent):
-        mode = one.stat().st_mode
+    for candidate in (path.resolve(), path.resolve().parent):
+        mode = candidate.stat().st_mode
         if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
-            yield one
+            yield candidate
 
 
 def closed(path: Path, rights: int) -> Repair:

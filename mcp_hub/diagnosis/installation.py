@@ -28,15 +28,15 @@ CLOCK_BOUND: Final = 120.0
 
 def installation_section(machine: Machine) -> Section:
     """Returns `doctor`'s findings on this installation."""
-    found = [
+    findings = [
         ok("version", f"mcp-hub {VERSION}, Python {platform.python_version()} ({printable(sys.executable, 500)})"),
         *_on_path(machine),
     ]
     extras = {extra: missing(extra) is None for extra in get_args(Extra)}
-    installed = ", ".join(extra for extra, there in extras.items() if there) or "none"
-    others = ", ".join(extra for extra, there in extras.items() if not there)
-    found.append(ok("extras", f"{installed}{f'; not installed: {others}' if others else ''}"))
-    return Section("Installation", tuple(found))
+    installed = ", ".join(extra for extra, is_installed in extras.items() if is_installed) or "none"
+    missing_extras = ", ".join(extra for extra, is_installed in extras.items() if not is_installed)
+    findings.append(ok("extras", f"{installed}{f'; not installed: {missing_extras}' if missing_extras else ''}"))
+    return Section("Installation", tuple(findings))
 
 
 def own_command() -> Path:
@@ -49,7 +49,10 @@ def _on_path(machine: Machine) -> Iterator[Finding]:
     names = [COMMAND + suffix for suffix in (("", ".exe", ".cmd") if machine.system == "windows" else ("",))]
     directories = [Path(part) for part in machine.environ.get("PATH", "").split(os.pathsep) if part]
     on_path = [
-        file for one in directories for name in names if os.access(file := one / name, os.X_OK) and file.is_file()
+        file
+        for directory in directories
+        for name in names
+        if os.access(file := directory / name, os.X_OK) and file.is_file()
     ]
     if not on_path:
         yield warn("PATH", f"{COMMAND} is not on PATH; its file is {printable(str(own), 500)}", codes.NOT_ON_PATH)
@@ -80,22 +83,22 @@ def _is_same(file: Path, own: Path) -> bool:
 def machine_section(config: Config, machine: Machine) -> Section:
     """Returns `doctor`'s findings on the machine for these servers."""
     servers = [server for server in config.servers if server.enabled]
-    found = [*_browser(servers, machine), *_clock(servers, machine), *_proxies(config, machine)]
-    return Section("Machine", tuple(found))
+    findings = [*_browser(servers, machine), *_clock(servers, machine), *_proxies(config, machine)]
+    return Section("Machine", tuple(findings))
 
 
 def _browser(servers: list[Server], machine: Machine) -> Iterator[Finding]:
     for server in servers:
         if server.builtin != "browser":
             continue
-        shown = printable(server.id, 100)
+        name = printable(server.id, 100)
         try:
             executable = None if server.executable is None else str(server.executable)
-            yield ok(shown, f"browser {printable(str(find(executable, machine.environ, machine.home)), 500)}")
+            yield ok(name, f"browser {printable(str(find(executable, machine.environ, machine.home)), 500)}")
         except NoChromium as error:
-            yield fail(shown, printable(str(error), 500), error.hub_code)
+            yield fail(name, printable(str(error), 500), error.hub_code)
         if needs_no_sandbox():
-            yield warn(shown, "you are root: Chromium would run without its sandbox", codes.BROWSER_WITHOUT_SANDBOX)
+            yield warn(name, "you are root: Chromium would run without its sandbox", codes.BROWSER_WITHOUT_SANDBOX)
 
 
 def _clock(servers: list[Server], machine: Machine) -> Iterator[Finding]:
@@ -107,8 +110,8 @@ def _clock(servers: list[Server], machine: Machine) -> Iterator[Finding]:
         return
     offset = sorted(offsets)[len(offsets) // 2]  # the median, as one server's clock may be wrong
     if abs(offset) > CLOCK_BOUND:
-        way = "ahead of" if offset > 0 else "behind"
-        yield fail("clock", f"it is {abs(offset) / 60:.0f} minutes {way} that of servers", codes.CLOCK_WRONG)
+        direction = "ahead of" if offset > 0 else "behind"
+        yield fail("clock", f"it is {abs(offset) / 60:.0f} minutes {direction} that of servers", codes.CLOCK_WRONG)
     else:
         yield ok("clock", "it agrees with that of servers")
 
@@ -121,7 +124,7 @@ def _proxies(config: Config, machine: Machine) -> Iterator[Finding]:
     """Yields the proxies by which the hub reaches networks, without their users and passwords."""
     configured = None if config.proxy is None else config.proxy.get_secret_value()
     rules = ProxyRules.of(machine.environ, configured)
-    for source, address in dict.fromkeys(one for one in (rules.https, rules.http) if one is not None):
+    for source, address in dict.fromkeys(setting for setting in (rules.https, rules.http) if setting is not None):
         try:
             proxy = ForwardProxy.parse(address, source)
         except ProxySettingError as error:

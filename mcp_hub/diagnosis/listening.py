@@ -32,23 +32,25 @@ def listening_section(config: Config, ports_of_hubs: set[int | str]) -> Section:
     listen = config.listen
     if not listen.model_fields_set:
         return Section("Listening", (ok("listen", "not configured; clients start the hub over stdio"),))
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if (objection := check_listener(listen)) is not None:
-        found.append(fail("listen", printable(objection, 500), objection.code))
-    found += _port(listen, ports_of_hubs) if listen.socket_path is None else _socket(listen.socket_path, ports_of_hubs)
+        findings.append(fail("listen", printable(objection, 500), objection.code))
+    findings += (
+        _port(listen, ports_of_hubs) if listen.socket_path is None else _socket(listen.socket_path, ports_of_hubs)
+    )
     if listen.tls is not None:
-        found += _certificate(listen.tls)
-    possible = connections_possible()
-    if possible < FEW:
-        text = f"the limit of descriptors (ulimit -n) allows {possible} connections"
-        found.append(warn("listen", text, codes.FEW_DESCRIPTORS))
-    return Section("Listening", tuple(found))
+        findings += _certificate(listen.tls)
+    connections = connections_possible()
+    if connections < FEW:
+        text = f"the limit of descriptors (ulimit -n) allows {connections} connections"
+        findings.append(warn("listen", text, codes.FEW_DESCRIPTORS))
+    return Section("Listening", tuple(findings))
 
 
 def _socket(path: Path, ports_of_hubs: set[int | str]) -> Iterator[Finding]:
-    where = f"{UNIX}:{path}"
-    about = printable(where, 150)
-    if where in ports_of_hubs:
+    address = f"{UNIX}:{path}"
+    about = printable(address, 150)
+    if address in ports_of_hubs:
         yield ok(
             about, "a hub of yours listens on it; clients reach it through a reverse proxy, or start one over stdio"
         )
@@ -60,7 +62,7 @@ def _socket(path: Path, ports_of_hubs: set[int | str]) -> Iterator[Finding]:
 
 def _port(listen: Listen, ports_of_hubs: set[int | str]) -> Iterator[Finding]:
     about = f"port {listen.port}"
-    where = f"{printable(listen.host) or '*'}:{listen.port}"
+    address = f"{printable(listen.host) or '*'}:{listen.port}"
     if listen.port == 0:
         yield ok(about, "any free port is taken at the start")
         return
@@ -69,55 +71,55 @@ def _port(listen: Listen, ports_of_hubs: set[int | str]) -> Iterator[Finding]:
         return
     problem = port_problem(listen.host, listen.port)
     if problem is None:
-        yield ok(about, f"{where} is free")
+        yield ok(about, f"{address} is free")
     elif problem.errno == errno.EADDRINUSE:
         holder = holder_of(listen.port)
-        who = printable(holder, 300) if holder is not None else "another program, perhaps of another user"
-        yield fail(about, f"{who} listens on it already", codes.PORT_TAKEN)
+        holder_text = printable(holder, 300) if holder is not None else "another program, perhaps of another user"
+        yield fail(about, f"{holder_text} listens on it already", codes.PORT_TAKEN)
     elif problem.errno == errno.EACCES:
-        yield fail(about, f"{where} is not permitted to this user", codes.PORT_FORBIDDEN)
+        yield fail(about, f"{address} is not permitted to this user", codes.PORT_FORBIDDEN)
     else:
-        yield fail(about, f"the hub cannot listen on {where}: {problem.strerror or problem}", codes.ADDRESS_FOREIGN)
+        yield fail(about, f"the hub cannot listen on {address}: {problem.strerror or problem}", codes.ADDRESS_FOREIGN)
 
 
 def _certificate(tls: Tls) -> Iterator[Finding]:
-    shown = printable(tls.cert.name, 100)
+    file_name = printable(tls.cert.name, 100)
     try:
-        serving = tls_context(tls)
+        context = tls_context(tls)
     except ConfigError as error:
         yield fail("listen.tls", printable(str(error), 500), error.hub_code)
         return
     try:
-        ends = _end_of(serving, tls)
+        end_time = _end_of(context, tls)
     except ssl.SSLCertVerificationError as error:
-        yield fail("listen.tls", f"{shown} is not valid: {error.verify_message}", codes.TLS_EXPIRED)
+        yield fail("listen.tls", f"{file_name} is not valid: {error.verify_message}", codes.TLS_EXPIRED)
         return
-    left = (ends - time.time()) / _DAY
-    if left < SOON:
-        yield warn("listen.tls", f"{shown} ends in {left:.0f} days", codes.TLS_EXPIRED)
+    days_left = (end_time - time.time()) / _DAY
+    if days_left < SOON:
+        yield warn("listen.tls", f"{file_name} ends in {days_left:.0f} days", codes.TLS_EXPIRED)
     else:
-        yield ok("listen.tls", f"{shown} is valid for {left:.0f} days")
+        yield ok("listen.tls", f"{file_name} is valid for {days_left:.0f} days")
 
 
-def _end_of(serving: ssl.SSLContext, tls: Tls) -> float:
+def _end_of(server_context: ssl.SSLContext, tls: Tls) -> float:
     """Returns the end of the certificate in seconds since 1970, by a TLS handshake in memory.
 
     Raises SSLCertVerificationError if it is not valid now.
     """
-    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    asking.check_hostname = False
-    asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trusts the certificate itself, whoever signed it
-    asking.load_verify_locations(tls.cert)
+    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client_context.check_hostname = False
+    client_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trusts the certificate itself, whoever signed it
+    client_context.load_verify_locations(tls.cert)
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client, server = asking.wrap_bio(down, up), serving.wrap_bio(up, down, server_side=True)
-    done = 0
-    while done < 2:
-        done = 0
-        for side in (client, server):
+    client, server = client_context.wrap_bio(down, up), server_context.wrap_bio(up, down, server_side=True)
+    completed = 0
+    while completed < 2:
+        completed = 0
+        for endpoint in (client, server):
             try:
-                side.do_handshake()
-                done += 1
+                endpoint.do_handshake()
+                completed += 1
             except ssl.SSLWantReadError:
                 continue
-    found = client.getpeercert() or {}
-    return ssl.cert_time_to_seconds(str(found["notAfter"]))
+    certificate = client.getpeercert() or {}
+    return ssl.cert_time_to_seconds(str(certificate["notAfter"]))

@@ -55,7 +55,7 @@ def pages() -> Iterator[tuple[str, str]]:
     """Yields the path of each page in the repository, and its text as Markdown."""
     yield INDEX, _index()
     for name, (title, digits) in PAGES.items():
-        sections = (f"### {code}\n\n{_said_of(remedy)}\n" for code, remedy in remedies().items() if code[4] in digits)
+        sections = (f"### {code}\n\n{_paragraph(remedy)}\n" for code, remedy in remedies().items() if code[4] in digits)
         yield f"docs/reference/{name}.md", "\n".join([_BEGINNING_OF_PAGE.format(title=title), *sections])
 
 
@@ -79,6 +79,6 @@ def _heading_anchor(title: str) -> str:
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
-def _said_of(remedy: Remedy) -> str:
+def _paragraph(remedy: Remedy) -> str:
     fix = "" if remedy.fix is None else f" `mcp-hub doctor --fix` {remedy.fix}."
     return f"**{remedy.title}.** {remedy.cause} *What to do:* {remedy.cure}{fix}"

@@ -51,7 +51,7 @@ def in_parallel(ask: Callable[[A], T], about: Sequence[A]) -> list[T]:
 def first_line(argv: Sequence[str], environ: Mapping[str, str]) -> str | None:
     """Returns the first line that a program prints, such as its version; None if it fails or takes too long."""
     try:
-        asked = subprocess.Popen(
+        process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -61,14 +61,14 @@ def first_line(argv: Sequence[str], environ: Mapping[str, str]) -> str | None:
         )
     except OSError:
         return None
-    with asked:
+    with process:
         try:
-            said, _ = asked.communicate(timeout=ANSWER_WAIT)
+            output, _ = process.communicate(timeout=ANSWER_WAIT)
         except subprocess.TimeoutExpired:
-            _end(asked)
+            _end(process)
             return None
-    lines = said[:MAX_OUTPUT].decode("utf-8", "replace").strip().splitlines()
-    return lines[0] if lines and asked.returncode == 0 else None
+    lines = output[:MAX_OUTPUT].decode("utf-8", "replace").strip().splitlines()
+    return lines[0] if lines and process.returncode == 0 else None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -85,12 +85,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def port_problem(host: str, port: int) -> OSError | None:
     """Returns why no program could listen at an address now; None if one could. Nothing is left listening."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as trying:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         if os.name == "posix":
-            trying.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            trying.bind((host.strip("[]") or "0.0.0.0", port))
-            trying.listen(1)
+            probe.bind((host.strip("[]") or "0.0.0.0", port))
+            probe.listen(1)
         except OSError as error:
             return error
     return None
@@ -102,8 +102,8 @@ def holder_of(port: int) -> str | None:
     for process in Path("/proc").glob("[0-9]*") if inodes else ():
         try:
             if any(_target(link) in inodes for link in (process / "fd").iterdir()):
-                words = (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-                return f"{' '.join(words[:3]).strip()} (process {process.name})"
+                argv = (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+                return f"{' '.join(argv[:3]).strip()} (process {process.name})"
         except OSError:
             continue  # it has ended, or is another user's
     return None
@@ -119,14 +119,14 @@ def _target(link: Path) -> str:
 
 def _listening_inodes(port: int) -> set[str]:
     """Returns `socket:[INODE]`, as in /proc/PID/fd, of each socket that listens on a port."""
-    found = set()
+    inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(table).read_text().splitlines()[1:]:
                 fields = line.split()
                 if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                    found.add(f"socket:[{fields[9]}]")
-    return found
+                    inodes.add(f"socket:[{fields[9]}]")
+    return inodes
 
 
 def clock_offset(url: str) -> float | None:
@@ -136,18 +136,18 @@ def clock_offset(url: str) -> float | None:
     """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port
-    asking: http.client.HTTPConnection
+    connection: http.client.HTTPConnection
     if parts.scheme == "https":
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        asking = http.client.HTTPSConnection(host, port, timeout=CONNECT_WAIT, context=context)
+        connection = http.client.HTTPSConnection(host, port, timeout=CONNECT_WAIT, context=context)
     else:
-        asking = http.client.HTTPConnection(host, port, timeout=CONNECT_WAIT)
-    with contextlib.closing(asking):
+        connection = http.client.HTTPConnection(host, port, timeout=CONNECT_WAIT)
+    with contextlib.closing(connection):
         try:
-            asking.request("HEAD", "/")
-            said = asking.getresponse().getheader("Date")
-            there = email.utils.parsedate_to_datetime(said or "").timestamp()
+            connection.request("HEAD", "/")
+            date = connection.getresponse().getheader("Date")
+            server_time = email.utils.parsedate_to_datetime(date or "").timestamp()
         except (OSError, http.client.HTTPException, ValueError):
             return None
-    return time.time() - there
+    return time.time() - server_time

@@ -40,8 +40,8 @@ def programs_section(config: Config | None, machine: Machine) -> Section:
     commands = {server.command: server for server in servers if server.command is not None}
     rows = in_parallel(lambda server: _program(server, machine), list(commands.values()))
     names = {unwrap_command(command, server.args)[0] for command, server in commands.items()}
-    others = [_common(name, machine) for name in _COMMON if name not in names]
-    return Section("Programs", (*(one for row in rows for one in row), *others))
+    unused_launchers = [_common(name, machine) for name in _COMMON if name not in names]
+    return Section("Programs", (*(finding for row in rows for finding in row), *unused_launchers))
 
 
 def _common(name: str, machine: Machine) -> Finding:
@@ -56,26 +56,26 @@ def _common(name: str, machine: Machine) -> Finding:
 
 def _program(server: Server, machine: Machine) -> list[Finding]:
     command = server.command or ""
-    shown = printable(command, 200)
+    about = printable(command, 200)
     environ = child_environment(server, machine.environ, machine.home)
     try:
         file = find_command(command, environ["PATH"], server.cwd)
     except CommandNotFound:
         return []  # the failure of its server says it
-    said = _version(unwrap_command(command, server.args)[0], file, environ)
-    text = printable(file, 500) + (f", {printable(said, 100)}" if said is not None else "")
-    found = [ok(shown, text)]
-    if said is not None and (node := _NODE.match(said)) and int(node[1]) < _NODE_NEEDED:
-        found = [warn(shown, f"{text}: most servers need Node {_NODE_NEEDED} or newer", codes.NODE_TOO_OLD)]
+    version = _version(unwrap_command(command, server.args)[0], file, environ)
+    text = printable(file, 500) + (f", {printable(version, 100)}" if version is not None else "")
+    findings = [ok(about, text)]
+    if version is not None and (node := _NODE.match(version)) and int(node[1]) < _NODE_NEEDED:
+        findings = [warn(about, f"{text}: most servers need Node {_NODE_NEEDED} or newer", codes.NODE_TOO_OLD)]
     desktop = child_environment(server, of_desktop(machine), machine.home)
     try:
-        other = find_command(command, desktop["PATH"], server.cwd)
+        desktop_file = find_command(command, desktop["PATH"], server.cwd)
     except CommandNotFound:
         text = f"a desktop application would not find it: {printable(os.path.dirname(file))} is not in its PATH"  # noqa: PTH120
-        return [*found, warn(shown, f"{text}; write {printable(file)} as 'command'", codes.SHORT_PATH)]
-    if os.path.realpath(other) != os.path.realpath(file):
-        found.append(ok(shown, f"a desktop application would start {printable(other, 500)}"))
-    return found
+        return [*findings, warn(about, f"{text}; write {printable(file)} as 'command'", codes.SHORT_PATH)]
+    if os.path.realpath(desktop_file) != os.path.realpath(file):
+        findings.append(ok(about, f"a desktop application would start {printable(desktop_file, 500)}"))
+    return findings
 
 
 def _version(name: str, file: str, environ: Mapping[str, str]) -> str | None:
@@ -85,6 +85,6 @@ def _version(name: str, file: str, environ: Mapping[str, str]) -> str | None:
             node = find_command("node", environ["PATH"], None)
         except CommandNotFound:
             return "without Node"
-        said = first_line([node, "--version"], environ)
-        return None if said is None else f"Node {said}"
+        version = first_line([node, "--version"], environ)
+        return None if version is None else f"Node {version}"
     return first_line([file, "--version"], environ) if name in _LAUNCHERS else None

@@ -90,14 +90,14 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
         facts = [_facts(hub, upstream, redaction) for upstream in hub.upstreams.values()]
         items = trust_findings(hub) + [
             {
-                "server": one.upstream,
-                "kind": one.kind,
-                "name": printable(one.name),
-                "problem": printable(one.problem),
-                "severity": one.severity,
-                "code": one.problem.code,
+                "server": finding.upstream,
+                "kind": finding.kind,
+                "name": printable(finding.name),
+                "problem": printable(finding.problem),
+                "severity": finding.severity,
+                "code": finding.problem.code,
             }
-            for one in hub.catalog.findings
+            for finding in hub.catalog.findings
         ]
         local = {id for id, upstream in hub.upstreams.items() if upstream.server.tools_dir is not None}
         broken = any(fact["incomplete"] for fact in facts if fact["server"] in local)
@@ -108,21 +108,21 @@ async def examine(loaded: LoadedConfig, connect: Callable[[Engine], Awaitable[No
 
 
 def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:
-    named = {f"tool_sets.{one.name}": one.tools for one in config.tool_sets}
-    named |= {f"profiles.{one.name}": one.tools for one in config.profiles}
-    named |= {f"profiles.{one.name}.confirm": named_tools(one.confirm) for one in config.profiles}
-    named |= {f"groups.{one.name}": one.tools for one in config.groups}
-    named["expose_always"] = config.expose.always
-    named["confirm"] = named_tools(CONFIRM.of(config))
+    members_by_key = {f"tool_sets.{tool_set.name}": tool_set.tools for tool_set in config.tool_sets}
+    members_by_key |= {f"profiles.{profile.name}": profile.tools for profile in config.profiles}
+    members_by_key |= {f"profiles.{profile.name}.confirm": named_tools(profile.confirm) for profile in config.profiles}
+    members_by_key |= {f"groups.{group.name}": group.tools for group in config.groups}
+    members_by_key["expose_always"] = config.expose.always
+    members_by_key["confirm"] = named_tools(CONFIRM.of(config))
     guard = GUARD.of(config)
-    named["guard.tools"] = _not_by_default(guard.tools)
-    named["guard.filter_results"] = guard.filter_results
-    named["fallback.tools"] = _not_by_default(FALLBACK.of(config).tools)
-    found = {where: hub.generation.unmatched_members(members) for where, members in named.items()}
+    members_by_key["guard.tools"] = _not_by_default(guard.tools)
+    members_by_key["guard.filter_results"] = guard.filter_results
+    members_by_key["fallback.tools"] = _not_by_default(FALLBACK.of(config).tools)
+    unknown_members = {key: hub.generation.unmatched_members(members) for key, members in members_by_key.items()}
     for server in config.servers:
-        own = named_tools(CONFIRM_OF_SERVER.of(server))
-        found[f"servers.{server.id}.confirm"] = hub.generation.unmatched_members(own, server.id)
-    return {where: members for where, members in found.items() if members}
+        confirmed_tools = named_tools(CONFIRM_OF_SERVER.of(server))
+        unknown_members[f"servers.{server.id}.confirm"] = hub.generation.unmatched_members(confirmed_tools, server.id)
+    return {key: members for key, members in unknown_members.items() if members}
 
 
 def _not_by_default(tools: Iterable[str]) -> tuple[str, ...]:
@@ -159,14 +159,14 @@ def _argv(hub: Engine, upstream: Upstream, redaction: Redactor) -> list[str] | N
     if upstream.server.transport != "stdio" or upstream.server.builtin == "skills" or not upstream.server.enabled:
         return None
     try:
-        words = hub.dialer.argv(upstream.server)
+        arguments = hub.dialer.argv(upstream.server)
     except CommandNotFound:
         return None
     # Checked on the whole command: in `--token VALUE` the word before the value makes it secret.
-    secret = [before.startswith("-") and is_secret_key(before) for before in ["", *words]]
+    follows_secret_option = [previous.startswith("-") and is_secret_key(previous) for previous in ["", *arguments]]
     return [
-        MASK if after_key and not word.startswith("-") else printable(redaction.text(word), MAX_WORD)
-        for after_key, word in zip(secret, words, strict=False)
+        MASK if is_secret and not argument.startswith("-") else printable(redaction.text(argument), MAX_WORD)
+        for is_secret, argument in zip(follows_secret_option, arguments, strict=False)
     ]
 
 
@@ -180,13 +180,13 @@ def _belongs(hub: Engine, exposed: str, upstream: str) -> bool:
 
 def trust_findings(hub: Engine) -> list[FindingRow]:
     """Returns all differences from the pins, and all findings of the screening."""
-    found, pins = [], hub.rules.pins
+    rows, pins = [], hub.rules.pins
     for id, upstream in hub.upstreams.items():
-        found += [_row(id, *problem, codes.PIN_DIFFERS) for problem in pins.problems(id)]
-        said = upstream.agreement.instructions if upstream.agreement is not None else None
-        if said and (problem := pins.of_instructions(id, said)) is not None:
-            found.append(_row(id, "its", "instructions", problem, codes.PIN_DIFFERS))
-    return found + screen_findings(hub)
+        rows += [_row(id, *problem, codes.PIN_DIFFERS) for problem in pins.problems(id)]
+        instructions = upstream.agreement.instructions if upstream.agreement is not None else None
+        if instructions and (problem := pins.of_instructions(id, instructions)) is not None:
+            rows.append(_row(id, "its", "instructions", problem, codes.PIN_DIFFERS))
+    return rows + screen_findings(hub)
 
 
 def screen_findings(hub: Engine) -> list[FindingRow]:
@@ -194,22 +194,22 @@ def screen_findings(hub: Engine) -> list[FindingRow]:
     _, screen = hub.catalog, hub.rules.screen
     while screen.step():
         pass
-    found = []
+    rows = []
     for id, upstream in hub.upstreams.items():
-        said = upstream.agreement.instructions if upstream.agreement is not None else None
-        for flag in screen.of_instructions(id, said) if said else ():
+        instructions = upstream.agreement.instructions if upstream.agreement is not None else None
+        for flag in screen.of_instructions(id, instructions) if instructions else ():
             text = f"screen: {what_is(flag)}"
-            found.append(_row(id, "its", "instructions", text, codes.SCREEN_FLAGGED))
+            rows.append(_row(id, "its", "instructions", text, codes.SCREEN_FLAGGED))
     for id, route, flag in screen.flags():
-        held = "; it is kept back" if screen.why(route) is not None else ""
-        text = f"screen: {what_is(flag)}{held}"
-        found.append(_row(id, route.kind.unknown, route.name, text, codes.SCREEN_FLAGGED))
-    return found
+        suffix = "; it is kept back" if screen.why(route) is not None else ""
+        text = f"screen: {what_is(flag)}{suffix}"
+        rows.append(_row(id, route.kind.unknown, route.name, text, codes.SCREEN_FLAGGED))
+    return rows
 
 
 def _row(server: str, kind: str, name: str, problem: str, code: str) -> FindingRow:
-    shown = {"kind": kind, "name": printable(name, 200), "problem": printable(problem, 600)}
-    return {"server": server, **shown, "severity": "warning", "code": code}
+    item = {"kind": kind, "name": printable(name, 200), "problem": printable(problem, 600)}
+    return {"server": server, **item, "severity": "warning", "code": code}
 
 
 # --- for `doctor` ----------------------------------------------------------------------------------------------
@@ -217,38 +217,38 @@ def _row(server: str, kind: str, name: str, problem: str, code: str) -> FindingR
 
 def server_section(report: ServerReport) -> Section:
     """Returns `doctor`'s findings on the servers."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for fact in report.servers:
-        found += _findings_of(fact)
+        findings += _findings_of(fact)
     for item in report.items:
         level = fail if item["severity"] == "error" else warn
-        found.append(level(item["server"], f"{item['kind']} {item['name']}: {item['problem']}", item["code"]))
-    for where, members in report.strangers.items():
+        findings.append(level(item["server"], f"{item['kind']} {item['name']}: {item['problem']}", item["code"]))
+    for key, members in report.strangers.items():
         names = ", ".join(printable(member) for member in members)
-        found.append(fail(where, f"no server has {names}", codes.MEMBER_UNKNOWN))
+        findings.append(fail(key, f"no server has {names}", codes.MEMBER_UNKNOWN))
     if not report.servers:
-        found.append(warn("servers", "none is configured", codes.FILE_EMPTY))
-    return Section("Servers", tuple(found))
+        findings.append(warn("servers", "none is configured", codes.FILE_EMPTY))
+    return Section("Servers", tuple(findings))
 
 
 def _findings_of(fact: Json) -> list[Finding]:
     server, code = fact["server"], fact["code"]
     problem = printable(fact["problem"], MAX_PROBLEM) if fact["problem"] else None
-    found = []
+    findings = []
     if fact["state"] in CONNECTED_STATES:
-        shown, listed = fact["exposed_tools"], fact["tools"]
-        tools = f"{shown} tool{'s' * (shown != 1)}" if shown == listed else f"{shown} of {listed} tools"
-        way = f" {fact['way']}" if fact["way"] not in (None, "direct") else ""
-        found.append(ok(server, f"{tools}, connected{way} in {fact['seconds']:.1f} s"))
+        exposed, total = fact["exposed_tools"], fact["tools"]
+        tools = f"{exposed} tool{'s' * (exposed != 1)}" if exposed == total else f"{exposed} of {total} tools"
+        route = f" {fact['way']}" if fact["way"] not in (None, "direct") else ""
+        findings.append(ok(server, f"{tools}, connected{route} in {fact['seconds']:.1f} s"))
         if problem is not None:
-            found.append(warn(server, problem, code))
+            findings.append(warn(server, problem, code))
     elif problem is None:
-        found.append(ok(server, "switched off"))
+        findings.append(ok(server, "switched off"))
     elif fact["state"] == UpstreamState.DISABLED:
-        found.append(warn(server, f"switched off: {problem}", code))
+        findings.append(warn(server, f"switched off: {problem}", code))
     else:
-        found.append(fail(server, problem, code))
+        findings.append(fail(server, problem, code))
         if fact["required"]:
-            found.append(fail(server, "it is required: without it `serve` ends", codes.REQUIRED_FAILED))
+            findings.append(fail(server, "it is required: without it `serve` ends", codes.REQUIRED_FAILED))
     code = codes.LOCAL_TOOLS_BROKEN if fact["local"] else codes.LISTS_INCOMPLETE
-    return found + [warn(server, text, code) for text in fact["incomplete"]]
+    return findings + [warn(server, text, code) for text in fact["incomplete"]]

@@ -20,8 +20,8 @@ def sign_ins_section(config: Config) -> Section:
     """Returns `doctor`'s findings on the sign-ins of all servers that are switched on."""
     store = token_store_for(config)
     servers = [server for server in config.servers if server.enabled and server.url is not None]
-    found = [one for server in servers if (one := _finding(server, store)) is not None]
-    return Section("Sign-ins", tuple(found or [ok("sign-ins", "no server is signed in to")]))
+    findings = [finding for server in servers if (finding := _finding(server, store)) is not None]
+    return Section("Sign-ins", tuple(findings or [ok("sign-ins", "no server is signed in to")]))
 
 
 def _finding(server: Server, store: TokenStore) -> Finding | None:
@@ -29,31 +29,31 @@ def _finding(server: Server, store: TokenStore) -> Finding | None:
     entry = server if server.oauth is not None else with_sign_in(server)
     if entry is None or entry.oauth is None or (server.oauth is None and store.stamp(entry) is None):
         return None
-    shown = printable(server.id, 100)
-    own = entry.oauth.grant == "client_credentials"
+    about = printable(server.id, 100)
+    is_automatic = entry.oauth.grant == "client_credentials"
     try:
-        known = store.load(entry)
+        sign_in = store.load(entry)
     except TokenStoreError as error:
-        return fail(shown, printable(str(error), 2000), codes.TOKENS_UNREADABLE)
-    if known is None or known.access_token is None:
-        if own:
-            return ok(shown, "the hub signs in itself when it connects")
-        return fail(shown, f"nobody has signed in yet; run: mcp-hub login {shown}", codes.SIGN_IN_NEEDED)
-    return _lasts(shown, known, own=own)
+        return fail(about, printable(str(error), 2000), codes.TOKENS_UNREADABLE)
+    if sign_in is None or sign_in.access_token is None:
+        if is_automatic:
+            return ok(about, "the hub signs in itself when it connects")
+        return fail(about, f"nobody has signed in yet; run: mcp-hub login {about}", codes.SIGN_IN_NEEDED)
+    return _validity(about, sign_in, is_automatic=is_automatic)
 
 
-def _lasts(shown: str, known: SignIn, *, own: bool) -> Finding:
-    if known.expires_at is None:
-        return ok(shown, "signed in")
-    left = known.expires_at - time.time()
-    renewable = known.refresh_token is not None or own
-    if left > 0 and (renewable or left > HOUR):
-        return ok(shown, f"signed in for {_span(left)}{', renewed by itself' if renewable else ''}")
+def _validity(about: str, sign_in: SignIn, *, is_automatic: bool) -> Finding:
+    if sign_in.expires_at is None:
+        return ok(about, "signed in")
+    remaining = sign_in.expires_at - time.time()
+    renewable = sign_in.refresh_token is not None or is_automatic
+    if remaining > 0 and (renewable or remaining > HOUR):
+        return ok(about, f"signed in for {_span(remaining)}{', renewed by itself' if renewable else ''}")
     if renewable:
-        return ok(shown, "expired, renewed by itself when it is needed")
-    when = f"ends in {_span(left)}" if left > 0 else f"has expired {_span(-left)} ago"
-    text = f"the sign-in {when}; run: mcp-hub login {shown}"
-    return warn(shown, text, codes.SIGN_IN_NEEDED) if left > 0 else fail(shown, text, codes.SIGN_IN_NEEDED)
+        return ok(about, "expired, renewed by itself when it is needed")
+    end_text = f"ends in {_span(remaining)}" if remaining > 0 else f"has expired {_span(-remaining)} ago"
+    text = f"the sign-in {end_text}; run: mcp-hub login {about}"
+    return warn(about, text, codes.SIGN_IN_NEEDED) if remaining > 0 else fail(about, text, codes.SIGN_IN_NEEDED)
 
 
 def _span(seconds: float) -> str:

@@ -25,7 +25,7 @@ from mcp_hub.upstream import catalog_cache
 from mcp_hub.version import VERSION
 
 Json = dict[str, Any]
-OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+GROUP_AND_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def files_section(config: Config) -> Section:
@@ -41,61 +41,65 @@ def files_section(config: Config) -> Section:
         "state_file": config.state_file,
         "pins": pins if pins is not None and pins.exists() else None,
     }
-    found = [one for about, directory in private.items() for one in _private(about, directory)]
-    found += [one for about, file in written.items() if file is not None for one in _writable(about, file)]
-    return Section("Files of the hub", tuple(found))
+    findings = [finding for about, directory in private.items() for finding in _private(about, directory)]
+    findings += [finding for about, file in written.items() if file is not None for finding in _writable(about, file)]
+    return Section("Files of the hub", tuple(findings))
 
 
 def _private(about: str, directory: Path) -> Iterator[Finding]:
-    shown = printable(str(directory), 500)
+    path_text = printable(str(directory), 500)
     try:
         status = directory.lstat()
     except FileNotFoundError:
         yield from _writable(about, directory)
         return
     except OSError as error:
-        yield fail(about, f"{shown}: {error.strerror}", codes.STATE_NOT_WRITABLE)
+        yield fail(about, f"{path_text}: {error.strerror}", codes.STATE_NOT_WRITABLE)
         return
     if not stat.S_ISDIR(status.st_mode):
-        yield fail(about, f"{shown} is not a directory", codes.STATE_NOT_WRITABLE)
+        yield fail(about, f"{path_text} is not a directory", codes.STATE_NOT_WRITABLE)
     elif sys.platform != "win32" and status.st_uid != os.getuid():
-        yield fail(about, f"{shown} belongs to another user (uid {status.st_uid})", codes.STATE_NOT_PRIVATE)
-    elif sys.platform != "win32" and status.st_mode & OTHERS:
+        yield fail(about, f"{path_text} belongs to another user (uid {status.st_uid})", codes.STATE_NOT_PRIVATE)
+    elif sys.platform != "win32" and status.st_mode & GROUP_AND_OTHERS:
         mode = stat.S_IMODE(status.st_mode)
-        text = f"{shown} is open to others (mode {mode:04o}) and not used"
-        yield fail(about, text, codes.STATE_NOT_PRIVATE, closed(directory, OTHERS))
-    elif others := others_with(access_list(str(directory)) or "", READ | WRITE):
-        yield fail(about, f"{shown} is open to {' and '.join(others)} and not used", codes.STATE_NOT_PRIVATE)
+        text = f"{path_text} is open to others (mode {mode:04o}) and not used"
+        yield fail(about, text, codes.STATE_NOT_PRIVATE, closed(directory, GROUP_AND_OTHERS))
+    elif users := others_with(access_list(str(directory)) or "", READ | WRITE):
+        yield fail(about, f"{path_text} is open to {' and '.join(users)} and not used", codes.STATE_NOT_PRIVATE)
     else:
-        open_files = [one for one in _files(directory) if sys.platform != "win32" and one.lstat().st_mode & OTHERS]
-        for one in open_files:
-            text = f"{printable(str(one), 500)} is open to others and not used"
-            yield fail(about, text, codes.STATE_NOT_PRIVATE, closed(one, OTHERS))
+        open_files = [
+            file for file in _files(directory) if sys.platform != "win32" and file.lstat().st_mode & GROUP_AND_OTHERS
+        ]
+        for file in open_files:
+            text = f"{printable(str(file), 500)} is open to others and not used"
+            yield fail(about, text, codes.STATE_NOT_PRIVATE, closed(file, GROUP_AND_OTHERS))
         if not open_files:
-            yield ok(about, shown)
+            yield ok(about, path_text)
 
 
 def _files(directory: Path) -> list[Path]:
     try:
-        return sorted(one for one in directory.iterdir() if one.is_file() and not one.is_symlink())
+        return sorted(file for file in directory.iterdir() if file.is_file() and not file.is_symlink())
     except OSError:
         return []
 
 
 def _writable(about: str, file: Path) -> Iterator[Finding]:
     """Yields a finding on whether a file could be written, without writing it."""
-    shown = printable(str(file), 500)
-    above = next((one for one in file.parents if one.exists()), file.parent)
-    if not above.is_dir():
+    path_text = printable(str(file), 500)
+    parent = next((path for path in file.parents if path.exists()), file.parent)
+    if not parent.is_dir():
         yield fail(
-            about, f"{shown} cannot be written: {printable(str(above))} is not a directory", codes.STATE_NOT_WRITABLE
+            about,
+            f"{path_text} cannot be written: {printable(str(parent))} is not a directory",
+            codes.STATE_NOT_WRITABLE,
         )
-    elif not os.access(file if file.exists() else above, os.W_OK):
-        yield fail(about, f"{shown} cannot be written by this user", codes.STATE_NOT_WRITABLE)
+    elif not os.access(file if file.exists() else parent, os.W_OK):
+        yield fail(about, f"{path_text} cannot be written by this user", codes.STATE_NOT_WRITABLE)
     elif file.is_dir():
-        yield fail(about, f"{shown} is a directory", codes.STATE_NOT_WRITABLE)
+        yield fail(about, f"{path_text} is a directory", codes.STATE_NOT_WRITABLE)
     else:
-        yield ok(about, shown)
+        yield ok(about, path_text)
 
 
 # --- hubs that run ---------------------------------------------------------------------------------------------
@@ -103,15 +107,15 @@ def _writable(about: str, file: Path) -> Iterator[Finding]:
 
 def hubs_section() -> tuple[Section, list[Json]]:
     """Queries the running hubs. Returns `doctor`'s findings on them, and their facts."""
-    left: list[Path] = []
-    hubs = list(running_hubs(left_over=left.append))
-    found = [one for hub in hubs for one in _hub(hub)]
-    for path in left:
-        shown = printable(str(path), 500)
-        text = f"{shown} was left over by a hub that was killed"
+    left_over_sockets: list[Path] = []
+    hubs = list(running_hubs(left_over=left_over_sockets.append))
+    findings = [finding for hub in hubs for finding in _hub(hub)]
+    for path in left_over_sockets:
+        path_text = printable(str(path), 500)
+        text = f"{path_text} was left over by a hub that was killed"
         repair = Repair(("rm", str(path)), "nothing: nobody listens at it", path.unlink)
-        found.append(warn(f"hub {path.stem}", text, codes.SOCKET_LEFT_OVER, repair))
-    return Section("Hubs that run", tuple(found or [ok("hubs", "none")])), hubs
+        findings.append(warn(f"hub {path.stem}", text, codes.SOCKET_LEFT_OVER, repair))
+    return Section("Hubs that run", tuple(findings or [ok("hubs", "none")])), hubs
 
 
 def _hub(facts: Mapping[str, Any]) -> Iterator[Finding]:
@@ -138,6 +142,8 @@ def _hub(facts: Mapping[str, Any]) -> Iterator[Finding]:
 
 def ports_of(hubs: list[Json]) -> set[int | str]:
     """Returns the ports that hubs listen on, and their Unix sockets as `unix:/path`."""
-    served = [str(one) for hub in hubs for one in hub.get("serving", ())]
-    ports = {urlsplit(url).port for url in served if "://" in url}
-    return {port for port in ports if port is not None} | {one for one in served if one.startswith(f"{UNIX}:")}
+    addresses = [str(address) for hub in hubs for address in hub.get("serving", ())]
+    ports = {urlsplit(url).port for url in addresses if "://" in url}
+    return {port for port in ports if port is not None} | {
+        address for address in addresses if address.startswith(f"{UNIX}:")
+    }

@@ -55,33 +55,33 @@ class CallCounts(msgspec.Struct):
     since: str | None = None
     """The time of the first record, in ISO 8601."""
 
-    def _began(self, moment: str) -> None:
-        self.since = min(self.since or moment, moment)
+    def _include_time(self, timestamp: str) -> None:
+        self.since = min(self.since or timestamp, timestamp)
 
 
 def count_calls(config: Config) -> CallCounts:
     """Counts the calls in the call log of a configuration; without a file, those of the hubs that run with it."""
-    found = CallCounts()
+    calls = CallCounts()
     file = CALL_LOG.of(config).file
     if file is not None and file.exists():
         for path in _files(file):
-            _read(path, found)
-        found.sources.append(str(file))
-        return found
+            _read(path, calls)
+        calls.sources.append(str(file))
+        return calls
     for facts in running_hubs(left_over=lambda _: None):
         if config.path is not None and facts.get("config") == str(config.path) and "metrics" in facts:
-            _add_hub(facts, found)
-    return found
+            _add_hub(facts, calls)
+    return calls
 
 
 def calls_of(hub: Engine) -> CallCounts:
     """Returns the calls that a hub of this process has counted since it began."""
     metrics = hub.metrics
-    found = CallCounts(sources=["this hub"])
+    calls = CallCounts(sources=["this hub"])
     for series, count in list(metrics.calls.items()):
         if series.method == TOOLS.act_method and series.tool:
-            found.counts[series.server, series.tool] += count
-    return found
+            calls.counts[series.server, series.tool] += count
+    return calls
 
 
 def _files(newest: Path) -> Iterator[Path]:
@@ -89,7 +89,7 @@ def _files(newest: Path) -> Iterator[Path]:
     yield from (newest.with_name(f"{newest.name}.{number}") for number in range(1, KEPT_FILES + 1))
 
 
-def _read(path: Path, found: CallCounts) -> None:
+def _read(path: Path, calls: CallCounts) -> None:
     decoder = msgspec.json.Decoder(_Line)
     with contextlib.suppress(OSError), path.open("rb") as lines:
         while data := lines.readline(MAX_LINE):
@@ -98,18 +98,18 @@ def _read(path: Path, found: CallCounts) -> None:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # written by another program, or cut off
             if line.event == "call":
-                found._began(line.time)
+                calls._include_time(line.time)
                 if line.method == TOOLS.act_method and line.upstream and line.tool and line.verdict != "refused":
-                    found.counts[line.upstream, line.tool] += 1
+                    calls.counts[line.upstream, line.tool] += 1
 
 
-def _add_hub(facts: Json, found: CallCounts) -> None:
-    for one in facts["metrics"].get("calls", ()):
-        if one["method"] == TOOLS.act_method and one["tool"]:
-            found.counts[one["server"], one["tool"]] += one["count"]
-    began = datetime.fromtimestamp(time.time() - facts["seconds"], UTC)
-    found._began(began.strftime("%Y-%m-%dT%H:%M:%SZ"))
-    found.sources.append(f"the hub {facts['pid']}")
+def _add_hub(facts: Json, calls: CallCounts) -> None:
+    for series in facts["metrics"].get("calls", ()):
+        if series["method"] == TOOLS.act_method and series["tool"]:
+            calls.counts[series["server"], series["tool"]] += series["count"]
+    start_time = datetime.fromtimestamp(time.time() - facts["seconds"], UTC)
+    calls._include_time(start_time.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    calls.sources.append(f"the hub {facts['pid']}")
 
 
 def token_costs(hub: Engine, calls: CallCounts, client: str | None = None) -> Json:
@@ -122,10 +122,12 @@ def token_costs(hub: Engine, calls: CallCounts, client: str | None = None) -> Js
     few = exposure.few(catalog)
     return {
         "client": _of_client(hub, exposure, catalog, few, client),
-        "ways": list(_ways(hub, catalog, exposure)),
+        "ways": list(_exposure_modes(hub, catalog, exposure)),
         "groups": _groups(hub, catalog),
         **_by_server(catalog, calls),
-        "records": {"since": calls.since, "from": [printable(one) for one in calls.sources]} if calls.sources else None,
+        "records": {"since": calls.since, "from": [printable(source) for source in calls.sources]}
+        if calls.sources
+        else None,
     }
 
 
@@ -134,14 +136,19 @@ def _sum(catalog: Catalog) -> Json:
 
 
 def _of_client(hub: Engine, exposure: Exposure, catalog: Catalog, few: Catalog, client: str | None) -> Json:
-    shown, name = named_client(client)
-    switched = hub.catalogs.exposure
-    seen = hub.catalogs.of(None)
-    if switched is None or not switched.concerns(seen):
-        why = "'expose' is 'all'" if switched is None else "they are few"
-        return {"name": shown, **_sum(seen), "of": catalog.tool_count, "why": why}
-    decision = exposure.decision(seen, name)
-    return {"name": shown, **_sum(seen if decision.all else few), "of": catalog.tool_count, "why": decision.why}
+    display_name, name = named_client(client)
+    active_exposure = hub.catalogs.exposure
+    listed = hub.catalogs.of(None)
+    if active_exposure is None or not active_exposure.concerns(listed):
+        reason = "'expose' is 'all'" if active_exposure is None else "they are few"
+        return {"name": display_name, **_sum(listed), "of": catalog.tool_count, "why": reason}
+    decision = exposure.decision(listed, name)
+    return {
+        "name": display_name,
+        **_sum(listed if decision.all else few),
+        "of": catalog.tool_count,
+        "why": decision.why,
+    }
 
 
 def named_client(written: str | None) -> tuple[str | None, str]:
@@ -151,53 +158,53 @@ def named_client(written: str | None) -> tuple[str | None, str]:
     from mcp_hub.clients.table import client_calling_itself, client_named
 
     try:
-        known = client_named(written)
+        client = client_named(written)
     except EditRefused:
-        if (found := client_calling_itself(written)) is None:
+        if (match := client_calling_itself(written)) is None:
             raise
-        known = found
-    return known.name, (*known.calls_itself, "")[0]
+        client = match
+    return client.name, (*client.calls_itself, "")[0]
 
 
-def _ways(hub: Engine, catalog: Catalog, exposure: Exposure) -> Iterator[Json]:
-    everything = {"way": "all", **_sum(catalog)}
-    yield everything
+def _exposure_modes(hub: Engine, catalog: Catalog, exposure: Exposure) -> Iterator[Json]:
+    all_tools = {"way": "all", **_sum(catalog)}
+    yield all_tools
     if hub.config.groups:
         yield {"way": "groups", **_sum(hub.catalogs.of(None))}
-    for way in FEW:
-        few = _sum(exposure.few(catalog, way))
-        saved = everything["tokens"] - few["tokens"]
-        yield {"way": way, **few, "each_search": MAX_TOKENS, "searches": max(0, saved // MAX_TOKENS)}
+    for mode in FEW:
+        few = _sum(exposure.few(catalog, mode))
+        saved = all_tools["tokens"] - few["tokens"]
+        yield {"way": mode, **few, "each_search": MAX_TOKENS, "searches": max(0, saved // MAX_TOKENS)}
 
 
 def _groups(hub: Engine, catalog: Catalog) -> list[Json]:
     if not hub.config.groups:
         return []
-    found: dict[str, Json] = {}
+    groups: dict[str, Json] = {}
     for group in hub.groups:
-        found[group.name] = {"group": group.name, "active": group.active, "tools": 0, "tokens": 0}
+        groups[group.name] = {"group": group.name, "active": group.active, "tools": 0, "tokens": 0}
     for entry in catalog.entries(TOOLS):
         for name in hub.groups.of(entry.route) if entry.route.upstream != OWN else ():
-            if name in found:
-                found[name]["tools"] += 1
-                found[name]["tokens"] += entry.tokens
-    return list(found.values())
+            if name in groups:
+                groups[name]["tools"] += 1
+                groups[name]["tokens"] += entry.tokens
+    return list(groups.values())
 
 
 def _by_server(catalog: Catalog, calls: CallCounts) -> Json:
     servers: dict[str, Json] = {}
     tools: list[Json] = []
-    known = bool(calls.sources)
+    is_recorded = bool(calls.sources)
     for entry in catalog.entries(TOOLS):
         id, name = entry.route.upstream, entry.route.name
-        count = calls.counts[id, name] if known else None
+        count = calls.counts[id, name] if is_recorded else None
         tools.append({"tool": entry.exposed, "server": "" if id == OWN else id, "tokens": entry.tokens, "calls": count})
         if id != OWN:
-            new = {"server": id, "tools": 0, "tokens": 0, "never_called": 0 if known else None}
-            server = servers.setdefault(id, new)
+            row = {"server": id, "tools": 0, "tokens": 0, "never_called": 0 if is_recorded else None}
+            server = servers.setdefault(id, row)
             server["tools"] += 1
             server["tokens"] += entry.tokens
-            server["never_called"] = server["never_called"] + (count == 0) if known else None
+            server["never_called"] = server["never_called"] + (count == 0) if is_recorded else None
     return {"servers": _by_cost(servers.values()), "tools": _by_cost(tools)}
 
 

@@ -25,7 +25,7 @@ from mcp_hub.version import VERSION
 END_WAIT: Final = 5.0
 """Seconds for a hub to end after its stdin was closed."""
 MAX_LINE: Final = 1024 * 1024
-SHOWN: Final = 500
+MAX_STDERR_LINE: Final = 500
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -45,9 +45,9 @@ def start(argv: Sequence[str], environ: Mapping[str, str], config: Path | None, 
 
     A hub with this `config` is made to recognise the request as a loop: it answers with an error and starts no servers.
     """
-    began = time.monotonic()
-    row = Ancestry.of([config], {}, MAX_HUB_DEPTH, lambda: None).for_children if config is not None else None
-    env = dict(environ) if row is None else {**environ, VARIABLE: row}
+    started_at = time.monotonic()
+    ancestry = Ancestry.of([config], {}, MAX_HUB_DEPTH, lambda: None).for_children if config is not None else None
+    env = dict(environ) if ancestry is None else {**environ, VARIABLE: ancestry}
     pipe = subprocess.PIPE
     try:
         hub = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env, start_new_session=True)
@@ -58,10 +58,12 @@ def start(argv: Sequence[str], environ: Mapping[str, str], config: Path | None, 
         try:
             conversation.ask()
             answered = conversation.answered.wait(wait)
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - started_at
         finally:
-            ended = conversation.end()
-        return Start(seconds, answered and not conversation.silent, ended and conversation.silent, conversation.words())
+            has_ended = conversation.end()
+        return Start(
+            seconds, answered and not conversation.silent, has_ended and conversation.silent, conversation.words()
+        )
 
 
 class _Conversation:
@@ -76,7 +78,7 @@ class _Conversation:
         self._stderr = b""
         self._threads = [
             threading.Thread(target=work, args=(stream,), daemon=True)
-            for work, stream in ((self._listen, hub.stdout), (self._hear, hub.stderr))
+            for work, stream in ((self._read_stdout, hub.stdout), (self._read_stderr, hub.stderr))
         ]
         for thread in self._threads:
             thread.start()
@@ -84,13 +86,13 @@ class _Conversation:
     def ask(self) -> None:
         info = {"name": HUB_NAME, "version": VERSION}
         params = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": {}, "clientInfo": info}
-        question = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
         assert self._hub.stdin is not None
         with contextlib.suppress(OSError):
-            self._hub.stdin.write(json.dumps(question).encode() + b"\n")
+            self._hub.stdin.write(json.dumps(request).encode() + b"\n")
             self._hub.stdin.flush()
 
-    def _listen(self, stream: IO[bytes]) -> None:
+    def _read_stdout(self, stream: IO[bytes]) -> None:
         with contextlib.suppress(OSError, ValueError):
             while line := stream.readline(MAX_LINE):
                 if self.silent and _is_answer(line):
@@ -98,14 +100,14 @@ class _Conversation:
                     self.answered.set()
         self.answered.set()
 
-    def _hear(self, stream: IO[bytes]) -> None:
+    def _read_stderr(self, stream: IO[bytes]) -> None:
         with contextlib.suppress(OSError, ValueError):
             while chunk := stream.read1(65536):  # type: ignore[attr-defined]  # the pipe is buffered
-                self._stderr = (self._stderr + chunk)[-4 * SHOWN :]
+                self._stderr = (self._stderr + chunk)[-4 * MAX_STDERR_LINE :]
 
     def end(self) -> bool:
         """Ends the process: closes its stdin, then kills it. Returns whether it had ended by itself before."""
-        ended = self.answered.is_set() and self.silent
+        has_ended = self.answered.is_set() and self.silent
         with contextlib.suppress(OSError):
             if self._hub.stdin is not None:
                 self._hub.stdin.close()
@@ -121,17 +123,17 @@ class _Conversation:
                 self._hub.wait(END_WAIT)
         for thread in self._threads:
             thread.join(1)
-        return ended
+        return has_ended
 
     def words(self) -> str:
         """Returns the last lines of its stderr."""
         lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
-        return " | ".join(printable(line, SHOWN) for line in lines[-3:])
+        return " | ".join(printable(line, MAX_STDERR_LINE) for line in lines[-3:])
 
 
 def _is_answer(line: bytes) -> bool:
     try:
-        said = json.loads(line)
+        message = json.loads(line)
     except ValueError:
         return False
-    return isinstance(said, dict) and said.get("id") == 1
+    return isinstance(message, dict) and message.get("id") == 1
