@@ -259,8 +259,8 @@ def _missing_extra(values: Mapping[str, Any]) -> CodedText | None:
 def _add_refused(values: dict[str, Any], patterns: tuple[str, ...]) -> None:
     """Adds the tools that a rule elsewhere in the file denies."""
     if patterns:
-        before = values["filters"].get("tools", Filter())
-        values["filters"]["tools"] = before.model_copy(update={"deny": (*before.deny, *patterns)})
+        existing = values["filters"].get("tools", Filter())
+        values["filters"]["tools"] = existing.model_copy(update={"deny": (*existing.deny, *patterns)})
 
 
 def _disabled_entry(id: str, reason: str | None) -> Server:

@@ -131,10 +131,10 @@ def read_filters(fields: Fields) -> dict[str, Filter]:
             texts = fields.texts(name)
             if half != "allow" or texts != ("*",):
                 values[half] = texts
-        both = set(values.get("allow", ())) & set(values.get("deny", ()))
-        at = fields.values[f"filters.{kind}.deny"].at if both else ()
-        if both and at[-1] not in _DENY_WINS:
-            fields.error(at, f"refuses {', '.join(sorted(both))}, which is allowed here as well; keep one of them")
+        conflicts = set(values.get("allow", ())) & set(values.get("deny", ()))
+        at = fields.values[f"filters.{kind}.deny"].at if conflicts else ()
+        if conflicts and at[-1] not in _DENY_WINS:
+            fields.error(at, f"refuses {', '.join(sorted(conflicts))}, which is allowed here as well; keep one of them")
         if values:
             filters[kind] = Filter(**values)
     return filters
@@ -173,7 +173,7 @@ def read_tools(
     hidden and have a default.
     """
     tools: dict[str, ToolRules] = {}
-    off: list[str] = []
+    disabled_names: list[str] = []
     for name, rules in value.items():
         key_path = (*at, name)
         if rules is None:
@@ -182,7 +182,7 @@ def read_tools(
             findings.error(key_path, f"must be a mapping with {', '.join(ToolRules.model_fields)}")
             continue
         if rules.get("enabled") is False:
-            off.append(name)
+            disabled_names.append(name)
         values = {
             key: setting for key, setting in rules.items() if key not in _FOREIGN_TOOL_KEYS and setting is not None
         }
@@ -196,9 +196,9 @@ def read_tools(
             tools[name] = rule
     for name, arguments in (presets or {}).items():
         preset = _mapping(arguments, ("preset", name), findings)
-        before = tools.get(name, ToolRules())
-        tools[name] = before.model_copy(update={"preset": {**before.preset, **preset}})
-    return tools, tuple(off)
+        existing = tools.get(name, ToolRules())
+        tools[name] = existing.model_copy(update={"preset": {**existing.preset, **preset}})
+    return tools, tuple(disabled_names)
 
 
 def _hidden_arguments(value: Any, at: KeyPath, findings: Findings) -> dict[str, Any]:
@@ -225,21 +225,21 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
     values: dict[str, Any] = {"filters": read_filters(fields)}
     presets = fields.mapping("preset")
     tools = _value_of(fields, "tools")
-    off: tuple[str, ...] = ()
+    disabled_names: tuple[str, ...] = ()
     if tools is not None or presets:
-        written = tools.value if tools is not None else {}
+        raw_rules = tools.value if tools is not None else {}
         key_path = tools.at if tools is not None else at
         preset_values = {name: preset.value for name, preset in (presets or {}).items()}
-        values["tools"], off = read_tools(written, preset_values, key_path, findings)
+        values["tools"], disabled_names = read_tools(raw_rules, preset_values, key_path, findings)
     descriptions = fields.mapping("description_overrides") or {}
     for name in descriptions:
         rule = values.setdefault("tools", {}).get(name, ToolRules())
         text = fields.inner(descriptions).text(name)
         if rule.description is None and text is not None:
             values["tools"][name] = rule.model_copy(update={"description": text})
-    if off:
-        before = values["filters"].get("tools", Filter())
-        values["filters"]["tools"] = before.model_copy(update={"deny": (*before.deny, *off)})
+    if disabled_names:
+        existing = values["filters"].get("tools", Filter())
+        values["filters"]["tools"] = existing.model_copy(update={"deny": (*existing.deny, *disabled_names)})
     if "tags" in fields:
         values["tags"] = _tags(fields)
     if (field := _value_of(fields, "postprocess")) is not None:

@@ -108,8 +108,8 @@ def delete_secret(service: str, username: str) -> None:
 
 def require_keyring() -> None:
     """Raises KeyringError if `keyring` is not installed or its backend cannot be loaded."""
-    if (lacking := missing("keyring")) is not None:
-        raise KeyringError(lacking)
+    if (reason := missing("keyring")) is not None:
+        raise KeyringError(reason)
     try:
         import keyring
 

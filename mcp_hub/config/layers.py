@@ -68,15 +68,15 @@ def merge_root_keys(layers: Sequence[Layer], keys: KeyTable) -> Place:
         occurrences = [(layer, name) for layer in layers for name in spellings if layer.root.get(name) is not None]
         if not occurrences:
             continue
-        last, name = occurrences[-1]
-        value: Any = last.root[name]
+        last_layer, name = occurrences[-1]
+        value: Any = last_layer.root[name]
         if len({id(layer) for layer, _ in occurrences}) > 1:
             value = _merged(occurrences, spellings[0], origins)
             for layer, spelling in occurrences:
-                if layer is not last:
+                if layer is not last_layer:
                     del layer.root[spelling]
-            last.root[name] = value
-        origins.setdefault((name,), (last, (name,)))
+            last_layer.root[name] = value
+        origins.setdefault((name,), (last_layer, (name,)))
 
     def place(at: KeyPath) -> tuple[str, int | None]:
         for end in range(len(at), 0, -1):
@@ -92,8 +92,8 @@ def _groups(keys: KeyTable, layers: Sequence[Layer]) -> list[tuple[str, ...]]:
     """Returns the root keys that the files have, each with its other spellings."""
     groups = [(key.name, *key.spellings) for key in keys.root] + list(_SPELLINGS[:1])
     grouped = {name for group in groups for name in group} | {name for group in _SPELLINGS[1:] for name in group}
-    single = dict.fromkeys(name for layer in layers for name in layer.root if name not in grouped)
-    return [*groups, *((name,) for name in single)]
+    ungrouped = dict.fromkeys(name for layer in layers for name in layer.root if name not in grouped)
+    return [*groups, *((name,) for name in ungrouped)]
 
 
 def _merged(occurrences: Sequence[tuple[Layer, str]], kind: str, origins: dict[KeyPath, tuple[Layer, KeyPath]]) -> Any:
@@ -118,10 +118,10 @@ def _merged(occurrences: Sequence[tuple[Layer, str]], kind: str, origins: dict[K
                 merged[name] = value
                 origins[key, name] = layer, at
         return merged
-    last, name = occurrences[-1]
+    last_layer, name = occurrences[-1]
     for layer, spelling in occurrences[:-1]:
-        if layer is not last:
-            last.tell_replaced((name,), values[-1], layer, (spelling,), layer.root[spelling])
+        if layer is not last_layer:
+            last_layer.tell_replaced((name,), values[-1], layer, (spelling,), layer.root[spelling])
     return values[-1]
 
 

@@ -121,9 +121,9 @@ class _NativeToolReader:
         url = self._url()
         if "method" in fields and isinstance(method := fields.values["method"].value, str):
             fields.values = {**fields.values, "method": FieldValue(method.upper(), fields.values["method"].at)}
-        chosen = fields.choice("method", _METHODS)
-        parameters = self._parameters(url or "", chosen)
-        method = chosen or ("POST" if any(parameter.where == "body" for parameter in parameters) else "GET")
+        explicit_method = fields.choice("method", _METHODS)
+        parameters = self._parameters(url or "", explicit_method)
+        method = explicit_method or ("POST" if any(parameter.where == "body" for parameter in parameters) else "GET")
         if method == "GET" and any(parameter.where == "body" for parameter in parameters):
             self._error("method", "has no body with GET; write POST, PUT or PATCH, or 'where: query'")
         self._read_constants()

@@ -263,11 +263,11 @@ def _web_value(root: Mapping[str, FieldValue]) -> FieldValue | None:
     web, fallback = _first(root, "web", "scrape"), _first(root, "fallback", "scrape_fallback")
     if fallback is None or not isinstance(fallback.value, dict):
         return web
-    moved = {key: fallback.value[key] for key in WEB_KEYS_OF_FALLBACK if key in fallback.value}
-    if not moved:
+    fallback_values = {key: fallback.value[key] for key in WEB_KEYS_OF_FALLBACK if key in fallback.value}
+    if not fallback_values:
         return web
-    written = web.value if web is not None and isinstance(web.value, dict) else {}
-    return FieldValue({**moved, **written}, web.at if web is not None else fallback.at)
+    web_values = web.value if web is not None and isinstance(web.value, dict) else {}
+    return FieldValue({**fallback_values, **web_values}, web.at if web is not None else fallback.at)
 
 
 def warn_if_missing(extra: Extra, at: KeyPath, findings: Findings) -> None:

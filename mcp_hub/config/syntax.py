@@ -84,7 +84,8 @@ def parse_json(text: str) -> ParsedText:
     faults: list[tuple[int | None, str]] = []
     if repeated:
         faults = [
-            (line, f"{dotted(at)}: this key is already given in line {before}") for at, line, before in lines()[1]
+            (line, f"{dotted(at)}: this key is already given in line {first_line}")
+            for at, line, first_line in lines()[1]
         ]
         # The scanner may miss a key that is repeated in another spelling, such as with an escape.
         faults = faults or [(None, "a key is given twice in the same object")]
@@ -97,9 +98,11 @@ def _load_json(text: str, pairs: Any) -> Any:
     except (ValueError, RecursionError):
         pass
     # The json5 parser is slow, and nearly always there are only comments and trailing commas.
-    plain = JSON_COMMENTS.sub(lambda match: re.sub(r"[^\n]", " ", match[1]) if match[1] else match[0], text)
+    uncommented = JSON_COMMENTS.sub(lambda match: re.sub(r"[^\n]", " ", match[1]) if match[1] else match[0], text)
     try:
-        return json.loads(LOOSE_COMMA.sub(lambda match: " " if match[1] else match[0], plain), object_pairs_hook=pairs)
+        return json.loads(
+            LOOSE_COMMA.sub(lambda match: " " if match[1] else match[0], uncommented), object_pairs_hook=pairs
+        )
     except RecursionError:
         raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE) from None
     except ValueError:
@@ -302,8 +305,8 @@ class _YamlTree:
             elif key.tag == _MERGE:
                 merged.extend(value.value if isinstance(value, self._yaml.SequenceNode) else [value])
             elif key.value in own:
-                before = self.lines[(*at, key.value)]
-                self._fault(key, (*at, key.value), f"this key is already given in line {before}")
+                first_line = self.lines[(*at, key.value)]
+                self._fault(key, (*at, key.value), f"this key is already given in line {first_line}")
             else:
                 # A key is a text as written: `on`, `1.10` and `null` are names too.
                 inner = (*at, key.value)

@@ -137,8 +137,8 @@ def _expand_token(token: re.Match[str], scope: VariableScope) -> str:
         return _secret_of_continue(token["template"].strip(), scope)
     if token["open"]:
         raise UnresolvedVariable("a '${' without its '}', or braces inside of it; write '$${' for a literal '${'")
-    if (bare := token.groupdict().get("bare")) is not None:
-        return _variable(bare, None, scope)
+    if (bare_name := token.groupdict().get("bare")) is not None:
+        return _variable(bare_name, None, scope)
     if token["plain"]:
         if token["plain"] == "file":
             return _file(token["of"], scope) if scope.file_braces else token[0]

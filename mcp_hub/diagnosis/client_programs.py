@@ -64,10 +64,10 @@ def _install_hint(file: ClientFile) -> str:
 
 def _duplicates(about: str, file: ClientFile, config: Config | None) -> Iterator[Finding]:
     """Yields a finding for each server that a client starts itself although the hub serves it."""
-    served = {identity_of(server): server.id for server in config.servers if server.enabled} if config else {}
+    server_ids = {identity_of(server): server.id for server in config.servers if server.enabled} if config else {}
     for server in file.servers:
-        if server.on and not server.is_hub and server.identity is not None and server.identity in served:
-            served_as = printable(served[server.identity])
+        if server.on and not server.is_hub and server.identity is not None and server.identity in server_ids:
+            served_as = printable(server_ids[server.identity])
             text = f"{printable(server.id)} is started directly too; the hub serves it as {served_as}"
             yield warn(about, text, codes.CLIENT_DUPLICATES)
 
@@ -100,7 +100,11 @@ def _entry(hub_entry: _HubEntry, config: Config | None, machine: Machine) -> Ite
     limit = hub_entry.client.start_limit
     result = start(argv, environ, config_path, min(limit or START_WAIT, START_WAIT))
     yield _started(
-        about, location, result, limit, same=config is None or config.path is None or _is_same(config_path, config.path)
+        about,
+        location,
+        result,
+        limit,
+        is_same_config=config is None or config.path is None or _is_same(config_path, config.path),
     )
 
 
@@ -125,10 +129,10 @@ def _is_same(path: Path, second: Path) -> bool:
         return False
 
 
-def _started(about: str, location: str, result: Start, limit: float | None, *, same: bool) -> Finding:
+def _started(about: str, location: str, result: Start, limit: float | None, *, is_same_config: bool) -> Finding:
     if result.answered:
         limit_text = f" (its limit: {limit:g} s)" if limit is not None else ""
-        difference = "" if same else ", with another configuration"
+        difference = "" if is_same_config else ", with another configuration"
         text = f"{location} starts the hub in {result.seconds:.1f} s{limit_text}{difference}"
         if limit is not None and result.seconds > limit / 2:
             return warn(about, text, codes.CLIENT_START_SLOW)

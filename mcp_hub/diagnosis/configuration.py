@@ -23,19 +23,19 @@ _ABOUT: Final = "file"
 
 
 def configuration_section(
-    named: Path | None, overlays: Sequence[Path], machine: Machine
+    config_file: Path | None, overlays: Sequence[Path], machine: Machine
 ) -> tuple[Section, LoadedConfig | None]:
     """Reads the configuration; returns `doctor`'s findings on it, and the configuration if it can be used.
 
     Args:
-        named: the file of `--config`; None: the default configuration.
+        config_file: the file of `--config`; None: the default configuration.
         overlays: further files of `--config`, whose values win.
         machine: the machine whose environment is used.
     """
     findings: list[Finding] = []
-    path = named
+    path = config_file
     try:
-        path = named or default_path(Path.cwd(), machine.environ)
+        path = config_file or default_path(Path.cwd(), machine.environ)
         loaded = read_config(path, machine.environ, overlays=overlays)
     except ConfigError as error:
         lines = str(error).splitlines() if len(error.codes) > 1 else [str(error)]
@@ -46,11 +46,11 @@ def configuration_section(
     config = loaded.config
     count = len(config.servers)
     findings.append(ok(path.name, f"{printable(str(config.path))}: {count} server{'s' * (count != 1)}"))
-    off = tuple(f": {server.disabled_reason}" for server in config.servers if server.disabled_reason)
+    disabled_reasons = tuple(f": {server.disabled_reason}" for server in config.servers if server.disabled_reason)
     findings += [
         warn(path.name, _printable_text(line), code_of(line), _repair(config.path, code_of(line)))
         for line in (*loaded.warnings, *loaded.advice)
-        if not (off and line.endswith(off))  # the section of the servers says it
+        if not (disabled_reasons and line.endswith(disabled_reasons))  # the section of the servers says it
     ]
     findings += [warn(path.name, _printable_text(str(duplicate)), codes.DUPLICATE) for duplicate in loaded.duplicates]
     findings += [fail(path.name, _printable_text(line), codes.FILE_LEFT_OUT) for line in loaded.left_out]
@@ -83,7 +83,7 @@ def _writable(path: Path) -> Iterator[Path]:
 
 def closed(path: Path, rights: int) -> Repair:
     """Returns the repair that removes the mode bits `rights` from a file or directory."""
-    before = stat.S_IMODE(path.stat().st_mode)
-    after = before & ~rights
-    back = f"chmod {before:04o} {shlex.quote(str(path))}"
-    return Repair(("chmod", f"{after:04o}", str(path)), back, lambda: path.chmod(after))
+    old_mode = stat.S_IMODE(path.stat().st_mode)
+    new_mode = old_mode & ~rights
+    back = f"chmod {old_mode:04o} {shlex.quote(str(path))}"
+    return Repair(("chmod", f"{new_mode:04o}", str(path)), back, lambda: path.chmod(new_mode))

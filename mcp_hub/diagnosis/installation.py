@@ -68,13 +68,13 @@ def _is_same(file: Path, own: Path) -> bool:
     if file.resolve() == own.resolve():
         return True
     try:
-        with file.open("rb") as opened:
-            first = opened.readline(1000).decode("utf-8", "replace").strip()
+        with file.open("rb") as stream:
+            first_line = stream.readline(1000).decode("utf-8", "replace").strip()
     except OSError:
         return False
     # Installers such as pipx copy or link the script, whose first line names the interpreter.
-    interpreter = first.removeprefix("#!").strip()
-    return first.startswith("#!") and os.path.realpath(interpreter) == os.path.realpath(sys.executable)
+    interpreter = first_line.removeprefix("#!").strip()
+    return first_line.startswith("#!") and os.path.realpath(interpreter) == os.path.realpath(sys.executable)
 
 
 # --- the machine -----------------------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ def _browser(servers: list[Server], machine: Machine) -> Iterator[Finding]:
 
 def _clock(servers: list[Server], machine: Machine) -> Iterator[Finding]:
     """Yields a finding that compares this machine's clock with those of servers that are reached without a proxy."""
-    direct = [server for server in servers if server.url and _is_direct(server, machine)]
-    urls = {url.partition("://")[2].partition("/")[0]: url for server in direct if (url := server.url)}
+    direct_servers = [server for server in servers if server.url and _is_direct(server, machine)]
+    urls = {url.partition("://")[2].partition("/")[0]: url for server in direct_servers if (url := server.url)}
     offsets = [offset for offset in in_parallel(clock_offset, list(urls.values())) if offset is not None]
     if not offsets:
         return

@@ -67,8 +67,8 @@ class ServerReport(msgspec.Struct, frozen=True):
     @property
     def meant(self) -> int:
         """The number of servers that the user has not switched off."""
-        off = UpstreamState.DISABLED
-        return sum(fact["state"] != off or fact["problem"] is not None for fact in self.servers)
+        disabled = UpstreamState.DISABLED
+        return sum(fact["state"] != disabled or fact["problem"] is not None for fact in self.servers)
 
     @property
     def working(self) -> int:

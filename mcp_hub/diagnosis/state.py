@@ -30,19 +30,21 @@ GROUP_AND_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 def files_section(config: Config) -> Section:
     """Returns `doctor`'s findings on the hub's own files."""
-    private = {
+    private_directories = {
         "cache": config.cache_dir or catalog_cache.default_directory(),
         "tokens": config.token_dir or token_store.default_directory(),
         "sockets": runtime_directory(),
     }
     pins = pins_file(config)
-    written = {
+    writable_files = {
         "records": CALL_LOG.of(config).file,
         "state_file": config.state_file,
         "pins": pins if pins is not None and pins.exists() else None,
     }
-    findings = [finding for about, directory in private.items() for finding in _private(about, directory)]
-    findings += [finding for about, file in written.items() if file is not None for finding in _writable(about, file)]
+    findings = [finding for about, directory in private_directories.items() for finding in _private(about, directory)]
+    findings += [
+        finding for about, file in writable_files.items() if file is not None for finding in _writable(about, file)
+    ]
     return Section("Files of the hub", tuple(findings))
 
 

@@ -151,16 +151,16 @@ def _of_client(hub: Engine, exposure: Exposure, catalog: Catalog, few: Catalog, 
     }
 
 
-def named_client(written: str | None) -> tuple[str | None, str]:
+def named_client(client_name: str | None) -> tuple[str | None, str]:
     """Returns (the name of a client, the name in its `clientInfo`). Raises EditRefused for an unknown client."""
-    if written is None:
+    if client_name is None:
         return None, ""
     from mcp_hub.clients.table import client_calling_itself, client_named
 
     try:
-        client = client_named(written)
+        client = client_named(client_name)
     except EditRefused:
-        if (match := client_calling_itself(written)) is None:
+        if (match := client_calling_itself(client_name)) is None:
             raise
         client = match
     return client.name, (*client.calls_itself, "")[0]
@@ -173,8 +173,8 @@ def _exposure_modes(hub: Engine, catalog: Catalog, exposure: Exposure) -> Iterat
         yield {"way": "groups", **_sum(hub.catalogs.of(None))}
     for mode in FEW:
         few = _sum(exposure.few(catalog, mode))
-        saved = all_tools["tokens"] - few["tokens"]
-        yield {"way": mode, **few, "each_search": MAX_TOKENS, "searches": max(0, saved // MAX_TOKENS)}
+        saved_tokens = all_tools["tokens"] - few["tokens"]
+        yield {"way": mode, **few, "each_search": MAX_TOKENS, "searches": max(0, saved_tokens // MAX_TOKENS)}
 
 
 def _groups(hub: Engine, catalog: Catalog) -> list[Json]:

@@ -62,7 +62,7 @@ def start(argv: Sequence[str], environ: Mapping[str, str], config: Path | None, 
         finally:
             has_ended = conversation.end()
         return Start(
-            seconds, answered and not conversation.silent, has_ended and conversation.silent, conversation.words()
+            seconds, answered and not conversation.silent, has_ended and conversation.silent, conversation.last_words()
         )
 
 
@@ -125,7 +125,7 @@ class _Conversation:
             thread.join(1)
         return has_ended
 
-    def words(self) -> str:
+    def last_words(self) -> str:
         """Returns the last lines of its stderr."""
         lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
         return " | ".join(printable(line, MAX_STDERR_LINE) for line in lines[-3:])
