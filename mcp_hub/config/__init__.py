@@ -158,8 +158,8 @@ def _read(
             if layer_id in ("", id(layer))
             for name, item in items.items()
         }
-        context = EntryContext(layer.dialect, layer.scope, layer.document.written, layer.findings, defaults_of_layer)
-        server = read_entry(entry, context)
+        reading = EntryContext(layer.dialect, layer.scope, layer.document.written, layer.findings, defaults_of_layer)
+        server = read_entry(entry, reading)
         if server is not None and is_this_hub(server, paths, environ, default_path):
             layer.findings.warning(entry.at, ITSELF, ITSELF.code)
             server = server.model_copy(update={"enabled": False, "disabled_reason": ITSELF})

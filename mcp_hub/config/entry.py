@@ -72,28 +72,28 @@ class EntryContext(msgspec.Struct, frozen=True):
     defaults: Mapping[str, FieldValue]
 
 
-def read_entry(raw: RawEntry, context: EntryContext) -> Server | None:
+def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
     """Returns the Server of an entry; None, with errors in the findings, if it is not valid.
 
     An entry is returned switched off, with the reason, if a variable has no value, if the hub cannot keep one of its
     restrictions, or if its kind is unknown. An entry that the user has switched off has no errors, only warnings.
     """
-    findings = context.findings.part()
-    field_values, unresolved = _expanded_values(raw, context, findings)
-    fields = Fields(field_values, findings, context.scope, context.written, unresolved)
+    findings = reading.findings.part()
+    field_values, unresolved = _expanded_values(raw, reading, findings)
+    fields = Fields(field_values, findings, reading.scope, reading.written, unresolved)
     enabled = fields.flag("enabled") is not False and fields.flag("disabled") is not True
-    off_reason = context.dialect.off.get(raw.id)
+    off_reason = reading.dialect.off.get(raw.id)
     dialect_reason = None if off_reason is None else CodedText(off_reason, codes.RESTRICTION_FOREIGN)
-    reason = dialect_reason or restriction(raw.values, context.dialect.keys.entry_names)
+    reason = dialect_reason or restriction(raw.values, reading.dialect.keys.entry_names)
     server = None
     if (foreign_reason := _foreign_kind(raw, field_values)) is not None:
         server = _disabled_entry(raw.id, foreign_reason if enabled else None)
     else:
-        values = _server_fields(raw, fields, context.dialect, findings, unresolved)
+        values = _server_fields(raw, fields, reading.dialect, findings, unresolved)
         values |= read_rules(fields, findings, raw.at)
-        values["settings"] = read_policy_keys(context.dialect.keys.entry, fields, findings)
+        values["settings"] = read_policy_keys(reading.dialect.keys.entry, fields, findings)
         values["oauth"] = read_oauth(fields, findings)
-        _add_refused(values, context.dialect.refused.get(raw.id, ()))
+        _add_refused(values, reading.dialect.refused.get(raw.id, ()))
         reason = reason or explain_unresolved(unresolved, raw.at) or (_missing_extra(values) if enabled else None)
         if not findings.errors:
             server = _make_server(raw, values, enabled, reason, findings)
@@ -104,26 +104,26 @@ def read_entry(raw: RawEntry, context: EntryContext) -> Server | None:
         for package in find_unpinned_packages(server.command or "", server.args):
             text = f"{printable(package, 100)!r} is not pinned to one version: {_UNPINNED}"
             findings.advise(raw.at, text, codes.PACKAGE_UNPINNED)
-    context.findings.add(findings, errors_as_warnings=not enabled)
+    reading.findings.add(findings, errors_as_warnings=not enabled)
     if server is not None and server.disabled_reason is not None:
         code = codes.code_of(server.disabled_reason) or codes.VALUE_WRONG
-        context.findings.warning(raw.at, f"is switched off: {server.disabled_reason}", code)
+        reading.findings.warning(raw.at, f"is switched off: {server.disabled_reason}", code)
     return server
 
 
 def _expanded_values(
-    raw: RawEntry, context: EntryContext, findings: Findings
+    raw: RawEntry, reading: EntryContext, findings: Findings
 ) -> tuple[dict[str, FieldValue], dict[KeyPath, CodedText]]:
     """Returns the expanded keys of the entry over the defaults, and {place: reason} of variables without a value."""
-    field_values = {**context.defaults, **canonical_values(raw.values, raw.at, context.dialect, findings)}
-    for at in find_plain_secrets(field_values, context.scope):
+    field_values = {**reading.defaults, **canonical_values(raw.values, raw.at, reading.dialect, findings)}
+    for at in find_plain_secrets(field_values, reading.scope):
         findings.advise(at, PLAIN_SECRET_ADVICE, codes.SECRET_IN_PLAIN)
     unresolved: dict[KeyPath, CodedText] = {}
-    header_scope = context.scope
-    if context.dialect.is_goose:
-        header_scope = goose_header_scope(field_values["env"].value if "env" in field_values else None, context.scope)
+    header_scope = reading.scope
+    if reading.dialect.is_goose:
+        header_scope = goose_header_scope(field_values["env"].value if "env" in field_values else None, reading.scope)
     for name, item in field_values.items():
-        scope = header_scope if name == "headers" else context.scope
+        scope = header_scope if name == "headers" else reading.scope
         value, reasons = expand_tree(item.value, scope, item.at)
         field_values[name] = msgspec.structs.replace(item, value=value)
         unresolved.update(reasons)
@@ -223,12 +223,10 @@ def with_defaults(server: Server, defaults: Mapping[str, Any]) -> Server:
     if not server.enabled or not defaults:
         return server
     own_fields, deadlines = server.model_fields_set, server.deadlines
-    own_deadlines = set(deadlines.model_fields_set)
+    own_names = set(deadlines.model_fields_set)
     if deadlines.connect == CONNECT_DEADLINE_OF_INSTALLERS and _is_installer(server.command, server.args):
-        own_deadlines.discard("connect")  # the hub's own default for such a command
-    default_deadlines = {
-        name: seconds for name, seconds in defaults.get("deadlines", {}).items() if name not in own_deadlines
-    }
+        own_names.discard("connect")  # the hub's own default for such a command
+    default_deadlines = {name: value for name, value in defaults.get("deadlines", {}).items() if name not in own_names}
     values = {name: value for name, value in defaults.items() if name not in {*own_fields, "deadlines", "settings"}}
     values["settings"] = {**defaults.get("settings", {}), **server.settings}
     return server.model_copy(update={**values, "deadlines": deadlines.model_copy(update=default_deadlines)})

@@ -244,8 +244,8 @@ class FolderReader:
             scope = dialect.scope(scope)
             root = document.tree if isinstance(document.tree, dict) else {}
             defaults = read_defaults(root, dialect, findings)
-            context = EntryContext(dialect, scope, document.written, findings, defaults)
-            servers = [server for entry in entries if (server := read_entry(entry, context)) is not None]
+            reading = EntryContext(dialect, scope, document.written, findings, defaults)
+            servers = [server for entry in entries if (server := read_entry(entry, reading)) is not None]
             if not findings.errors:
                 self.contents.servers += [
                     server for server in servers if self._claim("server", server.id, origins, document.path)
