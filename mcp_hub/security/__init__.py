@@ -17,10 +17,10 @@ class Principal(str):
 
     def __new__(cls, name: str, profile: str | None = None, label: str | None = None) -> Principal:
         """`label` is its name in records, if that differs from `name`."""
-        made = super().__new__(cls, name)
-        made.profile = profile
-        made.label = label
-        return made
+        principal = super().__new__(cls, name)
+        principal.profile = profile
+        principal.label = label
+        return principal
 
     profile: str | None
     label: str | None
@@ -44,8 +44,8 @@ def principal_of(caller: Hashable | None) -> Principal:
         return caller
     if isinstance(caller, str):
         return Principal(caller)
-    found: Principal = caller.principal  # type: ignore[attr-defined]
-    return found
+    principal: Principal = caller.principal  # type: ignore[attr-defined]
+    return principal
 
 
 def profile_of(caller: Hashable | None) -> str | None:

@@ -18,7 +18,7 @@ _RIGHTS: Final = {
     "GA": 0x10000000, "GX": 0x20000000, "GW": 0x40000000, "GR": 0x80000000,
     "FA": 0x1F01FF, "FR": 0x120089, "FW": 0x120116, "FX": 0x1200A0,
 }  # fmt: skip
-_OTHERS: Final = {
+_OTHER_GROUPS: Final = {
     "WD": "Everyone", "S-1-1-0": "Everyone",
     "AN": "anonymous users", "S-1-5-7": "anonymous users",
     "AU": "every user who has signed in", "S-1-5-11": "every user who has signed in",
@@ -37,15 +37,18 @@ _LIST: Final = re.compile(r"D:([A-Z_]*)((?:\(.*?\))*)(?=S:|$)", re.DOTALL)
 
 def others_with(access_list: str, rights: int) -> tuple[str, ...]:
     """Returns the groups of other users to whom a list grants one of the rights. Ignores denials."""
-    found = _LIST.search(access_list)
-    if found is None:
+    match = _LIST.search(access_list)
+    if match is None:
         return ()  # a file system without access control
-    if "NO_ACCESS_CONTROL" in found[1]:
+    if "NO_ACCESS_CONTROL" in match[1]:
         return ("Everyone",)
     names = [
-        _OTHERS[who]
-        for kind, flags, granted, who in _ENTRY.findall(found[2])
-        if kind in _GRANTS and "IO" not in re.findall("..", flags) and who in _OTHERS and _mask(granted) & rights
+        _OTHER_GROUPS[trustee]
+        for kind, flags, granted, trustee in _ENTRY.findall(match[2])
+        if kind in _GRANTS
+        and "IO" not in re.findall("..", flags)
+        and trustee in _OTHER_GROUPS
+        and _mask(granted) & rights
     ]
     return tuple(dict.fromkeys(names))
 

@@ -53,17 +53,17 @@ class AddressRules(msgspec.Struct, frozen=True, dict=True):
     def refused(self, host: str, address: str, port: int) -> str | None:
         """Returns why the hub refuses to connect to `address`, to which `host` resolves; None if it does not."""
         try:
-            found = ipaddress.ip_address(address.partition("%")[0])
+            ip = ipaddress.ip_address(address.partition("%")[0])
         except ValueError:
             return f"{host!r} resolves to {address!r}, which is not an IP address."
-        if all(_is_public(one) for one in _meanings(found)):
+        if all(_is_public(meaning) for meaning in _meanings(ip)):
             return None
         name = host.lower().rstrip(".").strip("[]")
-        if any(entry.covers(name, found, port) for entry in self._entries):
+        if any(entry.covers(name, ip, port) for entry in self._entries):
             return None
         return (
-            f"{host!r} leads to the address {found}, which is not a public one, and is not reached "
-            f"(setting: {SETTING}; to allow it, write {self._line(host, found, port)} at the top of the configuration)."
+            f"{host!r} leads to the address {ip}, which is not a public one, and is not reached "
+            f"(setting: {SETTING}; to allow it, write {self._line(host, ip, port)} at the top of the configuration)."
         )
 
     def refused_name(self, host: str, port: int) -> str | None:
@@ -84,9 +84,9 @@ class AddressRules(msgspec.Struct, frozen=True, dict=True):
     def _line(self, host: str, address: Address | None, port: int) -> str:
         """Returns the setting that would allow this address."""
         named = host.strip("[]") if host.strip("[]") != str(address) else str(address)
-        wanted = f"[{named}]:{port}" if ":" in named else f"{named}:{port}"
+        entry = f"[{named}]:{port}" if ":" in named else f"{named}:{port}"
         section, _, key = SETTING.partition(".")
-        return f"{section}: {{{key}: {json.dumps([*self.allow, wanted])}}}"
+        return f"{section}: {{{key}: {json.dumps([*self.allow, entry])}}}"
 
     @cached_property
     def _entries(self) -> tuple[_Entry, ...]:
@@ -107,12 +107,12 @@ _NAME: Final = re.compile(r"(\*\.)?[\w-]+(\.[\w-]+)*\.?")
 
 def problem_of_entries(texts: Iterable[str]) -> str | None:
     """Returns a text about invalid entries of `AddressRules.allow`, with hints; None if all are valid."""
-    wrong = [text for text in texts if not _is_entry(text)]
-    if not wrong:
+    invalid_entries = [text for text in texts if not _is_entry(text)]
+    if not invalid_entries:
         return None
-    named = ", ".join(repr(printable(text, 100)) for text in wrong)
-    hints = [hint for text in wrong if (hint := _meant(text)) is not None]
-    verb = "is no address, network or name" if len(wrong) == 1 else "are no addresses, networks or names"
+    named = ", ".join(repr(printable(text, 100)) for text in invalid_entries)
+    hints = [hint for text in invalid_entries if (hint := _hint(text)) is not None]
+    verb = "is no address, network or name" if len(invalid_entries) == 1 else "are no addresses, networks or names"
     return "; ".join([f"{named} {verb}, such as 10.0.0.0/8, wiki.intranet or 127.0.0.1:8000", *hints])
 
 
@@ -127,15 +127,15 @@ def _is_entry(text: str) -> bool:
         return _NAME.fullmatch(host) is not None and not re.fullmatch(r"[\d.-]+", host)
 
 
-def _meant(text: str) -> str | None:
+def _hint(text: str) -> str | None:
     """Returns a hint what to write instead of an invalid entry, None if there is none."""
     if text.strip() == "*":
         return "all addresses are 0.0.0.0/0"
     host = text.partition("://")[2].partition("/")[0].rpartition("@")[2]
     if host and _is_entry(host):
         return f"for {printable(text, 100)!r} write {host}"
-    if (one := re.fullmatch(r"((?:\d{1,3}\.){1,3})\*", text.strip())) is not None:
-        parts = one[1].split(".")[:-1]
+    if (wildcard := re.fullmatch(r"((?:\d{1,3}\.){1,3})\*", text.strip())) is not None:
+        parts = wildcard[1].split(".")[:-1]
         return f"for {text.strip()!r} write {'.'.join([*parts, *['0'] * (4 - len(parts))])}/{8 * len(parts)}"
     return None
 
@@ -157,7 +157,9 @@ class _Entry(msgspec.Struct, frozen=True):
         if self.port is not None and self.port != port:
             return False
         if self.network is not None:
-            return any(one.version == self.network.version and one in self.network for one in _meanings(address))
+            return any(
+                meaning.version == self.network.version and meaning in self.network for meaning in _meanings(address)
+            )
         return self.names(name, port)
 
     def names(self, name: str, port: int) -> bool:
@@ -169,8 +171,8 @@ class _Entry(msgspec.Struct, frozen=True):
 def _split(text: str) -> tuple[str, int | None]:
     """Splits `host`, `host:port`, `[v6]:port` or `v6` into (host or network, port)."""
     if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        return host, int(rest[1:]) if rest[1:].isdecimal() else None
+        host, _, port_part = text[1:].partition("]")
+        return host, int(port_part[1:]) if port_part[1:].isdecimal() else None
     host, colon, port = text.rpartition(":")
     if colon and port.isdecimal() and ":" not in host:
         return host, int(port)

@@ -16,12 +16,12 @@ DEFAULT_RAW_TEXT_POLICY: Final[RawTextPolicy] = "warn"
 _STRICTEST_FIRST: Final[tuple[RawTextPolicy, ...]] = get_args(RawTextPolicy)
 
 
-def strictest_policy(said: Iterable[str | None]) -> RawTextPolicy:
-    """Returns the strictest of these policies. None is skipped, and an unknown word counts as `warn`."""
-    words = {word.strip().lower() for word in said if word is not None}
-    if not words <= set(_STRICTEST_FIRST):
-        words.add(DEFAULT_RAW_TEXT_POLICY)
-    return next((policy for policy in _STRICTEST_FIRST if policy in words), DEFAULT_RAW_TEXT_POLICY)
+def strictest_policy(values: Iterable[str | None]) -> RawTextPolicy:
+    """Returns the strictest of these policies. None is skipped, and an unknown value counts as `warn`."""
+    policies = {value.strip().lower() for value in values if value is not None}
+    if not policies <= set(_STRICTEST_FIRST):
+        policies.add(DEFAULT_RAW_TEXT_POLICY)
+    return next((policy for policy in _STRICTEST_FIRST if policy in policies), DEFAULT_RAW_TEXT_POLICY)
 
 
 RootMode = Literal["ro", "rw", "hidden"]
@@ -58,12 +58,12 @@ def root_name(path: str) -> str:
 
 def overlapping(directories: Iterable[str]) -> tuple[str, str] | None:
     """Returns two of the directories (real paths) that are equal or nested; None if there are none."""
-    seen: list[tuple[str, Parts]] = []
+    earlier: list[tuple[str, Parts]] = []
     for directory in directories:
         parts = tuple(part for part in directory.split("/") if part)
-        for other, known in seen:
-            shorter = min(len(parts), len(known))
-            if parts[:shorter] == known[:shorter]:
-                return other, directory
-        seen.append((directory, parts))
+        for earlier_directory, earlier_parts in earlier:
+            shorter = min(len(parts), len(earlier_parts))
+            if parts[:shorter] == earlier_parts[:shorter]:
+                return earlier_directory, directory
+        earlier.append((directory, parts))
     return None

@@ -46,8 +46,8 @@ class PinRecord(msgspec.Struct, frozen=True):
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the whole record. It changes with every item that is added, changed or removed."""
-        whole = {kind.name: self.items.get(kind, {}) for kind in PARTS}
-        return fingerprint([whole, self.instructions]) or ""
+        items = {kind.name: self.items.get(kind, {}) for kind in PARTS}
+        return fingerprint([items, self.instructions]) or ""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -61,17 +61,17 @@ class Difference(msgspec.Struct, frozen=True):
 
 def record_of(items: Iterable[tuple[Kind, Any]], instructions: str | None) -> PinRecord:
     """Returns the record of a server's items and instructions. Of two items with the same name the first counts."""
-    found: dict[Kind, dict[str, Definition]] = {kind: {} for kind in PARTS}
+    recorded: dict[Kind, dict[str, Definition]] = {kind: {} for kind in PARTS}
     for kind, wire in items:
-        one = pinned_definition(kind, wire)
-        if one is not None and fingerprint(one) is not None:
-            found[kind].setdefault(one["name"], one)
-    return PinRecord(found, instructions or None)
+        definition = pinned_definition(kind, wire)
+        if definition is not None and fingerprint(definition) is not None:
+            recorded[kind].setdefault(definition["name"], definition)
+    return PinRecord(recorded, instructions or None)
 
 
 def differences(before: PinRecord | None, items: Iterable[tuple[Kind, Any]]) -> Iterator[Difference]:
     """Yields how the items of a server differ from the record. Without a record, all of them are new."""
-    return (one for one in differences_in_steps(before, items) if one is not None)
+    return (difference for difference in differences_in_steps(before, items) if difference is not None)
 
 
 def differences_in_steps(before: PinRecord | None, items: Iterable[tuple[Kind, Any]]) -> Iterator[Difference | None]:
@@ -79,22 +79,22 @@ def differences_in_steps(before: PinRecord | None, items: Iterable[tuple[Kind, A
     listed: dict[Kind, dict[str, list[Definition]]] = {kind: {} for kind in PARTS}
     for kind, wire in items:
         yield None
-        one = pinned_definition(kind, wire)
-        if one is not None:
-            listed[kind].setdefault(one["name"], []).append(one)
+        definition = pinned_definition(kind, wire)
+        if definition is not None:
+            listed[kind].setdefault(definition["name"], []).append(definition)
     for kind in PARTS:
-        known = before.items.get(kind, {}) if before is not None else {}
-        gone = {name: one for name, one in known.items() if name not in listed[kind]}
+        pinned = before.items.get(kind, {}) if before is not None else {}
+        missing = {name: definition for name, definition in pinned.items() if name not in listed[kind]}
         bodies: dict[str | None, str] = {}
-        for name, one in reversed(gone.items()):
+        for name, definition in reversed(missing.items()):
             yield None
-            bodies[_body(one)] = name
-        for name, found in listed[kind].items():
+            bodies[_body(definition)] = name
+        for name, definitions in listed[kind].items():
             yield None
-            problem = _problem(known.get(name), found, bodies, recorded=before is not None)
+            problem = _problem(pinned.get(name), definitions, bodies, recorded=before is not None)
             if problem is not None:
                 yield Difference(kind, name, problem)
-        for name in gone:
+        for name in missing:
             yield Difference(kind, name, "is pinned and no longer listed", gone=True)
 
 
@@ -108,15 +108,15 @@ def instructions_difference(before: PinRecord | None, text: str | None) -> Diffe
 
 
 def _problem(
-    known: Definition | None, found: list[Definition], bodies: Mapping[str | None, str], *, recorded: bool
+    pinned: Definition | None, definitions: list[Definition], bodies: Mapping[str | None, str], *, recorded: bool
 ) -> str | None:
-    prints = {fingerprint(one) for one in found}
+    prints = {fingerprint(definition) for definition in definitions}
     if None in prints:
         return "is nested too deeply to be pinned"
     if len(prints) > 1:
         return "is listed twice, with different definitions"
-    if known is None:
-        before = bodies.get(_body(found[0]))
+    if pinned is None:
+        before = bodies.get(_body(definitions[0]))
         if before is not None:
             return f"is new: what was pinned as {before!r}, renamed"
         return (
@@ -124,16 +124,16 @@ def _problem(
             if recorded
             else "is not pinned, and neither is any other item of its server"
         )
-    if fingerprint(known) in prints:
+    if fingerprint(pinned) in prints:
         return None
     # Compared as JSON text, because `False == 0` in Python.
-    parts = [part for part in {**known, **found[0]} if _print(known, part) != _print(found[0], part)]
+    parts = [part for part in {**pinned, **definitions[0]} if _print(pinned, part) != _print(definitions[0], part)]
     return f"has changed since it was pinned ({', '.join(parts)})"
 
 
-def _print(one: Definition, part: str) -> str | None:
-    return fingerprint({part: one.get(part)})
+def _print(definition: Definition, part: str) -> str | None:
+    return fingerprint({part: definition.get(part)})
 
 
-def _body(one: Definition) -> str | None:
-    return fingerprint({part: value for part, value in one.items() if part != "name"})
+def _body(definition: Definition) -> str | None:
+    return fingerprint({part: value for part, value in definition.items() if part != "name"})

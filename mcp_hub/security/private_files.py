@@ -41,11 +41,11 @@ def newer_format(value: Any, known: int) -> str | None:
 
     Such a file is neither used nor replaced, as the user may return to the newer version.
     """
-    found = value.get("format") if isinstance(value, dict) else None
-    if not isinstance(found, int) or isinstance(found, bool) or found <= known:
+    version = value.get("format") if isinstance(value, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool) or version <= known:
         return None
     return (
-        f"a newer mcp-hub has written it (format {found}; mcp-hub {VERSION} reads up to {known}): "
+        f"a newer mcp-hub has written it (format {version}; mcp-hub {VERSION} reads up to {known}): "
         "install that version again, or move the file away"
     )
 
@@ -134,8 +134,8 @@ def _check_private(status: os.stat_result, path: Path, is_type: Any) -> None:
     if not is_type(status.st_mode):
         raise ValueError(f"{path} is not of the expected type")
     if sys.platform == "win32":
-        if others := others_with(access_list(str(path)) or "", READ | WRITE):
-            raise ValueError(f"{path} is open to {' and '.join(others)}")
+        if groups := others_with(access_list(str(path)) or "", READ | WRITE):
+            raise ValueError(f"{path} is open to {' and '.join(groups)}")
     elif status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise ValueError(f"{path} is open to others or belongs to someone else")
 
@@ -154,15 +154,15 @@ class PendingWrites:
         self._closing = False
         self._task: asyncio.Task[None] | None = None
 
-    def __contains__(self, what: str) -> bool:
-        return what in self._pending
+    def __contains__(self, label: str) -> bool:
+        return label in self._pending
 
-    def put(self, what: str, write: Callable[[], Awaitable[None]]) -> None:
-        """Runs `write` soon, in place of an earlier one with the same `what`; without a running loop, at `close`.
+    def put(self, label: str, write: Callable[[], Awaitable[None]]) -> None:
+        """Runs `write` soon, in place of an earlier one with the same `label`; without a running loop, at `close`.
 
-        `what` names the write in the log, such as "writing the file x".
+        `label` names the write in the log, such as "writing the file x".
         """
-        self._pending[what] = write
+        self._pending[label] = write
         self._changed.set()
         if self._task is None or self._task.done():
             with contextlib.suppress(RuntimeError):
@@ -179,8 +179,10 @@ class PendingWrites:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_WAIT):
                     await self._task
-        for what in self._pending:
-            log.warning("%s failed until the hub ended, so the newest state is lost; see its first failure above", what)
+        for label in self._pending:
+            log.warning(
+                "%s failed until the hub ended, so the newest state is lost; see its first failure above", label
+            )
 
     def cancel(self) -> None:
         """Drops all pending writes."""
@@ -193,10 +195,10 @@ class PendingWrites:
         while self._pending:
             self._changed.clear()
             last = self._closing
-            done = [await self._try(what, write) for what, write in list(self._pending.items())]
+            results = [await self._try(label, write) for label, write in list(self._pending.items())]
             if last:
                 return
-            if all(done):
+            if all(results):
                 pause = FIRST_PAUSE
                 continue
             if not self._closing:
@@ -205,21 +207,21 @@ class PendingWrites:
                         await self._changed.wait()
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _try(self, what: str, write: Callable[[], Awaitable[None]]) -> bool:
+    async def _try(self, label: str, write: Callable[[], Awaitable[None]]) -> bool:
         try:
             await write()
         except self._failures as error:
-            if what not in self._failing:
-                self._failing.add(what)
-                log.warning("%s failed: %s; it is tried again", what, _on_one_line(error))
+            if label not in self._failing:
+                self._failing.add(label)
+                log.warning("%s failed: %s; it is tried again", label, _on_one_line(error))
             return False
         except Exception:  # a bug in the write, which would fail again at every retry
-            log.exception("%s failed", what)
-        if self._pending.get(what) is write:
-            del self._pending[what]
-        if what in self._failing:
-            self._failing.discard(what)
-            log.warning("%s works again", what)
+            log.exception("%s failed", label)
+        if self._pending.get(label) is write:
+            del self._pending[label]
+        if label in self._failing:
+            self._failing.discard(label)
+            log.warning("%s works again", label)
         return True
 
 
@@ -299,12 +301,12 @@ def refuse_granted(path: Path, list_of: Callable[[str], str | None], decides: st
 
     `list_of` returns the access control list of a path. Raises WritableByOthers.
     """
-    for one, rights in [(path, WRITE), *((above, REPLACE) for above in path.parents)]:
-        if others := others_with(list_of(str(one)) or "", rights):
-            who = " and ".join(others)
+    for checked, rights in [(path, WRITE), *((above, REPLACE) for above in path.parents)]:
+        if groups := others_with(list_of(str(checked)) or "", rights):
+            group_names = " and ".join(groups)
             raise WritableByOthers(
-                f"{one}: {who} can write to it or replace what is in it, and it decides {decides}; run: "
-                f'icacls "{one}" /inheritance:d /remove:g *S-1-1-0 *S-1-5-11 *S-1-5-32-545'
+                f"{checked}: {group_names} can write to it or replace what is in it, and it decides {decides}; run: "
+                f'icacls "{checked}" /inheritance:d /remove:g *S-1-1-0 *S-1-5-11 *S-1-5-32-545'
             )
 
 

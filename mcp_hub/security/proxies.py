@@ -52,19 +52,19 @@ class ForwardProxy(msgspec.Struct, frozen=True):
         text = text.strip()
         if text.lower() == DIRECT:
             return None
-        wrong = f"{source} is not the address of a proxy; write it like http://proxy.example:3128 or {DIRECT}"
+        message = f"{source} is not the address of a proxy; write it like http://proxy.example:3128 or {DIRECT}"
         try:
             parts = urlsplit(text if "://" in text else f"http://{text}")
             host, port = parts.hostname, parts.port
         except ValueError:
-            raise ProxySettingError(wrong) from None
+            raise ProxySettingError(message) from None
         kind = _SPELLINGS.get(parts.scheme)
         if kind is None and re.fullmatch(r"[a-z][a-z0-9+.-]{0,20}", parts.scheme):
             schemes = ", ".join(f"{scheme}://" for scheme in PROXY_SCHEMES)
             raise ProxySettingError(f"{source} has the scheme {parts.scheme}://; a proxy is one of {schemes}")
         has_path = parts.path not in ("", "/") or parts.query or parts.fragment
         if kind is None or not host or port == 0 or has_path or re.search(r"[\s\x00-\x1f\x7f\\]", text):
-            raise ProxySettingError(wrong)
+            raise ProxySettingError(message)
         user, password = unquote(parts.username or ""), unquote(parts.password or "")
         if len(user.encode()) > 255 or len(password.encode()) > 255:
             raise ProxySettingError(f"{source} has a user or a password of more than 255 bytes")
@@ -122,10 +122,10 @@ class ProxyRules(msgspec.Struct, frozen=True):
 
     def proxy_for(self, scheme: str, host: str, port: int) -> ForwardProxy | None:
         """Returns the proxy for a host, None if it is reached directly. Raises ProxySettingError for a bad address."""
-        given = self.https if scheme in _ENCRYPTED else self.http
-        if given is None or (not self.own and (is_this_machine(host) or is_exempt(self.exempt, host, port))):
+        setting = self.https if scheme in _ENCRYPTED else self.http
+        if setting is None or (not self.own and (is_this_machine(host) or is_exempt(self.exempt, host, port))):
             return None
-        return ForwardProxy.parse(given[1], given[0])
+        return ForwardProxy.parse(setting[1], setting[0])
 
 
 def _first(environ: Mapping[str, str], *names: str) -> tuple[str, str] | None:
@@ -159,24 +159,24 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def _covers(entry: str, name: str, address: _Address | None, port: int) -> bool:
-    bare, wanted = _split(entry)
-    if wanted is not None and wanted != port:
+    host, entry_port = _split(entry)
+    if entry_port is not None and entry_port != port:
         return False
     if address is not None:
         try:
-            network = ipaddress.ip_network(bare, strict=False)
+            network = ipaddress.ip_network(host, strict=False)
         except ValueError:
             return False
         return address.version == network.version and address in network
-    suffix = bare.removeprefix("*").strip(".")
+    suffix = host.removeprefix("*").strip(".")
     return bool(suffix) and (name == suffix or name.endswith(f".{suffix}"))
 
 
 def _split(entry: str) -> tuple[str, int | None]:
     """Splits an entry into (host or network, port)."""
     if entry.startswith("["):
-        host, _, rest = entry[1:].partition("]")
-        return host + (rest if rest.startswith("/") else ""), int(rest[1:6]) if rest[1:6].isdecimal() else None
+        host, _, tail = entry[1:].partition("]")
+        return host + (tail if tail.startswith("/") else ""), int(tail[1:6]) if tail[1:6].isdecimal() else None
     host, colon, port = entry.rpartition(":")
     if colon and ":" not in host and port.isdecimal() and len(port) <= 5:
         return host, int(port)

@@ -45,7 +45,7 @@ _PAGE: Final = re.compile(
 """Matches URLs that open something else than a web page in a browser, such as `file:///`; not `data:` images."""
 _BLANK: Final = re.compile(r"about:blank(?:[?#]|$)", re.IGNORECASE)
 _URL_KEYS: Final = frozenset({"url", "urls", "uri", "uris", "href", "hrefs", "link", "links", "website", "websites"})
-_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_NAME_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 class UrlRules(msgspec.Struct, frozen=True, dict=True):
@@ -75,8 +75,8 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
             return None
         work = work or WorkBudget()
         try:
-            found = (self._refuses(url) for text in texts for url in urls_in(text, work))
-            return next(filter(None, found), None)
+            refusals = (self._refuses(url) for text in texts for url in urls_in(text, work))
+            return next(filter(None, refusals), None)
         except ValueError:
             return UNREADABLE
 
@@ -88,10 +88,10 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
         if len(uri) > MAX_URI:
             return UNREADABLE
         part = WorkBudget(QUICK_WORK) if work is None else work.part()
-        found = self.refuses(uri, part)
+        refusal = self.refuses(uri, part)
         if work is not None:
             work.settle(part)
-        return found
+        return refusal
 
     def refused_scheme(self, arguments: Any) -> str | None:
         """Returns the first refused scheme of a URL in a tool's arguments; None if there is none.
@@ -108,15 +108,15 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
         for _ in range(MAX_MEMBERS):
             if not waiting:
                 return None
-            one, is_url = waiting.pop()
+            member, is_url = waiting.pop()
             scheme = None
-            if isinstance(one, str):
-                scheme = self._scheme(one, is_url=is_url)
-            elif isinstance(one, dict):
-                scheme = next(filter(None, (self._scheme(key, is_url=False) for key in one)), None)
-                waiting.extend((value, is_url or _means_url(key)) for key, value in one.items())
-            elif isinstance(one, list):
-                waiting.extend((value, is_url) for value in one)
+            if isinstance(member, str):
+                scheme = self._scheme(member, is_url=is_url)
+            elif isinstance(member, dict):
+                scheme = next(filter(None, (self._scheme(key, is_url=False) for key in member)), None)
+                waiting.extend((value, is_url or _means_url(key)) for key, value in member.items())
+            elif isinstance(member, list):
+                waiting.extend((value, is_url) for value in member)
             if scheme is not None:
                 return scheme
         if waiting:
@@ -125,17 +125,17 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
 
     def _scheme(self, text: str, *, is_url: bool) -> str | None:
         text = trimmed(text)
-        page = _PAGE.match(text)
-        written = page or (_SCHEME.match(text) if is_url else None)
-        if written is None or _BLANK.match(text) or (page is None and _PORT.match(text)):
+        page_match = _PAGE.match(text)
+        match = page_match or (_SCHEME.match(text) if is_url else None)
+        if match is None or _BLANK.match(text) or (page_match is None and _PORT.match(text)):
             return None
-        scheme = next(filter(None, written.groups())).lower()
+        scheme = next(filter(None, match.groups())).lower()
         return None if scheme in _HARMLESS or scheme in self._allowed_schemes else scheme
 
     @cached_property
     def _allowed_schemes(self) -> frozenset[str]:
         """The schemes that `allow` contains as `scheme:`."""
-        return frozenset(one[:-1].lower() for one in self.allow if _SCHEME.fullmatch(one))
+        return frozenset(entry[:-1].lower() for entry in self.allow if _SCHEME.fullmatch(entry))
 
     def _refuses(self, url: Url) -> str | None:
         if any(pattern.covers(url) for pattern in self._allowed):
@@ -203,21 +203,21 @@ class _Pattern(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, text: str, *, fold: bool) -> _Pattern:
         """Parses a pattern, and normalises its parts like those of URLs."""
-        scheme, mark, plain = text.strip().partition("://")
-        if not mark or not scheme.isalnum():
+        scheme, separator, plain = text.strip().partition("://")
+        if not separator or not scheme.isalnum():
             plain = text.strip()
         end = min((at for at in map(plain.find, "/?#") if at >= 0), default=len(plain))
-        authority, rest = plain[:end], plain[end:]
-        whole = parse(f"http://{authority.replace('*', 'x-any-x')}/")
-        host = whole.host.replace("x-any-x", "*") if whole is not None else authority.lower()
-        read = parse(f"http://x{rest}")
-        path = "" if read is None or read.path == "/" else read.path
+        authority, tail = plain[:end], plain[end:]
+        origin = parse(f"http://{authority.replace('*', 'x-any-x')}/")
+        host = origin.host.replace("x-any-x", "*") if origin is not None else authority.lower()
+        target = parse(f"http://x{tail}")
+        path = "" if target is None or target.path == "/" else target.path
         return cls(
             text,
             _glob(host),
-            whole.port if whole is not None else None,
+            origin.port if origin is not None else None,
             _glob(path.casefold() if fold else path),
-            _parameters(read.query) if read is not None else frozenset(),
+            _parameters(target.query) if target is not None else frozenset(),
             fold,
         )
 
@@ -251,7 +251,7 @@ def _parameters(query: str) -> frozenset[str]:
 
 def _means_url(key: str) -> bool:
     """Returns whether the name of a member says that it holds URLs, such as `url`, `pageUrl`, `start_urls`."""
-    return not _URL_KEYS.isdisjoint(word.lower() for word in _WORDS.findall(key))
+    return not _URL_KEYS.isdisjoint(term.lower() for term in _NAME_WORDS.findall(key))
 
 
 def strings_in(value: Any) -> Iterator[str]:
@@ -260,13 +260,13 @@ def strings_in(value: Any) -> Iterator[str]:
     for _ in range(MAX_MEMBERS):
         if not waiting:
             return
-        one = waiting.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, dict):
-            yield from one
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+        member = waiting.pop()
+        if isinstance(member, str):
+            yield member
+        elif isinstance(member, dict):
+            yield from member
+            waiting.extend(member.values())
+        elif isinstance(member, list):
+            waiting.extend(member)
     if waiting:
         raise ValueError("the value has too many members")

@@ -45,7 +45,7 @@ _DOTS: Final = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 _HOST: Final = re.compile(r"[^\s/?#@:\[\]]+\.[^\s/?#@:\[\].\d][^\s/?#@:\[\]]*\.?|\d[0-9a-fx.]*", re.IGNORECASE)
 _TRIPLETS: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _DELIMITERS: Final = "/\\?#%;&=+"
-_WORD: Final = re.compile(r"[^\s<>\"'`]+")
+_TOKEN: Final = re.compile(r"[^\s<>\"'`]+")
 _MARK: Final = re.compile(r"[.:%\u3002\uff0e\uff61](?!$)")
 _INNER: Final = re.compile(
     r"(?:https?|wss?|ftp|hf):(?=[/\\%])|(?<=[=&?/])[/\\]{2}(?=[^/\\]{1,4096}?[.%:\u3002\uff0e\uff61])", re.IGNORECASE
@@ -107,40 +107,40 @@ def urls_in(text: str, work: WorkBudget | None = None) -> Iterator[Url]:
         ValueError: reading the text takes more steps than `work` has left.
     """
     work = work or WorkBudget()
-    whole = trimmed(text)
-    if _parts(whole) is not None or "@" in whole[:MAX_HOST]:
-        yield from _urls_of_word(whole, work)
+    full_text = trimmed(text)
+    if _parts(full_text) is not None or "@" in full_text[:MAX_HOST]:
+        yield from _urls_of_token(full_text, work)
     else:
-        whole = ""
-    for match in _WORD.finditer(text):
-        if _MARK.search(text, match.start(), match.end()) is not None and match[0] != whole:
-            yield from _urls_of_word(match[0].rstrip(_TRAILING), work)
+        full_text = ""
+    for match in _TOKEN.finditer(text):
+        if _MARK.search(text, match.start(), match.end()) is not None and match[0] != full_text:
+            yield from _urls_of_token(match[0].rstrip(_TRAILING), work)
 
 
 class WorkBudget:
     """The steps that are left for reading the texts of one value."""
 
     def __init__(self, steps: int = MAX_WORK) -> None:
-        self._left = steps
+        self._steps = steps
 
     def part(self) -> WorkBudget:
         """Returns a budget for one link, at most `QUICK_WORK`; `settle` subtracts the steps that it has spent."""
-        return WorkBudget(max(0, min(QUICK_WORK, self._left)))
+        return WorkBudget(max(0, min(QUICK_WORK, self._steps)))
 
     def settle(self, part: WorkBudget) -> None:
         """Subtracts the steps that a part has spent."""
-        self._left -= min(QUICK_WORK, max(0, self._left)) - max(0, part._left)
+        self._steps -= min(QUICK_WORK, max(0, self._steps)) - max(0, part._steps)
 
     @property
     def over(self) -> bool:
         """Whether more steps were needed than were left."""
-        return self._left < 0
+        return self._steps < 0
 
     def spend(self, text: str) -> None:
         """Spends the steps that a text of this length takes. Raises ValueError if none are left."""
         size = len(text) >> 6 if text.isascii() else 30 + (len(text) >> 2)  # a name is normalised and encoded
-        self._left -= 10 + size + (text.count("/") + text.count("\\") >> 1) + text.count("%") + text.count("&")
-        if self._left < 0:
+        self._steps -= 10 + size + (text.count("/") + text.count("\\") >> 1) + text.count("%") + text.count("&")
+        if self._steps < 0:
             raise ValueError("the text has too many parts that may be URLs")
 
 
@@ -168,16 +168,16 @@ def _scheme_of(text: str) -> tuple[str, str]:
 
 
 def _parts(text: str, *, backslash_ends_host: bool = True) -> _Parts | None:
-    scheme, rest = _scheme_of(text)
+    scheme, remainder = _scheme_of(text)
     if scheme not in _WEB:
         return None
-    rooted = rest[:2].replace("\\", "/") == "//"
-    if not scheme and not rooted and (not rest or rest[0] in "/\\?#"):
+    rooted = remainder[:2].replace("\\", "/") == "//"
+    if not scheme and not rooted and (not remainder or remainder[0] in "/\\?#"):
         return None
-    rest = rest.lstrip("/\\")
-    ends = "/\\?#" if backslash_ends_host else "/?#"
-    end = min((at for at in map(rest.find, ends) if at >= 0), default=len(rest))
-    authority, tail = rest[:end], rest[end:]
+    remainder = remainder.lstrip("/\\")
+    delimiters = "/\\?#" if backslash_ends_host else "/?#"
+    end = min((index for index in map(remainder.find, delimiters) if index >= 0), default=len(remainder))
+    authority, tail = remainder[:end], remainder[end:]
     host, port = host_and_port(authority)
     if not host or (not scheme and not rooted and not _is_host(host) and not _is_written_host(authority)):
         return None
@@ -196,13 +196,13 @@ def _is_written_host(authority: str) -> bool:
 
 def host_and_port(authority: str) -> tuple[str, int | None]:
     """Returns the host of an authority, normalised as in `Url`, and its port."""
-    place = authority.rpartition("@")[2]
-    if len(place) > MAX_HOST:
+    host_part = authority.rpartition("@")[2]
+    if len(host_part) > MAX_HOST:
         return "", None
-    if place.startswith("["):
-        host, _, rest = place[1:].partition("]")
-        return _address_6(host), _number(rest[1:])
-    host, _, port = place.partition(":")
+    if host_part.startswith("["):
+        host, _, port_part = host_part[1:].partition("]")
+        return _address_6(host), _number(port_part[1:])
+    host, _, port = host_part.partition(":")
     return _host(host), _number(port.partition("\\")[0])
 
 
@@ -301,19 +301,19 @@ def _paths(written: str) -> Iterator[str]:
 
 
 def _resolve_dots(parts: Iterable[str], before: list[str] | None, *, undone: bool = False) -> str:
-    found: list[str] = []
+    segments: list[str] = []
     down = False
     for part in parts:
         name = _name(part) if undone else part.strip().lower()
         if name in _STEP_UP:
             if down and before is not None and len(before) <= 3 * MAX_STEPS_UP:
-                before.append("/" + "/".join(found if undone else map(_segment, found)))
-            found[-1:] = []
+                before.append("/" + "/".join(segments if undone else map(_segment, segments)))
+            segments[-1:] = []
             down = False
         elif name not in _STAY:
-            found.append(_segment(part, name) if undone else part)
+            segments.append(_segment(part, name) if undone else part)
             down = True
-    return "/" + "/".join(found if undone else map(_segment, found))
+    return "/" + "/".join(segments if undone else map(_segment, segments))
 
 
 def _name(part: str) -> str:
@@ -335,26 +335,26 @@ def _readings(text: str, work: WorkBudget) -> Iterator[Url]:
     parts = _parts(text)
     # `\\a@host` is a user and a host for a client that prepends `https://` and does not treat a backslash as a slash.
     rooted = f"//{text}" if text.startswith("\\") and "@" in text else text
-    other = _parts(rooted, backslash_ends_host=False) if "\\" in text else parts
-    for one in (parts, other) if other != parts else (parts,):
-        if one is not None:
-            yield from map(one.url, _paths(one.path))
+    other_parts = _parts(rooted, backslash_ends_host=False) if "\\" in text else parts
+    for reading in (parts, other_parts) if other_parts != parts else (parts,):
+        if reading is not None:
+            yield from map(reading.url, _paths(reading.path))
 
 
-def _urls_of_word(word: str, work: WorkBudget) -> Iterator[Url]:
-    for variant in _decodings(word):
+def _urls_of_token(token: str, work: WorkBudget) -> Iterator[Url]:
+    for variant in _decodings(token):
         work.spend(variant)
         for match in _INNER.finditer(variant):
             yield from _urls_at(variant[match.start() :], work)
-    broken = _BREAKS.split(re.split(r"[?#]", word, maxsplit=1)[0])
-    pieces = [word, *(piece.lstrip(_PUNCTUATION) for piece in (word, *(broken if len(broken) > 1 else ())))]
+    broken = _BREAKS.split(re.split(r"[?#]", token, maxsplit=1)[0])
+    pieces = [token, *(piece.lstrip(_PUNCTUATION) for piece in (token, *(broken if len(broken) > 1 else ())))]
     for piece in dict.fromkeys(pieces):
-        if piece is not word and _MARK.search(piece) is None:
+        if piece is not token and _MARK.search(piece) is None:
             continue
         yield from _urls_at(piece, work)
-        scheme, rest = _scheme_of(piece)
+        scheme, remainder = _scheme_of(piece)
         if scheme and scheme not in _WEB:  # such as `cache:host/path`, or a user with a password
-            yield from _urls_at(rest, work)
+            yield from _urls_at(remainder, work)
             yield from _urls_at("//" + piece, work)
 
 

@@ -23,7 +23,7 @@ from mcp_hub.security.redaction.secret_index import (
     decodings,
     has_escapes,
     squeezed,
-    unescaped_with_places,
+    unescaped_with_positions,
 )
 
 __all__ = [
@@ -97,24 +97,24 @@ class KnownSecrets:
 
     def _all_spans(self, text: str, *, cut: bool) -> list[Span]:
         """Returns the spans of secrets in a text, escaped or not."""
-        found = self._spans(text, cut=cut)
-        view, places = text, list(range(len(text) + 1))
+        spans = self._spans(text, cut=cut)
+        view, positions = text, list(range(len(text) + 1))
         for _ in decodings(text):
-            view, places = unescaped_with_places(view, places)
-            found += [_in_escaped(places, span) for span in self._spans(view)]
-        return found
+            view, positions = unescaped_with_positions(view, positions)
+            spans += [_in_escaped(positions, span) for span in self._spans(view)]
+        return spans
 
     def _spans(self, text: str, *, cut: bool = False) -> list[Span]:
         """Returns the spans of secrets in a text: whole, broken by line ends, or in groups of hexadecimal digits."""
-        found = self._forms.spans(text, cut=cut)
+        spans = self._forms.spans(text, cut=cut)
         if ("\n" in text or "\r" in text) and self._forms.spans(squeezed(text)):
-            kept, places = _without(_BLANKS, text)
-            spans = [_in_whole(places, span) for span in self._forms.spans(kept)]
-            found += [(start, end) for start, end in spans if not {"\n", "\r"}.isdisjoint(text[start:end])]
+            stripped, positions = _without(_BLANKS, text)
+            stripped_spans = [_in_unstripped(positions, span) for span in self._forms.spans(stripped)]
+            spans += [(start, end) for start, end in stripped_spans if not {"\n", "\r"}.isdisjoint(text[start:end])]
         if len(text) >= _MIN_GROUPS and self._groups.search(text) is not None:
-            kept, places = _without(_SEPARATORS, text)
-            found += [_in_whole(places, span) for span in self._forms.spans(kept, hex_only=True)]
-        return found
+            stripped, positions = _without(_SEPARATORS, text)
+            spans += [_in_unstripped(positions, span) for span in self._forms.spans(stripped, hex_only=True)]
+        return spans
 
 
 class LearnedSecrets:
@@ -125,7 +125,7 @@ class LearnedSecrets:
 
     def __init__(self) -> None:
         self._values: tuple[str, ...] = ()
-        self._held: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
+        self._values_by_owner: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
         self.known = KnownSecrets(())
         """The secrets that were learned up to now."""
 
@@ -138,13 +138,15 @@ class LearnedSecrets:
 
     def hold(self, owner: object, values: Iterable[str]) -> None:
         """Keeps the last `MAX_HELD` of these values while `owner` is alive, in place of its earlier values."""
-        held = tuple(dict.fromkeys(values))[-MAX_HELD:]
-        if held != self._held.get(owner, ()):
-            self._held[owner] = held
+        newest = tuple(dict.fromkeys(values))[-MAX_HELD:]
+        if newest != self._values_by_owner.get(owner, ()):
+            self._values_by_owner[owner] = newest
             self._renew()
 
     def _renew(self) -> None:
-        self.known = KnownSecrets((*self._values, *(value for held in list(self._held.values()) for value in held)))
+        self.known = KnownSecrets(
+            (*self._values, *(value for values in list(self._values_by_owner.values()) for value in values))
+        )
 
 
 LEARNED: Final = LearnedSecrets()
@@ -153,39 +155,39 @@ LEARNED: Final = LearnedSecrets()
 
 def _without(pattern: re.Pattern[str], text: str) -> tuple[str, list[int]]:
     """Returns `text` without the matches of a pattern, and the position in `text` of each character and of the end."""
-    kept: list[str] = []
-    places: list[int] = []
-    done = 0
-    for found in pattern.finditer(text):
-        kept.append(text[done : found.start()])
-        places += range(done, found.start())
-        done = found.end()
-    kept.append(text[done:])
-    places += range(done, len(text) + 1)
-    return "".join(kept), places
+    parts: list[str] = []
+    positions: list[int] = []
+    end = 0
+    for match in pattern.finditer(text):
+        parts.append(text[end : match.start()])
+        positions += range(end, match.start())
+        end = match.end()
+    parts.append(text[end:])
+    positions += range(end, len(text) + 1)
+    return "".join(parts), positions
 
 
-def _in_whole(places: list[int], span: Span) -> Span:
+def _in_unstripped(positions: list[int], span: Span) -> Span:
     """Returns the span in the original text, from the first character to the end of the last one."""
-    return places[span[0]], places[span[1] - 1] + 1
+    return positions[span[0]], positions[span[1] - 1] + 1
 
 
-def _in_escaped(places: list[int], span: Span) -> Span:
+def _in_escaped(positions: list[int], span: Span) -> Span:
     """Returns the span in the original text up to the next character, as an escape may stand for several."""
     start, end = span
-    while end < len(places) - 1 and places[end] == places[end - 1]:
+    while end < len(positions) - 1 and positions[end] == positions[end - 1]:
         end += 1
-    return places[start], places[end]
+    return positions[start], positions[end]
 
 
 def _masked(text: str, spans: list[Span]) -> str:
-    kept: list[str] = []
-    done = 0
+    parts: list[str] = []
+    masked_end = 0
     for start, end in sorted(spans):
-        if start >= done:
-            kept += text[done:start], MASK
-        done = max(done, end)
-    return "".join((*kept, text[done:]))
+        if start >= masked_end:
+            parts += text[masked_end:start], MASK
+        masked_end = max(masked_end, end)
+    return "".join((*parts, text[masked_end:]))
 
 
 BUDGET: Final = 2048
@@ -218,7 +220,7 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._known = KnownSecrets(secrets)
+        self._secrets = KnownSecrets(secrets)
         self._keys: dict[str, tuple[str, int, bool]] = {}
         """Short key -> (its shown form, the bytes of that, whether its value is secret)."""
         self._learned = LEARNED.known
@@ -226,7 +228,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Returns an error text or log line without secrets."""
-        return hide_likely_secrets(LEARNED.known.mask(self._known.mask(text, cut=True), cut=True))
+        return hide_likely_secrets(LEARNED.known.mask(self._secrets.mask(text, cut=True), cut=True))
 
     def beginning(self, text: str, size: int) -> str:
         """Does what `text` does, for at most the first `size` characters; a secret that crosses the cut is hidden."""
@@ -234,7 +236,7 @@ class Redactor:
 
     @property
     def _window(self) -> int:
-        return max(self._known.reach, LEARNED.known.reach) + 4 * MAX_STRING
+        return max(self._secrets.reach, LEARNED.known.reach) + 4 * MAX_STRING
 
     def value(self, value: Any, budget: int = BUDGET) -> Any:
         """Returns a copy of a JSON value of at most `budget` bytes as ASCII JSON (at least 64).
@@ -256,12 +258,12 @@ class Redactor:
 
         Searching more than 32 KiB would block the event loop, so a larger message is shortened to that by `value`.
         """
-        shown: dict[str, Any] = self.value(message, LARGE) if weighs_more(message) else self.known(message)
-        return shown
+        redacted: dict[str, Any] = self.value(message, LARGE) if weighs_more(message) else self.known(message)
+        return redacted
 
     def _known_in(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
-            return LEARNED.known.mask(self._known.mask(value))
+            return LEARNED.known.mask(self._secrets.mask(value))
         if type(value) in (int, float):
             return MASK if self._is_known(value) else value
         if depth > 100 or not isinstance(value, dict | list):
@@ -275,7 +277,7 @@ class Redactor:
 
     def _is_known(self, number: float) -> bool:
         return -_MANY_DIGITS < number < _MANY_DIGITS and (
-            self._known.contains(number) or LEARNED.known.contains(number)
+            self._secrets.contains(number) or LEARNED.known.contains(number)
         )
 
     # --- the bounded copy --------------------------------------------------------------------------------------
@@ -299,17 +301,17 @@ class Redactor:
     def _object(self, value: Mapping[str, Any], room: int, depth: int) -> tuple[dict[str, Any], int]:
         copy: dict[str, Any] = {}
         used = 2
-        tells = not value.keys().isdisjoint(_NAMING) and any(
-            isinstance(name := value.get(word), str) and is_secret_key(name) for word in _NAMING
+        names_a_secret = not value.keys().isdisjoint(_NAMING) and any(
+            isinstance(name := value.get(name_key), str) and is_secret_key(name) for name_key in _NAMING
         )
         for number, (key, item) in enumerate(value.items()):
             name, cost, secret = self._key(str(key), min(room - used - _MARK, MAX_STRING))
-            left = room - used - cost - _MARK
-            if number == MAX_ITEMS or left < _MARK:
+            remaining = room - used - cost - _MARK
+            if number == MAX_ITEMS or remaining < _MARK:
                 copy["…"] = f"{len(value) - number:,} more"
                 return copy, used + _MARK
-            secret = secret or (tells and key == "value")
-            copy[name], size = (MASK, 5) if secret else self._copy(item, left, depth + 1)
+            secret = secret or (names_a_secret and key == "value")
+            copy[name], size = (MASK, 5) if secret else self._copy(item, remaining, depth + 1)
             used += cost + size + 4
         return copy, used
 
@@ -317,44 +319,44 @@ class Redactor:
         if self._learned is not LEARNED.known or len(self._keys) >= _MAX_KEYS:
             self._keys, self._learned = {}, LEARNED.known
         keys = self._keys
-        known = keys.get(key)
-        if known is None:
+        cached = keys.get(key)
+        if cached is None:
             if len(key) > _SHORT:
                 return (*self._string(key, room), is_secret_key(key))
-            known = keys[key] = (*self._string(key, _ROOM_FOR_SHORT), is_secret_key(key))
-        return known if known[1] <= room else (*self._string(key, room), known[2])
+            cached = keys[key] = (*self._string(key, _ROOM_FOR_SHORT), is_secret_key(key))
+        return cached if cached[1] <= room else (*self._string(key, room), cached[2])
 
     def _list(self, value: list[Any] | tuple[Any, ...], room: int, depth: int) -> tuple[list[Any], int]:
         copy: list[Any] = []
         used = 2
         for number, item in enumerate(value):
-            left = room - used - _MARK
-            if number == MAX_ITEMS or left < _MARK:
+            remaining = room - used - _MARK
+            if number == MAX_ITEMS or remaining < _MARK:
                 copy.append(f"… {len(value) - number:,} more")
                 return copy, used + _MARK
-            one, size = self._copy(item, left, depth + 1)
-            copy.append(one)
+            item_copy, size = self._copy(item, remaining, depth + 1)
+            copy.append(item_copy)
             used += size + 2
         return copy, used
 
     def _string(self, text: str, room: int) -> tuple[str, int]:
-        whole = len(text)
-        if whole <= _SHORT and room >= _ROOM_FOR_SHORT:
-            shown = self.text(text)
-            if len(shown) <= _SHORT:
-                return shown, len(encode_basestring_ascii(shown))
+        length = len(text)
+        if length <= _SHORT and room >= _ROOM_FOR_SHORT:
+            redacted = self.text(text)
+            if len(redacted) <= _SHORT:
+                return redacted, len(encode_basestring_ascii(redacted))
         window = self._window
         # The search comes before the shortening, because half a secret would not be recognised.
-        shown = self.beginning(text, window)
+        redacted = self.beginning(text, window)
         limit = MAX_STRING
-        if whole > window or len(shown) > limit:
-            shown = _shorten(shown, limit, whole)
-        cost = len(encode_basestring_ascii(shown))
+        if length > window or len(redacted) > limit:
+            redacted = _shorten(redacted, limit, length)
+        cost = len(encode_basestring_ascii(redacted))
         while cost > room and limit > 0:
             limit //= 2
-            shown = _shorten(shown, limit, whole) if limit else "…"
-            cost = len(encode_basestring_ascii(shown))
-        return shown, cost
+            redacted = _shorten(redacted, limit, length) if limit else "…"
+            cost = len(encode_basestring_ascii(redacted))
+        return redacted, cost
 
 
 def preset_texts(value: Any, depth: int = 0) -> Iterator[str]:
@@ -374,5 +376,5 @@ def preset_texts(value: Any, depth: int = 0) -> Iterator[str]:
             yield from preset_texts(item, depth + 1)
 
 
-def _shorten(text: str, limit: int, whole: int) -> str:
-    return f"{text[:limit]}… ({whole:,} characters)"
+def _shorten(text: str, limit: int, length: int) -> str:
+    return f"{text[:limit]}… ({length:,} characters)"

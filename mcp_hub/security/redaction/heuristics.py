@@ -71,18 +71,18 @@ def _may_have_formats(text: str) -> bool:
 
 
 def _hide_private_keys(text: str) -> str:
-    kept: list[str] = []
-    done = 0
+    parts: list[str] = []
+    hidden_end = 0
     end: re.Match[str] | None = None
-    for found in _PEM_BEGIN.finditer(text):
-        if found.start() < done:
+    for match in _PEM_BEGIN.finditer(text):
+        if match.start() < hidden_end:
             continue
-        if done == 0 or end is not None:
-            end = _PEM_END.search(text, found.end())  # after a search without a result, none is left
-        until = end.end() if end is not None else _PEM_REST.match(text, found.end()).end()  # type: ignore[union-attr]
-        kept += text[done : found.start()], MASK
-        done = until
-    return "".join((*kept, text[done:])) if kept else text
+        if hidden_end == 0 or end is not None:
+            end = _PEM_END.search(text, match.end())  # after a search without a result, none is left
+        until = end.end() if end is not None else _PEM_REST.match(text, match.end()).end()  # type: ignore[union-attr]
+        parts += text[hidden_end : match.start()], MASK
+        hidden_end = until
+    return "".join((*parts, text[hidden_end:])) if parts else text
 
 
 _MAX_KEY: Final = 128
@@ -196,13 +196,13 @@ def hide_likely_secrets(text: str) -> str:
     if _ANYTHING.search(text) is None:
         return text
     if ("@" in text and "://" in text) or "%40" in text:
-        text = _USERINFO.sub(lambda found: f"{found[1] or found[2]}{MASK}{'@' if found[1] else ''}", text)
+        text = _USERINFO.sub(lambda match: f"{match[1] or match[2]}{MASK}{'@' if match[1] else ''}", text)
     if "@tcp(" in text or "@unix(" in text:
         text = _DIALLED.sub(f":{MASK}@", text)
     lower = text.casefold()
     if "bearer" in lower or "basic" in lower:
-        alone = _SCHEME.fullmatch(text.strip())
-        text = f"{alone[1]} {MASK}" if alone else _SCHEME.sub(_credentials, text)
+        credentials = _SCHEME.fullmatch(text.strip())
+        text = f"{credentials[1]} {MASK}" if credentials else _SCHEME.sub(_credentials, text)
     if "<" in text:
         text = _hide_in_xml(text)
     if "=" in text or ":" in text or "%3" in text or "--" in text:
@@ -210,52 +210,52 @@ def hide_likely_secrets(text: str) -> str:
     return text
 
 
-def _credentials(found: re.Match[str]) -> str:
+def _credentials(match: re.Match[str]) -> str:
     # "Basic authentication failed" is prose, `Bearer realm="..."` is a challenge.
-    return found[0] if _PLAIN_WORD.fullmatch(found[3]) else found[1] + found[2] + MASK
+    return match[0] if _PLAIN_WORD.fullmatch(match[3]) else match[1] + match[2] + MASK
 
 
 def _hide_assigned(text: str) -> str:
     """Hides the values of `token=...`, `"apiKey": "..."`, `X-Api-Key: ...`, `--password ...` and `password: |`."""
-    kept: list[str] = []
-    done = 0
-    for found in _MARK.finditer(text):
-        at = found.start()
-        if at < done or text.startswith("://", at):
+    parts: list[str] = []
+    hidden_end = 0
+    for mark in _MARK.finditer(text):
+        start = mark.start()
+        if start < hidden_end or text.startswith("://", start):
             continue
-        begin, end = _after_option(text, found) if found[0] == "--" else _after_key(text, found, done)
+        begin, end = _after_option(text, mark) if mark[0] == "--" else _after_key(text, mark, hidden_end)
         if begin < end:
-            kept += text[done:begin], MASK
-            done = end
-    return "".join((*kept, text[done:])) if kept else text
+            parts += text[hidden_end:begin], MASK
+            hidden_end = end
+    return "".join((*parts, text[hidden_end:])) if parts else text
 
 
-def _after_option(text: str, found: re.Match[str]) -> tuple[int, int]:
+def _after_option(text: str, mark: re.Match[str]) -> tuple[int, int]:
     """Returns the span of the value of a command-line option if it is secret, else an empty one."""
-    option = _OPTION.match(text, found.start())
+    option = _OPTION.match(text, mark.start())
     return _value(text, option.end(), _VALUE) if option is not None and is_secret_key(option[1]) else (0, 0)
 
 
-def _after_key(text: str, found: re.Match[str], done: int) -> tuple[int, int]:
+def _after_key(text: str, mark: re.Match[str], hidden_end: int) -> tuple[int, int]:
     """Returns the span of the value that is assigned to a secret key, else an empty one."""
-    at, colon = found.start(), found[0] == ":"
-    before = _KEY_REVERSED.match(text[max(done, at - _MAX_KEY - 8) : at][::-1])
+    start, colon = mark.start(), mark[0] == ":"
+    before = _KEY_REVERSED.match(text[max(hidden_end, start - _MAX_KEY - 8) : start][::-1])
     if before is None:
         return 0, 0
     key, quoted = before[2][::-1], before[1] != ""
     if not is_secret_key(key) or (colon and not quoted and key.lower() in _GENERIC):
         return 0, 0
-    if colon and (block := _BLOCK.match(text, at + 1)) is not None:
-        lines = _indented_lines(text, at - before.end(), block)
+    if colon and (block := _BLOCK.match(text, start + 1)) is not None:
+        lines = _indented_lines(text, start - before.end(), block)
         if lines is not None:
             return lines
-    whole = colon and not quoted and key.lower().endswith(_WHOLE_LINE)
-    return _value(text, _GAP.match(text, found.end()).end(), _LINE if whole else _VALUE)  # type: ignore[union-attr]
+    whole_line = colon and not quoted and key.lower().endswith(_WHOLE_LINE)
+    return _value(text, _GAP.match(text, mark.end()).end(), _LINE if whole_line else _VALUE)  # type: ignore[union-attr]
 
 
-def _value(text: str, at: int, pattern: re.Pattern[str]) -> tuple[int, int]:
-    found = pattern.match(text, at)
-    return (at, found.end()) if found is not None else (0, 0)
+def _value(text: str, start: int, pattern: re.Pattern[str]) -> tuple[int, int]:
+    match = pattern.match(text, start)
+    return (start, match.end()) if match is not None else (0, 0)
 
 
 def _indented_lines(text: str, key: int, block: re.Match[str]) -> tuple[int, int] | None:
@@ -291,21 +291,21 @@ _XML_CUT_OFF: Final = re.compile(r"[^\s<]+\Z")
 
 def _hide_in_xml(text: str) -> str:
     """Hides the content of XML elements with a secret name, and the `value` beside a secret `name` or `key`."""
-    kept: list[str] = []
-    done = 0
-    for found in _XML_TAG.finditer(text):
-        if found.start() < done:
+    parts: list[str] = []
+    hidden_end = 0
+    for tag in _XML_TAG.finditer(text):
+        if tag.start() < hidden_end:
             continue
-        attributes = found[2]
+        attributes = tag[2]
         if attributes and (named := _XML_NAME.search(attributes)) is not None and is_secret_key(named[1]):
-            kept += text[done : found.start(2)], _XML_VALUE.sub(rf"\g<1>{MASK}", attributes)
-            done = found.end(2)
-        if not attributes.endswith("/") and is_secret_key(found[1]):
-            end = _end_of_element(text, found)
-            if end > found.end():
-                kept += text[done : found.end()], MASK
-                done = end
-    return "".join((*kept, text[done:])) if kept else text
+            parts += text[hidden_end : tag.start(2)], _XML_VALUE.sub(rf"\g<1>{MASK}", attributes)
+            hidden_end = tag.end(2)
+        if not attributes.endswith("/") and is_secret_key(tag[1]):
+            end = _end_of_element(text, tag)
+            if end > tag.end():
+                parts += text[hidden_end : tag.end()], MASK
+                hidden_end = end
+    return "".join((*parts, text[hidden_end:])) if parts else text
 
 
 def _end_of_element(text: str, tag: re.Match[str]) -> int:

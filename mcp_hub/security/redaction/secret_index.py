@@ -49,43 +49,43 @@ def decodings(text: str) -> Iterator[str]:
         text = plain
 
 
-def unescaped_with_places(text: str, places: list[int]) -> tuple[str, list[int]]:
+def unescaped_with_positions(text: str, positions: list[int]) -> tuple[str, list[int]]:
     """Returns `unescaped(text)` and the position in the original text of each of its characters.
 
-    `places` has the position of each character of `text` and of its end; so has the returned list.
+    `positions` has the position of each character of `text` and of its end; so has the returned list.
     """
-    kept: list[str] = []
+    parts: list[str] = []
     mapped: list[int] = []
-    done = 0
-    for found in _ESCAPE.finditer(text):
-        plain = _unescape(found)
-        kept += text[done : found.start()], plain
-        mapped += places[done : found.start()]
-        mapped += [places[at] for at in _starts(found, plain)]
-        done = found.end()
-    kept.append(text[done:])
-    mapped += places[done:]
-    return "".join(kept), mapped
+    end = 0
+    for match in _ESCAPE.finditer(text):
+        plain = _unescape(match)
+        parts += text[end : match.start()], plain
+        mapped += positions[end : match.start()]
+        mapped += [positions[at] for at in _starts(match, plain)]
+        end = match.end()
+    parts.append(text[end:])
+    mapped += positions[end:]
+    return "".join(parts), mapped
 
 
-def _unescape(found: re.Match[str]) -> str:
-    kind = found.lastgroup
+def _unescape(match: re.Match[str]) -> str:
+    kind = match.lastgroup
     if kind == "percent":
-        return bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "surrogateescape")
+        return bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "surrogateescape")
     if kind == "bytes":
-        data = bytes.fromhex(found[0].replace("\\x", ""))
+        data = bytes.fromhex(match[0].replace("\\x", ""))
         try:
             return data.decode()
         except UnicodeDecodeError:
             return data.decode("latin-1")
     if kind == "units":
-        return bytes.fromhex(found[0].replace("\\u", "")).decode("utf-16-be", "surrogatepass")
+        return bytes.fromhex(match[0].replace("\\u", "")).decode("utf-16-be", "surrogatepass")
     if kind == "short":
-        return _SHORT_ESCAPES.get(found["short"], found["short"])
+        return _SHORT_ESCAPES.get(match["short"], match["short"])
     if kind == "name":
-        return _html_names().get(f"{found['name']};", found[0])
-    number = int(found["decimal"]) if kind == "decimal" else int(found[kind or "hex"], 16)
-    return chr(number) if number < 0x110000 else found[0]
+        return _html_names().get(f"{match['name']};", match[0])
+    number = int(match["decimal"]) if kind == "decimal" else int(match[kind or "hex"], 16)
+    return chr(number) if number < 0x110000 else match[0]
 
 
 @cache
@@ -95,26 +95,26 @@ def _html_names() -> Mapping[str, str]:
     return html5
 
 
-def _starts(found: re.Match[str], plain: str) -> Iterator[int]:
+def _starts(match: re.Match[str], plain: str) -> Iterator[int]:
     """Yields the position in the text at which the escape of each character of `plain` begins."""
-    kind, at = found.lastgroup, found.start()
+    kind, start = match.lastgroup, match.start()
     if kind not in ("percent", "bytes", "units"):
-        return iter(range(at, at + len(plain))) if plain == found[0] else iter([at] * len(plain))
-    return _starts_of_run(at, found.end(), kind, plain)
+        return iter(range(start, start + len(plain))) if plain == match[0] else iter([start] * len(plain))
+    return _starts_of_run(start, match.end(), kind, plain)
 
 
-def _starts_of_run(at: int, end: int, kind: str, plain: str) -> Iterator[int]:
+def _starts_of_run(position: int, end: int, kind: str, plain: str) -> Iterator[int]:
     width = {"percent": 3, "bytes": 4, "units": 6}[kind]
-    one_byte = kind == "bytes" and len(plain) * width == end - at
+    one_byte = kind == "bytes" and len(plain) * width == end - position
     for char in plain:
-        yield at
+        yield position
         if one_byte:
             units = 1
         elif kind == "units":
             units = 2 if ord(char) > 0xFFFF else 1
         else:
             units = len(char.encode("utf-8", "surrogateescape"))
-        at += width * units
+        position += width * units
 
 
 MIN_SECRET: Final = 6
@@ -183,49 +183,49 @@ class SecretIndex:
         """
         folded = fold(text)
         data = folded.encode("utf-8", "surrogatepass")
-        found = self._small_spans(data) if self._small else []
+        spans = self._small_spans(data) if self._small else []
         blocks = memoryview(data[: len(data) & -_BLOCK]).cast("I")
-        found += self._block_spans(self._ends, data, blocks, self._end)
+        spans += self._block_spans(self._ends, data, blocks, self._end)
         if cut and CUT in text:
-            found += self._block_spans(self._beginnings, data, blocks, self._end_of_cut)
+            spans += self._block_spans(self._beginnings, data, blocks, self._end_of_cut)
         if hex_only:
-            found = [span for span in found if _HEX.fullmatch(data, *span)]
-        if found and len(data) != len(folded):
+            spans = [span for span in spans if _HEX.fullmatch(data, *span)]
+        if spans and len(data) != len(folded):
             starts = list(accumulate((len(char.encode("utf-8", "surrogatepass")) for char in folded), initial=0))
-            found = [(bisect_left(starts, start), bisect_left(starts, end)) for start, end in found]
-        return found
+            spans = [(bisect_left(starts, start), bisect_left(starts, end)) for start, end in spans]
+        return spans
 
     def _small_spans(self, data: bytes) -> list[Span]:
-        found = []
+        spans = []
         for form in self._small:
             at = data.find(form)
             while at >= 0:
-                found.append((at, at + len(form)))
+                spans.append((at, at + len(form)))
                 at = data.find(form, at + len(form))
-        return found
+        return spans
 
     def _block_spans(
-        self, known: _Blocks, data: bytes, blocks: memoryview[int], end_of: Callable[[bytes, int], int | None]
+        self, index: _Blocks, data: bytes, blocks: memoryview[int], end_of: Callable[[bytes, int], int | None]
     ) -> list[Span]:
-        if known.keys().isdisjoint(blocks):
+        if index.keys().isdisjoint(blocks):
             return []
-        found: dict[int, int] = {}
+        end_by_start: dict[int, int] = {}
         for number, block in enumerate(blocks):
-            for offset in known.get(block, ()):
+            for offset in index.get(block, ()):
                 start = number * _BLOCK - offset
-                if start >= 0 and start not in found:
+                if start >= 0 and start not in end_by_start:
                     end = end_of(data, start)
                     if end is not None:
-                        found[start] = end
-        return list(found.items())
+                        end_by_start[start] = end
+        return list(end_by_start.items())
 
     def _end(self, data: bytes, start: int) -> int | None:
         """Returns the end of the longest form that begins at `start`, None if none does."""
-        here = data[start : start + self._longest]
-        at = bisect_right(self._sorted, here) - 1
-        while at >= 0 and not here.startswith(self._sorted[at]):
-            at = self._parents[at]
-        return start + len(self._sorted[at]) if at >= 0 else None
+        window = data[start : start + self._longest]
+        index = bisect_right(self._sorted, window) - 1
+        while index >= 0 and not window.startswith(self._sorted[index]):
+            index = self._parents[index]
+        return start + len(self._sorted[index]) if index >= 0 else None
 
     def _end_of_cut(self, data: bytes, start: int) -> int | None:
         """Returns the position of the cut within a form that begins at `start`, None if there is none."""
@@ -233,18 +233,18 @@ class SecretIndex:
         if end < 0:
             return None
         beginning = data[start:end]
-        at = bisect_left(self._sorted, beginning)
-        return end if at < len(self._sorted) and self._sorted[at].startswith(beginning) else None
+        index = bisect_left(self._sorted, beginning)
+        return end if index < len(self._sorted) and self._sorted[index].startswith(beginning) else None
 
 
 def _blocks_of(windows: Iterable[tuple[bytes, int]]) -> _Blocks:
     """Returns the blocks in a window of each form; `windows`: (form, offset of the window)."""
-    found: _Blocks = {}
-    for form, at in windows:
-        for offset in range(at, at + _BLOCK):
+    offsets: _Blocks = {}
+    for form, window_start in windows:
+        for offset in range(window_start, window_start + _BLOCK):
             block = memoryview(form[offset : offset + _BLOCK]).cast("I")[0]
-            found.setdefault(block, set()).add(offset)
-    return found
+            offsets.setdefault(block, set()).add(offset)
+    return offsets
 
 
 def fold(text: str) -> str:
@@ -257,7 +257,7 @@ def fold(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _fold_one(char: str) -> str:
-    return one if len(one := char.casefold()) == 1 else char
+    return folded if len(folded := char.casefold()) == 1 else char
 
 
 def squeezed(text: str) -> str:
@@ -273,9 +273,9 @@ def _pieces(value: str) -> Iterator[str]:
 
 def _forms_of(value: str) -> Iterator[bytes]:
     """Yields what a piece of a secret may look like in a text, such as its base64; letters are folded to one case."""
-    for written in {value, value.upper(), value.lower(), value.swapcase()}:
-        for plain in (written, *decodings(written)):
-            yield from (_folded(one) for one in {plain, plain.replace(" ", "+"), squeezed(plain)})
+    for cased in {value, value.upper(), value.lower(), value.swapcase()}:
+        for plain in (cased, *decodings(cased)):
+            yield from (_folded(variant) for variant in {plain, plain.replace(" ", "+"), squeezed(plain)})
     data = value.encode("utf-8", "surrogatepass")
     yield data.hex().encode()
     for once in _base64(data):

@@ -67,7 +67,7 @@ HIDDEN_CHARACTER_RULES: Final = frozenset({CONTROL, BIDI, INVISIBLE, TAGS})
 
 _ENCODED: Final = re.compile(r"(?<![A-Za-z0-9+/_=-])(?=[A-Za-z0-9+/_-]{0,119}\d)[A-Za-z0-9+/_-]{120,}+")
 _SPACES: Final = re.compile(r"(?<![ \t\u00a0\u3000])[ \t\u00a0\u3000]{80,}+(?=\S)")
-_WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _DISTINCT: Final = re.compile(r"[A-Za-z0-9][_.\-][A-Za-z0-9]|[a-z][A-Z]")
 """Matches names that are not words of prose."""
 
@@ -97,12 +97,12 @@ def names_of(kind: Kind, wire: Any) -> Iterator[tuple[str, str]]:
 
 def flags_of_names(kind: Kind, wire: Any) -> tuple[Flag, ...]:
     """Returns flags for hidden characters in the names of an item."""
-    found = []
+    flags = []
     for where, text in names_of(kind, wire):
         # The name of a resource beside its URI is for people and may be in any script.
-        flagged = find_hidden_characters(text[:MAX_DESCRIPTION], name=where == kind.name_key, lines=False)
-        found += [Flag(rule, where, _excerpt(text, at)) for rule, at in flagged]
-    return tuple(found)
+        matches = find_hidden_characters(text[:MAX_DESCRIPTION], name=where == kind.name_key, lines=False)
+        flags += [Flag(rule, where, _excerpt(text, at)) for rule, at in matches]
+    return tuple(flags)
 
 
 def flags_of_item(
@@ -138,23 +138,23 @@ def foreign_names(kind: Kind, wire: Any, distinct: Container[str], plain: Contai
     `distinct` names are not words of prose, such as `send_message`. `plain` names count only if the text calls them
     tools.
     """
-    found: list[Flag] = []
-    told: set[str] = set()
-    left = MAX_LOOKED_AT
+    flags: list[Flag] = []
+    reported: set[str] = set()
+    remaining = MAX_LOOKED_AT
     for where, text in islice(_texts_of(kind, wire, ()), MAX_TEXTS):
-        if not where.endswith("description") or left <= 0:
+        if not where.endswith("description") or remaining <= 0:
             continue
-        left -= min(len(text), MAX_DESCRIPTION)
-        for match in _WORD.finditer(text[:MAX_DESCRIPTION]):
-            if len(told) == MAX_FOREIGN:
-                return tuple(found)
-            word = match[0].rstrip(".-")
-            end = match.start() + len(word)
-            named = word in distinct or (word in plain and _is_called_a_tool(text, match.start(), end))
-            if named and word not in told:
-                told.add(word)
-                found.append(Flag(FOREIGN_TOOLS, where, _excerpt(text, match.start())))
-    return tuple(found)
+        remaining -= min(len(text), MAX_DESCRIPTION)
+        for match in _NAME.finditer(text[:MAX_DESCRIPTION]):
+            if len(reported) == MAX_FOREIGN:
+                return tuple(flags)
+            name = match[0].rstrip(".-")
+            end = match.start() + len(name)
+            named = name in distinct or (name in plain and _is_called_a_tool(text, match.start(), end))
+            if named and name not in reported:
+                reported.add(name)
+                flags.append(Flag(FOREIGN_TOOLS, where, _excerpt(text, match.start())))
+    return tuple(flags)
 
 
 def is_distinct(name: str) -> bool:
@@ -171,27 +171,27 @@ def _is_called_a_tool(text: str, start: int, end: int) -> bool:
 
 
 def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budget) -> Iterator[Flag | None]:
-    left = MAX_LOOKED_AT
-    told: set[str] = set()
+    remaining = MAX_LOOKED_AT
+    reported_rules: set[str] = set()
     for number, (where, text) in enumerate(texts):
-        left = min(left, budget.left)
-        if left <= 0 or number == MAX_TEXTS:
-            if TOO_LONG not in told:
+        remaining = min(remaining, budget.left)
+        if remaining <= 0 or number == MAX_TEXTS:
+            if TOO_LONG not in reported_rules:
                 yield Flag(TOO_LONG, where, "not screened from here on")
             return
-        looked_at = text[:left]
-        left -= len(looked_at) + 1
+        looked_at = text[:remaining]
+        remaining -= len(looked_at) + 1
         budget.left -= len(looked_at) + 1
-        for flag in _flags_of_one(where, text, looked_at, max_description, budget):
+        for flag in _flags_of_text(where, text, looked_at, max_description, budget):
             # One flag for each rule is enough.
             if flag is None:
                 yield None
-            elif flag.rule not in told:
-                told.add(flag.rule)
+            elif flag.rule not in reported_rules:
+                reported_rules.add(flag.rule)
                 yield flag
 
 
-def _flags_of_one(
+def _flags_of_text(
     where: str, text: str, looked_at: str, max_description: int, budget: Budget
 ) -> Generator[Flag | None]:
     for hidden in hidden_characters(looked_at):
@@ -206,12 +206,12 @@ def _flags_of_one(
     if len(looked_at) >= 120 and (encoded := _ENCODED.search(looked_at)) is not None:
         yield Flag(ENCODED, where, _excerpt(looked_at, encoded.start()))
     yield None
-    plain, whole = yield from fold_text(looked_at)
+    plain, is_complete = yield from fold_text(looked_at)
     budget.left -= max(0, len(plain) - len(looked_at))
-    if not whole:
+    if not is_complete:
         yield Flag(TOO_LONG, where, "its characters stand for a text more than four times as long")
-    for found in match_rules(plain):
-        yield None if found is None else Flag(found[0].name, where, _excerpt(plain, found[1]))
+    for match in match_rules(plain):
+        yield None if match is None else Flag(match[0].name, where, _excerpt(plain, match[1]))
 
 
 def _padding(text: str) -> int | None:
@@ -265,19 +265,19 @@ def _texts_of(kind: Kind, wire: Any, without: Collection[str]) -> Iterator[tuple
 def _texts_inside(value: Any, where: str) -> Iterator[tuple[str, str]]:
     """Yields (place, text) of all texts of a JSON value, the keys of `properties` included."""
     # Iterators instead of lists, as queueing the members of a large object would block for tens of milliseconds.
-    waiting: list[Iterator[tuple[str, Any]]] = [iter(((where, value),))]
-    while waiting:
-        at, one = next(waiting[-1], ("", None))
+    stack: list[Iterator[tuple[str, Any]]] = [iter(((where, value),))]
+    while stack:
+        at, member = next(stack[-1], ("", None))
         if not at:
-            waiting.pop()
-        elif isinstance(one, str):
-            yield at, one
-        elif len(waiting) > _MAX_DEPTH:
+            stack.pop()
+        elif isinstance(member, str):
+            yield at, member
+        elif len(stack) > _MAX_DEPTH:
             continue
-        elif isinstance(one, dict):
-            waiting.append(_members(one, at))
-        elif isinstance(one, list):
-            waiting.append((f"{at}[{index}]", inner) for index, inner in enumerate(one))
+        elif isinstance(member, dict):
+            stack.append(_members(member, at))
+        elif isinstance(member, list):
+            stack.append((f"{at}[{index}]", inner) for index, inner in enumerate(member))
 
 
 def _members(value: dict[str, Any], at: str) -> Iterator[tuple[str, Any]]:

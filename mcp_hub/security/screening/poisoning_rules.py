@@ -40,22 +40,22 @@ class PoisoningRule(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _compiled(self) -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]:
-        return re.compile("|".join(self.phrases)), tuple(re.compile(one) for one in self.near)
+        return re.compile("|".join(self.phrases)), tuple(re.compile(expression) for expression in self.near)
 
     def find(self, text: str) -> Iterator[int | None]:
         """Searches folded text in steps of a few milliseconds: yields None after each, and the index of a match."""
         if not any(word in text for word in self._words):
             return
-        pattern, near = self._compiled
+        pattern, near_patterns = self._compiled
         # Overlapping windows, so that no match is cut, nor can many partial matches hide a complete one.
-        window, stride, per_step = (WINDOW, _STRIDE, 20) if near else (_PIECE, _PIECE - _LONGEST, 1)
+        window, stride, per_step = (WINDOW, _STRIDE, 20) if near_patterns else (_PIECE, _PIECE - _LONGEST, 1)
         for number, start in enumerate(range(0, max(1, len(text) - (window - stride)), stride), 1):
             end = start + window
-            found = pattern.search(text, start, end)
-            if found is not None and not near and found.end() == end < len(text):
-                found = None  # it may be the beginning of another word; the next piece has all of it
-            if found is not None and all(one.search(text, start, end) is not None for one in near):
-                yield found.start()
+            match = pattern.search(text, start, end)
+            if match is not None and not near_patterns and match.end() == end < len(text):
+                match = None  # it may be the beginning of another word; the next piece has all of it
+            if match is not None and all(near.search(text, start, end) is not None for near in near_patterns):
+                yield match.start()
                 return
             if number % per_step == 0:
                 yield None
@@ -64,8 +64,8 @@ class PoisoningRule(msgspec.Struct, frozen=True, dict=True):
 def match_rules(text: str) -> Iterator[tuple[PoisoningRule, int] | None]:
     """Yields (rule, index of its match) for every rule that folded text matches, and None after every step."""
     for rule in RULES:
-        for found in rule.find(text):
-            yield None if found is None else (rule, found)
+        for index in rule.find(text):
+            yield None if index is None else (rule, index)
         yield None
 
 
