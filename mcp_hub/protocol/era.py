@@ -149,15 +149,15 @@ def read_envelope(params: object) -> Envelope:
 
 def end_to_end(params: Mapping[str, Any]) -> Json:
     """Returns a copy of a request's params without what belongs to this hop: envelope and progress token."""
-    kept = dict(params)
-    meta = kept.get("_meta")
+    forwarded = dict(params)
+    meta = forwarded.get("_meta")
     if isinstance(meta, dict):
-        rest = {key: value for key, value in meta.items() if key not in HOP_KEYS}
-        if rest:
-            kept["_meta"] = rest
+        remaining_meta = {key: value for key, value in meta.items() if key not in HOP_KEYS}
+        if remaining_meta:
+            forwarded["_meta"] = remaining_meta
         else:
-            del kept["_meta"]
-    return kept
+            del forwarded["_meta"]
+    return forwarded
 
 
 def with_envelope(params: Json, envelope: Envelope) -> Json:
@@ -285,8 +285,8 @@ def _other_spelling(members: Any, read: Mapping[str, str], where: str) -> Protoc
     for name in members:
         if name in _SPELLED:
             continue
-        meant = read.get(folded_name(name))
-        if meant is not None and meant != name:
-            text = f"{where} has {printable(name, 80)!r}, which some servers read as {meant!r}; write {meant!r}."
+        exact = read.get(folded_name(name))
+        if exact is not None and exact != name:
+            text = f"{where} has {printable(name, 80)!r}, which some servers read as {exact!r}; write {exact!r}."
             return ProtocolError(INVALID_PARAMS, text)
     return None

@@ -157,9 +157,9 @@ def _finite_only(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite_only(one) for key, one in value.items()}
+        return {key: _finite_only(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite_only(one) for one in value]
+        return [_finite_only(member) for member in value]
     return _finite_only(decode(value)) if isinstance(value, Raw) else value
 
 
@@ -175,69 +175,69 @@ def salvage_id(head: bytes, tail: bytes = b"") -> int | str | None:
             depth += 1
         elif text in (b"}", b"]"):
             depth -= 1
-        elif depth == 1 and text == b'"id"' and (found := _ID_VALUE.match(head, token.end())):
-            return _read_id(found[1])
+        elif depth == 1 and text == b'"id"' and (match := _ID_VALUE.match(head, token.end())):
+            return _read_id(match[1])
     # A JSON string has no unescaped quote, so a match at the end is certainly the last members of the message.
-    last = _ID_LAST.search(tail) if tail != head else None
-    return _read_id(last[1]) if last is not None else None
+    last_match = _ID_LAST.search(tail) if tail != head else None
+    return _read_id(last_match[1]) if last_match is not None else None
 
 
 def _read_id(written: bytes) -> int | str | None:
     try:
-        found = decode(written)
+        id_ = decode(written)
     except FrameError:
         return None
-    return found if isinstance(found, int | str) else None
+    return id_ if isinstance(id_, int | str) else None
 
 
-def weighs_more(value: Any, most: int = LARGE) -> bool:
-    """Returns whether a JSON value weighs more than `most`: its characters, and `PER_VALUE` for every value in it.
+def weighs_more(value: Any, limit: int = LARGE) -> bool:
+    """Returns whether a JSON value weighs more than `limit`: its characters, and `PER_VALUE` for every value in it.
 
-    Takes time in proportion to `most`, however large the value is.
+    Takes time in proportion to `limit`, however large the value is.
     """
-    return _weigh([value], most) < 0
+    return _weigh([value], limit) < 0
 
 
-def weighing(value: Any, most: int) -> Generator[None, None, bool]:
+def weighing(value: Any, limit: int) -> Generator[None, None, bool]:
     """Returns what `weighs_more` returns; yields after every thousand values."""
-    return (yield from weight_left(value, most)) < 0
+    return (yield from weight_left(value, limit)) < 0
 
 
-def weight_left(value: Any, most: int) -> Generator[None, None, int]:
-    """Returns what is left of `most` after a value, negative if it weighs more; yields after every thousand values."""
-    waiting = [value]
-    left = _weigh(waiting, most, _VALUES)
-    while waiting and left >= 0:
+def weight_left(value: Any, limit: int) -> Generator[None, None, int]:
+    """Returns what is left of `limit` after a value, negative if it weighs more; yields after every thousand values."""
+    stack = [value]
+    remaining = _weigh(stack, limit, _VALUES)
+    while stack and remaining >= 0:
         yield
-        left = _weigh(waiting, left, _VALUES)
-    return left
+        remaining = _weigh(stack, remaining, _VALUES)
+    return remaining
 
 
 _VALUES: Final = 1000
 
 
-def _weigh(waiting: list[Any], left: int, number: int = sys.maxsize) -> int:
-    """Takes at most `number` values off `waiting`; returns the weight that is left, negative if it is used up."""
+def _weigh(stack: list[Any], remaining: int, number: int = sys.maxsize) -> int:
+    """Takes at most `number` values off `stack`; returns the weight that is left, negative if it is used up."""
     for _ in range(number):
-        if not waiting:
+        if not stack:
             break
-        one = waiting.pop()
-        kind = type(one)
-        left -= PER_VALUE
+        value = stack.pop()
+        kind = type(value)
+        remaining -= PER_VALUE
         if kind is str:
-            left -= len(one)
+            remaining -= len(value)
         elif kind is list:
-            if len(one) * PER_VALUE > left:
+            if len(value) * PER_VALUE > remaining:
                 return -1
-            waiting += one
+            stack += value
         elif kind is dict:
-            if len(one) * PER_VALUE > left:
+            if len(value) * PER_VALUE > remaining:
                 return -1
-            left -= sum(map(len, one))
-            waiting += one.values()
-        if left < 0:
+            remaining -= sum(map(len, value))
+            stack += value.values()
+        if remaining < 0:
             break
-    return left
+    return remaining
 
 
 # --- heap ------------------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ class _Heap:
         """Whether it is, and the settings of glibc have not been changed yet."""
         self._thresholds: tuple[int, int, int] | None = None
         """The usual thresholds of the garbage collector while full collections are off; None: they are on."""
-        self._held = 0.0
+        self._held_since = 0.0
         self._settled = 0
         self._allocator: Any = None
         """The C library; None if it has no such settings, or before the first large message."""
@@ -307,7 +307,7 @@ class _Heap:
             gc.freeze()
 
     def _hold_collector(self) -> None:
-        self._thresholds, self._held = gc.get_threshold(), time.monotonic()
+        self._thresholds, self._held_since = gc.get_threshold(), time.monotonic()
         gc.set_threshold(*self._thresholds[:2], _NEVER)
 
     def _release_collector(self) -> None:
@@ -338,7 +338,7 @@ class _Heap:
             loop.call_later(HEAP_KEPT - waited, self._give_back)
             if self._thresholds is None:
                 self._hold_collector()
-            elif self._last - self._held > UNCOLLECTED:
+            elif self._last - self._held_since > UNCOLLECTED:
                 self._release_collector()  # until this runs again
             return
         self._release_collector()

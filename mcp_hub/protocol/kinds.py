@@ -121,7 +121,7 @@ class _MapOf(NamedTuple):
 
 class _Matching(NamedTuple):
     pattern: re.Pattern[str]
-    words: str
+    description: str
 
 
 Shape = type | tuple[type, ...] | frozenset[str] | _Object | _ListOf | _MapOf | _Matching
@@ -186,7 +186,7 @@ _SHAPES: Final = {
 }
 """What strict clients (the TypeScript and Python SDKs) check before they accept a list."""
 
-_WORDS: Final[dict[Any, str]] = {
+_SHAPE_NAMES: Final[dict[Any, str]] = {
     str: "a text",
     dict: "an object",
     bool: "true or false",
@@ -225,11 +225,11 @@ def defect_in_steps(kind: Kind, item: Any) -> Generator[None, None, str | None]:
     short = {**item, **{key: [] for key in long}} if long else item
     problem = overlong_name(kind, item) or _misfit(shape, short, "")
     for key, members in long.items():
-        of = shape.fields.get(key)
-        if isinstance(of, _ListOf):
+        field_shape = shape.fields.get(key)
+        if isinstance(field_shape, _ListOf):
             for start in range(0, len(members), _STEP):
                 yield
-                problem = problem or _first_misfit(of.shape, members[start : start + _STEP], key, start)
+                problem = problem or _first_misfit(field_shape.shape, members[start : start + _STEP], key, start)
     if problem is not None:
         return f"its {problem}"
     return (yield from skill_entries.defect_in_steps(item)) if kind is SKILLS else _out_of_range(kind, item)
@@ -268,25 +268,27 @@ def _misfit(shape: Shape, value: Any, where: str) -> str | None:
             return f"{where} is not an object"
         if _all_plain(shape.shape, value.values()):
             return None
-        return next(filter(None, (_misfit(shape.shape, one, f"{where}.{key}") for key, one in value.items())), None)
+        return next(
+            filter(None, (_misfit(shape.shape, member, f"{where}.{key}") for key, member in value.items())), None
+        )
     if isinstance(shape, _Matching):
         fits = isinstance(value, str) and shape.pattern.fullmatch(value) is not None
-        return None if fits else f"{where} is not {shape.words}"
+        return None if fits else f"{where} is not {shape.description}"
     if isinstance(shape, frozenset):
         fits = isinstance(value, str) and value in shape
-        return None if fits else f"{where} is not " + " or ".join(repr(word) for word in sorted(shape))
+        return None if fits else f"{where} is not " + " or ".join(repr(choice) for choice in sorted(shape))
     fits = isinstance(value, shape) and (shape is bool or shape == (dict, bool) or not isinstance(value, bool))
-    return None if fits and _is_finite(value) else f"{where} is not {_WORDS[shape]}"
+    return None if fits and _is_finite(value) else f"{where} is not {_SHAPE_NAMES[shape]}"
 
 
 def _misfit_of_object(shape: _Object, value: Any, where: str) -> str | None:
     if not isinstance(value, dict):
         return f"{where} is not an object"
     dot = f"{where}." if where else ""
-    for key, inner in shape.fields.items():
-        found = value.get(key)
-        if found is not None:
-            problem = _misfit(inner, found, dot + key)
+    for key, field_shape in shape.fields.items():
+        member = value.get(key)
+        if member is not None:
+            problem = _misfit(field_shape, member, dot + key)
             if problem is not None:
                 return problem
         elif key in shape.needs:
@@ -296,7 +298,7 @@ def _misfit_of_object(shape: _Object, value: Any, where: str) -> str | None:
 
 def _first_misfit(shape: Shape, values: list[Any], where: str, first: int = 0) -> str | None:
     """Returns the first misfit among the members of a list, numbered from `first`."""
-    return next(filter(None, (_misfit(shape, one, f"{where}[{n}]") for n, one in enumerate(values, first))), None)
+    return next(filter(None, (_misfit(shape, member, f"{where}[{n}]") for n, member in enumerate(values, first))), None)
 
 
 _PLAIN: Final[tuple[tuple[Shape, frozenset[type]], ...]] = (
@@ -308,7 +310,7 @@ _PLAIN: Final[tuple[tuple[Shape, frozenset[type]], ...]] = (
 
 def _all_plain(shape: Shape, values: Collection[Any]) -> bool:
     """Returns True if all values certainly fit the shape; False means that each must be checked."""
-    return any(shape == one and types.issuperset(map(type, values)) for one, types in _PLAIN)
+    return any(shape == plain_shape and types.issuperset(map(type, values)) for plain_shape, types in _PLAIN)
 
 
 def _is_finite(value: Any) -> bool:
@@ -320,28 +322,28 @@ def drop_nulls(kind: Kind, item: dict[str, Any]) -> dict[str, Any]:
 
     Unknown fields keep it. Returns the same object if there is nothing to drop, and never changes it.
     """
-    found: dict[str, Any] = _without_nulls(_SHAPES[kind.name], item)
-    return found
+    cleaned: dict[str, Any] = _without_nulls(_SHAPES[kind.name], item)
+    return cleaned
 
 
 def _without_nulls(shape: Shape, value: Any) -> Any:
     if isinstance(shape, _Object):
         changed = {}
-        for key, inner in shape.fields.items():
+        for key, field_shape in shape.fields.items():
             if key in value:
-                found = value[key]
-                kept = None if found is None else _without_nulls(inner, found)
-                if kept is None or kept is not found:
-                    changed[key] = kept
+                member = value[key]
+                cleaned = None if member is None else _without_nulls(field_shape, member)
+                if cleaned is None or cleaned is not member:
+                    changed[key] = cleaned
         if not changed:
             return value
         merged = {**value, **changed}
-        return {key: one for key, one in merged.items() if key not in changed or one is not None}
+        return {key: member for key, member in merged.items() if key not in changed or member is not None}
     if isinstance(shape, _ListOf) and not isinstance(shape.shape, type | frozenset):
-        if not any(None in one.values() or _holds_containers(one) for one in value):
+        if not any(None in item.values() or _holds_containers(item) for item in value):
             return value  # the usual case, and much faster
-        kept = [_without_nulls(shape.shape, one) for one in value]
-        return value if all(one is other for one, other in zip(kept, value, strict=True)) else kept
+        cleaned = [_without_nulls(shape.shape, item) for item in value]
+        return value if all(new is old for new, old in zip(cleaned, value, strict=True)) else cleaned
     return value
 
 
@@ -368,8 +370,11 @@ def to_handshake_tool(tool: dict[str, Any]) -> dict[str, Any]:
             continue
         written = _without_nulls(_SCHEMA, schema)
         properties = written.get("properties") or {}
-        if any(isinstance(one, bool) for one in properties.values()):
-            objects = {name: _AS_OBJECT[one] if isinstance(one, bool) else one for name, one in properties.items()}
+        if any(isinstance(property_schema, bool) for property_schema in properties.values()):
+            objects = {
+                name: _AS_OBJECT[property_schema] if isinstance(property_schema, bool) else property_schema
+                for name, property_schema in properties.items()
+            }
             written = {**written, "properties": objects}
         if written is not schema:
             changed[key] = written

@@ -83,9 +83,9 @@ class CallQuestions(msgspec.Struct, eq=False):
     entries: list[dict[str, str]] = msgspec.field(default_factory=list)
     """`{"method", "outcome"}` of each, for the record of the call; `reason` too where the hub refused it."""
 
-    def note(self, method: str, outcome: str, **more: str) -> dict[str, str]:
+    def note(self, method: str, outcome: str, **extra: str) -> dict[str, str]:
         """Adds a question to the record of its call and returns its entry, whose outcome may change later."""
-        entry = {"method": method, "outcome": outcome, **more}
+        entry = {"method": method, "outcome": outcome, **extra}
         if len(self.entries) < MAX_ENTRIES:
             self.entries.append(entry)
         return entry
@@ -201,13 +201,13 @@ def is_too_large(params: Json) -> bool:
         return True
 
 
-def with_count(state: Any, asked: int, place: str = "") -> Any:
+def with_count(state: Any, asked: int, replica: str = "") -> Any:
     """Returns a server's `requestState` with the number of questions so far, which comes back with the client's retry.
 
-    `place`: the replica that must get the retry; "" for any. The state needs no signature: a client that changes the
-    number is only asked more questions itself, and with another place its retry reaches a process without its call.
+    `replica`: the replica that must get the retry; "" for any. The state needs no signature: a client that changes the
+    number is only asked more questions itself, and with another replica its retry reaches a process without its call.
     """
-    count = f"{ASKED_PREFIX}{asked}@{place}" if place else f"{ASKED_PREFIX}{asked}"
+    count = f"{ASKED_PREFIX}{asked}@{replica}" if replica else f"{ASKED_PREFIX}{asked}"
     if state is None:
         return count
     return f"{count}:{state}" if isinstance(state, str) else state
@@ -225,10 +225,10 @@ def without_count(params: Json) -> tuple[Json, int]:
     state = params.get("requestState")
     if not isinstance(state, str) or not state.startswith(ASKED_PREFIX):
         return params, 0
-    count, colon, rest = state.removeprefix(ASKED_PREFIX).partition(":")
+    count, colon, server_state = state.removeprefix(ASKED_PREFIX).partition(":")
     params = {key: value for key, value in params.items() if key != "requestState"}
     if colon:
-        params["requestState"] = rest
+        params["requestState"] = server_state
     count = count.partition("@")[0]
     return params, int(count) if count.isdecimal() and count.isascii() and len(count) < 4 else 0
 
@@ -250,17 +250,17 @@ def wants_input(result: Json) -> bool:
 
 
 def pass_on(
-    result: Json, rules: QuestionRules, capabilities: Mapping[str, Any], questions: CallQuestions, place: str
+    result: Json, rules: QuestionRules, capabilities: Mapping[str, Any], questions: CallQuestions, replica: str
 ) -> Json:
     """Returns a modern server's result with questions for a modern client, which retries with the answers.
 
-    `place`: the replica that must get the retry; "" for any.
+    `replica`: the replica that must get the retry; "" for any.
 
     Raises:
         ProtocolError: a question is refused.
     """
     passed = pass_on_in_task(result, rules, questions, capabilities)
-    return {**passed, "requestState": with_count(result.get("requestState"), questions.asked, place)}
+    return {**passed, "requestState": with_count(result.get("requestState"), questions.asked, replica)}
 
 
 def pass_on_in_task(
@@ -296,16 +296,16 @@ async def resolve_input_requests(
         if not wants_input(result):
             return result
         requests, state = result.get("inputRequests"), result.get("requestState")
-        more: Json = {} if state is None else {"requestState": state}
+        retry_params: Json = {} if state is None else {"requestState": state}
         if isinstance(requests, dict) and requests:
             polls = 0
-            more["inputResponses"] = await _answers(requests, rules, asker, questions, sent)
+            retry_params["inputResponses"] = await _answers(requests, rules, asker, questions, sent)
         elif state is not None:
             await asyncio.sleep(_POLL[min(polls, len(_POLL) - 1)])
             polls += 1
         else:
             raise ProtocolError(INVALID_REQUEST, "The server asks for input and does not say which.")
-        result = await again(more)
+        result = await again(retry_params)
         while sent and asker is not None:
             asker.tell(ELICITATION_COMPLETE, {ELICITATION_ID: sent.pop()})  # the server has got the answer
     raise ProtocolError(INVALID_REQUEST, f"The server asked for input more than {MAX_ROUNDS} times.")
@@ -330,10 +330,10 @@ async def _answers(
             assert asker is not None
             asks[key] = questions.answer_of(asker, method, params, entry)
     except ProtocolError:
-        for one in asks.values():
-            one.close()
+        for ask in asks.values():
+            ask.close()
         raise
-    tasks = {key: asyncio.ensure_future(one) for key, one in asks.items()}
+    tasks = {key: asyncio.ensure_future(ask) for key, ask in asks.items()}
     try:
         await asyncio.gather(*tasks.values())
     finally:

@@ -45,7 +45,7 @@ _TYPES: Final = frozenset({"string", "integer", "boolean"})
 
 # Keywords of JSON Schema 2020-12 that hold schemas: one, a list, or several by name. An annotation is valid only below
 # `properties`. Keywords that hold data (`default`, `enum`, ...) are not searched, and `$ref` is not followed.
-_ONE: Final = (
+_SINGLE: Final = (
     "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then",
     "unevaluatedItems", "unevaluatedProperties",
 )  # fmt: skip
@@ -57,7 +57,7 @@ _NAMED: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties"
 
 
 _Annotated = tuple[tuple[tuple[str, ...] | None, dict[str, Any]], ...]
-_KNOWN: Final[dict[int, tuple[Any, _Annotated]]] = {}
+_ANNOTATED_SCHEMAS: Final[dict[int, tuple[Any, _Annotated]]] = {}
 """By the `id` of a schema. The schema is kept too, so that its id is not reused; schemas are never mutated."""
 MAX_KNOWN: Final = 1000
 
@@ -102,50 +102,50 @@ def _rendered(value: Any) -> str | None:
 
 def _schemas(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
     """Yields every schema inside `root` with its path, None if a keyword other than `properties` leads to it."""
-    waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
-    while waiting:  # a list instead of recursion, so that deep nesting cannot fail
-        path, schema = waiting.pop()
+    stack: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
+    while stack:  # a list instead of recursion, so that deep nesting cannot fail
+        path, schema = stack.pop()
         if not isinstance(schema, dict):
             continue
         yield path, schema
         properties = schema.get("properties")
         if isinstance(properties, dict):
-            for name, below in properties.items():
-                waiting.append((None if path is None else (*path, name), below))
-        waiting.extend((None, schema[word]) for word in _ONE if word in schema)
-        for word in _LISTED:
-            if isinstance(schema.get(word), list):
-                waiting.extend((None, below) for below in schema[word])
-        for word in _NAMED:
-            if isinstance(schema.get(word), dict):
-                waiting.extend((None, below) for below in schema[word].values())
+            for name, subschema in properties.items():
+                stack.append((None if path is None else (*path, name), subschema))
+        stack.extend((None, schema[keyword]) for keyword in _SINGLE if keyword in schema)
+        for keyword in _LISTED:
+            if isinstance(schema.get(keyword), list):
+                stack.extend((None, subschema) for subschema in schema[keyword])
+        for keyword in _NAMED:
+            if isinstance(schema.get(keyword), dict):
+                stack.extend((None, subschema) for subschema in schema[keyword].values())
 
 
 def _annotated(schema: Any) -> _Annotated:
     """Returns the schemas with an annotation. They are cached, as every call of the tool needs them."""
-    known = _KNOWN.get(id(schema))
-    if known is None or known[0] is not schema:
-        if len(_KNOWN) >= MAX_KNOWN:
-            _KNOWN.clear()
-        found = tuple((path, below) for path, below in _schemas(schema) if ANNOTATION in below)
-        known = _KNOWN[id(schema)] = (schema, found)
-    return known[1]
+    cached = _ANNOTATED_SCHEMAS.get(id(schema))
+    if cached is None or cached[0] is not schema:
+        if len(_ANNOTATED_SCHEMAS) >= MAX_KNOWN:
+            _ANNOTATED_SCHEMAS.clear()
+        annotated = tuple((path, subschema) for path, subschema in _schemas(schema) if ANNOTATION in subschema)
+        cached = _ANNOTATED_SCHEMAS[id(schema)] = (schema, annotated)
+    return cached[1]
 
 
 def invalid_annotation(schema: Any) -> str | None:
     """Returns the reason why a schema's `x-mcp-header` annotations are invalid; None if they are valid or absent."""
-    taken: set[str] = set()
-    for path, below in _annotated(schema):
+    tokens: set[str] = set()
+    for path, subschema in _annotated(schema):
         if not path:
             return f"{ANNOTATION} stands where no argument is: only `properties` may lead to it"
-        where, token, kind = ".".join(path), below[ANNOTATION], below.get("type")
+        where, token, kind = ".".join(path), subschema[ANNOTATION], subschema.get("type")
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             return f"{where}: {ANNOTATION} must be a text that can be part of a header's name"
         if not isinstance(kind, str) or kind not in _TYPES:
             return f"{where}: {ANNOTATION} needs the type string, integer or boolean"
-        if token.lower() in taken:
+        if token.lower() in tokens:
             return f"{where}: {ANNOTATION} {token!r} is used twice"
-        taken.add(token.lower())
+        tokens.add(token.lower())
     return None
 
 
@@ -153,7 +153,7 @@ def param_map(schema: Any) -> ParamMap | None:
     """Returns the arguments that a tool's callers repeat in headers; None if an annotation is invalid."""
     if invalid_annotation(schema) is not None:
         return None
-    return {path: below[ANNOTATION] for path, below in _annotated(schema) if path}
+    return {path: subschema[ANNOTATION] for path, subschema in _annotated(schema) if path}
 
 
 def _argument(arguments: Any, path: tuple[str, ...]) -> Any:
@@ -231,10 +231,10 @@ def check_params(lines: Mapping[str, list[str]], arguments: Any, schema: Any) ->
         arguments = {}
     if not isinstance(arguments, dict) or invalid_annotation(schema) is not None:
         return None
-    for path, below in _annotated(schema):
+    for path, subschema in _annotated(schema):
         if not path:
             continue
-        header = PARAM_PREFIX + below[ANNOTATION]
+        header = PARAM_PREFIX + subschema[ANNOTATION]
         values = lines.get(header.lower(), [])
         value = _argument(arguments, path)
         text = None if value is None else _rendered(value)
@@ -243,7 +243,7 @@ def check_params(lines: Mapping[str, list[str]], arguments: Any, schema: Any) ->
         if text is None and not values:
             continue
         decoded = decode_value(values[0]) if values else None
-        if text is None or decoded is None or not _same(below.get("type"), value, text, decoded):
+        if text is None or decoded is None or not _same(subschema.get("type"), value, text, decoded):
             return _mismatch(f"the header {header} and the argument {'.'.join(path)} differ")
     return None
 
@@ -251,8 +251,8 @@ def check_params(lines: Mapping[str, list[str]], arguments: Any, schema: Any) ->
 def _same(kind: Any, value: Any, text: str, decoded: str) -> bool:
     """Compares integers as numbers (42 equals 42.0, however long), everything else as text."""
     match = _DECIMAL.fullmatch(decoded)
-    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    if kind != "integer" or isinstance(value, bool) or not whole or match is None:
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if kind != "integer" or isinstance(value, bool) or not is_whole or match is None:
         return decoded == text
     try:
         return not (match[2] or "").strip("0") and int(match[1]) == int(value)
@@ -260,5 +260,5 @@ def _same(kind: Any, value: Any, text: str, decoded: str) -> bool:
         return False
 
 
-def _mismatch(what: str) -> ProtocolError:
-    return ProtocolError(HEADER_MISMATCH, f"Header mismatch: {what}")
+def _mismatch(difference: str) -> ProtocolError:
+    return ProtocolError(HEADER_MISMATCH, f"Header mismatch: {difference}")

@@ -101,8 +101,8 @@ _ALWAYS: Final[Mapping[Era, Mapping[str, Json]]] = {"handshake": {}, "modern": {
 def extension_settings(capabilities: Mapping[str, Any], name: str) -> Json | None:
     """Returns a peer's settings of an extension; None if the peer has not declared it."""
     declared = capabilities.get("extensions")
-    found = declared.get(name) if isinstance(declared, dict) else None
-    return found if isinstance(found, dict) else None
+    settings = declared.get(name) if isinstance(declared, dict) else None
+    return settings if isinstance(settings, dict) else None
 
 
 def with_extension(capabilities: Json, name: str) -> Json:
@@ -118,19 +118,19 @@ def forwarded_capabilities(capabilities: Mapping[str, Any], era: Era) -> Json:
     if not capabilities:
         return {}
     passed = {
-        name: found
+        name: settings
         for name in FORWARDED_EXTENSIONS[era]
-        if (found := extension_settings(capabilities, name)) is not None
+        if (settings := extension_settings(capabilities, name)) is not None
     }
     return {**requestable_capabilities(capabilities), **({"extensions": passed} if passed else {})}
 
 
 def forwarded_extensions(servers: Iterable[tuple[Era, Mapping[str, Any]]], era: Era) -> Json:
     """Returns the servers' extensions that a client of `era` can use. `servers` are (era, capabilities) pairs."""
-    found: Json = dict(_ALWAYS[era])
-    for spoken, capabilities in servers:
+    extensions: Json = dict(_ALWAYS[era])
+    for server_era, capabilities in servers:
         for name in FORWARDED_EXTENSIONS[era]:
-            said = extension_settings(capabilities, name) if name in FORWARDED_EXTENSIONS[spoken] else None
-            if said is not None:
-                found.setdefault(name, said)
-    return found
+            settings = extension_settings(capabilities, name) if name in FORWARDED_EXTENSIONS[server_era] else None
+            if settings is not None:
+                extensions.setdefault(name, settings)
+    return extensions

@@ -31,26 +31,26 @@ def files_of(entry: Any) -> list[str]:
     if not isinstance(entry, dict) or not isinstance(entry.get("uri"), str):
         return []
     listed = entry.get("resources")
-    found = [one["uri"] for one in listed if _is_file(one)] if isinstance(listed, list) else []
-    return list(dict.fromkeys((entry["uri"], *found)))
+    uris = [file["uri"] for file in listed if _is_file(file)] if isinstance(listed, list) else []
+    return list(dict.fromkeys((entry["uri"], *uris)))
 
 
-def _is_file(one: Any) -> bool:
-    return isinstance(one, dict) and isinstance(one.get("uri"), str)
+def _is_file(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("uri"), str)
 
 
 def with_uris(entry: Json, change: Callable[[str], str]) -> Json:
     """Returns an entry with the URIs of its files changed."""
     changed: Json = {**entry, "uri": change(entry["uri"])}
     if isinstance(listed := entry.get("resources"), list):
-        changed["resources"] = [{**one, "uri": change(one["uri"])} if _is_file(one) else one for one in listed]
+        changed["resources"] = [{**file, "uri": change(file["uri"])} if _is_file(file) else file for file in listed]
     return changed
 
 
 def defect_in_steps(entry: Json) -> Generator[None, None, str | None]:
     """Returns why clients would drop a list with this entry, None if they would not; yields between steps."""
     try:
-        root = _place(entry["uri"])
+        root = _path_of(entry["uri"])
     except ValueError as error:
         return f"its uri {error}"
     if root[-1] != SKILL_FILE:
@@ -66,21 +66,21 @@ def defect_in_steps(entry: Json) -> Generator[None, None, str | None]:
     if not isinstance(files, list):
         return f"its resources is neither a list nor {DYNAMIC!r}"
     seen: set[str] = set()
-    for number, one in enumerate(files):
+    for number, file in enumerate(files):
         if number % STEP == 0:
             yield
-        if (problem := _defect_of_file(one, root[:-1])) is not None:
+        if (problem := _defect_of_file(file, root[:-1])) is not None:
             return f"its resources[{number}]{problem}"
-        if one["uri"] in seen:
+        if file["uri"] in seen:
             return f"its resources[{number}].uri is there twice"
-        seen.add(one["uri"])
+        seen.add(file["uri"])
     return None if entry["uri"] in seen else f"its resources do not have its {SKILL_FILE}"
 
 
-def _defect_of_file(one: Any, directory: tuple[str, ...]) -> str | None:
-    if not isinstance(one, dict):
+def _defect_of_file(file: Any, directory: tuple[str, ...]) -> str | None:
+    if not isinstance(file, dict):
         return " is not an object"
-    uri, digest, size = one.get("uri"), one.get("digest"), one.get("size")
+    uri, digest, size = file.get("uri"), file.get("digest"), file.get("size")
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
         return ".digest is not 'sha256:' and 64 hexadecimal digits"
     if isinstance(size, bool) or not isinstance(size, int | float) or size < 0 or size != size // 1:
@@ -88,13 +88,13 @@ def _defect_of_file(one: Any, directory: tuple[str, ...]) -> str | None:
     if not isinstance(uri, str):
         return ".uri is not a text"
     try:
-        place = _place(uri)
+        path = _path_of(uri)
     except ValueError as error:
         return f".uri {error}"
-    return None if place[: len(directory)] == directory and len(place) > len(directory) else ".uri is outside of it"
+    return None if path[: len(directory)] == directory and len(path) > len(directory) else ".uri is outside of it"
 
 
-def _place(uri: str) -> tuple[str, ...]:
+def _path_of(uri: str) -> tuple[str, ...]:
     """Returns scheme, authority and the names of a path. Raises ValueError, which says what is wrong with the URI."""
     try:
         parts = urlsplit(uri)
@@ -119,17 +119,17 @@ def _defect_of_front(front: Json) -> str | None:
             return f"its frontmatter.{key} is not a text"
     if "compatibility" in front and not 1 <= len(front["compatibility"]) <= MAX_COMPATIBILITY:
         return f"its frontmatter.compatibility is not 1 to {MAX_COMPATIBILITY} characters"
-    more = front.get("metadata", {})
-    if not isinstance(more, dict) or not all(isinstance(one, str) for one in more.values()):
+    metadata = front.get("metadata", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         return "its frontmatter.metadata is not a mapping of texts"
     return None if _is_finite(front) else "its frontmatter has a number that is not finite"
 
 
 def _is_finite(value: Any) -> bool:
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, float) and not math.isfinite(one):
+    stack = [value]
+    while stack:
+        member = stack.pop()
+        if isinstance(member, float) and not math.isfinite(member):
             return False
-        waiting.extend(one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())
+        stack.extend(member.values() if isinstance(member, dict) else member if isinstance(member, list) else ())
     return True
