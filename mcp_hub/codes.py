@@ -146,9 +146,9 @@ class CodedText(str):
 
     def __new__(cls, text: str, code: str) -> Self:
         """Makes the message `text` with a code of this module."""
-        made = super().__new__(cls, text)
-        made.code = code
-        return made
+        coded_text = super().__new__(cls, text)
+        coded_text.code = code
+        return coded_text
 
     code: str
 
@@ -160,6 +160,6 @@ def code_of(text: str | None) -> str | None:
 
 def with_code(text: str, code: str | None = None) -> str:
     """Returns `text` with `code`, or else with the code of a CodedText, in brackets after its first line."""
-    known = code or code_of(text)
+    shown_code = code or code_of(text)
     first, newline, rest = text.partition("\n")
-    return f"{first} [{known}]{newline}{rest}" if known else str(text)
+    return f"{first} [{shown_code}]{newline}{rest}" if shown_code else str(text)

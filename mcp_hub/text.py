@@ -42,9 +42,9 @@ def json_escaped(text: str, keep: str = "") -> str:
 def new_lines(before: Sequence[str], now: Sequence[str]) -> Sequence[str]:
     """Returns the lines of `now` that were added after `before`. Both are the last few lines of a growing text."""
     for skipped in range(len(before) + 1):
-        kept = before[skipped:]
-        if tuple(now[: len(kept)]) == tuple(kept):
-            return now[len(kept) :]
+        overlap = before[skipped:]
+        if tuple(now[: len(overlap)]) == tuple(overlap):
+            return now[len(overlap) :]
     return now
 
 
@@ -86,7 +86,7 @@ def find_hidden_characters(text: str, *, name: bool = False, lines: bool = True)
 
     `name`: the text is one word, in which no invisible character has a use. `lines`: it may have several lines.
     """
-    return [found for found in hidden_characters(text, name=name, lines=lines) if found is not None]
+    return [match for match in hidden_characters(text, name=name, lines=lines) if match is not None]
 
 
 def hidden_characters(text: str, *, name: bool = False, lines: bool = True) -> Iterator[tuple[str, int] | None]:
@@ -94,9 +94,9 @@ def hidden_characters(text: str, *, name: bool = False, lines: bool = True) -> I
     if text.isprintable() and text.isascii():
         return
     right_to_left = not name and _RTL.search(text) is not None
-    found: set[str] = set()
-    for at, char in enumerate(text, 1):
-        if at % _STEP == 0:
+    kinds: set[str] = set()
+    for position, char in enumerate(text, 1):
+        if position % _STEP == 0:
             yield None
         if char.isascii() and char.isprintable():
             continue
@@ -105,10 +105,10 @@ def hidden_characters(text: str, *, name: bool = False, lines: bool = True) -> I
         elif char in _MARKS and right_to_left:
             kind = None
         else:
-            kind = _kind(text[at - 2] if at > 1 else "", char, name)
-        if kind is not None and kind not in found:
-            found.add(kind)
-            yield kind, at - 1
+            kind = _kind(text[position - 2] if position > 1 else "", char, name)
+        if kind is not None and kind not in kinds:
+            kinds.add(kind)
+            yield kind, position - 1
 
 
 def _kind(before: str, char: str, name: bool) -> str | None:
@@ -180,15 +180,15 @@ def fold_text(text: str) -> Generator[None, None, tuple[str, bool]]:
         yield
         return " ".join(text.casefold().split()), True
     parts: list[str] = []
-    left, at = _GROWTH * len(text) + _ALWAYS_FOLDED, 0
-    while at < len(text) and left >= 0:
-        end = at + _STEP
-        if end < len(text) and (blank := text.rfind(" ", at + 1, end)) != -1:
+    remaining, start = _GROWTH * len(text) + _ALWAYS_FOLDED, 0
+    while start < len(text) and remaining >= 0:
+        end = start + _STEP
+        if end < len(text) and (blank := text.rfind(" ", start + 1, end)) != -1:
             end = blank  # a word, and an accent with its letter, stay in one part
-        part = normalized(text[at:end]).translate(_LOOKALIKES)
+        part = normalized(text[start:end]).translate(_LOOKALIKES)
         part = "".join(char for char in part if char in _LAYOUT or unicodedata.category(char) not in _IGNORED)
-        parts.append(part[: max(0, left)])
-        left -= len(part)
-        at = end
+        parts.append(part[: max(0, remaining)])
+        remaining -= len(part)
+        start = end
         yield
-    return " ".join("".join(parts).casefold().split()), left >= 0
+    return " ".join("".join(parts).casefold().split()), remaining >= 0

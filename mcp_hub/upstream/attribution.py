@@ -61,31 +61,31 @@ class ClientRegistry:
         self.expected = expected
         self.uris: UriTranslator = uris or UnchangedUris()
         self._sees = sees
-        self._known: dict[Hashable | None, Asker] = {}
+        self._askers: dict[Hashable | None, Asker] = {}
         self._introduced = asyncio.Event()
         self._sole_era: Era | None = None
 
     def introduce(self, key: Hashable | None, asker: Asker | None, era: Era) -> None:
         """Registers a client and its Asker; None: the client is connected, but can be asked only within a call."""
         if asker is not None:
-            self._known[key] = asker
+            self._askers[key] = asker
         if key is None:
             self._sole_era = era
             self._introduced.set()
 
     def forget(self, key: Hashable | None) -> None:
         """Removes a client that is gone."""
-        self._known.pop(key, None)
+        self._askers.pop(key, None)
 
     def hear(self, message: Json, server: str, key: Hashable | None) -> None:
         """Passes a server's log message that belongs to no call on to a client, if the server is visible to it."""
-        asker = self._known.get(key)
+        asker = self._askers.get(key)
         if asker is not None and self._sees(key, server):
             asker.hear(message)
 
     def of(self, key: Hashable | None) -> Asker | None:
         """Returns the Asker of a client; None if it cannot be asked."""
-        return self._known.get(key)
+        return self._askers.get(key)
 
     async def shared_capabilities(self, server: Server) -> Json:
         """Returns the capabilities to declare on a shared session.
@@ -107,7 +107,7 @@ class ClientRegistry:
         )
 
     def _declared(self, key: Hashable | None) -> Json:
-        asker = self._known.get(key)
+        asker = self._askers.get(key)
         return forwarded_capabilities(asker.capabilities, "handshake") if asker is not None else {}
 
     async def sole_era(self) -> Era | None:
@@ -130,23 +130,23 @@ class UrlElicitations:
 
     def __init__(self, upstream: str) -> None:
         self._prefix = quote(upstream, safe="")
-        self._known: OrderedDict[str, Asker] = OrderedDict()
+        self._asker_by_id: OrderedDict[str, Asker] = OrderedDict()
 
     def asked(self, params: Json, asker: Asker) -> Json:
         """Returns the params of an elicitation as its client gets them, and remembers which client that is."""
         original = params.get(ELICITATION_ID)
         if not isinstance(original, str):
             return params
-        self._known[original] = asker
-        self._known.move_to_end(original)
-        while len(self._known) > MAX_ELICITATIONS:
-            self._known.popitem(last=False)
+        self._asker_by_id[original] = asker
+        self._asker_by_id.move_to_end(original)
+        while len(self._asker_by_id) > MAX_ELICITATIONS:
+            self._asker_by_id.popitem(last=False)
         return {**params, ELICITATION_ID: self._exposed(original)}
 
     def completed(self, params: dict[str, Any]) -> None:
         """Notifies the client of an elicitation that it is complete."""
         original = params.get(ELICITATION_ID)
-        asker = self._known.pop(original, None) if isinstance(original, str) else None
+        asker = self._asker_by_id.pop(original, None) if isinstance(original, str) else None
         if asker is not None:
             asker.tell(ELICITATION_COMPLETE, {**params, ELICITATION_ID: self._exposed(str(original))})
 
@@ -159,8 +159,8 @@ def rules_of(server: Server) -> QuestionRules:
     return QuestionRules(server.id, server.allow, server.max_questions)
 
 
-_NOBODY: Final = object()
-_SEVERAL: Final = object()
+_NO_CALLER: Final = object()
+_SEVERAL_CALLERS: Final = object()
 
 
 class AttributedCall(msgspec.Struct, eq=False):
@@ -196,11 +196,11 @@ class CallAttribution:
         self._shared = shared
         self._rules = rules_of(server)
         self._running: list[AttributedCall] = []
-        self._only: Hashable | None = _NOBODY if shared else key
+        self._sole_caller: Hashable | None = _NO_CALLER if shared else key
         """The only caller that this session has ever served. A message may come late, so after a second caller only
         messages on the stream of a call can be attributed."""
         self.elicitations = UrlElicitations(server.id)
-        self._moved = asyncio.Event()
+        self._calls_changed = asyncio.Event()
         """Set when a call has ended or is parked: then only one call that can carry a question may be left."""
 
     def call(
@@ -216,9 +216,9 @@ class CallAttribution:
             on_log: takes the log messages it causes.
             questions: the record of the questions it causes.
         """
-        if key != self._only:
+        if key != self._sole_caller:
             self.joined(key)
-        return AttributedCall(key, asker, on_log, questions, self._running, self._moved)
+        return AttributedCall(key, asker, on_log, questions, self._running, self._calls_changed)
 
     def required(
         self, error: UpstreamAnswered, asker: Asker | None, questions: CallQuestions | None
@@ -234,15 +234,18 @@ class CallAttribution:
         if error.code != URL_ELICITATION_REQUIRED or asker is None or not isinstance(listed, list):
             return error
         admit = partial(self._rules.admit_visit, questions=questions or CallQuestions())
-        seen = [self.elicitations.asked(admit(one), asker) if isinstance(one, dict) else one for one in listed]
-        return UpstreamAnswered({**error.error, "data": {**data, "elicitations": seen}})
+        exposed = [
+            self.elicitations.asked(admit(elicitation), asker) if isinstance(elicitation, dict) else elicitation
+            for elicitation in listed
+        ]
+        return UpstreamAnswered({**error.error, "data": {**data, "elicitations": exposed}})
 
     def joined(self, key: Hashable | None) -> None:
         """Notes that the session serves this client from now on."""
         if key != self._key:
             self._shared = True  # a user of the live page, in addition to the only client over stdio
         if self._shared:
-            self._only = key if self._only in (_NOBODY, key) else _SEVERAL
+            self._sole_caller = key if self._sole_caller in (_NO_CALLER, key) else _SEVERAL_CALLERS
 
     def heard(self, message: Json, cause: object) -> None:
         """Passes a log message on to the client that certainly caused it; drops it if that is uncertain.
@@ -255,13 +258,13 @@ class CallAttribution:
             if cause.on_log is not None:
                 cause.on_log(message)
             return
-        if self._only in (_NOBODY, _SEVERAL) or (cause is not None and self._shared):
+        if self._sole_caller in (_NO_CALLER, _SEVERAL_CALLERS) or (cause is not None and self._shared):
             return
-        takers = [one.on_log for one in self._running if one.on_log is not None]
-        if takers and (len(self._running) == 1 or self._only is None):
-            takers[-1](message)
+        handlers = [call.on_log for call in self._running if call.on_log is not None]
+        if handlers and (len(self._running) == 1 or self._sole_caller is None):
+            handlers[-1](message)
         else:
-            self._clients.hear(message, self._server.id, self._only)
+            self._clients.hear(message, self._server.id, self._sole_caller)
 
     async def answer(self, method: str, params: Json, cause: object = None) -> Json:
         """Passes a server's request on to the client that caused it and returns the client's result.
@@ -283,13 +286,13 @@ class CallAttribution:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CARRIER_WAIT):
                     while self._too_many_carriers():
-                        self._moved.clear()
-                        await self._moved.wait()
+                        self._calls_changed.clear()
+                        await self._calls_changed.wait()
         key, asker = self._asker(method, cause) if caller is None else (caller.key, caller.asker)
         assert asker is not None
         questions = self._questions(caller)
         params, entry = self._rules.admit(method, params, asker.capabilities, questions)
-        asyncio.get_running_loop().call_soon(self._moved.set)  # if the call can be parked, it is parked by then
+        asyncio.get_running_loop().call_soon(self._calls_changed.set)  # if the call can be parked, it is parked by then
         exposed = partial(self._clients.uris.exposed, key, self._server.id)
         params = resource_uris.in_question(method, self.elicitations.asked(params, asker), exposed)
         answer = await questions.answer_of(asker, method, params, entry)
@@ -301,35 +304,36 @@ class CallAttribution:
         Otherwise it is the record of any running call that may ask more, if all calls have the same caller. If no call
         has a record, it is a new one.
         """
-        certain = [caller] if caller else self._running if len({one.key for one in self._running}) == 1 else []
-        records = [one.questions for one in certain if one.questions is not None]
-        some = records[0] if records else CallQuestions()
-        return next((one for one in records if one.asked < self._rules.most), some)
+        same_caller = len({call.key for call in self._running}) == 1
+        calls = [caller] if caller else self._running if same_caller else []
+        records = [call.questions for call in calls if call.questions is not None]
+        default = records[0] if records else CallQuestions()
+        return next((record for record in records if record.asked < self._rules.most), default)
 
     def _too_many_carriers(self) -> bool:
         """Returns whether several open requests of one modern caller could carry the question as their result."""
-        askers = [one.asker for one in self._running if one.asker is not None]
-        return len({one.key for one in self._running}) == 1 and sum(asker.parked is False for asker in askers) > 1
+        askers = [call.asker for call in self._running if call.asker is not None]
+        return len({call.key for call in self._running}) == 1 and sum(asker.parked is False for asker in askers) > 1
 
     def _asker(self, method: str, cause: object) -> tuple[Hashable | None, Asker]:
         """Returns the key and the Asker of the client to ask. Raises ProtocolError if the client is uncertain."""
-        standing = self._clients.of(self._key) if self._only is not _SEVERAL else None
+        session_asker = self._clients.of(self._key) if self._sole_caller is not _SEVERAL_CALLERS else None
         unknown = ProtocolError(INVALID_REQUEST, f"This {method} cannot be attributed to one client, so it is refused.")
         if self._shared and cause is not None:
             raise unknown
-        keys = {one.key for one in self._running}
+        keys = {call.key for call in self._running}
         if len(keys) == 1:
             (key,) = keys
-            askers = [one.asker for one in self._running]
-            open_ones = [asker for asker in askers if asker is None or not asker.parked]
-            if len(open_ones) == 1 and open_ones[0] is not None:
-                return key, open_ones[0]  # on the stream of the call that caused it
+            askers = [call.asker for call in self._running]
+            open_askers = [asker for asker in askers if asker is None or not asker.parked]
+            if len(open_askers) == 1 and open_askers[0] is not None:
+                return key, open_askers[0]  # on the stream of the call that caused it
             parked = next((asker for asker in reversed(askers) if asker is not None and asker.parked), None)
-            if parked is not None and not open_ones:
+            if parked is not None and not open_askers:
                 return key, parked  # its next request answers the first question, and its result carries this one
-            known = standing or next((asker for asker in askers if asker is not None), None)
-            if known is not None:
-                return key, known
-        if not keys and standing is not None:
-            return self._key, standing
+            any_asker = session_asker or next((asker for asker in askers if asker is not None), None)
+            if any_asker is not None:
+                return key, any_asker
+        if not keys and session_asker is not None:
+            return self._key, session_asker
         raise unknown

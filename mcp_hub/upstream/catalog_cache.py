@@ -86,14 +86,14 @@ class CatalogCache:
         """Saves a catalog. If the disk is full or read-only, the newest catalog of each server is tried again later."""
         if not server.keep_catalog:
             return
-        what = f"keeping the catalog of {printable(server.id)}"
-        if what not in self._writes:
+        label = f"keeping the catalog of {printable(server.id)}"
+        if label not in self._writes:
             try:
                 self._write(server, cached)
                 return
             except (OSError, ValueError) as error:
-                log.debug("%s: %s", what, error)
-        self._writes.put(what, partial(asyncio.to_thread, self._write, server, cached))
+                log.debug("%s: %s", label, error)
+        self._writes.put(label, partial(asyncio.to_thread, self._write, server, cached))
 
     async def close(self) -> None:
         """Tries once more, for a bounded time, to save what could not be saved."""
@@ -159,7 +159,7 @@ def _checked(data: bytes) -> CachedCatalog | None:
     if not isinstance(value, dict) or value.pop("format", None) != FORMAT:
         return None
     lists = value.get("lists")
-    sound = (
+    is_valid = (
         value.keys() == set(CachedCatalog.__struct_fields__)
         and value["era"] in ("handshake", "modern")
         and isinstance(value["protocol_version"], str)
@@ -170,4 +170,4 @@ def _checked(data: bytes) -> CachedCatalog | None:
         and isinstance(lists, dict)
         and all(isinstance(lists.get(kind.name), list) for kind in KINDS)
     )
-    return CachedCatalog(**value) if sound else None
+    return CachedCatalog(**value) if is_valid else None

@@ -64,44 +64,44 @@ class ClientSessionPool:
         return len(self._pool)
 
     def of(
-        self, caller: Hashable | None, told: Json | None = None
+        self, caller: Hashable | None, capabilities: Json | None = None
     ) -> contextlib.AbstractAsyncContextManager[UpstreamSession]:
         """Lends the caller's session for the block, and opens one if there is none.
 
         Args:
-            told: the client capabilities to declare to the server; None: any session of the caller will do.
+            capabilities: the client capabilities to declare to the server; None: any session of the caller will do.
 
         Raises:
             CallError: the pool is full and no session is idle, or the session could not be opened.
         """
         if self._server.session == "call":
-            return self._single.lend_once(object(), partial(self._open, caller, told))
-        key = self._key(caller, told)
+            return self._single.lend_once(object(), partial(self._open, caller, capabilities))
+        key = self._key(caller, capabilities)
         if not self._pool.has(key):
             self._make_room()
-        return self._pool.lend(key, partial(self._open, caller, told))
+        return self._pool.lend(key, partial(self._open, caller, capabilities))
 
-    def _key(self, caller: Hashable | None, told: Json | None) -> _Key:
-        if told is None:
+    def _key(self, caller: Hashable | None, capabilities: Json | None) -> _Key:
+        if capabilities is None:
             return next((key for key in self._pool.keys if key[0] == caller), (caller, b""))
-        return caller, encode(told) if told else b""
+        return caller, encode(capabilities) if capabilities else b""
 
     def existing(self, caller: Hashable) -> UpstreamSession | None:
         """Returns the caller's session if it is open."""
         return self._pool.existing(self._key(caller, None))
 
     def _make_room(self) -> None:
-        most, id = self._server.max_sessions, self._server.id
-        if len(self._pool) >= most:
+        limit, id = self._server.max_sessions, self._server.id
+        if len(self._pool) >= limit:
             self._pool.end_dead()
-        if len(self._pool) >= most:
-            text = f"{id!r} has sessions of {most} other callers open (setting: servers.{id}.max_sessions)."
+        if len(self._pool) >= limit:
+            text = f"{id!r} has sessions of {limit} other callers open (setting: servers.{id}.max_sessions)."
             raise Overloaded(text, server=id, retry_after=_RETRY_AFTER)
 
-    async def _open(self, caller: Hashable | None, told: Json | None) -> UpstreamSession:
-        known = self._negotiated()
+    async def _open(self, caller: Hashable | None, capabilities: Json | None) -> UpstreamSession:
+        agreement = self._negotiated()
         try:
-            session = await self._opener.own(known, caller, told, partial(self._lists.notified, caller))
+            session = await self._opener.own(agreement, caller, capabilities, partial(self._lists.notified, caller))
         except CONNECT_ERRORS as error:
             raise self._messages.not_connected(error, self._messages.explain(error)) from None
         self._subscriptions.restore(session, caller)
@@ -126,9 +126,9 @@ def _ignore() -> None:
     pass
 
 
-def told_capabilities(known: Agreement | None, caller: Hashable | None, envelope: Envelope | None) -> Json | None:
+def told_capabilities(agreement: Agreement | None, caller: Hashable | None, envelope: Envelope | None) -> Json | None:
     """Returns the client capabilities to declare to a handshake server for a modern caller; None in all other cases."""
-    if envelope is None or not isinstance(caller, str) or known is None or known.era == "modern":
+    if envelope is None or not isinstance(caller, str) or agreement is None or agreement.era == "modern":
         return None
     return forwarded_capabilities(envelope.capabilities, "handshake")
 
@@ -150,12 +150,12 @@ class SessionContinuity:
         """
         if method != TOOLS.act_method:
             return
-        before = self._last.pop(caller, None)
+        previous = self._last.pop(caller, None)
         self._last[caller] = session
         while len(self._last) > MAX_CALLERS:
             del self._last[next(iter(self._last))]
-        if before is not None and before is not session:
-            raise self._messages.state_lost(before.loss, before.last_words)
+        if previous is not None and previous is not session:
+            raise self._messages.state_lost(previous.loss, previous.last_words)
 
     def inherit(self, former: SessionContinuity) -> None:
         """Takes over the remembered sessions of the upstream that was replaced."""

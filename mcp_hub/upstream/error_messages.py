@@ -60,8 +60,8 @@ class ErrorMessages:
         if last_words:
             code = _code_of_launcher(last_words) or code
             text += "; its last words: " + " | ".join(last_words[-SHOWN_LAST_WORDS:])
-        shown = self._redaction.text(text)
-        return CodedText(shown, code) if code is not None else shown
+        redacted = self._redaction.text(text)
+        return CodedText(redacted, code) if code is not None else redacted
 
     def clean(self, text: str) -> str:
         """Returns a text from the server with the secrets of its entry redacted."""

@@ -155,11 +155,11 @@ class Backoff:
 
         With `at_once`, the next attempt is due immediately.
         """
-        most = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self.failures - 1, 16))
-        self.next_attempt = time.monotonic() + (0.0 if at_once else _RANDOM.uniform(0, most))
-        while (left := self.next_attempt - time.monotonic()) > 0 and not woken.is_set() and not sooner():
+        longest = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self.failures - 1, 16))
+        self.next_attempt = time.monotonic() + (0.0 if at_once else _RANDOM.uniform(0, longest))
+        while (remaining := self.next_attempt - time.monotonic()) > 0 and not woken.is_set() and not sooner():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, LOOK)):
+                async with asyncio.timeout(min(remaining, LOOK)):
                     await woken.wait()
         self.next_attempt = None
 
@@ -174,12 +174,12 @@ class StartLimiter:
     async def slot(self) -> AsyncIterator[None]:
         """Waits for a slot and holds it for the block, at most `SLOT_HELD` seconds."""
         await self._slots.acquire()
-        held = True
+        is_held = True
 
         def release() -> None:
-            nonlocal held
-            if held:
-                held = False
+            nonlocal is_held
+            if is_held:
+                is_held = False
                 self._slots.release()
 
         timer = asyncio.get_running_loop().call_later(SLOT_HELD, release)
@@ -292,13 +292,13 @@ class HealthMonitor:
             task.cancel()
         self._tasks.clear()
 
-    async def _ping(self, session: UpstreamSession, method: str, every: float) -> None:
+    async def _ping(self, session: UpstreamSession, method: str, interval: float) -> None:
         peer, missed = session.peer, 0
         while not session.lost.is_set():
-            heard = peer.heard
-            await asyncio.sleep(_spread(every))
-            quiet = peer.heard == heard and (peer.owes or not session.busy)
-            if not quiet or await _answers(session, method, every):
+            heard_before = peer.heard
+            await asyncio.sleep(_spread(interval))
+            quiet = peer.heard == heard_before and (peer.owes or not session.busy)
+            if not quiet or await _answers(session, method, interval):
                 if missed:
                     self._well(True)
                 missed = 0
@@ -306,12 +306,12 @@ class HealthMonitor:
             missed += 1
             self._well(False)
             if missed >= MISSED_PINGS:
-                text = f"it did not answer {MISSED_PINGS} pings in a row, {every:g} s each"
+                text = f"it did not answer {MISSED_PINGS} pings in a row, {interval:g} s each"
                 session.end(LinkLost(text, code=codes.PING_UNANSWERED))
 
-    async def _relist(self, session: UpstreamSession, every: float) -> None:
+    async def _relist(self, session: UpstreamSession, interval: float) -> None:
         while not session.lost.is_set():
-            await asyncio.sleep(_spread(every))
+            await asyncio.sleep(_spread(interval))
             if not session.announces_changes:
                 self._list_again()
 
@@ -326,10 +326,10 @@ def _ping_method(session: UpstreamSession) -> str | None:
     return eras.DISCOVER if session.is_local else None
 
 
-async def _answers(session: UpstreamSession, method: str, within: float) -> bool:
+async def _answers(session: UpstreamSession, method: str, deadline: float) -> bool:
     """Returns whether the server responds, be it with an error. A failed link counts, too: it reports its own loss."""
     try:
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(deadline):
             await session.request(method, {})
     except TimeoutError:
         return False

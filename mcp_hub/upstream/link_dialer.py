@@ -117,9 +117,9 @@ class LinkDialer:
         if server.builtin in ("web", "browser"):
             env |= {name: self._environ[name] for name in _BROWSER_VARIABLES if name in self._environ}
         elif server.builtin == "text_files":
-            said = env.get(file_access.RAW_TEXT_VARIABLE), self._environ.get(file_access.RAW_TEXT_VARIABLE)
-            if said != (None, None):
-                env[file_access.RAW_TEXT_VARIABLE] = file_access.strictest_policy(said)
+            policies = env.get(file_access.RAW_TEXT_VARIABLE), self._environ.get(file_access.RAW_TEXT_VARIABLE)
+            if policies != (None, None):
+                env[file_access.RAW_TEXT_VARIABLE] = file_access.strictest_policy(policies)
         if server.builtin is not None:
             env |= self._settings(server)
         if self.ancestry is not None:

@@ -60,7 +60,7 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> DrainedList:
     """
     items: list[Any] = []
     seen: set[str] = set()
-    left = MAX_LIST
+    remaining = MAX_LIST
     params: dict[str, Any] = {}
     for page in range(MAX_PAGES):
         try:
@@ -70,13 +70,13 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> DrainedList:
             if page == 0:
                 raise
             return DrainedList(items, f"page {page + 1} of {kind.list_method} failed: {error or type(error).__name__}")
-        found = answer.get(kind.result_key) if isinstance(answer, dict) else None
-        if not isinstance(found, list):
+        page_items = answer.get(kind.result_key) if isinstance(answer, dict) else None
+        if not isinstance(page_items, list):
             return DrainedList(items, f"page {page + 1} of {kind.list_method} has no list {kind.result_key!r}")
-        items.extend(found)
+        items.extend(page_items)
         if len(items) > MAX_ITEMS:
             return DrainedList(items[:MAX_ITEMS], f"{kind.list_method} has more than {MAX_ITEMS:,} items")
-        if (left := await in_slices(weight_left(found, left))) < 0:
+        if (remaining := await in_slices(weight_left(page_items, remaining))) < 0:
             return DrainedList(items, f"{kind.list_method} is larger than {MAX_LIST:,} bytes")
         if not isinstance(cursor := answer.get("nextCursor"), str):
             return DrainedList(items, _left_out(answer), _duplicates(answer))
@@ -90,15 +90,15 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> DrainedList:
 def _left_out(answer: dict[str, Any]) -> str | None:
     meta = answer.get("_meta")
     texts = meta.get(LEFT_OUT_KEY) if isinstance(meta, dict) else None
-    shown = [printable(str(text), MAX_LEFT_OUT) for text in texts] if isinstance(texts, list) else []
-    return "; ".join(shown) or None
+    notes = [printable(str(text), MAX_LEFT_OUT) for text in texts] if isinstance(texts, list) else []
+    return "; ".join(notes) or None
 
 
 def _duplicates(answer: dict[str, Any]) -> tuple[dict[str, str], ...]:
     meta = answer.get("_meta")
-    found = meta.get(DUPLICATES_KEY) if isinstance(meta, dict) else None
-    named = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-    return tuple({key: printable(str(one.get(key))) for key in ("name", "kept", "dropped")} for one in named)
+    duplicates = meta.get(DUPLICATES_KEY) if isinstance(meta, dict) else None
+    entries = [entry for entry in duplicates if isinstance(entry, dict)] if isinstance(duplicates, list) else []
+    return tuple({key: printable(str(entry.get(key))) for key in ("name", "kept", "dropped")} for entry in entries)
 
 
 class RawLists:
@@ -145,16 +145,16 @@ class RawLists:
 
     async def fetch(self, ask: Ask, offers: Callable[[Kind], bool], kinds: Iterable[Kind], unusable: Unusable) -> bool:
         """Fetches the server's lists, without unusable items; returns whether any has changed. Raises LinkError."""
-        asked = [kind for kind in kinds if offers(kind)]
-        answers = await asyncio.gather(*(self._drain(ask, kind, unusable) for kind in asked))
-        found: dict[Kind, list[Any]] = {**{kind: [] for kind in kinds}, **dict(zip(asked, answers, strict=True))}
-        before = {kind: self.items.get(kind) for kind in found}
-        if await in_slices(_same(before, found)):
-            drop([item for items in found.values() for item in items])
+        offered = [kind for kind in kinds if offers(kind)]
+        answers = await asyncio.gather(*(self._drain(ask, kind, unusable) for kind in offered))
+        lists: dict[Kind, list[Any]] = {**{kind: [] for kind in kinds}, **dict(zip(offered, answers, strict=True))}
+        previous = {kind: self.items.get(kind) for kind in lists}
+        if await in_slices(_same(previous, lists)):
+            drop([item for items in lists.values() for item in items])
             return False
-        before.clear()  # so that the last holder of the old lists can free them in slices
-        self.adopt(found)
-        if await in_slices(weighing(list(found.values()), MANY)):
+        previous.clear()  # so that the last holder of the old lists can free them in slices
+        self.adopt(lists)
+        if await in_slices(weighing(list(lists.values()), MANY)):
             settle_heap()
         return True
 
@@ -176,34 +176,34 @@ class RawLists:
             log.warning("%s: %s", self._server.id, drained.shortfall)
         if kind is TOOLS and self._server.tools_dir is not None:
             self.duplicates = drained.duplicates
-            for one in drained.duplicates:
+            for duplicate in drained.duplicates:
                 text = "%s: %s: the tool %s is left out: %s has it already"
-                log.warning(text, self._server.id, one["dropped"], one["name"], one["kept"])
+                log.warning(text, self._server.id, duplicate["dropped"], duplicate["name"], duplicate["kept"])
         return await in_slices(self._usable(kind, drained.items, unusable))
 
     def _usable(self, kind: Kind, items: list[Any], unusable: Unusable) -> Generator[None, None, list[Any]]:
         """Returns the items that may be processed further, and counts the others by reason."""
         usable: list[Any] = []
         reasons: Counter[str] = Counter()
-        left = MAX_NAMES
+        remaining = MAX_NAMES
         for item in items:
             yield
             reason = (yield from _oversized(kind, item)) or unusable(kind, item)
             name = item.get(kind.name_key) if isinstance(item, dict) else None
-            left -= len(name) if reason is None and isinstance(name, str) else 0
-            if left < 0:
+            remaining -= len(name) if reason is None and isinstance(name, str) else 0
+            if remaining < 0:
                 reason = reason or f"the list has more than {MAX_NAMES:,} characters of names"
             if reason is None:
                 usable.append(item)
                 continue
             if reasons.total() < MAX_LOGGED:
-                self._tell(kind, item, reason)
+                self._log_left_out(kind, item, reason)
             if reason in reasons or len(reasons) < MAX_LOGGED:
                 reasons[printable(reason, 300)] += 1
         self._left_out[kind] = reasons
         return usable
 
-    def _tell(self, kind: Kind, item: Any, reason: str) -> None:
+    def _log_left_out(self, kind: Kind, item: Any, reason: str) -> None:
         named = item.get(kind.name_key) if isinstance(item, dict) else None
         name = printable(named if isinstance(named, str) else type(named).__name__, 100)
         log.warning("%s: the %s %s is left out: %s", self._server.id, kind.unknown, name, printable(reason, 300))
@@ -217,14 +217,14 @@ def _oversized(kind: Kind, item: Any) -> Generator[None, None, str | None]:
     return f"it is larger than {MAX_ITEM:,} bytes" if (yield from weighing(item, MAX_ITEM)) else None
 
 
-def _same(before: dict[Kind, list[Any] | None], now: dict[Kind, list[Any]]) -> Generator[None, None, bool]:
-    for kind, items in now.items():
-        former = before[kind]
-        if former is None or len(former) != len(items):
+def _same(previous: dict[Kind, list[Any] | None], current: dict[Kind, list[Any]]) -> Generator[None, None, bool]:
+    for kind, items in current.items():
+        previous_items = previous[kind]
+        if previous_items is None or len(previous_items) != len(items):
             return False
-        for one, other in zip(former, items, strict=True):
+        for old_item, new_item in zip(previous_items, items, strict=True):
             yield
-            if one != other:
+            if old_item != new_item:
                 return False
     return True
 
@@ -347,20 +347,20 @@ class ListStore:
             raise
 
     async def _list(self, session: UpstreamSession, kinds: set[Kind]) -> None:
-        agreed = session.agreement
+        agreement = session.agreement
         ordered = [kind for kind in KINDS if kind in kinds]
         behind = session.behind
-        if await self.lists.fetch(session.list_page, agreed.offers, ordered, session.unusable) or (
+        if await self.lists.fetch(session.list_page, agreement.offers, ordered, session.unusable) or (
             behind != session.behind
         ):
             self._changed()
-        before, self._notes = self._notes, session.behind.notes
+        previous_notes, self._notes = self._notes, session.behind.notes
         for note in self._notes:
-            if note not in before:
+            if note not in previous_notes:
                 log.warning("%s: %s", self.server.id, note)
         if self._cache is not None and not self.lists.shortfalls:
             lists = {kind.name: self.lists.items.get(kind, []) for kind in KINDS}
-            cached = agreed.to_cache(lists)
+            cached = agreement.to_cache(lists)
             if weighs_more(lists, SMALL):
                 await in_thread(self._cache.save, self.server, cached)
             else:

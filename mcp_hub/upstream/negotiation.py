@@ -56,7 +56,7 @@ async def negotiate(
     info: Json,
     capabilities: ClientCapabilities = no_capabilities,
     client_era: ClientEra = no_client,
-    known: Agreement | None = None,
+    previous: Agreement | None = None,
 ) -> Agreement:
     """Finds the era of a fresh connection and completes its handshake. Not bounded in time.
 
@@ -65,7 +65,7 @@ async def negotiate(
 
     Args:
         pin: the only era to try; `auto`: both.
-        known: what was negotiated on an earlier session.
+        previous: what was negotiated on an earlier session.
 
     Raises:
         NoAgreement: the server speaks no revision that the hub knows.
@@ -81,12 +81,16 @@ async def negotiate(
     if pin != "auto":
         return await attempts[pin]()
     attempts["handshake"] = partial(_initialize_unless_modern, attempts["handshake"], attempts["modern"])
-    if known is None and not peer.link.is_local and peer.link.sole_era is None and await client_era() == "handshake":
+    if previous is None and not peer.link.is_local and peer.link.sole_era is None and await client_era() == "handshake":
         return await _of_both(attempts["modern"], attempts["handshake"], peer.link, modern)
-    before: Era = known.era if known is not None else "modern"
-    first = before if known is not None and known.only else peer.link.sole_era or await client_era() or before
-    wait = None if known is not None and first == before else PROBE_WAIT
-    return await _first_of(attempts.pop(first), *attempts.values(), wait=wait, link=peer.link, modern=modern)
+    previous_era: Era = previous.era if previous is not None else "modern"
+    first_era = (
+        previous_era
+        if previous is not None and previous.only
+        else peer.link.sole_era or await client_era() or previous_era
+    )
+    wait = None if previous is not None and first_era == previous_era else PROBE_WAIT
+    return await _first_of(attempts.pop(first_era), *attempts.values(), wait=wait, link=peer.link, modern=modern)
 
 
 async def _of_both(discover: _Attempt, initialize: _Attempt, link: Link, modern: asyncio.Event) -> Agreement:
@@ -95,17 +99,17 @@ async def _of_both(discover: _Attempt, initialize: _Attempt, link: Link, modern:
     `server/discover` is sent first, as a server with only the modern era must not get `initialize`. The revisions that
     a server lists do not tell whether it has both eras: servers with both list only the modern ones.
     """
-    agreed = await _first_of(discover, initialize, wait=PROBE_WAIT, link=link, modern=modern)
-    if agreed.era == "handshake" or agreed.only:
-        return agreed
+    agreement = await _first_of(discover, initialize, wait=PROBE_WAIT, link=link, modern=modern)
+    if agreement.era == "handshake" or agreement.only:
+        return agreement
     try:
         return await initialize()
     except (UpstreamAnswered, NoAgreement):
-        return agreed
+        return agreement
     except LinkError as error:
         if error.status is None:
             raise
-        return agreed
+        return agreement
 
 
 async def _first_of(
@@ -127,8 +131,8 @@ async def _first_of(
         # A slow server with both eras may still answer the first attempt; the attempt that succeeds first counts.
         for finished in asyncio.as_completed([attempt for attempt in reversed(attempts) if not attempt.done()]):
             with contextlib.suppress(UpstreamAnswered, NoAgreement):
-                agreed = await finished
-                return msgspec.structs.replace(agreed, only=True) if done else agreed
+                agreement = await finished
+                return msgspec.structs.replace(agreement, only=True) if done else agreement
         return attempts[1].result()
     finally:
         for attempt in attempts:
@@ -158,7 +162,7 @@ def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:
 async def _discover(peer: Peer, info: Json, modern: asyncio.Event) -> Agreement:
     """Sends `server/discover`. Sets `modern` once the server has named a modern revision."""
     version, only = eras.LATEST_MODERN, False
-    for again in (False, True):
+    for is_retry in (False, True):
         params = eras.with_envelope({}, Envelope(version, {}, info))
         headers = {VERSION_HEADER: version, "Mcp-Method": eras.DISCOVER}
         try:
@@ -166,20 +170,22 @@ async def _discover(peer: Peer, info: Json, modern: asyncio.Event) -> Agreement:
             break
         except UpstreamAnswered as error:
             mutual = _modern_revisions_in(error)
-            if again or not mutual:
+            if is_retry or not mutual:
                 raise
             modern.set()
             version = mutual[-1]
             only = not set(eras.HANDSHAKE_REVISIONS).intersection(error.data["supported"])
     supported = answer.get("supportedVersions")
-    mutual = [v for v in eras.MODERN_REVISIONS if isinstance(supported, list) and v in supported]
+    mutual = [revision for revision in eras.MODERN_REVISIONS if isinstance(supported, list) and revision in supported]
     if not mutual:
         raise NoAgreement(f"it supports the revisions {supported!r}, the hub {list(eras.MODERN_REVISIONS)!r}")
     meta = answer.get("_meta")
-    named = meta.get(eras.SERVER_INFO_KEY) if isinstance(meta, dict) else None
-    offered, behind = _object(answer.get("capabilities")), HubPath.read(answer)
-    said = _instructions(answer)
-    return Agreement("modern", mutual[-1], offered, said, _object(named), only=only, behind=behind)
+    server_info = meta.get(eras.SERVER_INFO_KEY) if isinstance(meta, dict) else None
+    server_capabilities, behind = _object(answer.get("capabilities")), HubPath.read(answer)
+    instructions = _instructions(answer)
+    return Agreement(
+        "modern", mutual[-1], server_capabilities, instructions, _object(server_info), only=only, behind=behind
+    )
 
 
 def _modern_revisions_in(error: UpstreamAnswered) -> list[str]:
@@ -201,16 +207,24 @@ async def _initialize_unless_modern(initialize: _Attempt, discover: _Attempt) ->
 
 
 async def _initialize(peer: Peer, info: Json, capabilities: ClientCapabilities) -> Agreement:
-    told = await capabilities()
-    params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": told, "clientInfo": info}
+    declared = await capabilities()
+    params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": declared, "clientInfo": info}
     headers = {"Mcp-Method": "initialize"}  # servers with both eras may require it on every request
     answer = await _answered(peer.request("initialize", params, headers=headers, cancellable=False))
     version = answer.get("protocolVersion")
     if version not in eras.HANDSHAKE_REVISIONS:
         raise NoAgreement(f"it answered `initialize` with the revision {version!r}, which the hub does not know")
     await peer.notify("notifications/initialized", headers={VERSION_HEADER: version})
-    offered, named = _object(answer.get("capabilities")), _object(answer.get("serverInfo"))
-    return Agreement("handshake", version, offered, _instructions(answer), named, told, behind=HubPath.read(answer))
+    server_capabilities, server_info = _object(answer.get("capabilities")), _object(answer.get("serverInfo"))
+    return Agreement(
+        "handshake",
+        version,
+        server_capabilities,
+        _instructions(answer),
+        server_info,
+        declared,
+        behind=HubPath.read(answer),
+    )
 
 
 async def _answered(request: Coroutine[Any, Any, Any]) -> Json:

@@ -163,10 +163,10 @@ class UpstreamSession:
         version = self.agreement.version
         headers = {VERSION_HEADER: version}
         if self.era == "modern":
-            asked = Envelope(version, {}, self._info)
+            own_envelope = Envelope(version, {}, self._info)
             if envelope is not None:
-                asked = msgspec.structs.replace(envelope, client_info=self._info)
-            params = eras.with_envelope(params, asked)
+                own_envelope = msgspec.structs.replace(envelope, client_info=self._info)
+            params = eras.with_envelope(params, own_envelope)
             if self.needs_schemas:
                 param_map = routing_headers.param_map(schema) if schema else None
                 headers.update(routing_headers.emit(method, params, param_map or {}))
@@ -229,7 +229,7 @@ class UpstreamSession:
         if self.era == "modern":
             return not self._cannot_listen
         lists = [self.agreement.capabilities.get(kind.capability) for kind in KINDS]
-        declared = all(one.get("listChanged") is True for one in lists if isinstance(one, dict))
+        declared = all(capability.get("listChanged") is True for capability in lists if isinstance(capability, dict))
         return declared and self.peer.link.is_local  # a stream over a network may have ended unnoticed
 
     def end(self, error: LinkLost) -> None:
@@ -298,10 +298,10 @@ class UpstreamSession:
 
     def _renew_listening(self) -> None:
         """Opens a new stream before the old one is closed: the filters of a stream cannot be changed."""
-        before = self._listening
+        previous = self._listening
         self._listening = asyncio.get_running_loop().create_task(self._listen())
-        if before is not None:
-            before.cancel()
+        if previous is not None:
+            previous.cancel()
 
     async def _listen(self) -> None:
         attempt = 0

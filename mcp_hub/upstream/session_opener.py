@@ -75,12 +75,12 @@ class SessionOpener:
         self._messages = messages
 
     async def shared(
-        self, known: Agreement | None, notified: OnNotification, beside: UpstreamSession | None = None
+        self, previous: Agreement | None, notified: OnNotification, beside: UpstreamSession | None = None
     ) -> UpstreamSession:
         """Opens a session that all callers share.
 
         Args:
-            known: what was negotiated on an earlier session.
+            previous: what was negotiated on an earlier session.
             beside: an open shared session; the new one gets the other era.
 
         Raises:
@@ -90,34 +90,34 @@ class SessionOpener:
         capabilities = partial(self._clients.shared_capabilities, self._server)
         entry = self._server
         if beside is not None:
-            other: EraPin = "modern" if beside.era == "handshake" else "handshake"
-            entry = entry.model_copy(update={"era": other, "transport": beside.transport})
-        session = await self._open(entry, None, attribution, capabilities, self._clients.sole_era, notified, known)
+            other_era: EraPin = "modern" if beside.era == "handshake" else "handshake"
+            entry = entry.model_copy(update={"era": other_era, "transport": beside.transport})
+        session = await self._open(entry, None, attribution, capabilities, self._clients.sole_era, notified, previous)
         session.has_sole_era = entry.era != "auto" or entry.origin != "mcp"  # the hub's own servers ask clients nothing
         return session
 
     async def own(
-        self, known: Agreement | None, caller: Hashable | None, told: Json | None, notified: OnNotification
+        self, previous: Agreement | None, caller: Hashable | None, declared: Json | None, notified: OnNotification
     ) -> UpstreamSession:
         """Opens a session for one caller alone.
 
         Args:
-            known: what was negotiated on an earlier session.
-            told: the capabilities to declare; None: those that the caller declared when it connected.
+            previous: what was negotiated on an earlier session.
+            declared: the capabilities to declare; None: those that the caller declared when it connected.
 
         Raises:
             LinkError, UpstreamAnswered, NoAgreement, CommandNotFound, LeftOut: as for `open_session`.
         """
 
         async def capabilities() -> Json:
-            return told if told is not None else await self._clients.own_capabilities(self._server, caller)
+            return declared if declared is not None else await self._clients.own_capabilities(self._server, caller)
 
         async def client_era() -> Era | None:
             return await self._clients.sole_era() if caller is None else _era_of(caller)
 
         attribution = CallAttribution(self._server, caller, self._clients, shared=False)
         entry = _entry_for(self._server, caller)
-        return await self._open(entry, caller, attribution, capabilities, client_era, notified, known)
+        return await self._open(entry, caller, attribution, capabilities, client_era, notified, previous)
 
     async def _open(
         self,
@@ -127,15 +127,15 @@ class SessionOpener:
         capabilities: ClientCapabilities,
         client_era: ClientEra,
         notified: OnNotification,
-        known: Agreement | None,
+        previous: Agreement | None,
     ) -> UpstreamSession:
-        take = self._notification_handler(caller, attribution, notified)
-        side = HubSide(self._info, take, attribution, capabilities, client_era, self._messages.clean)
+        handler = self._notification_handler(caller, attribution, notified)
+        side = HubSide(self._info, handler, attribution, capabilities, client_era, self._messages.clean)
         limit = self._server.deadlines.connect
         async with self._starts.slot():
             try:
                 async with asyncio.timeout(limit):
-                    return await open_session(entry, self._dialer, side, known)
+                    return await open_session(entry, self._dialer, side, previous)
             except TimeoutError:
                 setting = f"servers.{self._server.id}.deadlines.connect"
                 text = f"it did not answer the handshake within {limit:g} s (setting: {setting})"
@@ -146,7 +146,7 @@ class SessionOpener:
     def _notification_handler(
         self, caller: Hashable | None, attribution: CallAttribution, notified: OnNotification
     ) -> Notified:
-        def take(method: str, params: Json, cause: object) -> None:
+        def handle(method: str, params: Json, cause: object) -> None:
             if method == UPDATED:
                 self._updated(caller, params)
             elif method == ELICITATION_COMPLETE:
@@ -158,7 +158,7 @@ class SessionOpener:
             else:
                 notified(method, params)
 
-        return take
+        return handle
 
     def _learn_presets(self, values: Any) -> None:
         """Redacts the preset values of local functions from now on, which their process has sent."""
@@ -190,12 +190,12 @@ def _era_of(caller: Hashable) -> Era:
 
 
 async def open_session(
-    server: Server, dialer: LinkDialer, side: HubSide, known: Agreement | None = None
+    server: Server, dialer: LinkDialer, side: HubSide, previous: Agreement | None = None
 ) -> UpstreamSession:
     """Connects to a server and negotiates with it. Not bounded in time.
 
     Args:
-        known: what was negotiated on an earlier session.
+        previous: what was negotiated on an earlier session.
 
     Raises:
         LinkError: no transport of the server's works.
@@ -205,25 +205,27 @@ async def open_session(
         LeftOut: the server is this hub itself, or would make the chain of hubs too long.
     """
     *preferred, transport = dialer.transports(server)
-    for one in preferred:
+    for candidate in preferred:
         try:
-            return await _open(dialer.link(server, one, side.clean), one, dialer, side, server.era, known)
+            return await _open(
+                dialer.link(server, candidate, side.clean), candidate, dialer, side, server.era, previous
+            )
         except LinkError as error:
             if error.status is None or not 400 <= error.status < 500 or error.status in (401, 403, 429):
                 raise  # no sign that the server speaks another transport
     link = dialer.link(server, transport, side.clean)
     try:
-        return await _open(link, transport, dialer, side, server.era, known)
+        return await _open(link, transport, dialer, side, server.era, previous)
     except (LinkLost, UpstreamAnswered, NoAgreement) as error:
         if not link.is_local or server.era != "auto":
             raise
-        first = await side.client_era() or (known.era if known is not None else "modern")
-        settled = known is not None and (known.only or known.era == first)
-        again = isinstance(error, LinkLost) or first == "handshake"
-        if settled or not again:
+        first_era = await side.client_era() or (previous.era if previous is not None else "modern")
+        is_settled = previous is not None and (previous.only or previous.era == first_era)
+        can_retry = isinstance(error, LinkLost) or first_era == "handshake"
+        if is_settled or not can_retry:
             raise
         # The first request may have ended the process, or fixed its era: a new process is asked in the other era.
-        pin: EraPin = "modern" if first == "handshake" else "handshake"
+        pin: EraPin = "modern" if first_era == "handshake" else "handshake"
         link = dialer.link(server, transport, side.clean)
         session = await _open(link, transport, dialer, side, pin, None)
         session.agreement = msgspec.structs.replace(session.agreement, only=True)
@@ -231,7 +233,7 @@ async def open_session(
 
 
 async def _open(
-    link: Link, transport: str, dialer: LinkDialer, side: HubSide, pin: EraPin, known: Agreement | None
+    link: Link, transport: str, dialer: LinkDialer, side: HubSide, pin: EraPin, previous: Agreement | None
 ) -> UpstreamSession:
     session: UpstreamSession | None = None
     early: list[LinkLost] = []
@@ -245,7 +247,7 @@ async def _open(
     peer = Peer(link, notified=side.notified, requested=side.attribution.answer, lost=lost)
     try:
         await link.open(peer)
-        agreement = await negotiate(peer, pin, side.info, side.capabilities, side.client_era, known)
+        agreement = await negotiate(peer, pin, side.info, side.capabilities, side.client_era, previous)
         if dialer.ancestry is not None:
             dialer.ancestry.admit(agreement.behind)
         if early:

@@ -44,15 +44,15 @@ class PooledSession(msgspec.Struct, eq=False):
 class SessionPool(Generic[K]):
     """Sessions by key. One is ended `idle` seconds after its last request; a dead one is replaced when it is needed.
 
-    `ended()` makes the error of a request whose session is ended while it is being opened. `in_use(key)` says whether
-    a session is kept although it is idle.
+    `closed_error()` makes the error of a request whose session is ended while it is being opened. `in_use(key)` says
+    whether a session is kept although it is idle.
     """
 
     def __init__(
-        self, idle: float, ended: Callable[[], HubError], in_use: Callable[[K], bool] = lambda key: False
+        self, idle: float, closed_error: Callable[[], HubError], in_use: Callable[[K], bool] = lambda key: False
     ) -> None:
         self._idle = idle
-        self._ended = ended
+        self._closed_error = closed_error
         self._in_use = in_use
         self._slots: dict[K, PooledSession] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -87,13 +87,13 @@ class SessionPool(Generic[K]):
                 await asyncio.shield(self.end(key))
 
     async def opened(self, slot: PooledSession) -> UpstreamSession:
-        """Waits until a session is open. Raises what opening it raises, and `ended()` if it is ended meanwhile."""
+        """Waits until a session is open. Raises what opening it raises; `closed_error()` if it is ended meanwhile."""
         try:
             return await asyncio.shield(slot.opening)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if slot.opening.cancelled() and task is not None and not task.cancelling():
-                raise self._ended() from None  # nobody has cancelled the request itself
+                raise self._closed_error() from None  # nobody has cancelled the request itself
             raise
 
     def take(self, key: K, open_session: Open) -> PooledSession:

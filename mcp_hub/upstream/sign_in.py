@@ -43,19 +43,19 @@ def find_oauth_server(config: Config, id: str) -> Server:
         ConfigError: there is no such server, it is switched off, or it cannot be signed in to.
     """
     server = next((server for server in config.servers if server.id == id), None)
-    shown = printable(id, 100)
+    name = printable(id, 100)
     file = printable(str(config.path or Path("the configuration")))
     if server is None:
-        raise ConfigError(f"{file}: there is no server {shown!r}", codes.NAME_UNKNOWN)
+        raise ConfigError(f"{file}: there is no server {name!r}", codes.NAME_UNKNOWN)
     if not server.enabled and server.disabled_reason is not None:
-        raise ConfigError(f"{file}: servers.{shown} is switched off: {server.disabled_reason}")
+        raise ConfigError(f"{file}: servers.{name} is switched off: {server.disabled_reason}")
     if server.oauth is not None:
         return server
     if (implied := with_sign_in(server)) is None:
-        why = "has no sign-in: it needs a url with https:// and no Authorization of its own"
-        raise ConfigError(f"{file}: servers.{shown} {why}")
-    if (lacking := missing("oauth")) is not None:
-        raise ConfigError(f"signing in to {shown}: {lacking}")
+        reason = "has no sign-in: it needs a url with https:// and no Authorization of its own"
+        raise ConfigError(f"{file}: servers.{name} {reason}")
+    if (missing_extra := missing("oauth")) is not None:
+        raise ConfigError(f"signing in to {name}: {missing_extra}")
     return implied
 
 
@@ -64,13 +64,13 @@ async def sign_in(server: Server, tokens: UpstreamTokens) -> None:
 
     Raises HubError if the server cannot be reached or refuses, and SignInError if the sign-in fails.
     """
-    said = await tokens.last_challenge()
+    challenge = await tokens.last_challenge()
     try:
-        if said is not None and said.status == 403 and tokens.signed_in:
-            await tokens.sign_in(said)
+        if challenge is not None and challenge.status == 403 and tokens.signed_in:
+            await tokens.sign_in(challenge)
         await _open_session(server, tokens)
         if not tokens.has_new:
-            await tokens.sign_in(said or Challenge(401))  # only later requests need the sign-in
+            await tokens.sign_in(challenge or Challenge(401))  # only later requests need the sign-in
             await _open_session(server, tokens)
     except (LinkError, UpstreamAnswered, NoAgreement) as error:
         raise HubError(f"{printable(server.id, 100)}: {ErrorMessages(server).explain(error)}") from None
@@ -78,9 +78,9 @@ async def sign_in(server: Server, tokens: UpstreamTokens) -> None:
 
 async def _open_session(server: Server, tokens: UpstreamTokens) -> None:
     children, clients = Children(), ClientRegistry(expected=False)
-    causes = CallAttribution(server, None, clients, shared=True)
+    attribution = CallAttribution(server, None, clients, shared=True)
     info = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
-    side = HubSide(info, lambda method, params, cause: None, causes, no_capabilities, clients.sole_era)
+    side = HubSide(info, lambda method, params, cause: None, attribution, no_capabilities, clients.sole_era)
     session = await open_session(server, LinkDialer(children, sign_ins=lambda _: tokens), side)
     try:
         with contextlib.suppress(UpstreamAnswered):
@@ -98,7 +98,7 @@ class BrowserReturn:
         self._show = show
         self._wait = wait
         self._state: str | None = None
-        self._given: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+        self._query: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
     async def comes_back(self, url: str, state: str) -> dict[str, str]:
         """Shows the URL and waits for the browser (SignInUser)."""
@@ -106,16 +106,16 @@ class BrowserReturn:
         self._show(url)
         try:
             async with asyncio.timeout(self._wait):
-                return await asyncio.shield(self._given)
+                return await asyncio.shield(self._query)
         except TimeoutError:
             raise SignInError(f"nobody has signed in within {self._wait:g} s") from None
 
     def take(self, query: Mapping[str, str]) -> bool:
         """Takes the query parameters with which a browser has returned; returns False if their `state` is wrong."""
-        given = {name: value for name, value in query.items() if len(value) <= MAX_QUERY}
-        state = given.get("state", "")
+        params = {name: value for name, value in query.items() if len(value) <= MAX_QUERY}
+        state = params.get("state", "")
         if self._state is None or not secrets.compare_digest(state.encode(), self._state.encode()):
             return False
-        if not self._given.done():
-            self._given.set_result(given)
+        if not self._query.done():
+            self._query.set_result(params)
         return True

@@ -45,29 +45,29 @@ class ResourceWatchers:
         """All callers that watch at least one resource."""
         return {watcher.caller for watchers in self._watchers.values() for watcher in watchers.values()}
 
-    def add(self, uri: str, who: Hashable, caller: Hashable | None, on_update: OnUpdate) -> bool:
+    def add(self, uri: str, watcher_id: Hashable, caller: Hashable | None, on_update: OnUpdate) -> bool:
         """Adds a watcher; returns whether it is the first one of this URI."""
         watchers = self._watchers.setdefault(uri, {})
-        watchers[who] = _Watcher(caller, on_update)
+        watchers[watcher_id] = _Watcher(caller, on_update)
         return len(watchers) == 1
 
-    def remove(self, uri: str, who: Hashable) -> bool:
-        """Removes a watcher; returns whether it was the last one. False if `who` did not watch this URI."""
+    def remove(self, uri: str, watcher_id: Hashable) -> bool:
+        """Removes a watcher; returns whether it was the last one. False if `watcher_id` did not watch this URI."""
         watchers = self._watchers.get(uri, {})
-        if watchers.pop(who, None) is None or watchers:
+        if watchers.pop(watcher_id, None) is None or watchers:
             return False
         del self._watchers[uri]
         return True
 
-    def forget(self, who: Hashable) -> list[str]:
-        """Removes `who` everywhere; returns the URIs that nobody watches any more."""
-        return [uri for uri in self.uris if self.remove(uri, who)]
+    def forget(self, watcher_id: Hashable) -> list[str]:
+        """Removes a watcher everywhere; returns the URIs that nobody watches any more."""
+        return [uri for uri in self.uris if self.remove(uri, watcher_id)]
 
     def hand_over(self, by_key: Mapping[Hashable | None, ResourceWatchers], key: _Key) -> None:
         """Moves all watchers to those of `by_key[key(caller)]`, which keep what they have already."""
         for uri, watchers in self._watchers.items():
-            for who, watcher in watchers.items():
-                by_key[key(watcher.caller)]._watchers.setdefault(uri, {}).setdefault(who, watcher)
+            for watcher_id, watcher in watchers.items():
+                by_key[key(watcher.caller)]._watchers.setdefault(uri, {}).setdefault(watcher_id, watcher)
         self._watchers = {}
 
     def updated(self, params: Json) -> None:
@@ -104,7 +104,7 @@ class SubscriptionRegistry:
         self._successor: SubscriptionRegistry | None = None
         """The registry of the upstream that has replaced this one: calls that still run here go on there."""
         self._restoring: set[asyncio.Task[None]] = set()
-        self._asking: WeakValueDictionary[tuple[Hashable | None, str], asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[tuple[Hashable | None, str], asyncio.Lock] = WeakValueDictionary()
         """Held while a resource is being subscribed to, so that further watchers wait for the server's answer."""
 
     @property
@@ -121,62 +121,62 @@ class SubscriptionRegistry:
         """Returns whether the caller of this session, None: any caller, watches a resource."""
         return key in self._watchers
 
-    async def watch(self, uri: str, caller: Hashable | None, who: Hashable, on_update: OnUpdate) -> None:
-        """Calls `on_update` whenever the resource changes, until `who` is removed.
+    async def watch(self, uri: str, caller: Hashable | None, watcher_id: Hashable, on_update: OnUpdate) -> None:
+        """Calls `on_update` whenever the resource changes, until `watcher_id` is removed.
 
         Raises:
             UpstreamAnswered: the server refused the subscription; nothing is watched then.
             CallError: the server could not be asked; nothing is watched then.
         """
         current = self._current
-        async with current._asking.setdefault((current._key(caller), uri), asyncio.Lock()):
-            await current._watch(uri, caller, who, on_update)
+        async with current._locks.setdefault((current._key(caller), uri), asyncio.Lock()):
+            await current._watch(uri, caller, watcher_id, on_update)
 
-    async def _watch(self, uri: str, caller: Hashable | None, who: Hashable, on_update: OnUpdate) -> None:
+    async def _watch(self, uri: str, caller: Hashable | None, watcher_id: Hashable, on_update: OnUpdate) -> None:
         key = self._key(caller)
-        if self._watchers[key].add(uri, who, caller, on_update):
+        if self._watchers[key].add(uri, watcher_id, caller, on_update):
             try:
                 async with self._session_for(caller) as session:
                     session.attribution.joined(caller)
                     await session.watch(self._watchers[key].uris, new=uri)
             except BaseException as error:
-                self._current._remove(uri, caller, who)
+                self._current._remove(uri, caller, watcher_id)
                 if isinstance(error, LinkError):
                     raise self._messages.call_error(error) from None
                 raise
 
-    def _remove(self, uri: str, caller: Hashable | None, who: Hashable) -> bool:
+    def _remove(self, uri: str, caller: Hashable | None, watcher_id: Hashable) -> bool:
         key = self._key(caller)
         if key not in self._watchers:
             return False
-        last = self._watchers[key].remove(uri, who)
+        last = self._watchers[key].remove(uri, watcher_id)
         self._drop_if_empty(key)
         return last
 
-    async def unwatch(self, uri: str, caller: Hashable | None, who: Hashable) -> None:
-        """Stops notifying `who`. A server that fails to unsubscribe is ignored."""
+    async def unwatch(self, uri: str, caller: Hashable | None, watcher_id: Hashable) -> None:
+        """Stops notifying a watcher. A server that fails to unsubscribe is ignored."""
         current = self._current
-        if current._remove(uri, caller, who):
+        if current._remove(uri, caller, watcher_id):
             await current._unsubscribe(current._key(caller), uri)
 
-    async def forget(self, who: Hashable) -> None:
+    async def forget(self, watcher_id: Hashable) -> None:
         """Removes a watcher that is gone from every resource."""
-        for key, uri in [(key, uri) for key, watchers in self._watchers.items() for uri in watchers.forget(who)]:
+        for key, uri in [(key, uri) for key, watchers in self._watchers.items() for uri in watchers.forget(watcher_id)]:
             await self._unsubscribe(key, uri)
 
     async def _unsubscribe(self, key: Hashable | None, uri: str) -> None:
-        async with self._asking.setdefault((key, uri), asyncio.Lock()):
+        async with self._locks.setdefault((key, uri), asyncio.Lock()):
             await self._end(key, uri)
 
     async def _end(self, key: Hashable | None, uri: str) -> None:
-        left = self._watchers[key].uris if key in self._watchers else []
+        watched_uris = self._watchers[key].uris if key in self._watchers else []
         self._drop_if_empty(key)
-        if uri in left:
+        if uri in watched_uris:
             return  # another watcher was added meanwhile
         session = self._existing(key)
         if session is not None and not session.lost.is_set():
             with contextlib.suppress(LinkError, HubError, TimeoutError):
-                await session.watch(left, old=uri)
+                await session.watch(watched_uris, old=uri)
 
     def _drop_if_empty(self, key: Hashable | None) -> None:
         if key in self._watchers and not self._watchers[key].uris:
