@@ -72,9 +72,9 @@ class Catalog:
         """A cache of catalogs that `listing` has made from this one, for its callers."""
 
     @classmethod
-    def build(cls, sources: Sequence[CatalogSource], on_conflict: OnConflict = "keep_first", **more: Any) -> Catalog:
+    def build(cls, sources: Sequence[CatalogSource], on_conflict: OnConflict = "keep_first", **options: Any) -> Catalog:
         """Builds a catalog in one go; the arguments are those of `building`."""
-        return _all(cls.building(sources, on_conflict, **more))
+        return _all(cls.building(sources, on_conflict, **options))
 
     @classmethod
     def building(
@@ -128,69 +128,69 @@ class Catalog:
             self._entries[kind] = tuple(listed)
             yield from self._survey(kind)
         self.upstreams = frozenset(upstreams)
-        self._patterns = sorted(patterns, key=lambda one: -one[0].literal)
+        self._patterns = sorted(patterns, key=lambda pair: -pair[0].literal)
         self._templated = len({entry.route.upstream for _, entry in patterns})
 
-    def _remember(self, before: Mapping[tuple[Kind, str], Route]) -> Generator[None]:
+    def _remember(self, previous: Mapping[tuple[Kind, str], Route]) -> Generator[None]:
         """Remembers the owners of names, also of those that are gone; forgets the oldest of these beyond MAX_OWNERS."""
-        now = {}
+        current = {}
         for kind in KINDS:
             for entry in self._index[kind].values():
                 yield
-                now[kind, entry.exposed] = entry.route
-        gone = []
-        for pair in before.items():
+                current[kind, entry.exposed] = entry.route
+        unused = []
+        for pair in previous.items():
             yield
-            if pair[0] not in now:
-                gone.append(pair)
-        room = max(0, MAX_OWNERS - len(now))
-        for key, route in gone[len(gone) - min(room, len(gone)) :]:
+            if pair[0] not in current:
+                unused.append(pair)
+        room = max(0, MAX_OWNERS - len(current))
+        for key, route in unused[len(unused) - min(room, len(unused)) :]:
             yield
             self._owners[key] = route
-        self._owners |= now
+        self._owners |= current
 
     def view(
-        self, listed: Callable[[Route], bool], gone: Callable[[Route], bool], own: Sequence[CatalogEntry]
+        self, listed: Callable[[Route], bool], removed: Callable[[Route], bool], own: Sequence[CatalogEntry]
     ) -> Catalog:
         """Returns the view that `viewing` makes, in one go."""
-        return _all(self.viewing(listed, gone, own))
+        return _all(self.viewing(listed, removed, own))
 
     def viewing(
-        self, listed: Callable[[Route], bool], gone: Callable[[Route], bool], own: Sequence[CatalogEntry]
+        self, listed: Callable[[Route], bool], removed: Callable[[Route], bool], own: Sequence[CatalogEntry]
     ) -> Generator[None, None, Catalog]:
         """Returns a catalog that lists the hub's `own` tools, then only those that are `listed`; yields between steps.
 
-        A tool that is not listed still resolves by its name, one that is `gone` does not. Names never depend on what
+        A tool that is not listed still resolves by its name, one that is `removed` does not. Names never depend on what
         is listed.
         """
-        made = copy(self)
-        made._pages, made._cache_scope, made.listings = {}, "private", {}
-        there: list[CatalogEntry] = []
+        view = copy(self)
+        view._pages, view._cache_scope, view.listings = {}, "private", {}
+        listed_entries: list[CatalogEntry] = []
         for entry in self._entries[TOOLS]:
             yield
-            if listed(entry.route) and not gone(entry.route):
-                there.append(entry)
-        made._entries = {**self._entries, TOOLS: (*own, *there)}
-        known: dict[str, CatalogEntry] = {}
+            if listed(entry.route) and not removed(entry.route):
+                listed_entries.append(entry)
+        view._entries = {**self._entries, TOOLS: (*own, *listed_entries)}
+        resolvable: dict[str, CatalogEntry] = {}
         for name, entry in self._index[TOOLS].items():
             yield
-            if not gone(entry.route):
-                known[name] = entry
-        made._index = {**self._index, TOOLS: {**known, **{entry.exposed: entry for entry in own}}}
-        made.__dict__.pop("fingerprint", None)
-        made._fingerprints, made._starts = dict(self._fingerprints), dict(self._starts)
-        yield from made._survey(TOOLS)
-        return made
+            if not removed(entry.route):
+                resolvable[name] = entry
+        view._index = {**self._index, TOOLS: {**resolvable, **{entry.exposed: entry for entry in own}}}
+        view.__dict__.pop("fingerprint", None)
+        view._fingerprints, view._starts = dict(self._fingerprints), dict(self._starts)
+        yield from view._survey(TOOLS)
+        return view
 
     def listing(self, tools: Sequence[CatalogEntry]) -> Catalog:
         """Returns a catalog that lists only these tools, in this order. All names resolve as before."""
-        made = copy(self)
-        made._pages, made._cache_scope, made.listings = {}, "private", {}
-        made._entries = {**self._entries, TOOLS: tuple(tools)}
-        made.__dict__.pop("fingerprint", None)
-        made._fingerprints, made._starts = dict(self._fingerprints), dict(self._starts)
-        _all(made._survey(TOOLS))
-        return made
+        view = copy(self)
+        view._pages, view._cache_scope, view.listings = {}, "private", {}
+        view._entries = {**self._entries, TOOLS: tuple(tools)}
+        view.__dict__.pop("fingerprint", None)
+        view._fingerprints, view._starts = dict(self._fingerprints), dict(self._starts)
+        _all(view._survey(TOOLS))
+        return view
 
     @property
     def is_public(self) -> bool:
@@ -221,8 +221,8 @@ class Catalog:
 
     def entry(self, kind: Kind, exposed: str) -> Json | None:
         """Returns one item as it is listed; it must not be mutated."""
-        found = self._index[kind].get(exposed)
-        return found.wire if found is not None else None
+        entry = self._index[kind].get(exposed)
+        return entry.wire if entry is not None else None
 
     def exposed(self, route: Route) -> str | None:
         """Returns the name under which a route is exposed; None if it is not."""
@@ -251,41 +251,41 @@ class Catalog:
         if len(uri) > MAX_URI:
             return None
         upstream, original = names.original_uri(uri) or (None, uri)
-        whole = names.readable(original)
-        short = names.without_tail(whole)
-        looked_at: dict[str, int] = {}
+        full = names.readable(original)
+        without_tail = names.without_tail(full)
+        steps_by_upstream: dict[str, int] = {}
         share = max(LEAST_PLACES, MAX_PLACES // max(1, self._templated))
-        found: tuple[UriPattern, CatalogEntry] | None = None
+        match: tuple[UriPattern, CatalogEntry] | None = None
         for pattern, entry in self._patterns:
-            if found is not None and pattern.literal < found[0].literal:
+            if match is not None and pattern.literal < match[0].literal:
                 break
             # The hub's prefix says whose URI it is; without a prefix, only templates that are listed unprefixed count.
-            meant = entry.exposed == entry.route.name if upstream is None else entry.route.upstream == upstream
-            if not meant or not (cost := pattern.cost(whole)):
+            belongs = entry.exposed == entry.route.name if upstream is None else entry.route.upstream == upstream
+            if not belongs or not (cost := pattern.cost(full)):
                 continue
-            spent = looked_at[entry.route.upstream] = looked_at.get(entry.route.upstream, 0) + cost
+            spent = steps_by_upstream[entry.route.upstream] = steps_by_upstream.get(entry.route.upstream, 0) + cost
             if spent > share:
                 continue
-            if pattern.fullmatch(whole) is not None:
-                found = (pattern, entry)
+            if pattern.fullmatch(full) is not None:
+                match = (pattern, entry)
                 break
             # Many servers take a query or a fragment that their template does not have.
-            if found is None and short != whole and pattern.fullmatch(short) is not None:
-                found = (pattern, entry)
-        return Route(found[1].route.upstream, RESOURCES, original) if found is not None else None
+            if match is None and without_tail != full and pattern.fullmatch(without_tail) is not None:
+                match = (pattern, entry)
+        return Route(match[1].route.upstream, RESOURCES, original) if match is not None else None
 
     def exposed_uri(self, upstream: str, uri: str) -> str:
         """Returns the URI under which clients reach a resource of `upstream`: its own, unless that leads elsewhere.
 
         The returned URI never leads to another upstream.
         """
-        known = self._exposed.get(Route(upstream, RESOURCES, uri))
-        if known is not None:
-            return known
-        other = self.resolve(RESOURCES, uri)
-        foreign = uri.startswith(names.URI_PREFIX) if other is None else other.upstream != upstream
+        exposed = self._exposed.get(Route(upstream, RESOURCES, uri))
+        if exposed is not None:
+            return exposed
+        owner = self.resolve(RESOURCES, uri)
+        foreign = uri.startswith(names.URI_PREFIX) if owner is None else owner.upstream != upstream
         prefixed = names.expose_uri(upstream, uri)
-        return prefixed if foreign or (other is None and self._by_template(prefixed) is not None) else uri
+        return prefixed if foreign or (owner is None and self._by_template(prefixed) is not None) else uri
 
     def parts(self) -> list[Any]:
         """Returns the entries and pages it consists of."""
@@ -339,8 +339,8 @@ class Catalog:
     def _result(self, kind: Kind, modern: bool, offset: int) -> Json:
         entries, starts = self._entries[kind], self._starts[kind]
         after = next((start for start in starts if start > offset), None)
-        shown = entries[offset:after]
-        result: Json = {kind.result_key: [Raw(entry.data if modern else entry.for_handshake) for entry in shown]}
+        page_entries = entries[offset:after]
+        result: Json = {kind.result_key: [Raw(entry.data if modern else entry.for_handshake) for entry in page_entries]}
         if after is not None:
             result["nextCursor"] = self._cursor(kind, after)
         if modern:

@@ -36,11 +36,11 @@ def first_sentence(text: str) -> str:
     If no sentence ends within LOOKED_AT characters, it returns these; a text without a second sentence is unchanged.
     """
     start = text.strip()
-    end = next(_ends(start[:LOOKED_AT]), min(len(start), LOOKED_AT))
+    end = next(_sentence_ends(start[:LOOKED_AT]), min(len(start), LOOKED_AT))
     return text if end == len(start) else " ".join(start[:end].split())
 
 
-def _ends(text: str) -> Iterator[int]:
+def _sentence_ends(text: str) -> Iterator[int]:
     """Yields the offset behind each sentence of a text."""
     for match in _END.finditer(text):
         if match["mark"] == "." and _SHORT_FORM.search(text, max(0, match.start() - 12), match.start() + 1):
@@ -57,8 +57,8 @@ def _at_most(text: str, tokens: int) -> str:
         return text
     part = cut_to_tokens(start, tokens - 1)  # one is for the ellipsis
     # Two more characters are needed to see whether a sentence ends at the cut.
-    sentences = [end for end in _ends(start[: len(part) + 2]) if len(part) // 2 <= end <= len(part)]
+    sentences = [end for end in _sentence_ends(start[: len(part) + 2]) if len(part) // 2 <= end <= len(part)]
     if sentences:
         return part[: sentences[-1]].rstrip()
-    word = start.rfind(" ", 0, len(part) + 1)
-    return part[: word if word > len(part) // 2 else None].rstrip() + "…"
+    blank = start.rfind(" ", 0, len(part) + 1)
+    return part[: blank if blank > len(part) // 2 else None].rstrip() + "…"

@@ -70,12 +70,12 @@ MAX_LOGGED: Final = 20
 """Findings of one upstream that are logged for one build of the catalog; the others are counted."""
 
 
-def log_findings(findings: Collection[CatalogFinding], known: Collection[CatalogFinding]) -> Generator[None]:
+def log_findings(findings: Collection[CatalogFinding], previous: Collection[CatalogFinding]) -> Generator[None]:
     """Logs the findings that were not known before, in steps: an upstream can have thousands at each change."""
     number: Counter[str] = Counter()
     for finding in findings:
         yield
-        if finding in known:
+        if finding in previous:
             continue
         number[finding.upstream] += 1
         if number[finding.upstream] <= MAX_LOGGED:
@@ -114,5 +114,5 @@ class CatalogEntry(msgspec.Struct, frozen=True, dict=True):
 def made_entry(exposed: str, item: Item, wire: Json, data: bytes, *, same: bool) -> CatalogEntry:
     """Makes the entry of an item under a name; `same` says whether nothing but its name was changed."""
     handshake = to_handshake_tool(wire) if item.route.kind is TOOLS else wire
-    other = encode(handshake) if handshake is not wire else None
-    return CatalogEntry(exposed, item.route, wire, data, other, item if same else None)
+    handshake_data = encode(handshake) if handshake is not wire else None
+    return CatalogEntry(exposed, item.route, wire, data, handshake_data, item if same else None)

@@ -53,66 +53,68 @@ class UriMap:
 
     def __init__(self, catalog_of: Callable[[Hashable | None], Catalog]) -> None:
         self._catalog_of = catalog_of
-        self._given = IssuedUris()
+        self._issued = IssuedUris()
 
     def exposed(self, caller: Hashable | None, upstream: str, uri: str) -> str:
         """Returns the URI under which a caller reaches a resource of a server, and remembers an unlisted one."""
         catalog = self._catalog_of(caller)
-        known = catalog.exposed_uri(upstream, uri)
-        if catalog.resolve(RESOURCES, known) is not None:
-            return known
-        return self._given.give(caller, upstream, uri, known)
+        exposed = catalog.exposed_uri(upstream, uri)
+        if catalog.resolve(RESOURCES, exposed) is not None:
+            return exposed
+        return self._issued.give(caller, upstream, uri, exposed)
 
     def give(self, caller: Hashable | None, upstream: str, uri: str, exposed: str) -> None:
         """Remembers that a caller reaches a resource of a server by `exposed`, unless the catalog resolves that."""
         if self._catalog_of(caller).resolve(RESOURCES, exposed) is None:
-            self._given.give(caller, upstream, uri, exposed)
+            self._issued.give(caller, upstream, uri, exposed)
 
     def original(self, caller: Hashable | None, upstream: str, uri: str) -> str:
         """Returns the server's own URI of a resource that a caller knows as `uri`; `uri` if it is not of `upstream`."""
         route = self._catalog_of(caller).resolve(RESOURCES, uri) or self.given(caller, uri)
         if route is not None:
             return route.name if route.upstream == upstream else uri
-        said = names.original_uri(uri)  # the hub may have given it out and forgotten it since
-        return said[1] if said is not None and said[0] == upstream else uri
+        prefixed = names.original_uri(uri)  # the hub may have given it out and forgotten it since
+        return prefixed[1] if prefixed is not None and prefixed[0] == upstream else uri
 
     def given(self, caller: Hashable | None, uri: str) -> Route | None:
         """Returns the route of an unlisted URI that this caller was given in a result."""
-        found = self._given.find(caller, uri)
-        return Route(found[0], RESOURCES, found[1]) if found is not None else None
+        issued = self._issued.find(caller, uri)
+        return Route(issued[0], RESOURCES, issued[1]) if issued is not None else None
 
     def forget(self, caller: Hashable) -> None:
         """Forgets a caller that is gone."""
-        self._given.forget(caller)
+        self._issued.forget(caller)
 
 
 class IssuedUris:
     """The unlisted URIs that each caller was given in results, so that it can read the linked resources."""
 
     def __init__(self) -> None:
-        self._of: dict[Hashable | None, OrderedDict[str, tuple[str, str]]] = {}
+        self._uris_by_caller: dict[Hashable | None, OrderedDict[str, tuple[str, str]]] = {}
         self._sizes: dict[Hashable | None, int] = {}
         self._size = 0
 
-    def give(self, caller: Hashable | None, upstream: str, uri: str, wanted: str) -> str:
-        """Returns the URI that leads to `uri` of `upstream` from now on: `wanted`, unless that leads elsewhere already.
+    def give(self, caller: Hashable | None, upstream: str, uri: str, preferred: str) -> str:
+        """Returns the URI that leads to `uri` of `upstream` from now on: `preferred`, unless that leads elsewhere.
 
         An http(s) URL never changes: it is the same resource for every server, and a client may fetch it directly.
         """
-        if len(wanted) > MAX_ISSUED_URI:
-            return wanted
-        mine = self.find(caller, wanted) in (None, (upstream, uri)) or wanted.startswith(("https://", "http://"))
-        given = wanted if mine else names.expose_uri(upstream, uri)
-        known = self._of.setdefault(caller, OrderedDict())
-        before = known.get(given)
-        known[given] = (upstream, uri)
-        known.move_to_end(given)
-        self._add(caller, _size(given, uri) - (_size(given, before[1]) if before is not None else 0))
+        if len(preferred) > MAX_ISSUED_URI:
+            return preferred
+        is_usable = self.find(caller, preferred) in (None, (upstream, uri)) or preferred.startswith(
+            ("https://", "http://")
+        )
+        issued = preferred if is_usable else names.expose_uri(upstream, uri)
+        uris = self._uris_by_caller.setdefault(caller, OrderedDict())
+        previous = uris.get(issued)
+        uris[issued] = (upstream, uri)
+        uris.move_to_end(issued)
+        self._add(caller, _size(issued, uri) - (_size(issued, previous[1]) if previous is not None else 0))
         while self._size > MAX_ISSUED:
-            largest = max(self._sizes, key=lambda one: self._sizes[one])
-            oldest, (_, there) = self._of[largest].popitem(last=False)
-            self._add(largest, -_size(oldest, there))
-        return given
+            largest = max(self._sizes, key=lambda caller_key: self._sizes[caller_key])
+            oldest, (_, original) = self._uris_by_caller[largest].popitem(last=False)
+            self._add(largest, -_size(oldest, original))
+        return issued
 
     def _add(self, caller: Hashable | None, size: int) -> None:
         self._sizes[caller] = self._sizes.get(caller, 0) + size
@@ -120,17 +122,17 @@ class IssuedUris:
 
     def find(self, caller: Hashable | None, uri: str) -> tuple[str, str] | None:
         """Returns (upstream, its URI) of a URI that this caller was given."""
-        known = self._of.get(caller)
-        return known.get(uri) if known is not None else None
+        uris = self._uris_by_caller.get(caller)
+        return uris.get(uri) if uris is not None else None
 
     def forget(self, caller: Hashable) -> None:
         """Forgets a caller that is gone."""
-        self._of.pop(caller, None)
+        self._uris_by_caller.pop(caller, None)
         self._size -= self._sizes.pop(caller, 0)
 
 
-def _size(given: str, uri: str) -> int:
-    return len(given) + len(uri) + _OVERHEAD
+def _size(exposed: str, uri: str) -> int:
+    return len(exposed) + len(uri) + _OVERHEAD
 
 
 TASK_GET: Final = "tasks/get"
@@ -158,11 +160,11 @@ class TaskIds:
 
     def __init__(self, key: bytes, *older: bytes, place: str = "") -> None:
         self._keys = (key, *older)
-        self._place = [place] if place else []
+        self._replica = [place] if place else []
 
     def seal(self, caller: Hashable | None, route: Route, task_id: str) -> str:
         """Returns the id under which `caller` knows a task of the tool at `route`."""
-        payload = encode([route.upstream, route.name, task_id, *self._place])
+        payload = encode([route.upstream, route.name, task_id, *self._replica])
         return f"{_PREFIX}{_text(payload)}.{_text(_mac(self._keys[0], caller, payload))}"
 
     def open(self, caller: Hashable | None, sealed: str) -> tuple[Route, str]:
@@ -180,14 +182,14 @@ class TaskIds:
             if not sealed.startswith(_PREFIX) or len(sealed) > _MAX:
                 raise ValueError
             data = _bytes(payload)
-            said = _bytes(mac)
-            known = any([hmac.compare_digest(_mac(key, caller, data), said) for key in self._keys])
-            if not known or sealed != f"{_PREFIX}{payload}.{mac}":
+            signature = _bytes(mac)
+            is_authentic = any([hmac.compare_digest(_mac(key, caller, data), signature) for key in self._keys])
+            if not is_authentic or sealed != f"{_PREFIX}{payload}.{mac}":
                 raise ValueError
-            found: list[str] = decode(data)
+            fields: list[str] = decode(data)
         except (ValueError, FrameError):
             raise unknown_task(sealed) from None
-        return found
+        return fields
 
     def in_result(self, caller: Hashable | None, route: Route, result: Json) -> Json:
         """Returns a server's result with its task id, if any, sealed for the caller."""
@@ -215,8 +217,8 @@ class TaskSealer:
 
 def _mac(key: bytes, caller: Hashable | None, payload: bytes) -> bytes:
     # The sole client (None) and the anonymous principal ("") are different callers, so the first byte differs.
-    who = b"\0" if caller is None else b"\1" + str(caller).encode("utf-8", "surrogatepass")
-    return hmac.digest(key, b"mcp-hub task\0%d\0" % len(who) + who + payload, hashlib.sha256)[:_MAC]
+    caller_key = b"\0" if caller is None else b"\1" + str(caller).encode("utf-8", "surrogatepass")
+    return hmac.digest(key, b"mcp-hub task\0%d\0" % len(caller_key) + caller_key + payload, hashlib.sha256)[:_MAC]
 
 
 def _text(data: bytes) -> str:

@@ -17,13 +17,13 @@ class LinkedResources:
 
     def __init__(self) -> None:
         self._exposed: dict[Route, str] = {}
-        self._taken: dict[str, Route] = {}
+        self._routes: dict[str, Route] = {}
         self.unlisted: dict[str, Route] = {}
 
     def take(self, resource: CatalogEntry) -> None:
         """Registers a listed resource."""
         self._exposed[resource.route] = resource.exposed
-        self._taken[resource.exposed] = resource.route
+        self._routes[resource.exposed] = resource.route
 
     def tool(self, entry: CatalogEntry) -> CatalogEntry:
         """Returns the tool with the exposed URI of its UI resource."""
@@ -39,32 +39,32 @@ class LinkedResources:
         """
         upstream, files = entry.route.upstream, files_of(entry.wire)[1:]
         files = [entry.route.name, *(uri for uri in files if uri != entry.route.name)]
-        own = entry.exposed == entry.route.name
+        unprefixed = entry.exposed == entry.route.name
         for uri in files:
             yield
-            own = own and self._wanted(Route(upstream, RESOURCES, uri)) == uri
+            unprefixed = unprefixed and self._exposed_uri(Route(upstream, RESOURCES, uri)) == uri
         for uri in files:
             yield
-            exposed = uri if own else names.expose_uri(upstream, uri)
-            if exposed not in self._taken:
+            exposed = uri if unprefixed else names.expose_uri(upstream, uri)
+            if exposed not in self._routes:
                 self.unlisted[exposed] = Route(upstream, RESOURCES, uri)
-        if own:
+        if unprefixed:
             return entry
         exposed = names.expose_uri(upstream, entry.route.name)
         wire = with_uris({**entry.wire, "uri": entry.route.name}, partial(names.expose_uri, upstream))
         return CatalogEntry(exposed, entry.route, wire, encode(wire))
 
-    def _wanted(self, route: Route) -> str:
+    def _exposed_uri(self, route: Route) -> str:
         """Returns the URI of a resource, prefixed if its own URI leads to another resource."""
         if route in self._exposed:
             return self._exposed[route]
         uri = route.name
-        foreign = self._taken.get(uri, self.unlisted.get(uri, route)) != route or uri.startswith(names.URI_PREFIX)
-        return names.expose_uri(route.upstream, uri) if foreign else uri
+        is_foreign = self._routes.get(uri, self.unlisted.get(uri, route)) != route or uri.startswith(names.URI_PREFIX)
+        return names.expose_uri(route.upstream, uri) if is_foreign else uri
 
     def _uri(self, upstream: str, uri: str) -> str:
         route = Route(upstream, RESOURCES, uri)
-        exposed = self._wanted(route)
+        exposed = self._exposed_uri(route)
         if route not in self._exposed:
             self.unlisted[exposed] = route
         return exposed

@@ -54,9 +54,9 @@ class _Claim(msgspec.Struct):
     wire: Json
     data: bytes | None
     """`wire`, serialised; None if the former entry is reused."""
-    wanted: str
+    preferred_name: str
     former: CatalogEntry | None
-    mended: bool
+    repaired: bool
     """Whether invalid characters were replaced, which is reported at every build."""
     exposed: str | None = None
     """Its name; None until it has one."""
@@ -69,9 +69,9 @@ class _Claim(msgspec.Struct):
 
     @property
     def unchanged(self) -> bool:
-        """Whether the wanted name is namespace and name as they are, with nothing replaced or cut."""
+        """Whether the preferred name is namespace and name as they are, with nothing replaced or cut."""
         prefix = f"{self.source.namespace}{names.SEPARATOR}" if self.source.namespace else ""
-        return self.wanted == prefix + self.item.local
+        return self.preferred_name == prefix + self.item.local
 
 
 class MergedCatalog(NamedTuple):
@@ -112,7 +112,7 @@ class Merge:
                 yield
                 if item.route in claims[item.route.kind]:
                     text = "it is listed twice by the same server; the first one is kept"
-                    self._find(item, text, kept=item.route, code=codes.ITEM_LEFT_OUT)
+                    self._find(item, text, winner=item.route, code=codes.ITEM_LEFT_OUT)
                     continue
                 claim = yield from self._claim(source, item)
                 if claim is not None:
@@ -135,25 +135,25 @@ class Merge:
             yield
             tools.append(linked.tool(entry))
         entries[TOOLS] = tuple(tools)
-        held = [claim for of_kind in claims.values() for claim in of_kind.values()]
+        remaining = [claim for of_kind in claims.values() for claim in of_kind.values()]
         claims.clear()
-        while held:  # freeing 50,000 at once would block the event loop for 15 ms
+        while remaining:  # freeing 50,000 at once would block the event loop for 15 ms
             yield
-            del held[-64:]
+            del remaining[-64:]
         return MergedCatalog(entries, tuple(self._findings), linked.unlisted)
 
-    def _reserve(self, claims: Mapping[Kind, Mapping[Route, _Claim]], place: Mapping[str, int]) -> Generator[None]:
+    def _reserve(self, claims: Mapping[Kind, Mapping[Route, _Claim]], order_of: Mapping[str, int]) -> Generator[None]:
         if not claims[SKILLS]:
             return
         listed: dict[str, int] = {}
         for claim in claims[RESOURCES].values():
             yield
-            listed.setdefault(claim.wanted, place[claim.route.upstream])
+            listed.setdefault(claim.preferred_name, order_of[claim.route.upstream])
         for claim in claims[SKILLS].values():
             upstream = claim.route.upstream
             for uri in files_of(claim.wire):
                 yield
-                if place[upstream] < listed.get(uri, -1):
+                if order_of[upstream] < listed.get(uri, -1):
                     self._files.setdefault(uri, Route(upstream, RESOURCES, uri))
 
     def _owner(self, kind: Kind, name: str) -> Route | None:
@@ -164,30 +164,30 @@ class Merge:
         kind, wire = item.route.kind, item.wire
         former = self._former_of(item)
         data: bytes | None = None
-        mended = False
+        repaired = False
         problem = (yield from defect_in_steps(kind, wire)) if former is None else None
         if former is None and problem is None:
-            known = drop_nulls(kind, wire)
+            without_nulls = drop_nulls(kind, wire)
             yield
             try:
-                wire, data = _readable(known)
+                wire, data = _readable(without_nulls)
             except FrameError as error:
                 problem = f"it cannot be passed on: {error}"
             else:
-                mended = wire is not known
-                if mended:
+                repaired = wire is not without_nulls
+                if repaired:
                     text = "its text has invalid characters, which are shown as U+FFFD"
                     self._find(item, text, code=codes.ITEM_LEFT_OUT)
         if problem is not None:
             self._find(item, f"it is left out: {problem}", code=codes.ITEM_LEFT_OUT)
             return None
         if kind is TEMPLATES:
-            wanted = item.route.name
+            preferred_name = item.route.name
         elif kind.by_uri:
-            wanted = item.local
+            preferred_name = item.local
         else:
-            wanted = names.expose(source.namespace, item.local)
-        return _Claim(0, source, item, wire, data, wanted, former, mended)
+            preferred_name = names.expose(source.namespace, item.local)
+        return _Claim(0, source, item, wire, data, preferred_name, former, repaired)
 
     def _former_of(self, item: Item) -> CatalogEntry | None:
         name = self._names_of.get(item.route)
@@ -198,14 +198,14 @@ class Merge:
         groups: dict[str, list[_Claim]] = {}
         for claim in claims:
             yield
-            groups.setdefault(claim.wanted, []).append(claim)
-        given: set[str] = set()
+            groups.setdefault(claim.preferred_name, []).append(claim)
+        used: set[str] = set()
         for name, group in groups.items():
             yield
             winner = self._winner(kind, name, group)
             if winner is not None:
                 winner.exposed = name
-                given.add(name)
+                used.add(name)
             for claim in group:
                 if claim is not winner:
                     claim.losses = self._loses(kind, name, claim, winner)
@@ -214,9 +214,9 @@ class Merge:
         for claim in claims:
             yield
             for reason, severity in claim.losses:
-                claim.exposed = other = self._second_name(kind, claim, given)
-                given.add(other)
-                self._find(claim.item, f"{reason}; it is exposed as {other!r}", severity)
+                claim.exposed = second_name = self._second_name(kind, claim, used)
+                used.add(second_name)
+                self._find(claim.item, f"{reason}; it is exposed as {second_name!r}", severity)
         entries: list[CatalogEntry] = []
         for claim in claims:
             yield
@@ -237,14 +237,14 @@ class Merge:
             upstream = owner.upstream
         candidates = [claim for claim in group if claim.route.upstream == upstream]
         # Names of one upstream become equal only where the hub has replaced or cut characters.
-        held = [claim for claim in candidates if claim.route == owner]
+        current_owner = [claim for claim in candidates if claim.route == owner]
         unchanged = [claim for claim in candidates if claim.unchanged]
-        return next(iter(held + unchanged + candidates), None)
+        return next(iter(current_owner + unchanged + candidates), None)
 
     def _loses(self, kind: Kind, name: str, claim: _Claim, winner: _Claim | None) -> list[tuple[str, str]]:
         """Returns (reason, severity) for the second name that a claim gets; [] if the configuration leaves it out."""
-        both = kind in _BOTH
-        severity = "error" if self._on_conflict == "raise" and not both else "warning"
+        serves_both = kind in _BOTH
+        severity = "error" if self._on_conflict == "raise" and not serves_both else "warning"
         if kind is TOOLS and name in self._reserved:
             return [(f"{name!r} is a tool of the hub's own", "warning")]
         owner = winner.route if winner is not None else self._owner(kind, name)
@@ -255,37 +255,39 @@ class Merge:
         if winner is None or (winner.order > claim.order and self._on_conflict != "override"):
             return [(f"{owner.upstream!r} is served under this name already", severity)]
         same = f"{owner.upstream!r} has the same name"
-        if both or self._on_conflict in ("rename", "prefix"):
+        if serves_both or self._on_conflict in ("rename", "prefix"):
             return [(same, severity)]
         if self._on_conflict == "override":
             self._find(
-                claim.item, f"{same} {name!r} and takes its place (on_conflict: override); it is left out", kept=owner
+                claim.item, f"{same} {name!r} and takes its place (on_conflict: override); it is left out", winner=owner
             )
         else:
-            self._find(claim.item, f"{same} {name!r} and comes first; it is left out", severity, kept=owner)
+            self._find(claim.item, f"{same} {name!r} and comes first; it is left out", severity, winner=owner)
         return []
 
-    def _second_name(self, kind: Kind, claim: _Claim, given: Collection[str]) -> str:
+    def _second_name(self, kind: Kind, claim: _Claim, used: Collection[str]) -> str:
         upstream = claim.route.upstream
         if kind.by_uri:
             return names.expose_uri(upstream, claim.route.name)
         own = claim.item.local
-        wishes = [names.expose(upstream, own)] if self._on_conflict == "prefix" else []
+        candidates = [names.expose(upstream, own)] if self._on_conflict == "prefix" else []
         for attempt in count():
-            for name in (*wishes, names.renamed(upstream, own, attempt)):
-                if name not in given and self._owners.get((kind, name), claim.route) == claim.route:
+            for name in (*candidates, names.renamed(upstream, own, attempt)):
+                if name not in used and self._owners.get((kind, name), claim.route) == claim.route:
                     return name
         raise AssertionError  # count() does not end
 
     def _warn_of_lookalikes(self, claims: list[_Claim]) -> Generator[None]:
-        seen: dict[str, _Claim] = {}
+        first_claims: dict[str, _Claim] = {}
         for claim in claims:
             yield
             if claim.exposed is None:
                 continue
-            other = seen.setdefault(names.lookalike(claim.source.namespace, claim.item.local), claim)
-            if other.route.upstream != claim.route.upstream:
-                problem = f"its name looks like {other.wanted!r} of {other.route.upstream!r}: only case or '_' differ"
+            first = first_claims.setdefault(names.lookalike(claim.source.namespace, claim.item.local), claim)
+            if first.route.upstream != claim.route.upstream:
+                problem = (
+                    f"its name looks like {first.preferred_name!r} of {first.route.upstream!r}: only case or '_' differ"
+                )
                 self._find(claim.item, problem, code=codes.NAME_CONFUSABLE)
 
     def _find(
@@ -293,12 +295,12 @@ class Merge:
         item: Item,
         problem: str,
         severity: str = "warning",
-        kept: Route | None = None,
+        winner: Route | None = None,
         code: str = codes.NAME_TAKEN,
     ) -> None:
         route, text = item.route, CodedText(problem, code)
         self._findings.append(
-            CatalogFinding(route.upstream, route.kind.unknown, route.name[:200], text, severity, kept)
+            CatalogFinding(route.upstream, route.kind.unknown, route.name[:200], text, severity, winner)
         )
 
 
@@ -311,7 +313,7 @@ def _entry(exposed: str, claim: _Claim) -> CatalogEntry:
     if wire[kind.name_key] != exposed or data is None:
         wire = {**wire, kind.name_key: exposed}
         data = encode(wire)
-    return made_entry(exposed, claim.item, wire, data, same=not claim.mended)
+    return made_entry(exposed, claim.item, wire, data, same=not claim.repaired)
 
 
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -329,8 +331,8 @@ def _readable(wire: Json) -> tuple[Json, bytes]:
         return wire, data
     # A lone surrogate (a text cut inside a character) makes strict parsers reject the whole message.
     text = json.dumps(wire, ensure_ascii=False).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    mended: Json = decode(text.encode())
-    return (wire, data) if mended == wire else (mended, encode(mended))
+    repaired: Json = decode(text.encode())
+    return (wire, data) if repaired == wire else (repaired, encode(repaired))
 
 
 _CONTAINERS: Final = frozenset({dict, list})
@@ -341,8 +343,8 @@ def _is_deep(item: Json) -> bool:
     for _ in range(MAX_DEPTH):
         level = [
             inner
-            for one in level
-            for inner in (one.values() if type(one) is dict else one)
+            for container in level
+            for inner in (container.values() if type(container) is dict else container)
             if type(inner) in _CONTAINERS
         ]
     return bool(level)

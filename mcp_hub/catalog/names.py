@@ -132,15 +132,15 @@ class UriPattern(msgspec.Struct, frozen=True):
     def fullmatch(self, uri: str) -> str | None:
         """Returns the URI if it matches; else None."""
         # All positions at which a part can end are followed at the same time: nothing is tried twice.
-        ends = [0]
+        positions = [0]
         for part in self.parts:
             if isinstance(part, str):
-                ends = [end + len(part) for end in ends if uri.startswith(part, end)]
+                positions = [end + len(part) for end in positions if uri.startswith(part, end)]
             else:
-                ends = _beyond(part, ends, uri)
-            if not ends:
+                positions = _beyond(part, positions, uri)
+            if not positions:
                 return None
-        return uri if ends[-1] == len(uri) else None
+        return uri if positions[-1] == len(uri) else None
 
 
 def _beyond(gap: _Gap, starts: list[int], uri: str) -> list[int]:
@@ -150,11 +150,11 @@ def _beyond(gap: _Gap, starts: list[int], uri: str) -> list[int]:
     for start in starts:
         if not uri.startswith(gap.lead, start):
             continue
-        first = start + len(gap.lead)
-        if first > covered:
-            stop = gap.stops.search(uri, first)
+        begin = start + len(gap.lead)
+        if begin > covered:
+            stop = gap.stops.search(uri, begin)
             covered = stop.start() if stop is not None else len(uri)
-            reached.update(range(first, covered + 1))
+            reached.update(range(begin, covered + 1))
     return sorted(reached)
 
 
@@ -171,7 +171,7 @@ def filled(template: str, values: Mapping[str, str]) -> str:
 
     def expanded(expression: re.Match[str]) -> str:
         operator, listed = expression[1], expression[2].split(",")
-        variables = [one for name in listed if (one := name.removesuffix("*").partition(":")[0]) in values]
+        variables = [variable for name in listed if (variable := name.removesuffix("*").partition(":")[0]) in values]
         if not variables or (len(variables) < len(listed) and operator not in (";", "?", "&")):
             return expression[0]
         pairs = (f"{name}={values[name]}" if operator in (";", "?", "&") else values[name] for name in variables)
@@ -193,8 +193,8 @@ def without_tail(uri: str) -> str:
 def _readable_part(text: str, *, first: bool) -> str:
     with contextlib.suppress(ValueError):  # bytes that are not UTF-8 stay percent-encoded
         text = decoded_but_delimiters(text)
-    scheme, colon, rest = text.partition(":")
-    return f"{scheme.lower()}{colon}{rest}" if first and colon and scheme.isascii() and "/" not in scheme else text
+    scheme, colon, remainder = text.partition(":")
+    return f"{scheme.lower()}{colon}{remainder}" if first and colon and scheme.isascii() and "/" not in scheme else text
 
 
 def template_pattern(template: str) -> UriPattern | None:
@@ -207,14 +207,14 @@ def template_pattern(template: str) -> UriPattern | None:
     if len(expressions) > MAX_EXPRESSIONS:
         return None
     parts: list[str | _Gap] = []
-    literal = at = 0
+    literal = end = 0
     for expression in expressions:
-        if expression.start() > at:
-            parts.append(_readable_part(template[at : expression.start()], first=at == 0))
-        literal += expression.start() - at
-        several = not expression[1] and any(one.endswith("*") for one in expression[2].split(","))
-        parts.append(_GAPS["*" if several else expression[1]])
-        at = expression.end()
-    if at < len(template):
-        parts.append(_readable_part(template[at:], first=at == 0))
-    return UriPattern(tuple(parts), literal + len(template) - at)
+        if expression.start() > end:
+            parts.append(_readable_part(template[end : expression.start()], first=end == 0))
+        literal += expression.start() - end
+        is_multi_segment = not expression[1] and any(variable.endswith("*") for variable in expression[2].split(","))
+        parts.append(_GAPS["*" if is_multi_segment else expression[1]])
+        end = expression.end()
+    if end < len(template):
+        parts.append(_readable_part(template[end:], first=end == 0))
+    return UriPattern(tuple(parts), literal + len(template) - end)

@@ -43,18 +43,20 @@ def in_result(method: str, result: Json, expose: Expose) -> Json:
         return result
     if method == "resources/read":
         changed: Json = _with(
-            result, "contents", lambda value: _each(value, lambda one: _with(one, "uri", _text(expose)))
+            result, "contents", lambda value: _each(value, lambda member: _with(member, "uri", _text(expose)))
         )
     elif method == "prompts/get":
         changed = _with(result, "messages", lambda value: _messages(value, expose))
     elif method == "tasks/get":
         changed = _with(result, "result", lambda value: in_result("tools/call", value, expose))
     elif method == "tools/call":
-        changed = _with(result, "content", lambda value: _each(value, lambda one: _block(one, expose)))
+        changed = _with(result, "content", lambda value: _each(value, lambda member: _block(member, expose)))
     else:
         return result
     if "inputRequests" in changed:
-        changed = _with(changed, "inputRequests", lambda value: _members(value, lambda one: _request(one, expose)))
+        changed = _with(
+            changed, "inputRequests", lambda value: _members(value, lambda member: _request(member, expose))
+        )
     return in_meta(changed, expose)
 
 
@@ -101,11 +103,11 @@ def in_meta(item: Json, expose: Expose) -> Json:
     if not isinstance(meta, dict) or not (UI in meta or OLD_UI_RESOURCE in meta):
         return item
 
-    def shown(value: Any) -> Any:
+    def with_exposed_uris(value: Any) -> Any:
         value = _with(value, OLD_UI_RESOURCE, _text(expose))
         return _with(value, UI, lambda ui: _with(ui, UI_RESOURCE, _text(expose)))
 
-    changed: Json = _with(item, "_meta", shown)
+    changed: Json = _with(item, "_meta", with_exposed_uris)
     return changed
 
 
@@ -121,12 +123,12 @@ def _messages(messages: Any, expose: Expose) -> Any:
 
 
 def _content(value: Any, expose: Expose) -> Any:
-    return _each(value, lambda one: _block(one, expose)) if isinstance(value, list) else _block(value, expose)
+    return _each(value, lambda block: _block(block, expose)) if isinstance(value, list) else _block(value, expose)
 
 
 def _block(block: Any, expose: Expose) -> Any:
     if isinstance(block, dict) and block.get("type") == "tool_result":  # it cannot contain another tool_result
-        return _with(block, "content", lambda value: _each(value, lambda one: _resource(one, expose)))
+        return _with(block, "content", lambda value: _each(value, lambda inner: _resource(inner, expose)))
     return _resource(block, expose)
 
 

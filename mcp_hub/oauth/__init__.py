@@ -69,7 +69,7 @@ class UpstreamTokens:
         self._read = False
         self._reading = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
-        self._done = False
+        self._has_renewed = False
         """Whether there was a renewal; with a `user`, a token from before it does not count."""
         self._failure: Exception | None = None
         self._failed_until: float | None = None
@@ -80,7 +80,7 @@ class UpstreamTokens:
     @property
     def has_new(self) -> bool:
         """Whether there is a token from a sign-in of this run."""
-        return self._done or (self._user is None and self.signed_in)
+        return self._has_renewed or (self._user is None and self.signed_in)
 
     @property
     def signed_in(self) -> bool:
@@ -103,21 +103,26 @@ class UpstreamTokens:
         await self._reload()
         if (failure := self._lasting_failure()) is not None:
             raise failure
-        known = self._sign_in
-        if known is not None and known.access_token is not None and self._user is None and not self._expired(known):
-            return known.access_token
+        sign_in = self._sign_in
+        if (
+            sign_in is not None
+            and sign_in.access_token is not None
+            and self._user is None
+            and not self._expired(sign_in)
+        ):
+            return sign_in.access_token
         if self._user is not None:
-            return known.access_token if known is not None and self._done else None
+            return sign_in.access_token if sign_in is not None and self._has_renewed else None
         if self._oauth.grant == "client_credentials":
-            if known is None or known.access_token is None:
+            if sign_in is None or sign_in.access_token is None:
                 return None  # the server's 401 will say where to get a token
-            await self._renewed(known.access_token, Challenge(401))
-        elif known is None or known.access_token is None:
+            await self._renewed(sign_in.access_token, Challenge(401))
+        elif sign_in is None or sign_in.access_token is None:
             raise self._needed("nobody has signed in yet")
-        elif known.refresh_token is None:
+        elif sign_in.refresh_token is None:
             raise self._needed("the sign-in has expired")
         else:
-            await self._renewed(known.access_token, None)
+            await self._renewed(sign_in.access_token, None)
         return self._sign_in.access_token if self._sign_in is not None else None
 
     async def challenged(self, token: str | None, challenge: Challenge, *, again: bool) -> bool:
@@ -125,23 +130,29 @@ class UpstreamTokens:
 
         Raises SignInNeeded, LinkError.
         """
-        more = challenge.status == 403
-        if more and challenge.field("error") != "insufficient_scope":
+        is_step_up = challenge.status == 403
+        if is_step_up and challenge.field("error") != "insufficient_scope":
             return False
         await self._reload()
-        known = self._sign_in
+        sign_in = self._sign_in
         if not again:
-            if known is not None and known.access_token not in (None, token) and (self._user is None or self._done):
+            if (
+                sign_in is not None
+                and sign_in.access_token not in (None, token)
+                and (self._user is None or self._has_renewed)
+            ):
                 return True
-            own = self._oauth.grant == "client_credentials" and (not more or self._clock() >= self._no_more_until)
-            if self._user is not None or own:
+            can_request = self._oauth.grant == "client_credentials" and (
+                not is_step_up or self._clock() >= self._no_more_until
+            )
+            if self._user is not None or can_request:
                 await self._renewed(token, challenge)
                 return True
-            if not more and known is not None and known.refresh_token is not None:
+            if not is_step_up and sign_in is not None and sign_in.refresh_token is not None:
                 await self._renewed(token, None, refused=True)
                 return True
         await self._remember(token, challenge)
-        if more:
+        if is_step_up:
             self._no_more_until = self._clock() + PAUSE if again else self._no_more_until
             scope = printable(challenge.field("scope") or "", 200)
             raise self._needed(f"it wants more than the sign-in allows{f' (scope: {scope})' if scope else ''}")
@@ -193,7 +204,7 @@ class UpstreamTokens:
 
         With a user, it raises SignInError instead.
         """
-        before = self._outdated or self._stamp
+        previous = self._outdated or self._stamp
         try:
             if self._user is not None:
                 async with self._store.locked(self.server):
@@ -204,9 +215,9 @@ class UpstreamTokens:
             if self._user is not None:
                 raise SignInError(str(error)) from None
             self._take(sign_in, self._store.stamp(self.server))
-            self._outdated = before
-            what = f"keeping the tokens of {printable(self.server.id)} in {self._store.where(self.server)}"
-            self._writes.put(what, partial(self._keep_later, sign_in))
+            self._outdated = previous
+            label = f"keeping the tokens of {printable(self.server.id)} in {self._store.where(self.server)}"
+            self._writes.put(label, partial(self._keep_later, sign_in))
         else:
             self._take(sign_in, self._store.stamp(self.server))
 
@@ -223,16 +234,16 @@ class UpstreamTokens:
             return
         async with self._store.locked(self.server):
             await self._reload()
-            before = self._sign_in if self._sign_in is not None else SignIn()
-            if before.challenge != challenge and before.access_token == token:
-                await self._keep(before.refused(challenge))
+            stored = self._sign_in if self._sign_in is not None else SignIn()
+            if stored.challenge != challenge and stored.access_token == token:
+                await self._keep(stored.refused(challenge))
 
-    def _expired(self, known: SignIn) -> bool:
-        if known.expires_at is None:
+    def _expired(self, sign_in: SignIn) -> bool:
+        if sign_in.expires_at is None:
             return False
-        life = (known.tokens or {}).get("expires_in")
-        early = min(EARLY, life / 10) if isinstance(life, int) else EARLY
-        return self._clock() >= known.expires_at - early
+        lifetime = (sign_in.tokens or {}).get("expires_in")
+        margin = min(EARLY, lifetime / 10) if isinstance(lifetime, int) else EARLY
+        return self._clock() >= sign_in.expires_at - margin
 
     # --- renewing ----------------------------------------------------------------------------------------------
 
@@ -252,17 +263,17 @@ class UpstreamTokens:
         try:
             async with self._exclusive():
                 await self._reload()
-                known = self._sign_in
-                if known is not None and known.access_token not in (None, token) and self._user is None:
+                sign_in = self._sign_in
+                if sign_in is not None and sign_in.access_token not in (None, token) and self._user is None:
                     return  # another process was faster
                 flow = await self._flow()
                 if challenge is not None:
-                    signed_in = await flow.sign_in(challenge, known)
+                    signed_in = await flow.sign_in(challenge, sign_in)
                 else:
-                    assert known is not None
-                    signed_in = await flow.refresh(known)
+                    assert sign_in is not None
+                    signed_in = await flow.refresh(sign_in)
                 await self._keep(signed_in)
-                self._done = True
+                self._has_renewed = True
                 self._failure = self._failed_until = None
         except SignInError as error:
             await self._reload()
@@ -275,8 +286,8 @@ class UpstreamTokens:
                 self._fail(failure, None if self._oauth.grant == "authorization_code" else PAUSE)
             raise failure from None
         except (TokenUnavailable, TimeoutError) as error:
-            why = str(error) or f"the authorization server did not answer within {RENEWAL:g} s"
-            unavailable = LinkError(f"it cannot be signed in to: {why}", executed=False, code=codes.ISSUER_AWAY)
+            reason = str(error) or f"the authorization server did not answer within {RENEWAL:g} s"
+            unavailable = LinkError(f"it cannot be signed in to: {reason}", executed=False, code=codes.ISSUER_AWAY)
             if challenge is None or challenge.status != 403:
                 self._fail(unavailable, PAUSE)
             raise unavailable from None
@@ -285,9 +296,9 @@ class UpstreamTokens:
         except Exception as error:
             log.error("signing in to %s failed with an unexpected %s", self.server.id, type(error).__name__)
             text = "it cannot be signed in to: the authorization server sent an invalid answer"
-            odd = LinkError(text, executed=False, code=codes.ISSUER_AWAY)
-            self._fail(odd, PAUSE)
-            raise odd from None
+            unexpected = LinkError(text, executed=False, code=codes.ISSUER_AWAY)
+            self._fail(unexpected, PAUSE)
+            raise unexpected from None
 
     @contextlib.asynccontextmanager
     async def _exclusive(self) -> AsyncIterator[None]:
@@ -319,17 +330,16 @@ class UpstreamTokens:
             return None
         return type(failure)(str(failure), executed=False, status=failure.status, code=failure.hub_code)
 
-    def _needed(self, why: str) -> SignInNeeded:
+    def _needed(self, reason: str) -> SignInNeeded:
         code = codes.SIGN_IN_NEEDED
         if self._user is not None:
-            text = why
+            text = reason
         elif self._oauth.grant == "client_credentials":
             code = codes.CLIENT_REFUSED
-            text = (
-                f"authorization failed: {why}; see client_id, its secret and scopes under servers.{self.server.id}.auth"
-            )
+            setting = f"servers.{self.server.id}.auth"
+            text = f"authorization failed: {reason}; see client_id, its secret and scopes under {setting}"
         else:
-            text = f"authorization failed: {why}; run: mcp-hub login {shlex.quote(printable(self.server.id, 100))}"
+            text = f"authorization failed: {reason}; run: mcp-hub login {shlex.quote(printable(self.server.id, 100))}"
         return SignInNeeded(text, executed=False, status=401, code=code)
 
 

@@ -49,15 +49,15 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         """Sends a request and returns the answer with its whole body."""
         url = request.url
         check_url(str(self._server), str(url))
-        waits = request.extensions.get("timeout", {})
-        connect, read = waits.get("connect") or STEP_WAIT, waits.get("read") or STEP_WAIT
+        timeouts = request.extensions.get("timeout", {})
+        connect, read = timeouts.get("connect") or STEP_WAIT, timeouts.get("read") or STEP_WAIT
         body = await request.aread()
         proxy = None
         try:
             proxy = self._egress.proxy_for(url.scheme, url.host, _port_of(url))
             addresses = (await self._addresses(url))[:MAX_ADDRESSES]
             # No connection is kept: one that is checked for a name must not serve another name of the same address.
-            asked = (self._egress if _origin(url) == _origin(self._server) else self._egress.anonymous).response(
+            exchange = (self._egress if _origin(url) == _origin(self._server) else self._egress.anonymous).response(
                 request.method,
                 URL(str(url), encoded=True),
                 {
@@ -69,17 +69,17 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
                 connect=connect,
                 addresses=None if proxy is not None else addresses,
             )
-            async with asyncio.timeout(connect + read), asked as response:
+            async with asyncio.timeout(connect + read), exchange as response:
                 if (response.get("content-encoding") or "identity").lower() not in ("", "identity"):
                     raise TokenUnavailable("the authorization server compresses its answers, which was not requested")
                 answer = await whole(response, MAX_BODY)
         except ResponseBodyTooLarge:
             raise TokenUnavailable(f"the authorization server answers with more than {MAX_BODY:,} bytes") from None
         except (HttpFailure, ProxySettingError, UnusableCertificates, ValueError, TimeoutError) as error:
-            why = egress_failure(error, proxy) or type(error).__name__
-            raise TokenUnavailable(f"{_shown(url)} cannot be reached: {why}") from None
-        kept = [(name, value) for name, value in answer.headers if name.encode() not in _OF_THE_HOP]
-        return httpx2.Response(answer.status, headers=kept, content=answer.content)
+            reason = egress_failure(error, proxy) or type(error).__name__
+            raise TokenUnavailable(f"{_display_url(url)} cannot be reached: {reason}") from None
+        headers = [(name, value) for name, value in answer.headers if name.encode() not in _OF_THE_HOP]
+        return httpx2.Response(answer.status, headers=headers, content=answer.content)
 
     async def _addresses(self, url: httpx2.URL) -> list[str]:
         """Returns the addresses of a URL's host, all of them checked; [] if only a proxy can resolve it.
@@ -87,34 +87,37 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         Raises SignInError for an address that is not allowed, TokenUnavailable for an unknown host.
         """
         port = _port_of(url)
-        found = await self._resolved(url)
+        addresses = await self._resolved(url)
         if _origin(url) == _origin(self._server) or is_loopback(self._server.host):
-            return found  # the user has named it, or the server runs on this machine and reaches everything itself
-        own = await self._resolved(self._server)
-        if any(_PUBLIC.refused("", address, 0) is not None for address in own):
+            return addresses  # the user has named it, or the server runs on this machine and reaches everything itself
+        server_addresses = await self._resolved(self._server)
+        if any(_PUBLIC.refused("", address, 0) is not None for address in server_addresses):
             # A server on a private network may name private addresses, but not this machine.
-            if any(_is_loopback(address) for address in found) and self._refused(url.host, found, port):
-                raise SignInError(f"{_shown(url)} leads to this machine, but the server runs elsewhere")
-            return found
-        why = self._refused(url.host, found, port) if found else self._allowed.refused_name(url.host, port)
-        if why is not None:
-            raise SignInError(f"{_shown(url)} is not allowed: {why}")
-        return found
+            if any(_is_loopback(address) for address in addresses) and self._refused(url.host, addresses, port):
+                raise SignInError(f"{_display_url(url)} leads to this machine, but the server runs elsewhere")
+            return addresses
+        reason = self._refused(url.host, addresses, port) if addresses else self._allowed.refused_name(url.host, port)
+        if reason is not None:
+            raise SignInError(f"{_display_url(url)} is not allowed: {reason}")
+        return addresses
 
     async def _resolved(self, url: httpx2.URL) -> list[str]:
         """Returns the addresses of a host; [] if it is unknown here but is reached through a proxy that may know it."""
         proxied = self._egress.proxy_for(url.scheme, url.host, _port_of(url)) is not None
         try:
             async with asyncio.timeout(PROXIED_LOOKUP if proxied else RESOLVE_WAIT):
-                found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or 443, type=socket.SOCK_STREAM)
+                infos = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or 443, type=socket.SOCK_STREAM)
         except (OSError, TimeoutError, UnicodeError):
             if proxied:
                 return []
-            raise TokenUnavailable(f"cannot find the host of {_shown(url)}") from None
-        return list(dict.fromkeys(str(one[4][0]) for one in found))
+            raise TokenUnavailable(f"cannot find the host of {_display_url(url)}") from None
+        return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
     def _refused(self, host: str, addresses: Sequence[str], port: int) -> str | None:
-        return next((why for one in addresses if (why := self._allowed.refused(host, one, port)) is not None), None)
+        return next(
+            (reason for address in addresses if (reason := self._allowed.refused(host, address, port)) is not None),
+            None,
+        )
 
 
 class AuthorizationServer:
@@ -153,17 +156,17 @@ class AuthorizationServer:
         response = await http.send(request)
         self.status, self.error = response.status_code, ""
         try:
-            said = response.json() if response.status_code >= 400 else None
+            body = response.json() if response.status_code >= 400 else None
         except (ValueError, RecursionError):
-            said = None
-        if isinstance(said, dict):
-            self.error = error_code(said.get("error"))
+            body = None
+        if isinstance(body, dict):
+            self.error = error_code(body.get("error"))
         return response
 
 
-def error_code(said: Any) -> str:
+def error_code(value: Any) -> str:
     """Returns an error code of RFC 6749, safe to show."""
-    return printable(said, 60) if isinstance(said, str) and said else "no reason given"
+    return printable(value, 60) if isinstance(value, str) and value else "no reason given"
 
 
 def check_url(server_url: str, url: str) -> None:
@@ -177,13 +180,13 @@ def check_url(server_url: str, url: str) -> None:
     except (httpx2.InvalidURL, ValueError):
         raise SignInError("the server names an invalid URL") from None
     if not url.isascii() or any(char in url for char in " \"'<>\\^`{|}") or not url.isprintable() or named.userinfo:
-        raise SignInError(f"the server names a URL with characters that are not allowed: {_shown(named)}")
-    own = is_loopback(server.host) and is_loopback(named.host)
+        raise SignInError(f"the server names a URL with characters that are not allowed: {_display_url(named)}")
+    both_local = is_loopback(server.host) and is_loopback(named.host)
     if named.scheme == "https" and named.host:
         return
-    if named.scheme == "http" and (own or _origin(named) == _origin(server)):
+    if named.scheme == "http" and (both_local or _origin(named) == _origin(server)):
         return
-    raise SignInError(f"the server names {_shown(named)}, which is not https://")
+    raise SignInError(f"the server names {_display_url(named)}, which is not https://")
 
 
 _OF_THE_HOP: Final = frozenset({b"connection", b"transfer-encoding", b"content-length", b"content-encoding"})
@@ -201,5 +204,5 @@ def _is_loopback(address: str) -> bool:
     return is_loopback(address.partition("%")[0])
 
 
-def _shown(url: httpx2.URL) -> str:
+def _display_url(url: httpx2.URL) -> str:
     return printable(str(url.copy_with(userinfo=b"", query=None, fragment=None)), 200)

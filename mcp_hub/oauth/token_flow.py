@@ -64,14 +64,14 @@ class _Memory:
 
     tokens: OAuthToken | None = None
     client: OAuthClientInformationFull | None = None
-    got: bool = False
+    received: bool = False
 
     async def get_tokens(self) -> OAuthToken | None:
         return self.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         LEARNED.learn(tokens.access_token, tokens.refresh_token)
-        self.tokens, self.got = tokens, True
+        self.tokens, self.received = tokens, True
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return self.client
@@ -91,42 +91,42 @@ class TokenFlow:
         self._url = server.url
         self._oauth: OAuthSettings = server.oauth
         self._user = user
-        self._asked = AuthorizationServer(self._url, allow, Egress.of(server.egress))
+        self._authorization_server = AuthorizationServer(self._url, allow, Egress.of(server.egress))
 
-    async def refresh(self, before: SignIn) -> SignIn:
+    async def refresh(self, previous: SignIn) -> SignIn:
         """Renews tokens by the refresh token.
 
         Raises:
             SignInError: the authorization server refused to.
             TokenUnavailable: it cannot be done at the moment.
         """
-        memory = _Memory(_model(OAuthToken, before.tokens), _model(OAuthClientInformationFull, before.client))
+        memory = _Memory(_model(OAuthToken, previous.tokens), _model(OAuthClientInformationFull, previous.client))
         if memory.tokens is None or memory.client is None:
             raise SignInError("the stored sign-in is incomplete")
-        provider = self._provider(memory, before)
+        provider = self._provider(memory, previous)
         provider.context.token_expiry_time = 1.0
         await self._drive(provider, None)
-        if memory.got:
+        if memory.received:
             return self._signed_in(provider, memory)
-        if self._asked.status in range(400, 500) and self._asked.status not in (408, 429):
-            raise SignInError(f"it could not be renewed ({self._asked.last})")
-        raise TokenUnavailable(f"the authorization server does not renew it ({self._asked.last})")
+        if self._authorization_server.status in range(400, 500) and self._authorization_server.status not in (408, 429):
+            raise SignInError(f"it could not be renewed ({self._authorization_server.last})")
+        raise TokenUnavailable(f"the authorization server does not renew it ({self._authorization_server.last})")
 
-    async def sign_in(self, challenge: Challenge, before: SignIn | None) -> SignIn:
+    async def sign_in(self, challenge: Challenge, previous: SignIn | None) -> SignIn:
         """Signs in from the beginning, as the server's challenge asks.
 
         Raises:
             SignInError: the authorization server or the user refused.
             TokenUnavailable: it cannot be done at the moment.
         """
-        memory = _Memory(client=self._client(before))
-        more = challenge.status == 403 and before is not None
-        if more and before is not None:
-            memory.tokens = _model(OAuthToken, before.tokens)
-        provider = self._provider(memory, before if more else None)
+        memory = _Memory(client=self._client(previous))
+        is_step_up = challenge.status == 403 and previous is not None
+        if is_step_up and previous is not None:
+            memory.tokens = _model(OAuthToken, previous.tokens)
+        provider = self._provider(memory, previous if is_step_up else None)
         await self._drive(provider, self._challenge(challenge))
-        if not memory.got:
-            raise TokenUnavailable(f"the authorization server gave no token ({self._asked.last})")
+        if not memory.received:
+            raise TokenUnavailable(f"the authorization server gave no token ({self._authorization_server.last})")
         return self._signed_in(provider, memory)
 
     async def revoke(self, signed_in: SignIn) -> bool:
@@ -139,14 +139,16 @@ class TokenFlow:
         provider = self._provider(_Memory(client=client), signed_in)
         provider.context.client_info = client
         data, headers = provider.context.prepare_token_auth({"token": token, "client_id": client.client_id}, {})
-        async with self._asked.open() as http:
+        async with self._authorization_server.open() as http:
             endpoint = str(metadata.revocation_endpoint)
-            response = await self._asked.send(http, http.build_request("POST", endpoint, data=data, headers=headers))
+            response = await self._authorization_server.send(
+                http, http.build_request("POST", endpoint, data=data, headers=headers)
+            )
         return response.status_code == 200
 
     # --- the SDK's provider ------------------------------------------------------------------------------------
 
-    def _provider(self, memory: _Memory, before: SignIn | None) -> OAuthClientProvider:
+    def _provider(self, memory: _Memory, previous: SignIn | None) -> OAuthClientProvider:
         oauth = self._oauth
         provider = self._own() if oauth.grant == "client_credentials" else None
         if provider is None:
@@ -166,10 +168,10 @@ class TokenFlow:
             )
         provider.context.storage = memory
         self._context = provider.context
-        if before is not None:
-            provider.context.oauth_metadata = _model(OAuthMetadata, before.metadata)
-            provider.context.protected_resource_metadata = _model(ProtectedResourceMetadata, before.resource)
-            provider.context.auth_server_url = before.authorization_server
+        if previous is not None:
+            provider.context.oauth_metadata = _model(OAuthMetadata, previous.metadata)
+            provider.context.protected_resource_metadata = _model(ProtectedResourceMetadata, previous.resource)
+            provider.context.auth_server_url = previous.authorization_server
         return provider
 
     def _own(self) -> OAuthClientProvider:
@@ -197,7 +199,7 @@ class TokenFlow:
                 scope=scope, issuer=oauth.issuer,
             )  # fmt: skip
 
-    def _client(self, before: SignIn | None) -> OAuthClientInformationFull | None:
+    def _client(self, previous: SignIn | None) -> OAuthClientInformationFull | None:
         """Returns the configured client, or the one registered for the redirect address; else None."""
         oauth = self._oauth
         if oauth.client_id is not None:
@@ -209,19 +211,23 @@ class TokenFlow:
                 token_endpoint_auth_method=oauth.token_endpoint_auth_method or ("none" if secret is None else None),
                 issuer=oauth.issuer,
             )
-        known = _model(OAuthClientInformationFull, before.client) if before is not None else None
-        uris = [str(uri) for uri in known.redirect_uris or ()] if known is not None else []
-        return known if self._user is not None and self._user.redirect_uri in uris else None
+        registered = _model(OAuthClientInformationFull, previous.client) if previous is not None else None
+        uris = [str(uri) for uri in registered.redirect_uris or ()] if registered is not None else []
+        return registered if self._user is not None and self._user.redirect_uri in uris else None
 
-    def _challenge(self, said: Challenge) -> httpx2.Response:
+    def _challenge(self, challenge: Challenge) -> httpx2.Response:
         """Returns the server's challenge with the configured scopes in place of its own; for a 403 it has both."""
-        scopes = " ".join(self._oauth.scopes) or said.field("scope")
-        if said.status == 403:
-            scopes = " ".join(dict.fromkeys([*(said.field("scope") or "").split(), *self._oauth.scopes]))
-        fields = {"error": said.field("error"), "resource_metadata": said.field("resource_metadata"), "scope": scopes}
+        scopes = " ".join(self._oauth.scopes) or challenge.field("scope")
+        if challenge.status == 403:
+            scopes = " ".join(dict.fromkeys([*(challenge.field("scope") or "").split(), *self._oauth.scopes]))
+        fields = {
+            "error": challenge.field("error"),
+            "resource_metadata": challenge.field("resource_metadata"),
+            "scope": scopes,
+        }
         parts = [f'{name}="{value}"' for name, value in fields.items() if value and value.isascii()]
         header = f"Bearer {', '.join(parts)}".strip()
-        return httpx2.Response(said.status, headers={"WWW-Authenticate": header}, content=b"")
+        return httpx2.Response(challenge.status, headers={"WWW-Authenticate": header}, content=b"")
 
     async def _show(self, url: str) -> None:
         client, metadata, oauth = self._context.client_info, self._context.oauth_metadata, self._oauth
@@ -230,36 +236,38 @@ class TokenFlow:
         if metadata is not None and "S256" not in (metadata.code_challenge_methods_supported or ()):
             raise SignInError("the authorization server does not say that it supports PKCE (S256)")
         if client.client_secret is not None and client.token_endpoint_auth_method is None:
-            offered = metadata.token_endpoint_auth_methods_supported if metadata is not None else None
-            ways = ("client_secret_basic", "client_secret_post", "none")
-            client.token_endpoint_auth_method = next((way for way in ways if way in (offered or ways)), ways[0])
+            supported = metadata.token_endpoint_auth_methods_supported if metadata is not None else None
+            methods = ("client_secret_basic", "client_secret_post", "none")
+            client.token_endpoint_auth_method = next(
+                (method for method in methods if method in (supported or methods)), methods[0]
+            )
         check_url(self._url, url)
-        self._shown = url
+        self._authorize_url = url
 
     async def _come_back(self) -> AuthorizationCodeResult:
         if self._user is None:
             raise SignInError("signing in needs a user")
-        state = parse_qs(urlsplit(self._shown).query).get("state", [""])[0]
-        given = await self._user.comes_back(self._shown, state)
-        if "error" in given or "code" not in given:
-            said = error_code(given.get("error"))
-            raise SignInError(f"the authorization server refused ({said})")
-        return AuthorizationCodeResult(code=given["code"], state=given.get("state"), iss=given.get("iss"))
+        state = parse_qs(urlsplit(self._authorize_url).query).get("state", [""])[0]
+        params = await self._user.comes_back(self._authorize_url, state)
+        if "error" in params or "code" not in params:
+            code = error_code(params.get("error"))
+            raise SignInError(f"the authorization server refused ({code})")
+        return AuthorizationCodeResult(code=params["code"], state=params.get("state"), iss=params.get("iss"))
 
     # --- sending -----------------------------------------------------------------------------------------------
 
     async def _drive(self, provider: OAuthClientProvider, challenge: httpx2.Response | None) -> None:
         """Runs the SDK's flow until it would send the authorized request itself."""
-        own = httpx2.Request("POST", self._url, headers={"MCP-Protocol-Version": "2025-11-25"})
-        flow = provider.async_auth_flow(own)
-        async with self._asked.open() as http:
+        mcp_request = httpx2.Request("POST", self._url, headers={"MCP-Protocol-Version": "2025-11-25"})
+        flow = provider.async_auth_flow(mcp_request)
+        async with self._authorization_server.open() as http:
             try:
                 outgoing = await anext(flow)
                 for _ in range(MAX_STEPS):
-                    if outgoing is not own:
-                        response = await self._asked.send(http, outgoing)
+                    if outgoing is not mcp_request:
+                        response = await self._authorization_server.send(http, outgoing)
                     elif challenge is not None:
-                        challenge.request = own
+                        challenge.request = mcp_request
                         response, challenge = challenge, None
                     else:
                         return
@@ -277,18 +285,22 @@ class TokenFlow:
     def _explained(self, error: Exception) -> Exception:
         """Makes the error for the user. Bodies of answers are left out, as they may hold secrets."""
         if isinstance(error, ValidationError | OAuthRegistrationError):
-            what = "did not register the hub" if isinstance(error, OAuthRegistrationError) else "sent an invalid answer"
-            by_hand = "where it has to be done by hand, give client_id under auth"
+            failure = (
+                "did not register the hub" if isinstance(error, OAuthRegistrationError) else "sent an invalid answer"
+            )
+            advice = "where it has to be done by hand, give client_id under auth"
             if self._context.oauth_metadata is None:  # the request to register was a guess
-                by_hand += f"; if the server needs a key or token, write it into servers.{self._server.id}.headers"
-            return SignInError(f"the authorization server {what} ({self._asked.last}); {by_hand}")
-        status = self._asked.status or 0
+                advice += f"; if the server needs a key or token, write it into servers.{self._server.id}.headers"
+            return SignInError(f"the authorization server {failure} ({self._authorization_server.last}); {advice}")
+        status = self._authorization_server.status or 0
         if status >= 500 or status == 429:
-            return TokenUnavailable(f"the authorization server failed ({self._asked.last})")
-        if status >= 400 and self._asked.error:
-            return SignInError(f"the authorization server refused ({self._asked.last})")
+            return TokenUnavailable(f"the authorization server failed ({self._authorization_server.last})")
+        if status >= 400 and self._authorization_server.error:
+            return SignInError(f"the authorization server refused ({self._authorization_server.last})")
         oauth = self._oauth
-        secrets = [one.get_secret_value() for one in (oauth.client_secret, oauth.private_key) if one is not None]
+        secrets = [
+            secret.get_secret_value() for secret in (oauth.client_secret, oauth.private_key) if secret is not None
+        ]
         return SignInError(printable(Redactor(secrets).text(str(error) or type(error).__name__), SHOWN))
 
     def _signed_in(self, provider: OAuthClientProvider, memory: _Memory) -> SignIn:

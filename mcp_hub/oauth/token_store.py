@@ -71,31 +71,31 @@ class TokenStore:
     def load(self, server: Server) -> SignIn | None:
         """Loads a sign-in; None if there is none. Raises TokenStoreError."""
         try:
-            kept = json.loads(self._files.read(self._name(server), MAX_SIZE))
-            self._refuse_newer(server, kept)
-            if self._in_keyring and isinstance(kept, dict):
-                hidden = read_secret(SERVICE, self._user(server))
-                kept |= json.loads(hidden) if hidden is not None else dict.fromkeys(SECRET)
+            stored = json.loads(self._files.read(self._name(server), MAX_SIZE))
+            self._refuse_newer(server, stored)
+            if self._in_keyring and isinstance(stored, dict):
+                secret_json = read_secret(SERVICE, self._user(server))
+                stored |= json.loads(secret_json) if secret_json is not None else dict.fromkeys(SECRET)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyringError) as error:
             raise TokenStoreError(
                 f"the tokens of {server.id!r} cannot be read: {_reason(error)}; to forget them, run: mcp-hub logout"
             ) from None
-        return SignIn.from_json(kept)
+        return SignIn.from_json(stored)
 
     def save(self, server: Server, sign_in: SignIn) -> None:
         """Saves a sign-in. Raises TokenStoreError."""
-        kept = sign_in.to_json()
+        stored = sign_in.to_json()
         try:
             with contextlib.suppress(FileNotFoundError, ValueError):
                 self._refuse_newer(server, json.loads(self._files.read(self._name(server), MAX_SIZE)))
             if self._in_keyring:
-                hidden = {name: kept.pop(name) for name in sorted(SECRET)}
-                write_secret(SERVICE, self._user(server), json.dumps(hidden))
-                kept["changed"] = secrets.token_hex(8)
+                secret_members = {name: stored.pop(name) for name in sorted(SECRET)}
+                write_secret(SERVICE, self._user(server), json.dumps(secret_members))
+                stored["changed"] = secrets.token_hex(8)
             self._files.make()
-            self._files.write(self._name(server), json.dumps(kept).encode())
+            self._files.write(self._name(server), json.dumps(stored).encode())
         except (OSError, ValueError, KeyringError) as error:
             raise TokenStoreError(f"the tokens of {server.id!r} cannot be kept: {_reason(error)}") from None
 
@@ -126,8 +126,8 @@ class TokenStore:
             yield
             return
         try:
-            until = time.monotonic() + LOCK_WAIT
-            while time.monotonic() < until:
+            deadline = time.monotonic() + LOCK_WAIT
+            while time.monotonic() < deadline:
                 try:
                     lock(fd)
                     break
@@ -137,8 +137,8 @@ class TokenStore:
         finally:
             os.close(fd)
 
-    def _refuse_newer(self, server: Server, kept: Any) -> None:
-        if (newer := newer_format(kept, FORMAT)) is not None:
+    def _refuse_newer(self, server: Server, stored: Any) -> None:
+        if (newer := newer_format(stored, FORMAT)) is not None:
             path = self._files.directory / self._name(server)
             raise TokenStoreError(f"the tokens of {server.id!r} in {path} are not used: {newer}")
 
@@ -211,10 +211,10 @@ class SignIn(msgspec.Struct, frozen=True):
 
     def to_json(self) -> Json:
         """Returns the sign-in as JSON."""
-        found: Json = {field: getattr(self, field) for field in self.__struct_fields__}
+        members: Json = {field: getattr(self, field) for field in self.__struct_fields__}
         if self.challenge is not None:
-            found["challenge"] = {"status": self.challenge.status, "header": self.challenge.header}
-        return {"format": FORMAT, **found}
+            members["challenge"] = {"status": self.challenge.status, "header": self.challenge.header}
+        return {"format": FORMAT, **members}
 
     @classmethod
     def from_json(cls, value: Any) -> SignIn | None:
@@ -222,20 +222,25 @@ class SignIn(msgspec.Struct, frozen=True):
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             return None
         objects = {name: value.get(name) for name in ("tokens", "client", "metadata", "resource", "challenge")}
-        expires, server, said = value.get("expires_at"), value.get("authorization_server"), objects.pop("challenge")
+        expires_at, authorization_server = value.get("expires_at"), value.get("authorization_server")
+        raw_challenge = objects.pop("challenge")
         challenge = None
-        if isinstance(said, dict) and isinstance(said.get("status"), int) and isinstance(said.get("header"), str):
-            challenge = Challenge(said["status"], said["header"])
-        sound = (
-            all(one is None or isinstance(one, dict) for one in objects.values())
-            and isinstance(expires, int | float | None)
-            and isinstance(server, str | None)
+        if (
+            isinstance(raw_challenge, dict)
+            and isinstance(raw_challenge.get("status"), int)
+            and isinstance(raw_challenge.get("header"), str)
+        ):
+            challenge = Challenge(raw_challenge["status"], raw_challenge["header"])
+        is_valid = (
+            all(member is None or isinstance(member, dict) for member in objects.values())
+            and isinstance(expires_at, int | float | None)
+            and isinstance(authorization_server, str | None)
         )
-        if not sound:
+        if not is_valid:
             return None
-        return cls(expires_at=expires, authorization_server=server, challenge=challenge, **objects)
+        return cls(expires_at=expires_at, authorization_server=authorization_server, challenge=challenge, **objects)
 
 
 def _text(value: Json | None, name: str) -> str | None:
-    found = value.get(name) if value is not None else None
-    return found if isinstance(found, str) and found else None
+    text = value.get(name) if value is not None else None
+    return text if isinstance(text, str) and text else None
