@@ -53,7 +53,7 @@ class Catalog:
         """The route that each name of this generation was last given to."""
         self.upstreams: frozenset[str] = frozenset()
         """The ids of the upstreams that have an item here."""
-        self.about: Callable[[str], str] = _nothing
+        self.about: Callable[[str], str] = _no_description
         """Returns the description that an upstream gives of itself; "" if it has none or it must not be passed on."""
         self._patterns: list[tuple[UriPattern, CatalogEntry]] = []
         """Templates, those with the most literal characters first: `{+any}` gets only what no other one matches."""
@@ -74,7 +74,7 @@ class Catalog:
     @classmethod
     def build(cls, sources: Sequence[CatalogSource], on_conflict: OnConflict = "keep_first", **options: Any) -> Catalog:
         """Builds a catalog in one go; the arguments are those of `building`."""
-        return _all(cls.building(sources, on_conflict, **options))
+        return _run_steps(cls.building(sources, on_conflict, **options))
 
     @classmethod
     def building(
@@ -98,16 +98,16 @@ class Catalog:
             away: upstreams whose items are not listed.
             reserved: names of the hub's own tools.
         """
-        remembered = previous._owners if previous is not None else {}
-        used = (like._index, like._exposed) if like is not None else (None, None)
-        entries, findings, unlisted = yield from Merge(on_conflict, remembered, reserved, *used).run(sources)
-        contributing = [source for source in sources if source.items]
-        ttl = min((source.ttl_ms for source in contributing), default=0)
-        public = bool(contributing) and all(source.cache_scope == "public" for source in contributing)
+        owners = previous._owners if previous is not None else {}
+        reusable = (like._index, like._exposed) if like is not None else (None, None)
+        entries, findings, unlisted = yield from Merge(on_conflict, owners, reserved, *reusable).run(sources)
+        listing_sources = [source for source in sources if source.items]
+        ttl = min((source.ttl_ms for source in listing_sources), default=0)
+        is_public = bool(listing_sources) and all(source.cache_scope == "public" for source in listing_sources)
         catalog = cls(findings, unlisted, server_info or {})
-        catalog._ttl_ms, catalog._cache_scope = ttl, "public" if public else "private"
+        catalog._ttl_ms, catalog._cache_scope = ttl, "public" if is_public else "private"
         yield from catalog._fill(entries, away)
-        yield from catalog._remember(remembered)
+        yield from catalog._remember(owners)
         return catalog
 
     def _fill(self, entries: Mapping[Kind, tuple[CatalogEntry, ...]], away: frozenset[str]) -> Generator[None]:
@@ -143,8 +143,8 @@ class Catalog:
             yield
             if pair[0] not in current:
                 unused.append(pair)
-        room = max(0, MAX_OWNERS - len(current))
-        for key, route in unused[len(unused) - min(room, len(unused)) :]:
+        capacity = max(0, MAX_OWNERS - len(current))
+        for key, route in unused[len(unused) - min(capacity, len(unused)) :]:
             yield
             self._owners[key] = route
         self._owners |= current
@@ -153,7 +153,7 @@ class Catalog:
         self, listed: Callable[[Route], bool], removed: Callable[[Route], bool], own: Sequence[CatalogEntry]
     ) -> Catalog:
         """Returns the view that `viewing` makes, in one go."""
-        return _all(self.viewing(listed, removed, own))
+        return _run_steps(self.viewing(listed, removed, own))
 
     def viewing(
         self, listed: Callable[[Route], bool], removed: Callable[[Route], bool], own: Sequence[CatalogEntry]
@@ -189,7 +189,7 @@ class Catalog:
         view._entries = {**self._entries, TOOLS: tuple(tools)}
         view.__dict__.pop("fingerprint", None)
         view._fingerprints, view._starts = dict(self._fingerprints), dict(self._starts)
-        _all(view._survey(TOOLS))
+        _run_steps(view._survey(TOOLS))
         return view
 
     @property
@@ -283,9 +283,9 @@ class Catalog:
         if exposed is not None:
             return exposed
         owner = self.resolve(RESOURCES, uri)
-        foreign = uri.startswith(names.URI_PREFIX) if owner is None else owner.upstream != upstream
+        is_foreign = uri.startswith(names.URI_PREFIX) if owner is None else owner.upstream != upstream
         prefixed = names.expose_uri(upstream, uri)
-        return prefixed if foreign or (owner is None and self._by_template(prefixed) is not None) else uri
+        return prefixed if is_foreign or (owner is None and self._by_template(prefixed) is not None) else uri
 
     def parts(self) -> list[Any]:
         """Returns the entries and pages it consists of."""
@@ -338,11 +338,11 @@ class Catalog:
 
     def _result(self, kind: Kind, modern: bool, offset: int) -> Json:
         entries, starts = self._entries[kind], self._starts[kind]
-        after = next((start for start in starts if start > offset), None)
-        page_entries = entries[offset:after]
+        next_start = next((start for start in starts if start > offset), None)
+        page_entries = entries[offset:next_start]
         result: Json = {kind.result_key: [Raw(entry.data if modern else entry.for_handshake) for entry in page_entries]}
-        if after is not None:
-            result["nextCursor"] = self._cursor(kind, after)
+        if next_start is not None:
+            result["nextCursor"] = self._cursor(kind, next_start)
         if modern:
             result.update(resultType="complete", ttlMs=self._ttl_ms, cacheScope=self._cache_scope)
             if self._server_info:
@@ -364,7 +364,7 @@ class Catalog:
         return number
 
 
-def _all(steps: Generator[None, None, T]) -> T:
+def _run_steps(steps: Generator[None, None, T]) -> T:
     try:
         while True:
             next(steps)
@@ -373,5 +373,5 @@ def _all(steps: Generator[None, None, T]) -> T:
         return value
 
 
-def _nothing(_: str) -> str:
+def _no_description(_: str) -> str:
     return ""

@@ -169,14 +169,14 @@ class TaskIds:
 
     def open(self, caller: Hashable | None, sealed: str) -> tuple[Route, str]:
         """Returns the tool's route and the server's id. Raises ProtocolError for an id not given to this caller."""
-        upstream, tool, task_id, *_ = self._opened(caller, sealed)
+        upstream, tool, task_id, *_ = self._unseal(caller, sealed)
         return Route(upstream, TOOLS, tool), task_id
 
     def place_of(self, caller: Hashable | None, sealed: str) -> str:
         """Returns the name of the replica that sealed an id, or "". Raises ProtocolError as `open` does."""
-        return next(iter(self._opened(caller, sealed)[3:]), "")
+        return next(iter(self._unseal(caller, sealed)[3:]), "")
 
-    def _opened(self, caller: Hashable | None, sealed: str) -> list[str]:
+    def _unseal(self, caller: Hashable | None, sealed: str) -> list[str]:
         payload, _, mac = sealed.removeprefix(_PREFIX).partition(".")
         try:
             if not sealed.startswith(_PREFIX) or len(sealed) > _MAX:

@@ -116,13 +116,13 @@ class UpstreamTokens:
         if self._oauth.grant == "client_credentials":
             if sign_in is None or sign_in.access_token is None:
                 return None  # the server's 401 will say where to get a token
-            await self._renewed(sign_in.access_token, Challenge(401))
+            await self._renew_shared(sign_in.access_token, Challenge(401))
         elif sign_in is None or sign_in.access_token is None:
-            raise self._needed("nobody has signed in yet")
+            raise self._sign_in_needed("nobody has signed in yet")
         elif sign_in.refresh_token is None:
-            raise self._needed("the sign-in has expired")
+            raise self._sign_in_needed("the sign-in has expired")
         else:
-            await self._renewed(sign_in.access_token, None)
+            await self._renew_shared(sign_in.access_token, None)
         return self._sign_in.access_token if self._sign_in is not None else None
 
     async def challenged(self, token: str | None, challenge: Challenge, *, again: bool) -> bool:
@@ -146,17 +146,17 @@ class UpstreamTokens:
                 not is_step_up or self._clock() >= self._no_more_until
             )
             if self._user is not None or can_request:
-                await self._renewed(token, challenge)
+                await self._renew_shared(token, challenge)
                 return True
             if not is_step_up and sign_in is not None and sign_in.refresh_token is not None:
-                await self._renewed(token, None, refused=True)
+                await self._renew_shared(token, None, refused=True)
                 return True
         await self._remember(token, challenge)
         if is_step_up:
             self._no_more_until = self._clock() + PAUSE if again else self._no_more_until
             scope = printable(challenge.field("scope") or "", 200)
-            raise self._needed(f"it wants more than the sign-in allows{f' (scope: {scope})' if scope else ''}")
-        error = self._needed("it does not take the sign-in any more" if token else "nobody has signed in yet")
+            raise self._sign_in_needed(f"it wants more than the sign-in allows{f' (scope: {scope})' if scope else ''}")
+        error = self._sign_in_needed("it does not take the sign-in any more" if token else "nobody has signed in yet")
         if self._user is None:
             self._fail(error, None if self._oauth.grant == "authorization_code" else PAUSE)
         raise error
@@ -164,7 +164,7 @@ class UpstreamTokens:
     async def sign_in(self, challenge: Challenge) -> None:
         """Signs in now, with a user or as the hub itself. Raises SignInNeeded, LinkError."""
         await self._reload()
-        await self._renewed(None, challenge)
+        await self._renew_shared(None, challenge)
 
     async def last_challenge(self) -> Challenge | None:
         """Returns the challenge with which the server last refused the stored tokens."""
@@ -191,15 +191,15 @@ class UpstreamTokens:
                 unreadable = SignInNeeded(text, executed=False, status=401, code=codes.TOKENS_UNREADABLE)
                 self._fail(unreadable, PAUSE)
                 raise unreadable from None
-            self._take(sign_in, stamp)
+            self._adopt(sign_in, stamp)
             self._failure = self._failed_until = None
 
-    def _take(self, sign_in: SignIn | None, stamp: Stamp | None) -> None:
+    def _adopt(self, sign_in: SignIn | None, stamp: Stamp | None) -> None:
         if sign_in is not None:
             LEARNED.learn(*sign_in.secrets)
         self._sign_in, self._stamp, self._read, self._outdated = sign_in, stamp, True, None
 
-    async def _keep(self, sign_in: SignIn) -> None:
+    async def _save(self, sign_in: SignIn) -> None:
         """Saves a sign-in and uses it. If it cannot be saved, it is used nevertheless and saved later.
 
         With a user, it raises SignInError instead.
@@ -214,19 +214,19 @@ class UpstreamTokens:
         except TokenStoreError as error:
             if self._user is not None:
                 raise SignInError(str(error)) from None
-            self._take(sign_in, self._store.stamp(self.server))
+            self._adopt(sign_in, self._store.stamp(self.server))
             self._outdated = previous
             label = f"keeping the tokens of {printable(self.server.id)} in {self._store.where(self.server)}"
-            self._writes.put(label, partial(self._keep_later, sign_in))
+            self._writes.put(label, partial(self._save_later, sign_in))
         else:
-            self._take(sign_in, self._store.stamp(self.server))
+            self._adopt(sign_in, self._store.stamp(self.server))
 
-    async def _keep_later(self, sign_in: SignIn) -> None:
+    async def _save_later(self, sign_in: SignIn) -> None:
         """Saves a sign-in unless there is a newer one by now. Raises TokenStoreError."""
         async with self._store.locked(self.server):
             if self._sign_in is sign_in and not self.changed:
                 await asyncio.to_thread(self._store.save, self.server, sign_in)
-                self._take(sign_in, self._store.stamp(self.server))
+                self._adopt(sign_in, self._store.stamp(self.server))
 
     async def _remember(self, token: str | None, challenge: Challenge) -> None:
         """Stores the challenge for the next `login`, unless it is stored or somebody has signed in meanwhile."""
@@ -236,7 +236,7 @@ class UpstreamTokens:
             await self._reload()
             stored = self._sign_in if self._sign_in is not None else SignIn()
             if stored.challenge != challenge and stored.access_token == token:
-                await self._keep(stored.refused(challenge))
+                await self._save(stored.refused(challenge))
 
     def _expired(self, sign_in: SignIn) -> bool:
         if sign_in.expires_at is None:
@@ -247,7 +247,7 @@ class UpstreamTokens:
 
     # --- renewing ----------------------------------------------------------------------------------------------
 
-    async def _renewed(self, token: str | None, challenge: Challenge | None, *, refused: bool = False) -> None:
+    async def _renew_shared(self, token: str | None, challenge: Challenge | None, *, refused: bool = False) -> None:
         """Gets another token than `token`: by a refresh, or for a challenge by a new sign-in. One runs at a time.
 
         Raises SignInNeeded, LinkError.
@@ -272,14 +272,14 @@ class UpstreamTokens:
                 else:
                     assert sign_in is not None
                     signed_in = await flow.refresh(sign_in)
-                await self._keep(signed_in)
+                await self._save(signed_in)
                 self._has_renewed = True
                 self._failure = self._failed_until = None
         except SignInError as error:
             await self._reload()
             if challenge is None and self._sign_in is not None and self._sign_in.access_token not in (None, token):
                 return  # the refresh token was spent by another process
-            failure = self._needed(str(error))
+            failure = self._sign_in_needed(str(error))
             if refused:
                 await self._remember(token, Challenge(401))
             if challenge is None or challenge.status != 403:
@@ -330,7 +330,7 @@ class UpstreamTokens:
             return None
         return type(failure)(str(failure), executed=False, status=failure.status, code=failure.hub_code)
 
-    def _needed(self, reason: str) -> SignInNeeded:
+    def _sign_in_needed(self, reason: str) -> SignInNeeded:
         code = codes.SIGN_IN_NEEDED
         if self._user is not None:
             text = reason

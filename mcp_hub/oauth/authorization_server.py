@@ -176,17 +176,17 @@ def check_url(server_url: str, url: str) -> None:
         SignInError: nothing may be sent to it, and it must not be opened.
     """
     try:
-        server, named = httpx2.URL(server_url), httpx2.URL(url)
+        server, target = httpx2.URL(server_url), httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError):
         raise SignInError("the server names an invalid URL") from None
-    if not url.isascii() or any(char in url for char in " \"'<>\\^`{|}") or not url.isprintable() or named.userinfo:
-        raise SignInError(f"the server names a URL with characters that are not allowed: {_display_url(named)}")
-    both_local = is_loopback(server.host) and is_loopback(named.host)
-    if named.scheme == "https" and named.host:
+    if not url.isascii() or any(char in url for char in " \"'<>\\^`{|}") or not url.isprintable() or target.userinfo:
+        raise SignInError(f"the server names a URL with characters that are not allowed: {_display_url(target)}")
+    both_local = is_loopback(server.host) and is_loopback(target.host)
+    if target.scheme == "https" and target.host:
         return
-    if named.scheme == "http" and (both_local or _origin(named) == _origin(server)):
+    if target.scheme == "http" and (both_local or _origin(target) == _origin(server)):
         return
-    raise SignInError(f"the server names {_display_url(named)}, which is not https://")
+    raise SignInError(f"the server names {_display_url(target)}, which is not https://")
 
 
 _OF_THE_HOP: Final = frozenset({b"connection", b"transfer-encoding", b"content-length", b"content-encoding"})

@@ -107,7 +107,7 @@ class TokenFlow:
         provider.context.token_expiry_time = 1.0
         await self._drive(provider, None)
         if memory.received:
-            return self._signed_in(provider, memory)
+            return self._to_sign_in(provider, memory)
         if self._authorization_server.status in range(400, 500) and self._authorization_server.status not in (408, 429):
             raise SignInError(f"it could not be renewed ({self._authorization_server.last})")
         raise TokenUnavailable(f"the authorization server does not renew it ({self._authorization_server.last})")
@@ -127,7 +127,7 @@ class TokenFlow:
         await self._drive(provider, self._challenge(challenge))
         if not memory.received:
             raise TokenUnavailable(f"the authorization server gave no token ({self._authorization_server.last})")
-        return self._signed_in(provider, memory)
+        return self._to_sign_in(provider, memory)
 
     async def revoke(self, signed_in: SignIn) -> bool:
         """Revokes the tokens at the authorization server (RFC 7009); returns False if it has no way to."""
@@ -150,7 +150,7 @@ class TokenFlow:
 
     def _provider(self, memory: _Memory, previous: SignIn | None) -> OAuthClientProvider:
         oauth = self._oauth
-        provider = self._own() if oauth.grant == "client_credentials" else None
+        provider = self._client_credentials_provider() if oauth.grant == "client_credentials" else None
         if provider is None:
             redirect = [AnyUrl(self._user.redirect_uri)] if self._user is not None else [AnyUrl("http://127.0.0.1/")]
             provider = OAuthClientProvider(
@@ -174,7 +174,7 @@ class TokenFlow:
             provider.context.auth_server_url = previous.authorization_server
         return provider
 
-    def _own(self) -> OAuthClientProvider:
+    def _client_credentials_provider(self) -> OAuthClientProvider:
         """Returns the provider for the hub as itself, without a user (client credentials)."""
         oauth, scope = self._oauth, " ".join(self._oauth.scopes) or None
         assert oauth.client_id is not None
@@ -278,11 +278,11 @@ class TokenFlow:
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 raise TokenUnavailable(f"a request of the sign-in failed ({type(error).__name__})") from None
             except (OAuthFlowError, ValidationError, ValueError) as error:
-                raise self._explained(error) from None
+                raise self._user_error(error) from None
             finally:
                 await flow.aclose()
 
-    def _explained(self, error: Exception) -> Exception:
+    def _user_error(self, error: Exception) -> Exception:
         """Makes the error for the user. Bodies of answers are left out, as they may hold secrets."""
         if isinstance(error, ValidationError | OAuthRegistrationError):
             failure = (
@@ -303,7 +303,7 @@ class TokenFlow:
         ]
         return SignInError(printable(Redactor(secrets).text(str(error) or type(error).__name__), SHOWN))
 
-    def _signed_in(self, provider: OAuthClientProvider, memory: _Memory) -> SignIn:
+    def _to_sign_in(self, provider: OAuthClientProvider, memory: _Memory) -> SignIn:
         """Returns the sign-in to keep. Raises TokenUnavailable for a token that no header can carry."""
         tokens, context = memory.tokens, provider.context
         assert tokens is not None

@@ -277,16 +277,16 @@ def ambiguous_member(params: Mapping[str, Any]) -> ProtocolError | None:
     )
 
 
-def _other_spelling(members: Any, read: Mapping[str, str], where: str) -> ProtocolError | None:
+def _other_spelling(members: Any, exact_names: Mapping[str, str], location: str) -> ProtocolError | None:
     if not isinstance(members, dict):
         return None
     if len(members) > MAX_MEMBERS:
-        return ProtocolError(INVALID_PARAMS, f"{where} has more than {MAX_MEMBERS:,} members.")
+        return ProtocolError(INVALID_PARAMS, f"{location} has more than {MAX_MEMBERS:,} members.")
     for name in members:
         if name in _SPELLED:
             continue
-        exact = read.get(folded_name(name))
+        exact = exact_names.get(folded_name(name))
         if exact is not None and exact != name:
-            text = f"{where} has {printable(name, 80)!r}, which some servers read as {exact!r}; write {exact!r}."
+            text = f"{location} has {printable(name, 80)!r}, which some servers read as {exact!r}; write {exact!r}."
             return ProtocolError(INVALID_PARAMS, text)
     return None

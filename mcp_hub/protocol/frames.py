@@ -57,20 +57,20 @@ class Spent:
 def decode(data: bytes | bytearray | memoryview) -> Any:
     """Decodes a JSON text. Raises FrameError."""
     if len(data) > _HEAP_LARGE:
-        return _large(_decode, data)
+        return _decode_large(_decode, data)
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode(data)
 
 
-def _large(read: Any, data: bytes | bytearray | memoryview) -> Any:
+def _decode_large(decoder: Any, data: bytes | bytearray | memoryview) -> Any:
     _heap.large()
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     try:
-        return read(data)
+        return decoder(data)
     finally:
-        Spent.seconds += time.perf_counter() - began
+        Spent.seconds += time.perf_counter() - started_at
 
 
 def _decode(data: bytes | bytearray | memoryview) -> Any:
@@ -100,7 +100,7 @@ def decode_exactly(data: bytes | bytearray | memoryview) -> Any:
         FrameError: the text is not JSON, or has such a number.
     """
     if len(data) > _HEAP_LARGE:
-        return _large(_decode_exactly, data)
+        return _decode_large(_decode_exactly, data)
     try:
         return _exact_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FrameError):
@@ -116,15 +116,15 @@ def _decode_exactly(data: bytes | bytearray | memoryview) -> Any:
         raise FrameError("nested too deeply") from None
 
 
-def _finite(written: str) -> float:
-    number = float(written)
+def _finite(literal: str) -> float:
+    number = float(literal)
     if not math.isfinite(number):
-        raise FrameError(f"the number {written[:20]} is too large for a 64-bit float; send it as a string")
+        raise FrameError(f"the number {literal[:20]} is too large for a 64-bit float; send it as a string")
     return number
 
 
-def _no_number(written: str) -> NoReturn:
-    raise FrameError(f"{written} is not a JSON number; send null or a string")
+def _no_number(literal: str) -> NoReturn:
+    raise FrameError(f"{literal} is not a JSON number; send null or a string")
 
 
 _exact_decoder: Final = msgspec.json.Decoder(float_hook=_finite)
@@ -132,11 +132,11 @@ _exact_decoder: Final = msgspec.json.Decoder(float_hook=_finite)
 
 def encode(value: Any) -> bytes:
     """Encodes a value as one line of UTF-8. Raises FrameError for a value that JSON cannot express."""
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     try:
         data: bytes = _encoder.encode(value)
         if len(data) > _HEAP_LARGE:
-            Spent.seconds += time.perf_counter() - began
+            Spent.seconds += time.perf_counter() - started_at
         return data
     except UnicodeEncodeError:
         return _encode_leniently(value)
@@ -182,9 +182,9 @@ def salvage_id(head: bytes, tail: bytes = b"") -> int | str | None:
     return _read_id(last_match[1]) if last_match is not None else None
 
 
-def _read_id(written: bytes) -> int | str | None:
+def _read_id(data: bytes) -> int | str | None:
     try:
-        id_ = decode(written)
+        id_ = decode(data)
     except FrameError:
         return None
     return id_ if isinstance(id_, int | str) else None
@@ -283,7 +283,7 @@ class _Heap:
         self._thresholds: tuple[int, int, int] | None = None
         """The usual thresholds of the garbage collector while full collections are off; None: they are on."""
         self._held_since = 0.0
-        self._settled = 0
+        self._settle_count = 0
         self._allocator: Any = None
         """The C library; None if it has no such settings, or before the first large message."""
         self._last = 0.0
@@ -302,8 +302,8 @@ class _Heap:
 
     def settle(self) -> None:
         """Excludes all live objects from garbage collections. Call it after large lists have arrived."""
-        if self._own and self._settled < MOST_SETTLED:
-            self._settled += 1
+        if self._own and self._settle_count < MOST_SETTLED:
+            self._settle_count += 1
             gc.freeze()
 
     def _hold_collector(self) -> None:

@@ -221,10 +221,10 @@ def defect_in_steps(kind: Kind, item: Any) -> Generator[None, None, str | None]:
     if not isinstance(name, str) or not name:
         return f"its {kind.name_key} is not a text"
     shape = _SHAPES[kind.name]
-    long = {key: value for key, value in item.items() if type(value) is list and len(value) > _STEP}
-    short = {**item, **{key: [] for key in long}} if long else item
-    problem = overlong_name(kind, item) or _misfit(shape, short, "")
-    for key, members in long.items():
+    long_lists = {key: value for key, value in item.items() if type(value) is list and len(value) > _STEP}
+    shortened_item = {**item, **{key: [] for key in long_lists}} if long_lists else item
+    problem = overlong_name(kind, item) or _misfit(shape, shortened_item, "")
+    for key, members in long_lists.items():
         field_shape = shape.fields.get(key)
         if isinstance(field_shape, _ListOf):
             for start in range(0, len(members), _STEP):
@@ -253,52 +253,55 @@ def _out_of_range(kind: Kind, item: dict[str, Any]) -> str | None:
     return None
 
 
-def _misfit(shape: Shape, value: Any, where: str) -> str | None:
+def _misfit(shape: Shape, value: Any, path: str) -> str | None:
     """Returns the first part of a value that does not fit the shape, and why; None if all of it fits."""
     if isinstance(shape, _Object):
-        return _misfit_of_object(shape, value, where)
+        return _misfit_of_object(shape, value, path)
     if isinstance(shape, _ListOf):
         if not isinstance(value, list):
-            return f"{where} is not a list"
+            return f"{path} is not a list"
         if _all_plain(shape.shape, value):
             return None
-        return _first_misfit(shape.shape, value, where)
+        return _first_misfit(shape.shape, value, path)
     if isinstance(shape, _MapOf):
         if not isinstance(value, dict):
-            return f"{where} is not an object"
+            return f"{path} is not an object"
         if _all_plain(shape.shape, value.values()):
             return None
         return next(
-            filter(None, (_misfit(shape.shape, member, f"{where}.{key}") for key, member in value.items())), None
+            filter(None, (_misfit(shape.shape, member, f"{path}.{key}") for key, member in value.items())), None
         )
     if isinstance(shape, _Matching):
         fits = isinstance(value, str) and shape.pattern.fullmatch(value) is not None
-        return None if fits else f"{where} is not {shape.description}"
+        return None if fits else f"{path} is not {shape.description}"
     if isinstance(shape, frozenset):
         fits = isinstance(value, str) and value in shape
-        return None if fits else f"{where} is not " + " or ".join(repr(choice) for choice in sorted(shape))
+        return None if fits else f"{path} is not " + " or ".join(repr(choice) for choice in sorted(shape))
     fits = isinstance(value, shape) and (shape is bool or shape == (dict, bool) or not isinstance(value, bool))
-    return None if fits and _is_finite(value) else f"{where} is not {_SHAPE_NAMES[shape]}"
+    return None if fits and _is_finite(value) else f"{path} is not {_SHAPE_NAMES[shape]}"
 
 
-def _misfit_of_object(shape: _Object, value: Any, where: str) -> str | None:
+def _misfit_of_object(shape: _Object, value: Any, path: str) -> str | None:
     if not isinstance(value, dict):
-        return f"{where} is not an object"
-    dot = f"{where}." if where else ""
+        return f"{path} is not an object"
+    prefix = f"{path}." if path else ""
     for key, field_shape in shape.fields.items():
         member = value.get(key)
         if member is not None:
-            problem = _misfit(field_shape, member, dot + key)
+            problem = _misfit(field_shape, member, prefix + key)
             if problem is not None:
                 return problem
         elif key in shape.needs:
-            return f"{dot}{key} is missing"
+            return f"{prefix}{key} is missing"
     return None
 
 
-def _first_misfit(shape: Shape, values: list[Any], where: str, first: int = 0) -> str | None:
+def _first_misfit(shape: Shape, values: list[Any], path: str, first_index: int = 0) -> str | None:
     """Returns the first misfit among the members of a list, numbered from `first`."""
-    return next(filter(None, (_misfit(shape, member, f"{where}[{n}]") for n, member in enumerate(values, first))), None)
+    return next(
+        filter(None, (_misfit(shape, member, f"{path}[{index}]") for index, member in enumerate(values, first_index))),
+        None,
+    )
 
 
 _PLAIN: Final[tuple[tuple[Shape, frozenset[type]], ...]] = (
@@ -368,16 +371,16 @@ def to_handshake_tool(tool: dict[str, Any]) -> dict[str, Any]:
         if _misfit(_SCHEMA, schema, "") is not None:
             changed[key] = None
             continue
-        written = _without_nulls(_SCHEMA, schema)
-        properties = written.get("properties") or {}
+        cleaned = _without_nulls(_SCHEMA, schema)
+        properties = cleaned.get("properties") or {}
         if any(isinstance(property_schema, bool) for property_schema in properties.values()):
             objects = {
                 name: _AS_OBJECT[property_schema] if isinstance(property_schema, bool) else property_schema
                 for name, property_schema in properties.items()
             }
-            written = {**written, "properties": objects}
-        if written is not schema:
-            changed[key] = written
+            cleaned = {**cleaned, "properties": objects}
+        if cleaned is not schema:
+            changed[key] = cleaned
     return {k: v for k, v in {**tool, **changed}.items() if k not in changed or v is not None} if changed else tool
 
 

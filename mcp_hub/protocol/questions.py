@@ -153,7 +153,7 @@ class QuestionRules(msgspec.Struct, frozen=True):
         Raises:
             ProtocolError: the URL is refused; the call ends with this error.
         """
-        admitted, entry = _admitted(self, ELICITATION, params, _EVERYTHING, questions)
+        admitted, entry = _admit(self, ELICITATION, params, _EVERYTHING, questions)
         entry["outcome"] = "passed on"
         return admitted
 
@@ -186,10 +186,10 @@ class QuestionRules(msgspec.Struct, frozen=True):
         if CAPABILITY[method] == "roots":
             return params
         meta = params.get("_meta")
-        named = {**params, "_meta": {**(meta if isinstance(meta, dict) else {}), SERVER_KEY: self.server}}
+        named_params = {**params, "_meta": {**(meta if isinstance(meta, dict) else {}), SERVER_KEY: self.server}}
         if method == ELICITATION:
-            named["message"] = f"{printable(self.server)} asks: {params.get('message', '')}"
-        return named
+            named_params["message"] = f"{printable(self.server)} asks: {params.get('message', '')}"
+        return named_params
 
 
 def is_too_large(params: Json) -> bool:
@@ -259,8 +259,8 @@ def pass_on(
     Raises:
         ProtocolError: a question is refused.
     """
-    passed = pass_on_in_task(result, rules, questions, capabilities)
-    return {**passed, "requestState": with_count(result.get("requestState"), questions.asked, replica)}
+    forwarded = pass_on_in_task(result, rules, questions, capabilities)
+    return {**forwarded, "requestState": with_count(result.get("requestState"), questions.asked, replica)}
 
 
 def pass_on_in_task(
@@ -276,14 +276,14 @@ def pass_on_in_task(
     admitted: Json = {}
     for key, request in requests.items():
         method, params = _read(request)
-        params, entry = _admitted(rules, method, params, capabilities, questions)
+        params, entry = _admit(rules, method, params, capabilities, questions)
         entry["outcome"] = "passed on"
         admitted[key] = {**request, "params": params} if params else request
     return {**result, "inputRequests": admitted}
 
 
 async def resolve_input_requests(
-    result: Json, rules: QuestionRules, asker: Asker | None, questions: CallQuestions, again: Again
+    result: Json, rules: QuestionRules, asker: Asker | None, questions: CallQuestions, resend: Again
 ) -> Json:
     """Sends a server's questions to the client, repeats the request with the answers, and returns its final result.
 
@@ -291,7 +291,7 @@ async def resolve_input_requests(
         ProtocolError: the client answered with an error, or the server asked in a way that is not allowed.
     """
     polls = 0
-    sent: list[str] = []
+    sent_ids: list[str] = []
     for _ in range(MAX_ROUNDS + len(_POLL)):
         if not wants_input(result):
             return result
@@ -299,41 +299,41 @@ async def resolve_input_requests(
         retry_params: Json = {} if state is None else {"requestState": state}
         if isinstance(requests, dict) and requests:
             polls = 0
-            retry_params["inputResponses"] = await _answers(requests, rules, asker, questions, sent)
+            retry_params["inputResponses"] = await _answers(requests, rules, asker, questions, sent_ids)
         elif state is not None:
             await asyncio.sleep(_POLL[min(polls, len(_POLL) - 1)])
             polls += 1
         else:
             raise ProtocolError(INVALID_REQUEST, "The server asks for input and does not say which.")
-        result = await again(retry_params)
-        while sent and asker is not None:
-            asker.tell(ELICITATION_COMPLETE, {ELICITATION_ID: sent.pop()})  # the server has got the answer
+        result = await resend(retry_params)
+        while sent_ids and asker is not None:
+            asker.tell(ELICITATION_COMPLETE, {ELICITATION_ID: sent_ids.pop()})  # the server has got the answer
     raise ProtocolError(INVALID_REQUEST, f"The server asked for input more than {MAX_ROUNDS} times.")
 
 
 async def _answers(
-    requests: Json, rules: QuestionRules, asker: Asker | None, questions: CallQuestions, sent: list[str]
+    requests: Json, rules: QuestionRules, asker: Asker | None, questions: CallQuestions, sent_ids: list[str]
 ) -> Json:
     """Asks all questions at the same time, if all are admitted, and returns the results by the questions' keys.
 
-    Appends the ids that it makes for elicitations by URL to `sent`.
+    Appends the ids that it makes for elicitations by URL to `sent_ids`.
     """
     capabilities = asker.capabilities if asker is not None else {}
-    asks: dict[str, Coroutine[Any, Any, Json]] = {}
+    coroutines: dict[str, Coroutine[Any, Any, Json]] = {}
     try:
         for key, request in requests.items():
             method, params = _read(request)
-            params, entry = _admitted(rules, method, params, capabilities, questions)
+            params, entry = _admit(rules, method, params, capabilities, questions)
             if params.get("mode") == "url" and ELICITATION_ID not in params:
-                sent.append(token_hex(16))  # handshake revisions require one
-                params = {**params, ELICITATION_ID: sent[-1]}
+                sent_ids.append(token_hex(16))  # handshake revisions require one
+                params = {**params, ELICITATION_ID: sent_ids[-1]}
             assert asker is not None
-            asks[key] = questions.answer_of(asker, method, params, entry)
+            coroutines[key] = questions.answer_of(asker, method, params, entry)
     except ProtocolError:
-        for ask in asks.values():
-            ask.close()
+        for coroutine in coroutines.values():
+            coroutine.close()
         raise
-    tasks = {key: asyncio.ensure_future(ask) for key, ask in asks.items()}
+    tasks = {key: asyncio.ensure_future(coroutine) for key, coroutine in coroutines.items()}
     try:
         await asyncio.gather(*tasks.values())
     finally:
@@ -351,7 +351,7 @@ def _read(request: Any) -> tuple[str, Json]:
     return method, params if isinstance(params, dict) else {}
 
 
-def _admitted(
+def _admit(
     rules: QuestionRules, method: str, params: Json, capabilities: Mapping[str, Any], questions: CallQuestions
 ) -> tuple[Json, dict[str, str]]:
     """Admits a question. A refusal ends the call, so its error is not `Method not found`, which would mislead."""

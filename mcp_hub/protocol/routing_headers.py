@@ -85,7 +85,7 @@ def decode_value(value: str | None) -> str | None:
         return None
 
 
-def _rendered(value: Any) -> str | None:
+def _header_text(value: Any) -> str | None:
     """Returns an argument as header text; None if it is not a scalar or has more digits than Python writes."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -121,7 +121,7 @@ def _schemas(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]
                 stack.extend((None, subschema) for subschema in schema[keyword].values())
 
 
-def _annotated(schema: Any) -> _Annotated:
+def _annotated_schemas(schema: Any) -> _Annotated:
     """Returns the schemas with an annotation. They are cached, as every call of the tool needs them."""
     cached = _ANNOTATED_SCHEMAS.get(id(schema))
     if cached is None or cached[0] is not schema:
@@ -135,16 +135,16 @@ def _annotated(schema: Any) -> _Annotated:
 def invalid_annotation(schema: Any) -> str | None:
     """Returns the reason why a schema's `x-mcp-header` annotations are invalid; None if they are valid or absent."""
     tokens: set[str] = set()
-    for path, subschema in _annotated(schema):
+    for path, subschema in _annotated_schemas(schema):
         if not path:
             return f"{ANNOTATION} stands where no argument is: only `properties` may lead to it"
-        where, token, kind = ".".join(path), subschema[ANNOTATION], subschema.get("type")
+        argument, token, kind = ".".join(path), subschema[ANNOTATION], subschema.get("type")
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            return f"{where}: {ANNOTATION} must be a text that can be part of a header's name"
+            return f"{argument}: {ANNOTATION} must be a text that can be part of a header's name"
         if not isinstance(kind, str) or kind not in _TYPES:
-            return f"{where}: {ANNOTATION} needs the type string, integer or boolean"
+            return f"{argument}: {ANNOTATION} needs the type string, integer or boolean"
         if token.lower() in tokens:
-            return f"{where}: {ANNOTATION} {token!r} is used twice"
+            return f"{argument}: {ANNOTATION} {token!r} is used twice"
         tokens.add(token.lower())
     return None
 
@@ -153,7 +153,7 @@ def param_map(schema: Any) -> ParamMap | None:
     """Returns the arguments that a tool's callers repeat in headers; None if an annotation is invalid."""
     if invalid_annotation(schema) is not None:
         return None
-    return {path: subschema[ANNOTATION] for path, subschema in _annotated(schema) if path}
+    return {path: subschema[ANNOTATION] for path, subschema in _annotated_schemas(schema) if path}
 
 
 def _argument(arguments: Any, path: tuple[str, ...]) -> Any:
@@ -175,7 +175,7 @@ def emit(method: str, params: Mapping[str, Any], param_map: ParamMap | None = No
         _add(headers, "Mcp-Name", name)
     for path, token in (param_map or {}).items():
         value = _argument(params.get("arguments"), path)
-        text = None if value is None else _rendered(value)
+        text = None if value is None else _header_text(value)
         if text is not None:
             _add(headers, PARAM_PREFIX + token, text)
     return headers
@@ -231,13 +231,13 @@ def check_params(lines: Mapping[str, list[str]], arguments: Any, schema: Any) ->
         arguments = {}
     if not isinstance(arguments, dict) or invalid_annotation(schema) is not None:
         return None
-    for path, subschema in _annotated(schema):
+    for path, subschema in _annotated_schemas(schema):
         if not path:
             continue
         header = PARAM_PREFIX + subschema[ANNOTATION]
         values = lines.get(header.lower(), [])
         value = _argument(arguments, path)
-        text = None if value is None else _rendered(value)
+        text = None if value is None else _header_text(value)
         if len(values) > 1:
             return _mismatch(f"the header {header} appears more than once")
         if text is None and not values:

@@ -117,12 +117,12 @@ def forwarded_capabilities(capabilities: Mapping[str, Any], era: Era) -> Json:
     """Returns the capabilities of a client to declare to a server if both use `era`."""
     if not capabilities:
         return {}
-    passed = {
+    extensions = {
         name: settings
         for name in FORWARDED_EXTENSIONS[era]
         if (settings := extension_settings(capabilities, name)) is not None
     }
-    return {**requestable_capabilities(capabilities), **({"extensions": passed} if passed else {})}
+    return {**requestable_capabilities(capabilities), **({"extensions": extensions} if extensions else {})}
 
 
 def forwarded_extensions(servers: Iterable[tuple[Era, Mapping[str, Any]]], era: Era) -> Json:

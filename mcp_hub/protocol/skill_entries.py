@@ -55,11 +55,13 @@ def defect_in_steps(entry: Json) -> Generator[None, None, str | None]:
         return f"its uri {error}"
     if root[-1] != SKILL_FILE:
         return f"its uri does not end in /{SKILL_FILE}"
-    front, files = entry.get("frontmatter"), entry.get("resources")
-    problem = "its frontmatter is not an object" if not isinstance(front, dict) else _defect_of_front(front)
-    if problem is not None or not isinstance(front, dict):
+    frontmatter, files = entry.get("frontmatter"), entry.get("resources")
+    problem = (
+        "its frontmatter is not an object" if not isinstance(frontmatter, dict) else _defect_of_frontmatter(frontmatter)
+    )
+    if problem is not None or not isinstance(frontmatter, dict):
         return problem
-    if (root[-2] if len(root) > 3 else unquote(root[1])) != front["name"]:
+    if (root[-2] if len(root) > 3 else unquote(root[1])) != frontmatter["name"]:
         return "its uri has another name than its frontmatter"
     if files == DYNAMIC and isinstance(files, str):
         return None
@@ -108,21 +110,21 @@ def _path_of(uri: str) -> tuple[str, ...]:
     return (parts.scheme.lower(), parts.netloc, *names)
 
 
-def _defect_of_front(front: Json) -> str | None:
-    name, description = front.get("name"), front.get("description")
+def _defect_of_frontmatter(frontmatter: Json) -> str | None:
+    name, description = frontmatter.get("name"), frontmatter.get("description")
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         return "its frontmatter.name is not 1 to 64 lower-case letters, digits and single hyphens inside"
     if not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
         return f"its frontmatter.description is not 1 to {MAX_DESCRIPTION:,} characters"
     for key in ("license", "allowed-tools", "compatibility"):
-        if key in front and not isinstance(front[key], str):
+        if key in frontmatter and not isinstance(frontmatter[key], str):
             return f"its frontmatter.{key} is not a text"
-    if "compatibility" in front and not 1 <= len(front["compatibility"]) <= MAX_COMPATIBILITY:
+    if "compatibility" in frontmatter and not 1 <= len(frontmatter["compatibility"]) <= MAX_COMPATIBILITY:
         return f"its frontmatter.compatibility is not 1 to {MAX_COMPATIBILITY} characters"
-    metadata = front.get("metadata", {})
+    metadata = frontmatter.get("metadata", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         return "its frontmatter.metadata is not a mapping of texts"
-    return None if _is_finite(front) else "its frontmatter has a number that is not finite"
+    return None if _is_finite(frontmatter) else "its frontmatter has a number that is not finite"
 
 
 def _is_finite(value: Any) -> bool:

@@ -83,8 +83,8 @@ class AddressRules(msgspec.Struct, frozen=True, dict=True):
 
     def _line(self, host: str, address: Address | None, port: int) -> str:
         """Returns the setting that would allow this address."""
-        named = host.strip("[]") if host.strip("[]") != str(address) else str(address)
-        entry = f"[{named}]:{port}" if ":" in named else f"{named}:{port}"
+        host_text = host.strip("[]") if host.strip("[]") != str(address) else str(address)
+        entry = f"[{host_text}]:{port}" if ":" in host_text else f"{host_text}:{port}"
         section, _, key = SETTING.partition(".")
         return f"{section}: {{{key}: {json.dumps([*self.allow, entry])}}}"
 
@@ -110,10 +110,10 @@ def problem_of_entries(texts: Iterable[str]) -> str | None:
     invalid_entries = [text for text in texts if not _is_entry(text)]
     if not invalid_entries:
         return None
-    named = ", ".join(repr(printable(text, 100)) for text in invalid_entries)
+    quoted = ", ".join(repr(printable(text, 100)) for text in invalid_entries)
     hints = [hint for text in invalid_entries if (hint := _hint(text)) is not None]
     verb = "is no address, network or name" if len(invalid_entries) == 1 else "are no addresses, networks or names"
-    return "; ".join([f"{named} {verb}, such as 10.0.0.0/8, wiki.intranet or 127.0.0.1:8000", *hints])
+    return "; ".join([f"{quoted} {verb}, such as 10.0.0.0/8, wiki.intranet or 127.0.0.1:8000", *hints])
 
 
 def _is_entry(text: str) -> bool:

@@ -85,13 +85,13 @@ def differences_in_steps(before: PinRecord | None, items: Iterable[tuple[Kind, A
     for kind in PARTS:
         pinned = before.items.get(kind, {}) if before is not None else {}
         missing = {name: definition for name, definition in pinned.items() if name not in listed[kind]}
-        bodies: dict[str | None, str] = {}
+        names_by_fingerprint: dict[str | None, str] = {}
         for name, definition in reversed(missing.items()):
             yield None
-            bodies[_body(definition)] = name
+            names_by_fingerprint[_fingerprint_without_name(definition)] = name
         for name, definitions in listed[kind].items():
             yield None
-            problem = _problem(pinned.get(name), definitions, bodies, recorded=before is not None)
+            problem = _problem(pinned.get(name), definitions, names_by_fingerprint, recorded=before is not None)
             if problem is not None:
                 yield Difference(kind, name, problem)
         for name in missing:
@@ -108,32 +108,40 @@ def instructions_difference(before: PinRecord | None, text: str | None) -> Diffe
 
 
 def _problem(
-    pinned: Definition | None, definitions: list[Definition], bodies: Mapping[str | None, str], *, recorded: bool
+    pinned: Definition | None,
+    definitions: list[Definition],
+    names_by_fingerprint: Mapping[str | None, str],
+    *,
+    recorded: bool,
 ) -> str | None:
-    prints = {fingerprint(definition) for definition in definitions}
-    if None in prints:
+    fingerprints = {fingerprint(definition) for definition in definitions}
+    if None in fingerprints:
         return "is nested too deeply to be pinned"
-    if len(prints) > 1:
+    if len(fingerprints) > 1:
         return "is listed twice, with different definitions"
     if pinned is None:
-        before = bodies.get(_body(definitions[0]))
-        if before is not None:
-            return f"is new: what was pinned as {before!r}, renamed"
+        old_name = names_by_fingerprint.get(_fingerprint_without_name(definitions[0]))
+        if old_name is not None:
+            return f"is new: what was pinned as {old_name!r}, renamed"
         return (
             "is new since the server was pinned"
             if recorded
             else "is not pinned, and neither is any other item of its server"
         )
-    if fingerprint(pinned) in prints:
+    if fingerprint(pinned) in fingerprints:
         return None
     # Compared as JSON text, because `False == 0` in Python.
-    parts = [part for part in {**pinned, **definitions[0]} if _print(pinned, part) != _print(definitions[0], part)]
+    parts = [
+        part
+        for part in {**pinned, **definitions[0]}
+        if _part_fingerprint(pinned, part) != _part_fingerprint(definitions[0], part)
+    ]
     return f"has changed since it was pinned ({', '.join(parts)})"
 
 
-def _print(definition: Definition, part: str) -> str | None:
+def _part_fingerprint(definition: Definition, part: str) -> str | None:
     return fingerprint({part: definition.get(part)})
 
 
-def _body(definition: Definition) -> str | None:
+def _fingerprint_without_name(definition: Definition) -> str | None:
     return fingerprint({part: value for part, value in definition.items() if part != "name"})

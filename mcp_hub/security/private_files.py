@@ -86,18 +86,18 @@ class PrivateDirectory:
 
     def write(self, name: str, data: bytes) -> None:
         """Replaces the file by one with this content, atomically."""
-        fresh = self._fresh(data)
+        temporary = self._write_temporary(data)
         try:
-            fresh.replace(self.directory / name)
+            temporary.replace(self.directory / name)
         except OSError:
-            fresh.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
 
     def write_first(self, name: str, data: bytes) -> None:
         """Writes the file with this content unless it exists already. It is written completely or not at all."""
-        fresh, path = self._fresh(data), self.directory / name
+        temporary, path = self._write_temporary(data), self.directory / name
         try:
-            os.link(fresh, path)
+            os.link(temporary, path)
         except FileExistsError:
             pass
         except OSError as error:
@@ -106,13 +106,13 @@ class PrivateDirectory:
             with contextlib.suppress(FileExistsError):
                 _create(path, data)
         finally:
-            fresh.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
     def delete(self, name: str) -> None:
         """Deletes the file if it exists."""
         (self.directory / name).unlink(missing_ok=True)
 
-    def _fresh(self, data: bytes) -> Path:
+    def _write_temporary(self, data: bytes) -> Path:
         """Writes a new file beside the others; the caller moves it into its place."""
         path = self.directory / f".{secrets.token_hex(8)}"
         _create(path, data)
@@ -130,8 +130,8 @@ def _create(path: Path, data: bytes) -> None:
         raise
 
 
-def _check_private(status: os.stat_result, path: Path, is_type: Any) -> None:
-    if not is_type(status.st_mode):
+def _check_private(status: os.stat_result, path: Path, is_expected_type: Any) -> None:
+    if not is_expected_type(status.st_mode):
         raise ValueError(f"{path} is not of the expected type")
     if sys.platform == "win32":
         if groups := others_with(access_list(str(path)) or "", READ | WRITE):
@@ -265,13 +265,13 @@ def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXE
             f"{path}: every user of this machine can write to the file (mode {mode:04o}), and it decides "
             f"{decides}; run: chmod 600 {shlex.quote(str(path))}"
         )
-    by_group = refuse_open_directory(path.parent, decides)
+    warning = refuse_open_directory(path.parent, decides)
     if path.is_symlink():
-        by_group = refuse_open_directory(path.resolve().parent, decides) or by_group
+        warning = refuse_open_directory(path.resolve().parent, decides) or warning
     if mode & stat.S_IWGRP:
         text = f"{path.name}: the file can be written by its group (mode {mode:04o}); chmod 600 keeps it yours"
         return CodedText(text, codes.OPEN_TO_OTHERS)
-    return by_group
+    return warning
 
 
 def refuse_open_directory(directory: Path, decides: str = EXECUTED) -> CodedText | None:

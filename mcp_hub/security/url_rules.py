@@ -104,22 +104,22 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
         """
         if not self:
             return None
-        waiting = [(arguments, False)]
+        stack = [(arguments, False)]
         for _ in range(MAX_MEMBERS):
-            if not waiting:
+            if not stack:
                 return None
-            member, is_url = waiting.pop()
+            member, is_url = stack.pop()
             scheme = None
             if isinstance(member, str):
                 scheme = self._scheme(member, is_url=is_url)
             elif isinstance(member, dict):
                 scheme = next(filter(None, (self._scheme(key, is_url=False) for key in member)), None)
-                waiting.extend((value, is_url or _means_url(key)) for key, value in member.items())
+                stack.extend((value, is_url or _means_url(key)) for key, value in member.items())
             elif isinstance(member, list):
-                waiting.extend((value, is_url) for value in member)
+                stack.extend((value, is_url) for value in member)
             if scheme is not None:
                 return scheme
-        if waiting:
+        if stack:
             raise ValueError("the value has too many members")
         return None
 
@@ -142,7 +142,7 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
             return None
         if self.huggingface and _is_dataset_or_space(url):
             return HUGGINGFACE
-        return next((pattern.written for pattern in self._denied if pattern.covers(url)), None)
+        return next((pattern.text for pattern in self._denied if pattern.covers(url)), None)
 
     @cached_property
     def _denied(self) -> tuple[_Pattern, ...]:
@@ -192,7 +192,7 @@ def _is_below(host: str, domains: tuple[str, ...]) -> bool:
 class _Pattern(msgspec.Struct, frozen=True):
     """One parsed pattern. With `fold`, the case of paths is ignored, and a URL matches if its port is not certain."""
 
-    written: str
+    text: str
     host: str
     port: int | None
     path: str
@@ -203,11 +203,11 @@ class _Pattern(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, text: str, *, fold: bool) -> _Pattern:
         """Parses a pattern, and normalises its parts like those of URLs."""
-        scheme, separator, plain = text.strip().partition("://")
+        scheme, separator, without_scheme = text.strip().partition("://")
         if not separator or not scheme.isalnum():
-            plain = text.strip()
-        end = min((at for at in map(plain.find, "/?#") if at >= 0), default=len(plain))
-        authority, tail = plain[:end], plain[end:]
+            without_scheme = text.strip()
+        end = min((at for at in map(without_scheme.find, "/?#") if at >= 0), default=len(without_scheme))
+        authority, tail = without_scheme[:end], without_scheme[end:]
         origin = parse(f"http://{authority.replace('*', 'x-any-x')}/")
         host = origin.host.replace("x-any-x", "*") if origin is not None else authority.lower()
         target = parse(f"http://x{tail}")
@@ -256,17 +256,17 @@ def _means_url(key: str) -> bool:
 
 def strings_in(value: Any) -> Iterator[str]:
     """Yields every text of a JSON value at any depth, keys included. Raises ValueError for too many members."""
-    waiting = [value]
+    stack = [value]
     for _ in range(MAX_MEMBERS):
-        if not waiting:
+        if not stack:
             return
-        member = waiting.pop()
+        member = stack.pop()
         if isinstance(member, str):
             yield member
         elif isinstance(member, dict):
             yield from member
-            waiting.extend(member.values())
+            stack.extend(member.values())
         elif isinstance(member, list):
-            waiting.extend(member)
-    if waiting:
+            stack.extend(member)
+    if stack:
         raise ValueError("the value has too many members")

@@ -223,11 +223,11 @@ def _address_6(text: str) -> str:
     return f"::ffff:{high:x}:{low:x}"  # as browsers write it, and Python before 3.13
 
 
-def _host(written: str) -> str:
-    if written.isascii() and written.isprintable() and "%" not in written and "\\" not in written:
-        host = written.lower().rstrip(".")
+def _host(raw_host: str) -> str:
+    if raw_host.isascii() and raw_host.isprintable() and "%" not in raw_host and "\\" not in raw_host:
+        host = raw_host.lower().rstrip(".")
         return (_address_4(host) or host) if host[:1].isdigit() else host
-    host = _decoded(written.partition("\\")[0])
+    host = _decoded(raw_host.partition("\\")[0])
     if len(_without_marks(host)) > _COMPOSED * MAX_NAME:
         return host.lower()  # no name, whatever it becomes; normalising it could take 40 ms
     host = normalized(host.translate(_DOTS)).translate(_DOTS).lower()
@@ -282,38 +282,38 @@ def _decodings(text: str) -> Iterator[str]:
         yield text
 
 
-def _path(written: str, before: list[str] | None = None) -> str:
-    """Returns the fully decoded path. Appends to `before` the path at each change from a name to `..`."""
-    return _resolve_dots(_decoded(written).replace("\\", "/").split("/"), before, undone=True)
+def _path(raw_path: str, earlier_paths: list[str] | None = None) -> str:
+    """Returns the fully decoded path. Appends to `earlier_paths` the path at each change from a name to `..`."""
+    return _resolve_dots(_decoded(raw_path).replace("\\", "/").split("/"), earlier_paths, is_decoded=True)
 
 
-def _paths(written: str) -> Iterator[str]:
+def _paths(raw_path: str) -> Iterator[str]:
     """Yields the path in every reading: clients differ in the segments that they resolve as `..`."""
-    before: list[str] = []
-    yield _path(written, before)
-    if not before:
+    earlier_paths: list[str] = []
+    yield _path(raw_path, earlier_paths)
+    if not earlier_paths:
         return
-    yield _resolve_dots(written.replace("\\", "/").split("/"), before)
-    yield _resolve_dots(written.split("/"), before)
-    if len(before) > 3 * MAX_STEPS_UP:
+    yield _resolve_dots(raw_path.replace("\\", "/").split("/"), earlier_paths)
+    yield _resolve_dots(raw_path.split("/"), earlier_paths)
+    if len(earlier_paths) > 3 * MAX_STEPS_UP:
         raise ValueError("a path goes up and down too often")
-    yield from dict.fromkeys(before)
+    yield from dict.fromkeys(earlier_paths)
 
 
-def _resolve_dots(parts: Iterable[str], before: list[str] | None, *, undone: bool = False) -> str:
+def _resolve_dots(parts: Iterable[str], earlier_paths: list[str] | None, *, is_decoded: bool = False) -> str:
     segments: list[str] = []
-    down = False
+    after_name = False
     for part in parts:
-        name = _name(part) if undone else part.strip().lower()
+        name = _name(part) if is_decoded else part.strip().lower()
         if name in _STEP_UP:
-            if down and before is not None and len(before) <= 3 * MAX_STEPS_UP:
-                before.append("/" + "/".join(segments if undone else map(_segment, segments)))
+            if after_name and earlier_paths is not None and len(earlier_paths) <= 3 * MAX_STEPS_UP:
+                earlier_paths.append("/" + "/".join(segments if is_decoded else map(_segment, segments)))
             segments[-1:] = []
-            down = False
+            after_name = False
         elif name not in _STAY:
-            segments.append(_segment(part, name) if undone else part)
-            down = True
-    return "/" + "/".join(segments if undone else map(_segment, segments))
+            segments.append(_segment(part, name) if is_decoded else part)
+            after_name = True
+    return "/" + "/".join(segments if is_decoded else map(_segment, segments))
 
 
 def _name(part: str) -> str:
@@ -346,8 +346,8 @@ def _urls_of_token(token: str, work: WorkBudget) -> Iterator[Url]:
         work.spend(variant)
         for match in _INNER.finditer(variant):
             yield from _urls_at(variant[match.start() :], work)
-    broken = _BREAKS.split(re.split(r"[?#]", token, maxsplit=1)[0])
-    pieces = [token, *(piece.lstrip(_PUNCTUATION) for piece in (token, *(broken if len(broken) > 1 else ())))]
+    fragments = _BREAKS.split(re.split(r"[?#]", token, maxsplit=1)[0])
+    pieces = [token, *(piece.lstrip(_PUNCTUATION) for piece in (token, *(fragments if len(fragments) > 1 else ())))]
     for piece in dict.fromkeys(pieces):
         if piece is not token and _MARK.search(piece) is None:
             continue

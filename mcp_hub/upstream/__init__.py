@@ -183,13 +183,13 @@ class Upstream:
             await self._wake.wait()
             self._wake.clear()
             self._move(UpstreamEvent.WAKE)
-            began = time.monotonic()
+            started_at = time.monotonic()
             session = await self._connect()
             if session is not None:
                 await self._until_lost(session)
             if self.left_out:
                 return
-            self.backoff.ended(time.monotonic() - began, connected=session is not None)
+            self.backoff.ended(time.monotonic() - started_at, connected=session is not None)
             at_once = session is not None and self.backoff.failures <= 1
             await self.backoff.wait(self._wake, at_once=at_once, sooner=self._signed_in_anew)
             self._wake.set()
@@ -223,7 +223,7 @@ class Upstream:
 
     async def _connect(self) -> UpstreamSession | None:
         self._attempt.begin()
-        began = time.monotonic()
+        started_at = time.monotonic()
         self.starts += 1
         try:
             session = await self._opener.shared(self.agreement, self.list_store.notified)
@@ -236,7 +236,7 @@ class Upstream:
         except Exception as error:
             self._connect_failed(error)
             return None
-        self.connect_seconds = time.monotonic() - began
+        self.connect_seconds = time.monotonic() - started_at
         self.error, self.wants_sign_in = None, False
         self.session = session
         self._move(UpstreamEvent.CONNECTED)

@@ -141,16 +141,16 @@ class UrlElicitations:
         self._asker_by_id.move_to_end(original)
         while len(self._asker_by_id) > MAX_ELICITATIONS:
             self._asker_by_id.popitem(last=False)
-        return {**params, ELICITATION_ID: self._exposed(original)}
+        return {**params, ELICITATION_ID: self._exposed_id(original)}
 
     def completed(self, params: dict[str, Any]) -> None:
         """Notifies the client of an elicitation that it is complete."""
         original = params.get(ELICITATION_ID)
         asker = self._asker_by_id.pop(original, None) if isinstance(original, str) else None
         if asker is not None:
-            asker.tell(ELICITATION_COMPLETE, {**params, ELICITATION_ID: self._exposed(str(original))})
+            asker.tell(ELICITATION_COMPLETE, {**params, ELICITATION_ID: self._exposed_id(str(original))})
 
-    def _exposed(self, original: str) -> str:
+    def _exposed_id(self, original: str) -> str:
         return f"{self._prefix}/{original}"
 
 

@@ -297,8 +297,8 @@ class HealthMonitor:
         while not session.lost.is_set():
             heard_before = peer.heard
             await asyncio.sleep(_spread(interval))
-            quiet = peer.heard == heard_before and (peer.owes or not session.busy)
-            if not quiet or await _answers(session, method, interval):
+            is_quiet = peer.heard == heard_before and (peer.owes or not session.busy)
+            if not is_quiet or await _answers(session, method, interval):
                 if missed:
                     self._well(True)
                 missed = 0

@@ -204,8 +204,8 @@ class RawLists:
         return usable
 
     def _log_left_out(self, kind: Kind, item: Any, reason: str) -> None:
-        named = item.get(kind.name_key) if isinstance(item, dict) else None
-        name = printable(named if isinstance(named, str) else type(named).__name__, 100)
+        raw_name = item.get(kind.name_key) if isinstance(item, dict) else None
+        name = printable(raw_name if isinstance(raw_name, str) else type(raw_name).__name__, 100)
         log.warning("%s: the %s %s is left out: %s", self._server.id, kind.unknown, name, printable(reason, 300))
 
 

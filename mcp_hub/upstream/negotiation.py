@@ -166,7 +166,7 @@ async def _discover(peer: Peer, info: Json, modern: asyncio.Event) -> Agreement:
         params = eras.with_envelope({}, Envelope(version, {}, info))
         headers = {VERSION_HEADER: version, "Mcp-Method": eras.DISCOVER}
         try:
-            answer = await _answered(peer.request(eras.DISCOVER, params, headers=headers))
+            answer = await _first_result(peer.request(eras.DISCOVER, params, headers=headers))
             break
         except UpstreamAnswered as error:
             mutual = _modern_revisions_in(error)
@@ -210,7 +210,7 @@ async def _initialize(peer: Peer, info: Json, capabilities: ClientCapabilities) 
     declared = await capabilities()
     params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": declared, "clientInfo": info}
     headers = {"Mcp-Method": "initialize"}  # servers with both eras may require it on every request
-    answer = await _answered(peer.request("initialize", params, headers=headers, cancellable=False))
+    answer = await _first_result(peer.request("initialize", params, headers=headers, cancellable=False))
     version = answer.get("protocolVersion")
     if version not in eras.HANDSHAKE_REVISIONS:
         raise NoAgreement(f"it answered `initialize` with the revision {version!r}, which the hub does not know")
@@ -227,7 +227,7 @@ async def _initialize(peer: Peer, info: Json, capabilities: ClientCapabilities) 
     )
 
 
-async def _answered(request: Coroutine[Any, Any, Any]) -> Json:
+async def _first_result(request: Coroutine[Any, Any, Any]) -> Json:
     """Returns the result of the first request to a server. Raises LeftOut if it is a hub that refuses this one."""
     try:
         return _object(await request)

@@ -114,7 +114,7 @@ class UpstreamSession:
         self._ancestry = ancestry
         self._info = info
         self._listening: asyncio.Task[None] | None = None
-        self._changed: Callable[[], None] = _nothing
+        self._changed: Callable[[], None] = _ignore_changes
         self._watched: list[str] = []
         self._cannot_listen = False
         """Whether a modern server does not implement `subscriptions/listen`."""
@@ -307,7 +307,7 @@ class UpstreamSession:
         attempt = 0
         filters = {**LISTEN_FILTERS, **({"resourceSubscriptions": self._watched} if self._watched else {})}
         while not self.lost.is_set():
-            began = asyncio.get_running_loop().time()
+            started_at = asyncio.get_running_loop().time()
             try:
                 await self.request(eras.LISTEN, {"notifications": filters})
             except UpstreamAnswered as error:
@@ -316,7 +316,7 @@ class UpstreamSession:
                     return
             except LinkError as error:
                 log.debug("listening ended: %s", error)
-            attempt = 0 if asyncio.get_running_loop().time() - began > LISTEN_AGAIN[-1] else attempt
+            attempt = 0 if asyncio.get_running_loop().time() - started_at > LISTEN_AGAIN[-1] else attempt
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LISTEN_AGAIN[min(attempt, len(LISTEN_AGAIN) - 1)]):
                     await self.lost.wait()
@@ -332,5 +332,5 @@ class UpstreamSession:
         await self.peer.close()
 
 
-def _nothing() -> None:
+def _ignore_changes() -> None:
     pass

@@ -139,9 +139,9 @@ class SessionOpener:
             except TimeoutError:
                 setting = f"servers.{self._server.id}.deadlines.connect"
                 text = f"it did not answer the handshake within {limit:g} s (setting: {setting})"
-                late = LinkError(text, code=codes.HANDSHAKE_LATE)
-                late.last_words = tuple(side.last_words)
-                raise late from None
+                error = LinkError(text, code=codes.HANDSHAKE_LATE)
+                error.last_words = tuple(side.last_words)
+                raise error from None
 
     def _notification_handler(
         self, caller: Hashable | None, attribution: CallAttribution, notified: OnNotification
@@ -236,22 +236,22 @@ async def _open(
     link: Link, transport: str, dialer: LinkDialer, side: HubSide, pin: EraPin, previous: Agreement | None
 ) -> UpstreamSession:
     session: UpstreamSession | None = None
-    early: list[LinkLost] = []
+    early_losses: list[LinkLost] = []
 
-    def lost(error: LinkLost) -> None:
+    def on_lost(error: LinkLost) -> None:
         if session is None:
-            early.append(error)
+            early_losses.append(error)
         else:
             session.lose(error)
 
-    peer = Peer(link, notified=side.notified, requested=side.attribution.answer, lost=lost)
+    peer = Peer(link, notified=side.notified, requested=side.attribution.answer, lost=on_lost)
     try:
         await link.open(peer)
         agreement = await negotiate(peer, pin, side.info, side.capabilities, side.client_era, previous)
         if dialer.ancestry is not None:
             dialer.ancestry.admit(agreement.behind)
-        if early:
-            raise early[0]
+        if early_losses:
+            raise early_losses[0]
     except BaseException as error:
         side.last_words[:] = link.last_words
         if isinstance(error, LinkError):

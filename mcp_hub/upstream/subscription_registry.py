@@ -221,7 +221,7 @@ class SubscriptionRegistry:
         with contextlib.suppress(LinkError, HubError):
             await session.watch(uris)
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._restoring.add(task)
         task.add_done_callback(self._restoring.discard)

@@ -272,8 +272,11 @@ class Redactor:
             items = [self._known_in(item, depth + 1) for item in value]
             return value if all(new is old for new, old in zip(items, value, strict=True)) else items
         fields = [(self._known_in(key, depth), self._known_in(item, depth + 1)) for key, item in value.items()]
-        same = all(n is o and v is w for (n, v), (o, w) in zip(fields, value.items(), strict=True))
-        return value if same else dict(fields)
+        is_unchanged = all(
+            new_key is key and new_item is item
+            for (new_key, new_item), (key, item) in zip(fields, value.items(), strict=True)
+        )
+        return value if is_unchanged else dict(fields)
 
     def _is_known(self, number: float) -> bool:
         return -_MANY_DIGITS < number < _MANY_DIGITS and (

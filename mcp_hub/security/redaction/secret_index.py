@@ -278,9 +278,9 @@ def _forms_of(value: str) -> Iterator[bytes]:
             yield from (_folded(variant) for variant in {plain, plain.replace(" ", "+"), squeezed(plain)})
     data = value.encode("utf-8", "surrogatepass")
     yield data.hex().encode()
-    for once in _base64(data):
-        yield _folded(once)
-        yield from map(_folded, (twice for twice in _base64(once.encode())))
+    for encoded in _base64(data):
+        yield _folded(encoded)
+        yield from map(_folded, (double_encoded for double_encoded in _base64(encoded.encode())))
 
 
 def _base64(data: bytes) -> Iterator[str]:
@@ -300,10 +300,10 @@ def _folded(text: str) -> bytes:
 def _parents(forms: list[bytes]) -> list[int]:
     """Returns for each of the sorted forms the index of the longest other one that it starts with, -1 for none."""
     parents: list[int] = []
-    open_: list[int] = []
-    for number, form in enumerate(forms):
-        while open_ and not form.startswith(forms[open_[-1]]):
-            open_.pop()
-        parents.append(open_[-1] if open_ else -1)
-        open_.append(number)
+    stack: list[int] = []
+    for index, form in enumerate(forms):
+        while stack and not form.startswith(forms[stack[-1]]):
+            stack.pop()
+        parents.append(stack[-1] if stack else -1)
+        stack.append(index)
     return parents

@@ -150,8 +150,8 @@ def foreign_names(kind: Kind, wire: Any, distinct: Container[str], plain: Contai
                 return tuple(flags)
             name = match[0].rstrip(".-")
             end = match.start() + len(name)
-            named = name in distinct or (name in plain and _is_called_a_tool(text, match.start(), end))
-            if named and name not in reported:
+            is_foreign = name in distinct or (name in plain and _is_called_a_tool(text, match.start(), end))
+            if is_foreign and name not in reported:
                 reported.add(name)
                 flags.append(Flag(FOREIGN_TOOLS, where, _excerpt(text, match.start())))
     return tuple(flags)
@@ -164,8 +164,8 @@ def is_distinct(name: str) -> bool:
 
 def _is_called_a_tool(text: str, start: int, end: int) -> bool:
     before, after = text[max(0, start - 6) : start].lower(), text[end : end + 10].lower()
-    quoted = before[-1:] in "`'\"" and after[:1] in "`'\"" and bool(before) and bool(after)
-    return (quoted and "tool" in text[max(0, start - 30) : end + 30].lower()) or after.lstrip("`'\" ").startswith(
+    is_quoted = before[-1:] in "`'\"" and after[:1] in "`'\"" and bool(before) and bool(after)
+    return (is_quoted and "tool" in text[max(0, start - 30) : end + 30].lower()) or after.lstrip("`'\" ").startswith(
         "tool"
     )
 
@@ -179,10 +179,10 @@ def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budge
             if TOO_LONG not in reported_rules:
                 yield Flag(TOO_LONG, where, "not screened from here on")
             return
-        looked_at = text[:remaining]
-        remaining -= len(looked_at) + 1
-        budget.left -= len(looked_at) + 1
-        for flag in _flags_of_text(where, text, looked_at, max_description, budget):
+        screened = text[:remaining]
+        remaining -= len(screened) + 1
+        budget.left -= len(screened) + 1
+        for flag in _flags_of_text(where, text, screened, max_description, budget):
             # One flag for each rule is enough.
             if flag is None:
                 yield None
@@ -192,22 +192,22 @@ def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budge
 
 
 def _flags_of_text(
-    where: str, text: str, looked_at: str, max_description: int, budget: Budget
+    where: str, text: str, screened: str, max_description: int, budget: Budget
 ) -> Generator[Flag | None]:
-    for hidden in hidden_characters(looked_at):
-        yield None if hidden is None else Flag(hidden[0], where, _excerpt(looked_at, hidden[1]))
+    for hidden in hidden_characters(screened):
+        yield None if hidden is None else Flag(hidden[0], where, _excerpt(screened, hidden[1]))
     yield None
     if len(text) > max_description:
         yield Flag(TOO_LONG, where, f"{len(text):,} characters")
-    if len(looked_at) < _MIN_PHRASE:
+    if len(screened) < _MIN_PHRASE:
         return
-    if (padding := _padding(looked_at)) is not None:
-        yield Flag(PADDING, where, _excerpt(looked_at, padding))
-    if len(looked_at) >= 120 and (encoded := _ENCODED.search(looked_at)) is not None:
-        yield Flag(ENCODED, where, _excerpt(looked_at, encoded.start()))
+    if (padding := _padding(screened)) is not None:
+        yield Flag(PADDING, where, _excerpt(screened, padding))
+    if len(screened) >= 120 and (encoded := _ENCODED.search(screened)) is not None:
+        yield Flag(ENCODED, where, _excerpt(screened, encoded.start()))
     yield None
-    plain, is_complete = yield from fold_text(looked_at)
-    budget.left -= max(0, len(plain) - len(looked_at))
+    plain, is_complete = yield from fold_text(screened)
+    budget.left -= max(0, len(plain) - len(screened))
     if not is_complete:
         yield Flag(TOO_LONG, where, "its characters stand for a text more than four times as long")
     for match in match_rules(plain):
@@ -223,15 +223,15 @@ def _padding(text: str) -> int | None:
         return spaces.end()
     if text.count("\n") < _BLANK_LINES:
         return None
-    at = empty = 0
+    start = empty_lines = 0
     for line in text.split("\n"):
         if not line.strip():
-            empty += 1
-        elif empty >= _BLANK_LINES and at > empty:
-            return at
+            empty_lines += 1
+        elif empty_lines >= _BLANK_LINES and start > empty_lines:
+            return start
         else:
-            empty = 0
-        at += len(line) + 1
+            empty_lines = 0
+        start += len(line) + 1
     return None
 
 
@@ -281,8 +281,8 @@ def _texts_inside(value: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def _members(value: dict[str, Any], at: str) -> Iterator[tuple[str, Any]]:
-    named = at.endswith((".properties", ".patternProperties", ".$defs", ".definitions"))
-    for key, inner in value.items():
-        if named:
+    holds_names = at.endswith((".properties", ".patternProperties", ".$defs", ".definitions"))
+    for key, member in value.items():
+        if holds_names:
             yield f"{at} (a name)", f"property {key}"
-        yield f"{at}.{key[:60]}", inner
+        yield f"{at}.{key[:60]}", member
