@@ -90,7 +90,7 @@ def find_hidden_characters(text: str, *, name: bool = False, lines: bool = True)
 
 
 def hidden_characters(text: str, *, name: bool = False, lines: bool = True) -> Iterator[tuple[str, int] | None]:
-    """Does the same in steps of a millisecond: yields each kind, and None after every step."""
+    """Yields what `find_hidden_characters` returns, in steps of a millisecond: each kind, and None after every step."""
     if text.isprintable() and text.isascii():
         return
     right_to_left = not name and _RTL.search(text) is not None

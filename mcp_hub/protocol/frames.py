@@ -279,7 +279,7 @@ class _Heap:
         self._own = False
         """Whether the process is the hub's own."""
         self._unset = False
-        """Whether it is, and the settings of glibc have not been changed yet."""
+        """Whether the process is the hub's own, and the settings of glibc have not been changed yet."""
         self._thresholds: tuple[int, int, int] | None = None
         """The usual thresholds of the garbage collector while full collections are off; None: they are on."""
         self._held_since = 0.0

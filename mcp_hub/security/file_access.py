@@ -1,6 +1,6 @@
 """Access of the file tools: the policy for raw paths of this machine, and virtual paths below configured roots.
 
-Pure.
+This module does no I/O.
 """
 
 from __future__ import annotations

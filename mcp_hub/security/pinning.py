@@ -75,7 +75,7 @@ def differences(before: PinRecord | None, items: Iterable[tuple[Kind, Any]]) -> 
 
 
 def differences_in_steps(before: PinRecord | None, items: Iterable[tuple[Kind, Any]]) -> Iterator[Difference | None]:
-    """Does the same in steps: yields None for every item that was compared, so that a caller can pause."""
+    """Yields what `differences` yields, and None for every item that was compared, so that a caller can pause."""
     listed: dict[Kind, dict[str, list[Definition]]] = {kind: {} for kind in PARTS}
     for kind, wire in items:
         yield None

@@ -70,7 +70,7 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
         return self.refuses_any((text,), work)
 
     def refuses_any(self, texts: Iterable[str], work: WorkBudget | None = None) -> str | None:
-        """Does the same for several texts. Returns `UNREADABLE` if the iterator `texts` raises ValueError."""
+        """Does what `refuses` does for many texts. Returns `UNREADABLE` if the iterator `texts` raises ValueError."""
         if not self:
             return None
         work = work or WorkBudget()

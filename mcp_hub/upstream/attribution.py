@@ -304,8 +304,7 @@ class CallAttribution:
         Otherwise it is the record of any running call that may ask more, if all calls have the same caller. If no call
         has a record, it is a new one.
         """
-        same_caller = len({call.key for call in self._running}) == 1
-        calls = [caller] if caller else self._running if same_caller else []
+        calls = [caller] if caller else self._running if len({call.key for call in self._running}) == 1 else []
         records = [call.questions for call in calls if call.questions is not None]
         default = records[0] if records else CallQuestions()
         return next((record for record in records if record.asked < self._rules.most), default)

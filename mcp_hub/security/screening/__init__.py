@@ -1,6 +1,7 @@
 """The screen: flags suspicious texts and characters in the instructions and items of a server.
 
-Pure, with bounded time for any input. It proves nothing: an honest text may be flagged, a clever one may not.
+It does no I/O and takes bounded time for any input. It proves nothing: an honest text may be flagged, a clever one
+may not.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def flags_of_item(
 def flags_in_steps(
     kind: Kind, wire: Any, without: Collection[str], max_description: int, budget: Budget
 ) -> Iterator[Flag | None]:
-    """Does the same in steps of a few milliseconds: yields each finding, and None after every step."""
+    """Yields what `flags_of_item` returns, in steps of a few milliseconds: each finding, and None after every step."""
     yield from flags_of_names(kind, wire)
     yield from _flags(_texts_of(kind, wire, without), max_description, budget)
 
