@@ -57,9 +57,9 @@ class HttpLink(Link):
         self._requests: dict[RequestId, asyncio.Task[None] | ClientConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._standing: asyncio.Task[None] | None = None
-        self._stands = asyncio.Event()
+        self._standing_ready = asyncio.Event()
         """Set when the standing stream is open, or could not be opened."""
-        self._gone: LinkLost | None = None
+        self._pending_loss: LinkLost | None = None
         self._lost: LinkLost | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -93,46 +93,48 @@ class HttpLink(Link):
             body = encode(message)
         except FrameError as error:
             raise Unwritable(error) from None
-        begins = message.get("method") == "initialize"
-        if begins:
+        is_initialize = message.get("method") == "initialize"
+        if is_initialize:
             self._session.forget()
             self._http.forget_cookies()
-        said = {**self._session.headers(headers), "Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
+        post_headers = {**self._session.headers(headers), "Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
         if "method" not in message or "id" not in message:
-            await self._deliver(body, said)
+            await self._deliver(body, post_headers)
             return
         request_id = message["id"]
-        if not begins and self._begun(request_id, body, said):
+        if not is_initialize and self._send_on_idle(request_id, body, post_headers):
             return
-        self._requests[request_id] = self._start(self._request(EventStream(request_id), body, said, begins=begins))
+        self._requests[request_id] = self._start(
+            self._request(EventStream(request_id), body, post_headers, is_initialize=is_initialize)
+        )
 
-    def _begun(self, request_id: RequestId, body: bytes, said: dict[str, str]) -> bool:
+    def _send_on_idle(self, request_id: RequestId, body: bytes, headers: dict[str, str]) -> bool:
         """Sends a request on an idle connection; returns False if there is none.
 
         A small JSON response is handled without a task.
         """
         stream = EventStream(request_id)
 
-        def told(news: HttpResponse | HttpFailure) -> None:
-            if isinstance(news, HttpFailure):
-                self._requests[request_id] = self._start(self._request(stream, body, said, news))
-            elif not self._at_once(news, stream):
-                self._requests[request_id] = task = self._start(self._request(stream, body, said, news))
-                task.add_done_callback(lambda _: news.close())  # a task cancelled before it begins does not close it
+        def on_response(outcome: HttpResponse | HttpFailure) -> None:
+            if isinstance(outcome, HttpFailure):
+                self._requests[request_id] = self._start(self._request(stream, body, headers, outcome))
+            elif not self._handle_complete(outcome, stream):
+                self._requests[request_id] = task = self._start(self._request(stream, body, headers, outcome))
+                task.add_done_callback(lambda _: outcome.close())  # a task cancelled before it begins does not close it
 
-        carrier = self._http.begin(said, body, told)
-        if carrier is None:
+        connection = self._http.begin(headers, body, on_response)
+        if connection is None:
             return False
-        self._requests[request_id] = carrier
+        self._requests[request_id] = connection
         return True
 
-    def _at_once(self, response: HttpResponse, stream: EventStream) -> bool:
+    def _handle_complete(self, response: HttpResponse, stream: EventStream) -> bool:
         """Handles a successful JSON response that has arrived completely; returns False for any other response."""
-        good = 200 <= response.status < 300 and content_type(response) == JSON
-        body = self._http.whole(response) if good else None
+        is_success = 200 <= response.status < 300 and content_type(response) == JSON
+        body = self._http.whole(response) if is_success else None
         if body is None:
             return False
-        self._gone = None
+        self._pending_loss = None
         try:
             self._take(body, stream)
             if not stream.answered:
@@ -140,11 +142,11 @@ class HttpLink(Link):
         except LinkError as error:
             self._fail(stream, error)
         except Exception as error:
-            self._unexpected(stream, error)
+            self._fail_unexpected(stream, error)
         finally:
             if stream.request is not None:
                 self._requests.pop(stream.request, None)
-            self._tell_if_lost()
+            self._report_loss_when_idle()
         return True
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -156,7 +158,7 @@ class HttpLink(Link):
     async def _deliver(self, body: bytes, headers: dict[str, str]) -> None:
         try:
             response = await self._http.request("POST", self._http.url, headers, body, self._write_deadline)
-            self._gone = None
+            self._pending_loss = None
             try:
                 if not 200 <= response.status < 300:
                     raise (await self._http.refused(response, headers.get(SESSION)))[0]
@@ -174,43 +176,45 @@ class HttpLink(Link):
         stream: EventStream,
         body: bytes,
         headers: dict[str, str],
-        news: HttpResponse | HttpFailure | None = None,
+        outcome: HttpResponse | HttpFailure | None = None,
         *,
-        begins: bool = False,
+        is_initialize: bool = False,
     ) -> None:
         request_id = stream.request
         assert request_id is not None
         try:
-            if news is None:
+            if outcome is None:
                 response = await self._http.request("POST", self._http.url, headers, body)
             else:
-                response = await self._http.finish(headers, body, news)
-            self._gone = None
+                response = await self._http.finish(headers, body, outcome)
+            self._pending_loss = None
             try:
-                await self._answer(response, stream, headers, begins)
+                await self._answer(response, stream, headers, is_initialize)
             finally:
                 response.close()
         except LinkError as error:
             self._fail(stream, error)
         except Exception as error:
-            self._unexpected(stream, error)
+            self._fail_unexpected(stream, error)
         finally:
             if request_id in self._requests and self._requests[request_id] is asyncio.current_task():
                 del self._requests[request_id]
-            self._tell_if_lost()
+            self._report_loss_when_idle()
 
-    def _unexpected(self, stream: EventStream, error: Exception) -> None:
+    def _fail_unexpected(self, stream: EventStream, error: Exception) -> None:
         log.error("a request over HTTP failed with an unexpected %s", type(error).__name__)
         self._fail(stream, LinkError(f"unexpected {type(error).__name__}"))
 
     def _fail(self, stream: EventStream, error: LinkError) -> None:
-        if isinstance(error, HostUnreachable) and self._gone is None:
-            self._gone = LinkLost(str(error), executed=False, code=error.hub_code)
+        if isinstance(error, HostUnreachable) and self._pending_loss is None:
+            self._pending_loss = LinkLost(str(error), executed=False, code=error.hub_code)
         if not stream.answered and self._lost is None and self._receiver is not None:
             stream.answered = True
             self._receiver.failed(stream.request, error)
 
-    async def _answer(self, response: HttpResponse, stream: EventStream, headers: dict[str, str], begins: bool) -> None:
+    async def _answer(
+        self, response: HttpResponse, stream: EventStream, headers: dict[str, str], is_initialize: bool
+    ) -> None:
         if not 200 <= response.status < 300:
             error, body = await self._http.refused(response, headers.get(SESSION))
             answer = error_about(body, stream) if type(error) is LinkError and error.retry_after is None else None
@@ -218,11 +222,11 @@ class HttpLink(Link):
                 raise error
             self._receive(answer, stream)
             return
-        if begins:
+        if is_initialize:
             self._session.begin(response)
         kind = content_type(response)
         if kind == EVENTS:
-            await self._events_of(response, stream, headers)
+            await self._follow_events(response, stream, headers)
             return
         if kind != JSON:
             raise LinkError(wrong_type_text(response.status, kind), status=response.status)
@@ -230,17 +234,17 @@ class HttpLink(Link):
         if not stream.answered:
             raise LinkError("its answer does not belong to the request", status=response.status)
 
-    async def _events_of(self, response: HttpResponse, stream: EventStream, headers: dict[str, str]) -> None:
+    async def _follow_events(self, response: HttpResponse, stream: EventStream, headers: dict[str, str]) -> None:
         fruitless = 0
         while True:
             arrived = stream.arrived
-            broken = await self._events.follow(response, stream)
+            failure = await self._events.follow(response, stream)
             if stream.answered:
                 return
-            ended = broken or LinkError("the stream of the answer ended without it")
+            error = failure or LinkError("the stream of the answer ended without it")
             fruitless = 0 if stream.arrived > arrived else fruitless + 1
             if stream.last_event_id is None or fruitless >= RESUMES:
-                raise ended
+                raise error
             while True:
                 await asyncio.sleep(stream.delay(fruitless))
                 try:
@@ -249,12 +253,12 @@ class HttpLink(Link):
                 except HostUnreachable:
                     fruitless += 1  # the server may be restarting
                     if fruitless >= RESUMES:
-                        raise ended from None
+                        raise error from None
 
     async def _resume(self, stream: EventStream, headers: dict[str, str]) -> HttpResponse:
-        said = {**headers, "Accept": EVENTS, "Last-Event-ID": stream.last_event_id or ""}
-        del said["Content-Type"]
-        response = await self._http.request("GET", self._http.url, said)
+        get_headers = {**headers, "Accept": EVENTS, "Last-Event-ID": stream.last_event_id or ""}
+        del get_headers["Content-Type"]
+        response = await self._http.request("GET", self._http.url, get_headers)
         if response.status == 200 and content_type(response) == EVENTS:
             return response
         response.close()
@@ -268,10 +272,10 @@ class HttpLink(Link):
 
     def _receive(self, message: Message, stream: EventStream) -> None:
         if stream.request is not None and "method" not in message:
-            given = message.get("id")
-            if given is None and message.get("error") is not None:
-                message["id"] = given = stream.request  # an error on this stream can only be about its request
-            if given == stream.request and type(given) is type(stream.request):
+            message_id = message.get("id")
+            if message_id is None and message.get("error") is not None:
+                message["id"] = message_id = stream.request  # an error on this stream can only be about its request
+            if message_id == stream.request and type(message_id) is type(stream.request):
                 if stream.answered:
                     return
                 stream.answered = True
@@ -285,33 +289,33 @@ class HttpLink(Link):
             return
         if self._standing is not None:
             self._standing.cancel()
-        self._stands.clear()
-        self._standing = self._start(self._stand(self._session.headers(headers)))
-        self._standing.add_done_callback(lambda _: self._stands.set())
+        self._standing_ready.clear()
+        self._standing = self._start(self._run_standing_stream(self._session.headers(headers)))
+        self._standing.add_done_callback(lambda _: self._standing_ready.set())
 
     async def standing_stream(self) -> None:
         """Waits until the standing stream is open, or could not be opened. Not bounded in time."""
-        await self._stands.wait()
+        await self._standing_ready.wait()
 
-    async def _stand(self, headers: dict[str, str]) -> None:
+    async def _run_standing_stream(self, headers: dict[str, str]) -> None:
         stream = EventStream(None)
-        opened, fruitless = False, 0
+        was_open, fruitless = False, 0
         loop = asyncio.get_running_loop()
         headers["Accept"] = EVENTS
         while True:
-            began, arrived = loop.time(), stream.arrived
+            started_at, arrived = loop.time(), stream.arrived
             try:
                 if stream.last_event_id is not None:
                     headers["Last-Event-ID"] = stream.last_event_id
                 response = await self._http.request("GET", self._http.url, headers)
-                self._gone = None
-                self._stands.set()
+                self._pending_loss = None
+                self._standing_ready.set()
                 if response.status == 200 and content_type(response) == EVENTS:
-                    opened = True
+                    was_open = True
                     await self._events.follow(response, stream)
                 else:
                     response.close()
-                    if not self._stands_after(response.status, opened=opened):
+                    if not self._should_reopen(response.status, was_open=was_open):
                         return
             except HostUnreachable as error:
                 self._unreachable(error)
@@ -321,36 +325,38 @@ class HttpLink(Link):
                 log.debug("the standing stream could not be opened: %s", error)
                 if error.status is not None:
                     return  # it redirects to another origin
-            self._stands.set()
-            fruitless = 0 if stream.arrived > arrived or loop.time() - began > http_stream.MAX_DELAY else fruitless + 1
+            self._standing_ready.set()
+            fruitless = (
+                0 if stream.arrived > arrived or loop.time() - started_at > http_stream.MAX_DELAY else fruitless + 1
+            )
             await asyncio.sleep(stream.delay(max(fruitless - 1, 0)))
 
-    def _stands_after(self, status: int, *, opened: bool) -> bool:
+    def _should_reopen(self, status: int, *, was_open: bool) -> bool:
         """Returns whether to retry a refused GET. If the stream was open before, 400 and 404 mean a lost session."""
-        if opened and status in (400, 404) and self._session.id is not None:
-            self._gone = LinkLost(f"HTTP {status} on the standing stream: the session is gone", status=status)
-            self._tell_if_lost()
+        if was_open and status in (400, 404) and self._session.id is not None:
+            self._pending_loss = LinkLost(f"HTTP {status} on the standing stream: the session is gone", status=status)
+            self._report_loss_when_idle()
             return False
         return status >= 500 or status in (408, 425, 429)
 
     def _unreachable(self, error: HostUnreachable) -> None:
-        self._gone = LinkLost(str(error), executed=False, code=error.hub_code)
-        self._tell_if_lost()
+        self._pending_loss = LinkLost(str(error), executed=False, code=error.hub_code)
+        self._report_loss_when_idle()
 
-    def _tell_if_lost(self) -> None:
+    def _report_loss_when_idle(self) -> None:
         """Reports the loss once no request is in flight: each request has its own stream, which may still work."""
-        if self._gone is None or self._lost is not None or self._requests or self._closing is not None:
+        if self._pending_loss is None or self._lost is not None or self._requests or self._closing is not None:
             return
-        self._lost = self._gone
+        self._lost = self._pending_loss
         if self._receiver is not None:
             self._receiver.lost(self._lost)
 
     def abandon(self, request_id: RequestId) -> None:
         """Closes the stream of one request, which cancels it in the modern era."""
-        carrier = self._requests.pop(request_id, None)
-        if carrier is not None:
-            carrier.cancel()
-            asyncio.get_running_loop().call_soon(self._tell_if_lost)
+        exchange = self._requests.pop(request_id, None)
+        if exchange is not None:
+            exchange.cancel()
+            asyncio.get_running_loop().call_soon(self._report_loss_when_idle)
 
     async def close(self) -> None:
         """Closes the session and all connections, in at most 3 s. Idempotent; never raises."""
@@ -372,7 +378,7 @@ class HttpLink(Link):
             await self._http.close()
 
     async def _end_session(self) -> None:
-        if self._session.id is None or self._gone is not None:
+        if self._session.id is None or self._pending_loss is not None:
             return
         with contextlib.suppress(LinkError, TimeoutError):
             async with asyncio.timeout(END_SESSION):

@@ -287,7 +287,7 @@ async def client(pieces: Sequence[bytes]) -> Reading:
 
 
 def _waits(response: HttpResponse) -> bool:
-    return not response._ended and response._failure is None
+    return not response._complete and response._failure is None
 
 
 async def _read(response: HttpResponse, found: Reading) -> bool:

@@ -185,23 +185,23 @@ class RequestMachine(MessageMachine):
 
     def receive(self, data: bytes | memoryview) -> None:
         """Reads bytes of the client. Raises BadHead for a request that is refused; nothing is read after it."""
-        begins, rest = self.theirs is IDLE, data
+        was_idle, unparsed = self.theirs is IDLE, data
         while True:
-            self._unfinished += len(rest)
+            self._unfinished += len(unparsed)
             try:
-                self._parser.feed_data(rest)
+                self._parser.feed_data(unparsed)
                 break
-            except HttpParserUpgrade as found:
+            except HttpParserUpgrade as upgrade:
                 if self.shut:
                     return  # these bytes follow the last request
-                rest = self._without_offer() + bytes(rest[found.args[0] :])
+                unparsed = self._without_offer() + bytes(unparsed[upgrade.args[0] :])
             except HttpParserError as error:
                 self._break(error)
                 return
         if self._unfinished > MAX_HEAD and self.under_way:
             self.fail()
             raise BadHead("the head, or what is around the body, is too large", 431, "head_too_large")
-        if begins and self.theirs is DONE and isinstance(data, bytes):
+        if was_idle and self.theirs is DONE and isinstance(data, bytes):
             self._heads.learn(data, self._length)
 
     def take_known(self, data: bytes) -> tuple[RequestHead, bytes] | None:
@@ -209,21 +209,21 @@ class RequestMachine(MessageMachine):
 
         The machine must be IDLE.
         """
-        found = self._heads.known(data)
-        if found is not None:
+        match = self._heads.known(data)
+        if match is not None:
             self.theirs = REQUESTS[self.theirs][WHOLE]
             self.ours = RESPONSES[self.ours][ASKED]
-        return found
+        return match
 
     def _break(self, error: HttpParserError) -> None:
         self.fail()
         if self.theirs is MUST_CLOSE:
             return  # these bytes follow the last request
-        found = error.__context__
-        if isinstance(found, BadHead):
-            raise BadHead(str(found), found.status, found.cause) from None  # `found` would refer to itself here
+        cause = error.__context__
+        if isinstance(cause, BadHead):
+            raise BadHead(str(cause), cause.status, cause.cause) from None  # `cause` would refer to itself here
         if isinstance(error, HttpParserCallbackError):
-            log.error("a request failed in the parser's callbacks", exc_info=found)
+            log.error("a request failed in the parser's callbacks", exc_info=cause)
         raise BadHead(str(error)) from None
 
     def _without_offer(self) -> bytes:
@@ -343,8 +343,8 @@ class ResponseMachine(MessageMachine):
 
     def ask(self, *, whole: bool) -> None:
         """Notes that a request is written. `whole`: with its body; otherwise `asked` follows."""
-        begun = REQUESTS[self.ours]
-        self.ours = begun[WHOLE] if whole else REQUESTS[begun[BEGIN]][HEADED]
+        transitions = REQUESTS[self.ours]
+        self.ours = transitions[WHOLE] if whole else REQUESTS[transitions[BEGIN]][HEADED]
         self.theirs = RESPONSES[self.theirs][ASKED]
         self._head_size = self._unfinished = 0
         self._lines = []

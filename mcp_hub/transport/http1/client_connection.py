@@ -40,13 +40,13 @@ class ConnectionOwner(Protocol):
 class ClientConnection(asyncio.Protocol):
     """The asyncio protocol of one connection. Any fault of the server closes the connection, not only the exchange."""
 
-    def __init__(self, keeper: ConnectionOwner) -> None:
-        self._keeper = keeper
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._machine = ResponseMachine(self)
-        self._told: ResponseCallback | None = None
-        self._news: HttpResponse | None = None
+        self._callback: ResponseCallback | None = None
+        self._unreported: HttpResponse | None = None
         """The response to report once the current bytes are parsed."""
         self._response: HttpResponse | None = None
         self._paused = False
@@ -69,11 +69,11 @@ class ClientConnection(asyncio.Protocol):
         """The asyncio transport; None once the connection is closed."""
         return self._transport
 
-    def begin(self, data: bytes, told: ResponseCallback) -> None:
-        """Sends a request of at most AT_ONCE bytes; `told` may be called until `cancel`."""
+    def begin(self, data: bytes, callback: ResponseCallback) -> None:
+        """Sends a request of at most AT_ONCE bytes; `callback` may be called until `cancel`."""
         assert self._transport is not None
         self._machine.ask(whole=True)
-        self._told = told
+        self._callback = callback
         self._transport.write(data)
 
     async def exchange(self, head: bytes, body: bytes | None) -> HttpResponse:
@@ -85,51 +85,51 @@ class ClientConnection(asyncio.Protocol):
         assert transport is not None
         waiter: asyncio.Future[HttpResponse | HttpFailure] = self._loop.create_future()
 
-        def told(news: HttpResponse | HttpFailure) -> None:
+        def on_response(outcome: HttpResponse | HttpFailure) -> None:
             if not waiter.done():
-                waiter.set_result(news)
+                waiter.set_result(outcome)
 
         try:
             if body is None or len(body) <= AT_ONCE:
-                self.begin(head if body is None else head + body, told)
+                self.begin(head if body is None else head + body, on_response)
             else:
                 self._machine.ask(whole=False)
-                self._told = told
+                self._callback = on_response
                 transport.write(head)
                 await self._send(transport, memoryview(body), waiter)
-            given: HttpResponse | HttpFailure = await waiter
+            outcome: HttpResponse | HttpFailure = await waiter
         except BaseException:
             if not waiter.done() or waiter.cancelled():
                 self.cancel()
-            elif isinstance(late := waiter.result(), HttpResponse):
-                late.close()  # the connection may carry another exchange by now
+            elif isinstance(response := waiter.result(), HttpResponse):
+                response.close()  # the connection may carry another exchange by now
             raise
-        if isinstance(given, HttpFailure):
-            raise given
-        return given
+        if isinstance(outcome, HttpFailure):
+            raise outcome
+        return outcome
 
     def cancel(self) -> None:
         """Gives up the request under way and closes the connection; the callback is not called any more."""
-        self._told = None
+        self._callback = None
         self.abort()
 
     async def _send(
-        self, transport: asyncio.Transport, rest: memoryview, waiter: asyncio.Future[HttpResponse | HttpFailure]
+        self, transport: asyncio.Transport, remainder: memoryview, waiter: asyncio.Future[HttpResponse | HttpFailure]
     ) -> None:
         """Sends a large body in pieces as the server reads them; stops if the server answers before the end."""
-        while rest and not waiter.done():
-            transport.write(bytes(rest[:AT_ONCE]))
-            rest = rest[AT_ONCE:]
+        while remainder and not waiter.done():
+            transport.write(bytes(remainder[:AT_ONCE]))
+            remainder = remainder[AT_ONCE:]
             if self._full is not None:
                 await asyncio.wait((self._full, waiter), return_when=asyncio.FIRST_COMPLETED)
-        if not rest:
+        if not remainder:
             self._machine.asked()
 
     def abort(self) -> None:
         """Closes the connection at once, whatever it is doing."""
         self._machine.stop()
         self._fail(EmptyReply() if self._response is None else IncompleteBody())
-        self._response = self._news = None
+        self._response = self._unreported = None
         if self._transport is not None:
             self._transport.abort()
 
@@ -137,7 +137,7 @@ class ClientConnection(asyncio.Protocol):
         """Returns the connection to its pool, if it can be used again. Called once the response was read completely."""
         if self._transport is not None and not self._transport.is_closing() and self._machine.again():
             self.used = True
-            self._keeper.released(self)
+            self._owner.released(self)
 
     def close(self) -> None:
         """Closes an idle connection, with a TLS shutdown where there is TLS."""
@@ -172,16 +172,16 @@ class ClientConnection(asyncio.Protocol):
             self._fail(failure)
             self.abort()
             return
-        news, self._news = self._news, None
+        response, self._unreported = self._unreported, None
         theirs = machine.theirs
         if theirs is HEAD or theirs is BODY:
-            if news is not None:
-                self._tell(news)
+            if response is not None:
+                self._report(response)
             return
         self.resume()
         reusable = theirs is DONE and machine.ours is DONE
-        if news is not None:
-            self._tell(news)
+        if response is not None:
+            self._report(response)
         if not reusable:
             self.abort()
 
@@ -198,7 +198,7 @@ class ClientConnection(asyncio.Protocol):
             else:
                 self._fail(IncompleteBody())
         self.resume_writing()
-        self._keeper.lost(self)
+        self._owner.lost(self)
 
     def pause_writing(self) -> None:
         """Makes writers wait, as the send buffer is full (asyncio.Protocol)."""
@@ -212,17 +212,17 @@ class ClientConnection(asyncio.Protocol):
 
     def _fail(self, failure: HttpFailure) -> None:
         if self._response is None:
-            self._tell(failure)
+            self._report(failure)
             return
         self._response.fail(failure if isinstance(failure, IncompleteBody) else IncompleteBody(str(failure)))
-        self._tell(self._response)
+        self._report(self._response)
 
-    def _tell(self, news: HttpResponse | HttpFailure) -> None:
-        told, self._told = self._told, None
-        if told is not None:
-            told(news)
+    def _report(self, outcome: HttpResponse | HttpFailure) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(outcome)
 
-    # --- told by the machine -------------------------------------------------------------------------------------
+    # --- called by the machine -----------------------------------------------------------------------------------
 
     def response_begun(self, status: int, fields: HeaderLines, first: dict[bytes, bytes]) -> None:
         """Makes the response. A small one is reported once it is whole."""
@@ -230,7 +230,7 @@ class ClientConnection(asyncio.Protocol):
         length = first.get(b"content-length")
         small = length is not None and len(length) < 10 and int(length) <= SMALL
         if not small or not 200 <= status < 300 or b"json" not in first.get(b"content-type", b""):
-            self._news = response
+            self._unreported = response
 
     def body_received(self, piece: bytes) -> None:
         """Passes a piece of the body to the response."""
@@ -242,4 +242,4 @@ class ClientConnection(asyncio.Protocol):
         response, self._response = self._response, None
         if response is not None:
             response.end()
-            self._news = response
+            self._unreported = response

@@ -35,10 +35,10 @@ class HttpResponse:
     """
 
     __slots__ = (
-        "_ended",
+        "_complete",
+        "_decompressor",
         "_failure",
         "_fields",
-        "_inflating",
         "_pieces",
         "_size",
         "_source",
@@ -56,12 +56,12 @@ class HttpResponse:
         self._source: BodySource | None = source
         self._pieces: list[bytes] = []
         self._size = 0
-        self._ended = False
+        self._complete = False
         self._failure: HttpFailure | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._inflating: Decompressor | None = None
+        self._decompressor: Decompressor | None = None
         if b"content-encoding" in self.first:
-            self._inflating = decompressor_for(", ".join(self.all("content-encoding")))
+            self._decompressor = decompressor_for(", ".join(self.all("content-encoding")))
 
     def get(self, name: str) -> str | None:
         """Returns the first header of this name (in lower case), if there is one."""
@@ -70,8 +70,8 @@ class HttpResponse:
 
     def all(self, name: str) -> list[str]:
         """Returns all headers of this name (in lower case)."""
-        wanted = name.encode()
-        return [_text(value) for field, value in self._fields if field == wanted]
+        raw_name = name.encode()
+        return [_text(value) for field, value in self._fields if field == raw_name]
 
     @property
     def location(self) -> str | None:
@@ -84,7 +84,7 @@ class HttpResponse:
         """All headers in order, names in lower case."""
         return tuple((field.decode("latin-1"), _text(value)) for field, value in self._fields)
 
-    # --- told by the connection ----------------------------------------------------------------------------------
+    # --- called by the connection --------------------------------------------------------------------------------
 
     def feed(self, piece: bytes) -> None:
         """Adds a piece of the body."""
@@ -97,7 +97,7 @@ class HttpResponse:
 
     def end(self) -> None:
         """Marks the body as complete."""
-        self._ended = True
+        self._complete = True
         if self._waiter is not None:
             self._wake()
 
@@ -112,7 +112,7 @@ class HttpResponse:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    # --- asked by the reader -------------------------------------------------------------------------------------
+    # --- called by the reader ------------------------------------------------------------------------------------
 
     @property
     def size(self) -> int:
@@ -121,35 +121,35 @@ class HttpResponse:
 
     def whole(self) -> bytes | None:
         """Returns the rest of the body if all of it has arrived uncompressed; else None: then use `chunk`."""
-        if not self._ended or self._inflating is not None:
+        if not self._complete or self._decompressor is not None:
             return None
         pieces = self._pieces
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._pieces, self._size = [], 0
-        self._done()
+        self._finish()
         return body
 
     async def chunk(self) -> bytes:
         """Waits for the next part of the body, decompressed; `b""` is the end. Raises HttpFailure if it broke off."""
-        if self._inflating is None:
+        if self._decompressor is None:
             return await self._piece()
         while True:
-            if not self._inflating.busy:
+            if not self._decompressor.busy:
                 piece = await self._piece()
                 if not piece:
-                    self._inflating.end()
+                    self._decompressor.end()
                     return b""
-                self._inflating.put(piece)
-            given = self._inflating.step()
-            if self._inflating.busy:
+                self._decompressor.put(piece)
+            data = self._decompressor.step()
+            if self._decompressor.busy:
                 await asyncio.sleep(0)  # a few bytes can inflate to many: let other tasks run between the steps
-            if given:
-                return given
+            if data:
+                return data
 
     async def _piece(self) -> bytes:
         while not self._pieces:
-            if self._ended:
-                self._done()
+            if self._complete:
+                self._finish()
                 return b""
             if self._failure is not None:
                 raise self._failure
@@ -161,15 +161,15 @@ class HttpResponse:
             self._source.resume()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _done(self) -> None:
+    def _finish(self) -> None:
         source, self._source = self._source, None
         if source is not None:
             source.done()
 
     def close(self) -> None:
         """Stops reading. If the body is not complete, the connection is closed. Idempotent."""
-        if self._ended:
-            self._done()
+        if self._complete:
+            self._finish()
         else:
             self.refuse()
 
@@ -177,7 +177,7 @@ class HttpResponse:
         """Stops reading and closes the connection, unless it was returned to its pool already."""
         source = self._source
         if source is not None:
-            self._pieces, self._size, self._ended = [], 0, False
+            self._pieces, self._size, self._complete = [], 0, False
             self.fail(IncompleteBody("closed by its reader"))
             source.abort()
 
@@ -207,8 +207,8 @@ class Decompressor:
         self._coding = coding
         self._gzip = coding in ("gzip", "x-gzip")
         self._inner = zlib.decompressobj(_GZIP) if self._gzip else None
-        self._rest = b""
-        self._begun = False
+        self._pending = b""
+        self._has_data = False
         self.busy = False
         """Whether another step may return data without another piece."""
 
@@ -218,34 +218,34 @@ class Decompressor:
             if self._coding != "deflate":
                 raise NotHttp(f"the content encoding {self._coding[:40]!r} was not asked for")
             self._inner = zlib.decompressobj(_ZLIB if piece[0] & 15 == 8 else _RAW)
-        self._rest += piece
-        self._begun = self.busy = True
+        self._pending += piece
+        self._has_data = self.busy = True
 
     def step(self) -> bytes:
         """Returns at most STEP bytes of the body, perhaps none. Raises IncompleteBody for invalid data."""
-        inner, rest = self._inner, self._rest
+        inner, pending = self._inner, self._pending
         if inner is not None and inner.eof:
             inner = self._next_member()
         if inner is None:
-            self._rest, self.busy = b"", False
+            self._pending, self.busy = b"", False
             return b""
         try:
-            given = inner.decompress(rest, STEP)
+            data = inner.decompress(pending, STEP)
         except zlib.error as error:
             raise IncompleteBody(str(error)) from None
-        self._rest = inner.unused_data if inner.eof else inner.unconsumed_tail
-        self.busy = bool(self._rest) or (len(given) == STEP and not inner.eof)
-        return given
+        self._pending = inner.unused_data if inner.eof else inner.unconsumed_tail
+        self.busy = bool(self._pending) or (len(data) == STEP and not inner.eof)
+        return data
 
     def _next_member(self) -> zlib._Decompress | None:
-        if not self._gzip or not self._rest.strip(b"\0"):
+        if not self._gzip or not self._pending.strip(b"\0"):
             return None  # padding
         self._inner = zlib.decompressobj(_GZIP)
         return self._inner
 
     def end(self) -> None:
         """Marks the end of the body. Raises IncompleteBody if the compressed data is incomplete."""
-        if self._begun and self._inner is not None and not self._inner.eof:
+        if self._has_data and self._inner is not None and not self._inner.eof:
             raise IncompleteBody("the compressed data is incomplete")
 
 

@@ -29,7 +29,7 @@ GOODBYE: Final = 0.5
 _PROBES: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPALIVE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 """TCP keep-alive options, in seconds and attempts: a host that vanished is noticed after two minutes."""
 
-Made = TypeVar("Made", bound=asyncio.BaseProtocol)
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
 
 class Dialler:
@@ -43,46 +43,46 @@ class Dialler:
         self._tls = tls
         self._name = host.rstrip(".")
 
-    async def dial(self, protocol: Callable[[], Made]) -> tuple[Made, socket.socket]:
+    async def dial(self, protocol: Callable[[], ProtocolT]) -> tuple[ProtocolT, socket.socket]:
         """Returns the connected protocol and its socket. Not bounded in time. Raises HttpFailure."""
         addresses = await self._addresses.get()
         try:
-            connected = await self._connected(addresses)
+            sock = await self._connect_first(addresses)
         except OSError as error:
             raise ConnectFailed(error) from None
         try:
-            return await self._begun(connected, protocol), connected
+            return await self._start_protocol(sock, protocol), sock
         except BaseException:
-            connected.close()
+            sock.close()
             raise
 
-    async def _begun(self, connected: socket.socket, protocol: Callable[[], Made]) -> Made:
+    async def _start_protocol(self, sock: socket.socket, protocol: Callable[[], ProtocolT]) -> ProtocolT:
         loop = asyncio.get_running_loop()
         with tls_failures():
             if self._tls is None:
-                _, made = await loop.create_connection(protocol, sock=connected)
+                _, connection = await loop.create_connection(protocol, sock=sock)
             else:
-                _, made = await loop.create_connection(
+                _, connection = await loop.create_connection(
                     protocol,
-                    sock=connected,
+                    sock=sock,
                     ssl=self._tls,
                     server_hostname=self._name,
                     ssl_shutdown_timeout=GOODBYE,
                 )
-            return made
+            return connection
 
-    async def _connected(self, addresses: list[Address]) -> socket.socket:
+    async def _connect_first(self, addresses: list[Address]) -> socket.socket:
         if len(addresses) == 1:
             return await _connect(addresses[0])
         attempts: set[asyncio.Task[socket.socket]] = set()
-        left = list(addresses)
-        failed: OSError = OSError("no address")
+        remaining = list(addresses)
+        last_error: OSError = OSError("no address")
         try:
-            while left or attempts:
-                if left:
-                    attempts.add(asyncio.get_running_loop().create_task(_connect(left.pop(0))))
+            while remaining or attempts:
+                if remaining:
+                    attempts.add(asyncio.get_running_loop().create_task(_connect(remaining.pop(0))))
                 done, attempts = await asyncio.wait(
-                    attempts, timeout=STAGGER if left else None, return_when=asyncio.FIRST_COMPLETED
+                    attempts, timeout=STAGGER if remaining else None, return_when=asyncio.FIRST_COMPLETED
                 )
                 for attempt in done:
                     error = attempt.exception()
@@ -91,10 +91,10 @@ class Dialler:
                         return attempt.result()
                     if not isinstance(error, OSError):
                         raise error
-                    failed = error
-            raise failed
+                    last_error = error
+            raise last_error
         finally:
-            await _give_up(attempts)
+            await _cancel(attempts)
 
     def late(self) -> HttpFailure:
         """Returns the failure where `dial` was not done in time."""
@@ -111,20 +111,20 @@ class PathDialler:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    async def dial(self, protocol: Callable[[], Made]) -> tuple[Made, socket.socket]:
+    async def dial(self, protocol: Callable[[], ProtocolT]) -> tuple[ProtocolT, socket.socket]:
         """Returns the connected protocol and its socket. Not bounded in time. Raises HttpFailure."""
         loop = asyncio.get_running_loop()
-        connected = socket.socket(getattr(socket, "AF_UNIX"), socket.SOCK_STREAM)  # noqa: B009  # not on Windows
+        sock = socket.socket(getattr(socket, "AF_UNIX"), socket.SOCK_STREAM)  # noqa: B009  # not on Windows
         try:
-            connected.setblocking(False)
-            await loop.sock_connect(connected, self._path)
-            _, made = await loop.create_unix_connection(protocol, sock=connected)
+            sock.setblocking(False)
+            await loop.sock_connect(sock, self._path)
+            _, connection = await loop.create_unix_connection(protocol, sock=sock)
         except BaseException as error:
-            connected.close()
+            sock.close()
             if isinstance(error, OSError):
                 raise ConnectFailed(error) from None
             raise
-        return made, connected
+        return connection, sock
 
     def late(self) -> HttpFailure:
         """Returns the failure where `dial` was not done in time."""
@@ -149,30 +149,30 @@ def tls_failures() -> Iterator[None]:
         raise TlsFailed from None  # the host closed the connection during the handshake
 
 
-async def _give_up(attempts: set[asyncio.Task[socket.socket]]) -> None:
+async def _cancel(attempts: set[asyncio.Task[socket.socket]]) -> None:
     for attempt in attempts:
         attempt.cancel()
-    for late in await asyncio.gather(*attempts, return_exceptions=True):
-        if isinstance(late, socket.socket):
-            late.close()
+    for result in await asyncio.gather(*attempts, return_exceptions=True):
+        if isinstance(result, socket.socket):
+            result.close()
 
 
 async def _connect(address: Address) -> socket.socket:
-    family, kind, protocol, to = address
-    made = socket.socket(family, kind, protocol)
+    family, kind, protocol, sockaddr = address
+    sock = socket.socket(family, kind, protocol)
     try:
-        made.setblocking(False)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _PROBES:
             option = getattr(socket, name, None)
             if option is not None:
-                made.setsockopt(socket.IPPROTO_TCP, option, value)
-        await asyncio.get_running_loop().sock_connect(made, to)
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        await asyncio.get_running_loop().sock_connect(sock, sockaddr)
     except BaseException:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
@@ -190,35 +190,37 @@ class Addresses:
     def __init__(self, host: str, port: int, addresses: Sequence[str] | None = None) -> None:
         self._host = host
         self._port = port
-        self._known: list[Address] = _in_turn([_literal(one, port) for one in addresses or ()])
-        self._until = 0.0 if addresses is None else math.inf
-        self._asking: asyncio.Task[list[Address]] | None = None
+        self._cached: list[Address] = _interleaved([_literal(address, port) for address in addresses or ()])
+        self._expires_at = 0.0 if addresses is None else math.inf
+        self._query: asyncio.Task[list[Address]] | None = None
 
     async def get(self) -> list[Address]:
         """Returns at least one address, alternating between families in the system's order. Not bounded in time.
 
         Raises NameUnknown.
         """
-        if self._known and asyncio.get_running_loop().time() < self._until:
-            return self._known
-        if self._asking is None:
-            self._asking = asyncio.get_running_loop().create_task(self._ask())
-        known = await asyncio.shield(self._asking)  # others may wait for the same
-        if not known:
+        if self._cached and asyncio.get_running_loop().time() < self._expires_at:
+            return self._cached
+        if self._query is None:
+            self._query = asyncio.get_running_loop().create_task(self._resolve())
+        resolved = await asyncio.shield(self._query)  # others may wait for the same
+        if not resolved:
             raise NameUnknown(self._host)
-        return known
+        return resolved
 
-    async def _ask(self) -> list[Address]:
+    async def _resolve(self) -> list[Address]:
         loop = asyncio.get_running_loop()
-        found: list[Any] = []
+        results: list[Any] = []
         try:
             with contextlib.suppress(OSError, UnicodeError):
-                found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=self._flags())
-            self._known = _in_turn([(family, kind, protocol, to) for family, kind, protocol, _, to in found])
-            self._until = loop.time() + FRESH
-            return self._known
+                results = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=self._flags())
+            self._cached = _interleaved(
+                [(family, kind, protocol, sockaddr) for family, kind, protocol, _, sockaddr in results]
+            )
+            self._expires_at = loop.time() + FRESH
+            return self._cached
         finally:
-            self._asking = None
+            self._query = None
 
     def _flags(self) -> int:
         for family in (socket.AF_INET, socket.AF_INET6):
@@ -229,18 +231,18 @@ class Addresses:
 
     def close(self) -> None:
         """Cancels a running query."""
-        if self._asking is not None:
-            self._asking.cancel()
+        if self._query is not None:
+            self._query.cancel()
 
 
 def _literal(address: str, port: int) -> Address:
-    family, kind, protocol, _, to = socket.getaddrinfo(
+    family, kind, protocol, _, sockaddr = socket.getaddrinfo(
         address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
     )[0]
-    return family, kind, protocol, to
+    return family, kind, protocol, sockaddr
 
 
-def _in_turn(addresses: list[Address]) -> list[Address]:
+def _interleaved(addresses: list[Address]) -> list[Address]:
     families = dict.fromkeys(address[0] for address in addresses)
     rows = [[address for address in addresses if address[0] == family] for family in families]
     return [address for row in itertools.zip_longest(*rows) for address in row if address is not None]

@@ -53,7 +53,8 @@ class HttpRequest:
     """
 
     __slots__ = (
-        *("_account", "_body", "_counted", "_expects", "_gone", "_limit", "_refusal", "_size", "_waiter", "_wire"),
+        *("_account", "_body", "_counted", "_expects", "_limit", "_on_disconnect", "_refusal", "_size", "_waiter"),
+        "_wire",
         *("accepts", "complete", "disconnected", "dropped", "head", "length", "method", "path", "proven"),
         "values",
     )
@@ -90,7 +91,7 @@ class HttpRequest:
         self._counted = 0
         """Bytes of the body that its sender's account has counted."""
         self._refusal: Overloaded | None = None
-        self._gone: Callable[[], object] | None = None
+        self._on_disconnect: Callable[[], object] | None = None
 
     @property
     def wire(self) -> ExchangeConnection:
@@ -147,7 +148,7 @@ class HttpRequest:
             self._wire.write(_CONTINUE)
         if not self.complete and self._size <= limit:
             self._account = account
-            await self._rest(limit)
+            await self._wait_for_body(limit)
         if self._refusal is not None:
             self.drop()
             raise self._refusal
@@ -159,7 +160,7 @@ class HttpRequest:
         body, self._body = self._body, b""
         return bytes(body)
 
-    async def _rest(self, limit: int) -> None:
+    async def _wait_for_body(self, limit: int) -> None:
         """Waits until the body is complete or larger than `limit`, or the client is gone. Raises BodyTooSlow."""
         if self.disconnected:
             return
@@ -178,7 +179,7 @@ class HttpRequest:
                 self._account.end(self._counted)
                 self._counted = 0
 
-    # --- told by the connection --------------------------------------------------------------------------------
+    # --- called by the connection ------------------------------------------------------------------------------
 
     @property
     def full(self) -> bool:
@@ -205,10 +206,10 @@ class HttpRequest:
 
     def _count(self, account: BodyAccount) -> None:
         """Counts what was received, each time that has doubled; refuses the body if there is no room for it."""
-        more = self._size - self._counted
-        self._refusal = account.begin(None, more)
+        increment = self._size - self._counted
+        self._refusal = account.begin(None, increment)
         if self._refusal is None:
-            self._counted += more
+            self._counted += increment
         else:
             account.end(self._counted)  # at once, so that others have room
             self._counted = 0
@@ -227,15 +228,15 @@ class HttpRequest:
         self.disconnected = True
         if self._waiter is not None:
             self._wake()
-        gone, self._gone = self._gone, None
-        if gone is not None:
-            gone()
+        callback, self._on_disconnect = self._on_disconnect, None
+        if callback is not None:
+            callback()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # --- asked by the handler ---------------------------------------------------------------------------------
+    # --- called by the handler -------------------------------------------------------------------------------
 
     def drop(self) -> None:
         """Discards the body: what was received and what follows."""
@@ -245,18 +246,18 @@ class HttpRequest:
         if not self.complete:
             self._wire.regulate()
 
-    def watch(self, gone: Callable[[], object]) -> None:
-        """Calls `gone()` once, when the client closes the connection. The rest of the body is discarded."""
+    def watch(self, on_disconnect: Callable[[], object]) -> None:
+        """Calls `on_disconnect()` once, when the client closes the connection. The rest of the body is discarded."""
         if self.disconnected:
-            gone()
+            on_disconnect()
             return
-        self._gone = gone
+        self._on_disconnect = on_disconnect
         if not self.complete:
             self.drop()
 
     def unwatch(self) -> None:
         """Cancels `watch`."""
-        self._gone = None
+        self._on_disconnect = None
 
 
 class HttpReply:
@@ -298,16 +299,16 @@ class HttpReply:
             await self._wire.writable()
         head = start(status)
         if body:
-            known = _BODY_OF.get(kind)
-            if known is None:
-                known = (
+            body_fields = _BODY_OF.get(kind)
+            if body_fields is None:
+                body_fields = (
                     written([(b"content-type", kind), (b"x-content-type-options", b"nosniff")]) + b"content-length: "
                 )
-            head += b"%b%d\r\n" % (known, len(body))
+            head += b"%b%d\r\n" % (body_fields, len(body))
         elif status not in (204, 304):
             head += b"content-length: 0\r\n"
         if headers or self.extra or not self._keep:
-            head = self._finished(head, headers)
+            head = self._finish_head(head, headers)
         else:
             head += b"\r\n"
         self.started = True
@@ -319,7 +320,7 @@ class HttpReply:
                 self._wire.write(body)
         self._complete()
 
-    def _finished(self, head: bytes, headers: HeaderLines | None) -> bytes:
+    def _finish_head(self, head: bytes, headers: HeaderLines | None) -> bytes:
         """Returns the head with all further lines and the empty line."""
         if headers or self.extra:
             lines = [*(headers or []), *(self.extra or [])]
@@ -342,7 +343,7 @@ class HttpReply:
         if self._wire.paused:
             await self._wire.writable()
         self.started = self.streams = True
-        head = self._finished(start(200) + _STREAM, headers)
+        head = self._finish_head(start(200) + _STREAM, headers)
         if self._chunks:
             head = head[:-2] + b"transfer-encoding: chunked\r\n\r\n"
         if not self.lost:

@@ -98,10 +98,10 @@ class RequestHead:
 
     def values(self, name: bytes) -> list[str]:
         """Returns the values of one header as stripped text, in order. The list must not be changed."""
-        found = self._values.get(name)
-        if found is None:
-            found = self._values[name] = [value.decode("latin-1").strip(BLANKS) for value in self.raw(name)]
-        return found
+        values = self._values.get(name)
+        if values is None:
+            values = self._values[name] = [value.decode("latin-1").strip(BLANKS) for value in self.raw(name)]
+        return values
 
     @property
     def text(self) -> list[tuple[str, str]]:
@@ -112,21 +112,21 @@ class RequestHead:
 
     def accepts(self, kind: bytes) -> bool:
         """Returns whether the client accepts the media type `kind` (`type/subtype`)."""
-        found = self._accepted.get(kind)
-        if found is None:
-            found = self._accepted[kind] = accepts(self.values(b"accept"), kind=kind)
-        return found
+        is_accepted = self._accepted.get(kind)
+        if is_accepted is None:
+            is_accepted = self._accepted[kind] = accepts(self.values(b"accept"), kind=kind)
+        return is_accepted
 
 
 class RequestHeadCache:
     """Caches the last request head of a connection: the next request nearly always has the same."""
 
-    __slots__ = ("_known", "_length_at", "_of_bytes")
+    __slots__ = ("_cached", "_length_index", "_template")
 
     def __init__(self) -> None:
-        self._known: RequestHead | None = None
-        self._length_at = 0
-        self._of_bytes: tuple[bytes, bytes, RequestHead] | None = None
+        self._cached: RequestHead | None = None
+        self._length_index = 0
+        self._template: tuple[bytes, bytes, RequestHead] | None = None
         """The last head that came with its whole body: the bytes before and after the digits of Content-Length."""
 
     def known(self, data: bytes) -> tuple[RequestHead, bytes] | None:
@@ -134,14 +134,14 @@ class RequestHeadCache:
 
         Only the digits of Content-Length may differ.
         """
-        if self._of_bytes is None:
+        if self._template is None:
             return None
-        before, behind, head = self._of_bytes
+        prefix, suffix, head = self._template
         end = data.find(b"\r\n\r\n") + 4
         length = _LENGTH_LINE.search(data, 0, end)
-        if length is None or not data.startswith(before) or data[length.end(1) : end] != behind:
+        if length is None or not data.startswith(prefix) or data[length.end(1) : end] != suffix:
             return None
-        if length.start(1) != len(before) or len(data) - end != int(length[1]):
+        if length.start(1) != len(prefix) or len(data) - end != int(length[1]):
             return None
         return head, data[end:]
 
@@ -150,29 +150,29 @@ class RequestHeadCache:
 
         `size`: its Content-Length.
         """
-        head, end = self._known, data.find(b"\r\n\r\n") + 4
+        head, end = self._cached, data.find(b"\r\n\r\n") + 4
         length = _LENGTH_LINE.search(data, 0, end)
         if head is None or length is None or head.method != "POST":
             return
         if size == int(length[1]) == len(data) - end and not head.raw(b"expect"):
-            self._of_bytes = (data[: length.start(1)], data[length.end(1) : end], head)
+            self._template = (data[: length.start(1)], data[length.end(1) : end], head)
 
     def head(self, method: bytes, target: bytes, lines: HeaderLines) -> tuple[RequestHead, int | None]:
         """Returns the head with these lines, and the Content-Length if there is one. Raises BadHead."""
-        at, length, size = self._length_at, None, 0
-        if at >= len(lines) or lines[at][0] != b"content-length":
-            at = next((n for n, (name, _) in enumerate(lines) if name == b"content-length"), -1)
-        if at >= 0:
-            self._length_at = at
-            said = lines.pop(at)[1]
-            length, size = int(said), len(said)  # the parser has checked that it is a number
-        known = self._known
-        if known is None or known.lines != lines or known.target != target or known.method != method.decode():
-            known = RequestHead(method.decode("ascii"), target, lines)
-            if known.size + len(method) + len(target) + AROUND + size > MAX_HEAD - (at >= 0) * LENGTH:
+        index, length, size = self._length_index, None, 0
+        if index >= len(lines) or lines[index][0] != b"content-length":
+            index = next((n for n, (name, _) in enumerate(lines) if name == b"content-length"), -1)
+        if index >= 0:
+            self._length_index = index
+            value = lines.pop(index)[1]
+            length, size = int(value), len(value)  # the parser has checked that it is a number
+        head = self._cached
+        if head is None or head.lines != lines or head.target != target or head.method != method.decode():
+            head = RequestHead(method.decode("ascii"), target, lines)
+            if head.size + len(method) + len(target) + AROUND + size > MAX_HEAD - (index >= 0) * LENGTH:
                 raise BadHead("the head is too long", 431, "head_too_large")
-            self._known = known if known.size <= MAX_KNOWN else None
-        return known, length
+            self._cached = head if head.size <= MAX_KNOWN else None
+        return head, length
 
 
 def _in_chunks(codings: list[bytes]) -> bool:
@@ -182,10 +182,10 @@ def _in_chunks(codings: list[bytes]) -> bool:
     """
     if not codings:
         return False
-    named = [coding.strip(b" \t").lower() for coding in b",".join(codings).split(b",")]
-    if named == [b"chunked"]:
+    names = [coding.strip(b" \t").lower() for coding in b",".join(codings).split(b",")]
+    if names == [b"chunked"]:
         return True
-    status = 501 if named[-1] == b"chunked" else 400
+    status = 501 if names[-1] == b"chunked" else 400
     raise BadHead("the only transfer coding that is taken is `chunked`", status, "transfer_encoding")
 
 
@@ -203,12 +203,12 @@ def _split(target: bytes) -> tuple[str, bytes, frozenset[bytes] | None]:
         raise BadTarget(repr(target[:100])) from None
     authority = None
     if url.schema is not None or url.host is not None:
-        found = _ABSOLUTE.match(target)
-        if found is None or url.userinfo is not None:
+        match = _ABSOLUTE.match(target)
+        if match is None or url.userinfo is not None:
             raise BadTarget(repr(target[:100]))
-        host, default = found[2].lower(), b":443" if found[1] else b":80"
-        bare = host.removesuffix(default)
-        authority = frozenset({bare, bare + default} if bare != host or not url.port else {host})
+        host, default = match[2].lower(), b":443" if match[1] else b":80"
+        bare_host = host.removesuffix(default)
+        authority = frozenset({bare_host, bare_host + default} if bare_host != host or not url.port else {host})
     return unquote(path) if "%" in path else path, url.query or b"", authority
 
 
@@ -222,15 +222,15 @@ def accepts(values: list[str], *, kind: bytes) -> bool:
     """
     if not values:
         return True
-    wanted = kind.decode()
-    ranges = (wanted, wanted.partition("/")[0] + "/*", "*/*")
+    media_type = kind.decode()
+    ranges = (media_type, media_type.partition("/")[0] + "/*", "*/*")
     best: tuple[int, bool] | None = None
     for item in ",".join(values).split(","):
         name, *parameters = (part.strip().lower() for part in item.split(";"))
         if name in ranges:
             refused = any(_is_zero(parameter) for parameter in parameters)
-            found = (ranges.index(name), not refused)
-            best = found if best is None or found[0] < best[0] else best  # the closest range decides
+            candidate = (ranges.index(name), not refused)
+            best = candidate if best is None or candidate[0] < best[0] else best  # the closest range decides
     return best is not None and best[1]
 
 
@@ -264,18 +264,18 @@ class _StatusLines:
 
     def __init__(self) -> None:
         self._second = 0
-        self._made: dict[int, bytes] = {}
+        self._cache: dict[int, bytes] = {}
 
     def __call__(self, status: int) -> bytes:
         now = int(time())
         if now != self._second:
             self._second = now
-            self._made.clear()
-        found = self._made.get(status)
-        if found is None:
+            self._cache.clear()
+        encoded = self._cache.get(status)
+        if encoded is None:
             line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ndate: {formatdate(now, usegmt=True)}\r\n"
-            found = self._made[status] = line.encode("ascii")
-        return found
+            encoded = self._cache[status] = line.encode("ascii")
+        return encoded
 
 
 start: Final = _StatusLines()

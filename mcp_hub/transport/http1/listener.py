@@ -29,7 +29,7 @@ class RefusalSink:
 
 
 class Listener:
-    """Runs `handler` for the requests of at most `most` connections. Create it in the event loop that it serves in.
+    """Runs `handler` for the requests of at most `max_connections` connections. Create it in its event loop.
 
     `exempt(peer)` says whether an address, such as a trusted proxy's, may hold more than one address's share of slots.
     """
@@ -37,14 +37,14 @@ class Listener:
     def __init__(
         self,
         handler: Handler,
-        most: int,
+        max_connections: int,
         *,
         refusals: RefusalSink | None = None,
         exempt: Callable[[str], bool] = lambda peer: False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.refusals = refusals or RefusalSink()
-        self.slots = ConnectionSlots(most, self.refusals, exempt, self.loop.time)
+        self.slots = ConnectionSlots(max_connections, self.refusals, exempt, self.loop.time)
         self.open: set[ConnectionSlot] = set()
         """The slots of connections whose descriptors are open."""
         self.ending = False
@@ -54,7 +54,7 @@ class Listener:
         """Tasks that answer a request or do a TLS handshake."""
         self._empty: asyncio.Future[None] | None = None
 
-    # --- told by connections -----------------------------------------------------------------------------------
+    # --- called by connections ---------------------------------------------------------------------------------
 
     def acquire_slot(self, holder: SlotHolder, peer: str) -> ConnectionSlot | None:
         """Returns the slot for a connection that was accepted; None if it has to be refused."""
@@ -126,7 +126,7 @@ class ConnectionSlot:
 
 
 class ConnectionSlots:
-    """The `most` slots for connections of one listener.
+    """The slots of one listener, for at most `max_connections` connections.
 
     A stranger is a connection on which no request has been let in (authenticated) yet. If no slot is free, the oldest
     stranger is closed for the newcomer. An address that uses up its share of slots loses its own oldest strangers,
@@ -135,46 +135,46 @@ class ConnectionSlots:
 
     def __init__(
         self,
-        most: int,
+        max_connections: int,
         refusals: RefusalSink,
         exempt: Callable[[str], bool] = lambda peer: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most = most
-        self._share = max(1, most // SHARE)
+        self._max_connections = max_connections
+        self._share = max(1, max_connections // SHARE)
         self._refusals = refusals
         self._exempt = exempt
         self._clock = clock
-        self._taken: set[ConnectionSlot] = set()
+        self._slots: set[ConnectionSlot] = set()
         self._strangers: OrderedDict[ConnectionSlot, None] = OrderedDict()
         """Oldest first."""
-        self._of_network: dict[str, OrderedDict[ConnectionSlot, None]] = {}
+        self._by_network: dict[str, OrderedDict[ConnectionSlot, None]] = {}
         """The strangers by network, oldest first."""
 
     def acquire(self, holder: SlotHolder, peer: str) -> ConnectionSlot | None:
         """Returns a slot for a connection that was accepted; None if none is free and no stranger can be closed."""
         slot = ConnectionSlot(holder, peer, self._clock())
         self._make_room(slot)
-        if len(self._taken) >= self._most:
+        if len(self._slots) >= self._max_connections:
             stranger = next(iter(self._strangers), None)
             if stranger is None:
                 self._refusals.note("full", peer, 503)
                 return None
             self._close(stranger, "crowded")
-        self._taken.add(slot)
+        self._slots.add(slot)
         self._strangers[slot] = None
-        self._of_network.setdefault(slot.network, OrderedDict())[slot] = None
+        self._by_network.setdefault(slot.network, OrderedDict())[slot] = None
         return slot
 
     def _make_room(self, newcomer: ConnectionSlot) -> None:
         """Closes the oldest strangers of the newcomer's address if they use up its share of the slots."""
-        same = self._of_network.get(newcomer.network)
-        if same is None or len(same) < self._share or self._exempt(newcomer.peer):
+        strangers = self._by_network.get(newcomer.network)
+        if strangers is None or len(strangers) < self._share or self._exempt(newcomer.peer):
             return
         now = self._clock()
         for _ in range(AT_ONCE):
-            oldest = next(iter(same), None)
-            if oldest is None or len(same) < self._share or now - oldest.since < NEWCOMER:
+            oldest = next(iter(strangers), None)
+            if oldest is None or len(strangers) < self._share or now - oldest.since < NEWCOMER:
                 break
             self._close(oldest, "crowded")
 
@@ -183,10 +183,10 @@ class ConnectionSlots:
         network = _network(peer)
         if not slot.stranger or slot not in self._strangers or network == slot.network:
             return
-        self._leave(slot)
+        self._leave_network(slot)
         slot.peer, slot.network = peer, network
         self._make_room(slot)
-        self._of_network.setdefault(network, OrderedDict())[slot] = None
+        self._by_network.setdefault(network, OrderedDict())[slot] = None
 
     def _close(self, slot: ConnectionSlot, cause: str) -> None:
         self.release(slot)
@@ -201,20 +201,20 @@ class ConnectionSlots:
 
     def release(self, slot: ConnectionSlot) -> None:
         """Frees the slot of a connection that is closed or about to be."""
-        self._taken.discard(slot)
+        self._slots.discard(slot)
         if slot.stranger:
             self._forget(slot)
 
     def _forget(self, slot: ConnectionSlot) -> None:
         self._strangers.pop(slot, None)
-        self._leave(slot)
+        self._leave_network(slot)
 
-    def _leave(self, slot: ConnectionSlot) -> None:
-        same = self._of_network.get(slot.network)
-        if same is not None:
-            same.pop(slot, None)
-            if not same:
-                del self._of_network[slot.network]
+    def _leave_network(self, slot: ConnectionSlot) -> None:
+        strangers = self._by_network.get(slot.network)
+        if strangers is not None:
+            strangers.pop(slot, None)
+            if not strangers:
+                del self._by_network[slot.network]
 
 
 def _network(peer: str) -> str:

@@ -35,64 +35,64 @@ async def bind(listen: Listen) -> list[socket.socket]:
         return [bind_path(listen.socket_path)]
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(
+        address_infos = await loop.getaddrinfo(
             listen.host.strip("[]") or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
         text = f"listen.host {listen.host!r} is no address of this machine: {error}"
         raise HubError(text, codes.ADDRESS_FOREIGN) from error
     sockets: list[socket.socket] = []
-    failed: OSError | None = None
+    last_error: OSError | None = None
     port = listen.port
     try:
-        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in address_infos):
             if not listen.authenticates and not is_loopback(str(address[0])):
                 text = f"listen.host {listen.host!r} is {address[0]} here, which lets others in: set listen.token"
                 raise HubError(text, codes.TOKEN_MISSING)
             try:
-                sockets.append(_bound(family, (address[0], port, *address[2:])))
+                sockets.append(_open_socket(family, (address[0], port, *address[2:])))
             except OSError as error:
                 if error.errno == errno.EADDRINUSE and listen.port != 0:
                     raise
-                failed = error  # `localhost` resolves to ::1 too, even where there is no IPv6
+                last_error = error  # `localhost` resolves to ::1 too, even where there is no IPv6
                 continue
             port = sockets[0].getsockname()[1]
         if not sockets:
-            raise failed or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+            raise last_error or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
     except BaseException as error:
-        for each in sockets:
-            each.close()
+        for sock in sockets:
+            sock.close()
         if isinstance(error, OSError):
             raise _refusal(listen, error) from error
         raise
     return sockets
 
 
-def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
-    opened = socket.socket(family, socket.SOCK_STREAM)
+def _open_socket(family: int, address: tuple[Any, ...]) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         if os.name == "posix":
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        opened.bind(address)
-        opened.listen(BACKLOG)  # `bind` does not notice that another socket listens on the port
-        opened.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)  # `bind` does not notice that another socket listens on the port
+        sock.setblocking(False)
     except BaseException:
-        opened.close()
+        sock.close()
         raise
-    return opened
+    return sock
 
 
 def _refusal(listen: Listen, error: OSError) -> HubError:
-    where = f"{listen.host or '*'}:{listen.port}"
+    address = f"{listen.host or '*'}:{listen.port}"
     if error.errno == errno.EADDRINUSE:
-        text = f"cannot listen on {where}: another program already listens there; choose another listen.port (--port)"
+        text = f"cannot listen on {address}: another program already listens there; choose another listen.port (--port)"
         return HubError(text, codes.PORT_TAKEN)
     if error.errno == errno.EACCES:
-        text = f"cannot listen on {where}: not permitted; ports below 1024 are the system's (--port)"
+        text = f"cannot listen on {address}: not permitted; ports below 1024 are the system's (--port)"
         return HubError(text, codes.PORT_FORBIDDEN)
-    return HubError(f"cannot listen on {where}: {error.strerror or error}", codes.ADDRESS_FOREIGN)
+    return HubError(f"cannot listen on {address}: {error.strerror or error}", codes.ADDRESS_FOREIGN)
 
 
 # --- Unix sockets ------------------------------------------------------------------------------------------------
@@ -108,87 +108,87 @@ def bind_path(path: Path) -> socket.socket:
 
     It replaces a socket that nobody listens on any more, but no other file.
     """
-    where = f"{UNIX}:{path}"
+    address = f"{UNIX}:{path}"
     if sys.platform == "win32":
-        raise HubError(f"cannot listen on {where}: Python has no Unix sockets on this system", codes.SOCKET_UNUSABLE)
+        raise HubError(f"cannot listen on {address}: Python has no Unix sockets on this system", codes.SOCKET_UNUSABLE)
     if (problem := _directory_problem(path)) is not None:
         raise problem
-    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _alone_in(path.parent):
+        with _directory_lock(path.parent):
             if (problem := path_problem(path)) is not None:
                 raise problem
             path.unlink(missing_ok=True)
-            opened.bind(str(path))
+            sock.bind(str(path))
             path.chmod(0o600)  # before it listens: until then nobody can connect
-            opened.listen(BACKLOG)
-        opened.setblocking(False)
+            sock.listen(BACKLOG)
+        sock.setblocking(False)
     except OSError as error:
-        opened.close()
-        raise HubError(f"cannot listen on {where}: {error.strerror or error}", codes.SOCKET_UNUSABLE) from error
+        sock.close()
+        raise HubError(f"cannot listen on {address}: {error.strerror or error}", codes.SOCKET_UNUSABLE) from error
     except BaseException:
-        opened.close()
+        sock.close()
         raise
-    return opened
+    return sock
 
 
 def path_problem(path: Path) -> HubError | None:
     """Returns why the hub cannot listen on a path now; None if it can."""
-    where = f"cannot listen on {UNIX}:{path}"
+    prefix = f"cannot listen on {UNIX}:{path}"
     if sys.platform == "win32":
-        return HubError(f"{where}: Python has no Unix sockets on this system", codes.SOCKET_UNUSABLE)
+        return HubError(f"{prefix}: Python has no Unix sockets on this system", codes.SOCKET_UNUSABLE)
     if (problem := _directory_problem(path)) is not None:
         return problem
     try:
-        found = path.lstat()
+        file_status = path.lstat()
     except FileNotFoundError:
         return None
     except OSError as error:
-        return HubError(f"{where}: {error.strerror}", codes.SOCKET_UNUSABLE)
-    if not stat.S_ISSOCK(found.st_mode):
-        return HubError(f"{where}: there is something else than a socket; choose another path", codes.SOCKET_UNUSABLE)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
-        trying.settimeout(CONNECT_WAIT)
+        return HubError(f"{prefix}: {error.strerror}", codes.SOCKET_UNUSABLE)
+    if not stat.S_ISSOCK(file_status.st_mode):
+        return HubError(f"{prefix}: there is something else than a socket; choose another path", codes.SOCKET_UNUSABLE)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(CONNECT_WAIT)
         try:
-            trying.connect(str(path))
+            probe.connect(str(path))
         except ConnectionRefusedError:
             return None
         except OSError as error:
-            return HubError(f"{where}: whether its socket is in use cannot be told: {error}", codes.SOCKET_UNUSABLE)
-    text = f"{where}: another program already listens there; choose another path (listen.host)"
+            return HubError(f"{prefix}: whether its socket is in use cannot be told: {error}", codes.SOCKET_UNUSABLE)
+    text = f"{prefix}: another program already listens there; choose another path (listen.host)"
     return HubError(text, codes.PORT_TAKEN)
 
 
 def _directory_problem(path: Path) -> HubError | None:
-    where = f"cannot listen on {UNIX}:{path}"
+    prefix = f"cannot listen on {UNIX}:{path}"
     try:
-        above = path.parent.stat()
+        parent_status = path.parent.stat()
     except OSError as error:
-        text = f"{where}: the directory {path.parent} cannot be used: {error.strerror}; create it, for this user alone"
+        text = f"{prefix}: the directory {path.parent} cannot be used: {error.strerror}; create it, for this user alone"
         return HubError(text, codes.SOCKET_UNUSABLE)
-    if above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
-        text = f"{where}: others can write to {path.parent} and put a socket of their own there; chmod go-w it"
+    if parent_status.st_mode & 0o022 and not parent_status.st_mode & stat.S_ISVTX:
+        text = f"{prefix}: others can write to {path.parent} and put a socket of their own there; chmod go-w it"
         return HubError(text, codes.OPEN_TO_OTHERS)
     return None
 
 
 @contextlib.contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
+def _directory_lock(directory: Path) -> Iterator[None]:
     """Keeps other hubs from replacing a socket of this directory while the block runs. Raises HubError, OSError."""
     if sys.platform == "win32":  # there are no Unix sockets, and `bind_path` has refused already
         yield
         return
     import fcntl
 
-    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(directory_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
         text = f"cannot listen in {directory}: another program locks the directory, perhaps a hub that starts"
         raise HubError(f"{text}; try again", codes.SOCKET_UNUSABLE) from None
     finally:
-        os.close(held)
+        os.close(directory_fd)
 
 
 class OwnPath:
@@ -212,8 +212,8 @@ async def accepting(bound: socket.socket, protocol: Callable[[], asyncio.BasePro
     if not is_unix(bound):
         return await loop.create_server(protocol, sock=bound, backlog=BACKLOG)
     # A socket that was handed over keeps its path; OwnPath removes that of a socket that the hub has bound.
-    keeping: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-    return await loop.create_unix_server(protocol, sock=bound, backlog=BACKLOG, **keeping)
+    options: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+    return await loop.create_unix_server(protocol, sock=bound, backlog=BACKLOG, **options)
 
 
 # --- sockets that were handed over ---------------------------------------------------------------------------------
@@ -226,16 +226,18 @@ def check_handed(listen: Listen, handed: Sequence[tuple[str, socket.socket]]) ->
     a Unix socket. Raises HubError for a socket that cannot be served.
     """
     hosts = []
-    for name, each in handed:
-        which = f"the socket {name!r} (descriptor {each.fileno()}) that was handed over"
-        if each.type != socket.SOCK_STREAM or not (each.family in (socket.AF_INET, socket.AF_INET6) or is_unix(each)):
-            raise HubError(f"{which} is no stream socket of IP or Unix (ListenStream=)", codes.SOCKET_HANDED)
-        if not each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            raise HubError(f"{which} does not listen; the unit of the socket needs Accept=no", codes.SOCKET_HANDED)
-        each.setblocking(False)
-        address = each.getsockname()
-        hosts.append((f"{UNIX}:{address}", 0) if is_unix(each) else (str(address[0]), int(address[1])))
-    host, port = max(hosts, key=lambda one: (not one[0].startswith(f"{UNIX}:")) + (not _is_local(one[0])))
+    for name, sock in handed:
+        label = f"the socket {name!r} (descriptor {sock.fileno()}) that was handed over"
+        if sock.type != socket.SOCK_STREAM or not (sock.family in (socket.AF_INET, socket.AF_INET6) or is_unix(sock)):
+            raise HubError(f"{label} is no stream socket of IP or Unix (ListenStream=)", codes.SOCKET_HANDED)
+        if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise HubError(f"{label} does not listen; the unit of the socket needs Accept=no", codes.SOCKET_HANDED)
+        sock.setblocking(False)
+        address = sock.getsockname()
+        hosts.append((f"{UNIX}:{address}", 0) if is_unix(sock) else (str(address[0]), int(address[1])))
+    host, port = max(
+        hosts, key=lambda host_port: (not host_port[0].startswith(f"{UNIX}:")) + (not _is_local(host_port[0]))
+    )
     return listen.model_copy(update={"host": host, "port": port})
 
 
@@ -258,13 +260,13 @@ def connections_possible() -> int:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONNECTIONS + KEPT_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        for raised in sorted({most, max(soft, min(most, MACOS_DESCRIPTORS))}, reverse=True):
+    target = MAX_CONNECTIONS + KEPT_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < target:
+        maximum = target if hard == resource.RLIM_INFINITY else min(target, hard)
+        for limit in sorted({maximum, max(soft, min(maximum, MACOS_DESCRIPTORS))}, reverse=True):
             with contextlib.suppress(OSError, ValueError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-                soft = raised
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+                soft = limit
                 break
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS

@@ -77,10 +77,10 @@ def _uid_of(connection: socket.socket, platform: str = sys.platform) -> int | No
 
 def certified_peer(transport: asyncio.BaseTransport, address: str) -> CertifiedPeer | None:
     """Returns the identity in the client's certificate; None for a client without a certificate."""
-    found: Mapping[str, Any] | None = transport.get_extra_info("peercert")
-    if not found:
+    certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
+    if not certificate:
         return None
-    return CertifiedPeer(_names_of(found), _end_of(found), address)
+    return CertifiedPeer(_names_of(certificate), _expiry_of(certificate), address)
 
 
 _SOUND: Final = {"URI": ":", "email": "@"}
@@ -101,13 +101,13 @@ def _names_of(certificate: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _pairs(given: object) -> Iterable[tuple[str, str]]:
-    for pair in given if isinstance(given, tuple) else ():
+def _pairs(value: object) -> Iterable[tuple[str, str]]:
+    for pair in value if isinstance(value, tuple) else ():
         if isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(part, str) for part in pair):
             yield pair
 
 
-def _end_of(certificate: Mapping[str, Any]) -> float:
+def _expiry_of(certificate: Mapping[str, Any]) -> float:
     try:
         return float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
     except (KeyError, ValueError):

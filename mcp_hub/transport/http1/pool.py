@@ -22,7 +22,7 @@ from mcp_hub.transport.http1.client_response import (
     HttpResponse,
     PoolClosed,
 )
-from mcp_hub.transport.http1.dialler import Made
+from mcp_hub.transport.http1.dialler import ProtocolT
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _REPEATABLE: Final = frozenset({"GET", "DELETE"})
 class ConnectionMaker(Protocol):
     """Makes the connections of a pool: a Dialler or a ProxyDialler."""
 
-    async def dial(self, protocol: Callable[[], Made]) -> tuple[Made, socket.socket]:
+    async def dial(self, protocol: Callable[[], ProtocolT]) -> tuple[ProtocolT, socket.socket]:
         """Returns the connected protocol and its socket. Not bounded in time. Raises HttpFailure."""
         ...
 
@@ -64,11 +64,11 @@ class HttpPool:
         self._keep = keep
         self._idle: deque[ClientConnection] = deque()
         """The most recently used is at the right."""
-        self._waiting: deque[asyncio.Future[ClientConnection | None]] = deque()
+        self._waiters: deque[asyncio.Future[ClientConnection | None]] = deque()
         """Each future gets a connection, or None as the permission to make one."""
-        self._taken = 0
+        self._connection_count = 0
         """Connections that exist or are being made."""
-        self._made: set[ClientConnection] = set()
+        self._connections: set[ClientConnection] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
         self._empty: asyncio.Future[None] | None = None
@@ -76,34 +76,34 @@ class HttpPool:
     @property
     def sockets(self) -> list[socket.socket]:
         """The sockets of all connections."""
-        return [made.socket for made in self._made if made.socket is not None]
+        return [connection.socket for connection in self._connections if connection.socket is not None]
 
     async def exchange(self, method: str, head: bytes, body: bytes | None) -> HttpResponse:
         """Sends one request and returns its response once the head has arrived. Raises HttpFailure.
 
         A GET or DELETE is sent once more if a kept connection turns out to be dead; a POST never is.
         """
-        connection = self._kept() or await self._got()
-        again = connection.used and method in _REPEATABLE
+        connection = self._pop_idle() or await self._acquire()
+        may_repeat = connection.used and method in _REPEATABLE
         try:
             return await connection.exchange(head, body)
         except (EmptyReply, ConnectionBroke):
-            if not again:
+            if not may_repeat:
                 raise
-        connection = await self._got()
+        connection = await self._acquire()
         return await connection.exchange(head, body)
 
-    def begin(self, head: bytes, body: bytes, told: ResponseCallback) -> ClientConnection | None:
-        """Sends a request on an idle connection without waiting; `told` gets the response or the failure.
+    def begin(self, head: bytes, body: bytes, on_response: ResponseCallback) -> ClientConnection | None:
+        """Sends a request on an idle connection without waiting; `on_response` gets the response or the failure.
 
         Returns None, and does nothing, if no connection is idle or the body is larger than AT_ONCE.
         """
-        connection = self._kept() if len(body) <= AT_ONCE else None
+        connection = self._pop_idle() if len(body) <= AT_ONCE else None
         if connection is not None:
-            connection.begin(head + body, told)
+            connection.begin(head + body, on_response)
         return connection
 
-    def _kept(self) -> ClientConnection | None:
+    def _pop_idle(self) -> ClientConnection | None:
         idle = self._idle
         while idle:
             connection = idle.pop()
@@ -127,37 +127,37 @@ class HttpPool:
             pass
         return True
 
-    async def _got(self) -> ClientConnection:
+    async def _acquire(self) -> ClientConnection:
         try:
             async with asyncio.timeout(self._connect):
-                return await self._in_turn()
+                return await self._wait_for_connection()
         except TimeoutError:
             raise self._dialler.late() from None
 
-    async def _in_turn(self) -> ClientConnection:
+    async def _wait_for_connection(self) -> ClientConnection:
         while not self._closed:
-            if self._taken < self._limit:
-                self._taken += 1
-                return await self._dialled()
-            turn: asyncio.Future[ClientConnection | None] = self._loop.create_future()
-            self._waiting.append(turn)
+            if self._connection_count < self._limit:
+                self._connection_count += 1
+                return await self._dial()
+            waiter: asyncio.Future[ClientConnection | None] = self._loop.create_future()
+            self._waiters.append(waiter)
             try:
-                given = await turn
+                connection = await waiter
             except BaseException:
-                if turn.done() and not turn.cancelled():
-                    self._pass_on(turn.result())
+                if waiter.done() and not waiter.cancelled():
+                    self._give_back(waiter.result())
                 raise
             if self._closed:
-                self._pass_on(given)
+                self._give_back(connection)
                 break
-            if given is None:
-                return await self._dialled()
-            if given.alive:
-                return given
+            if connection is None:
+                return await self._dial()
+            if connection.alive:
+                return connection
         raise PoolClosed
 
-    async def _dialled(self) -> ClientConnection:
-        """Makes a connection; it is counted in `_taken` already."""
+    async def _dial(self) -> ClientConnection:
+        """Makes a connection; it is counted in `_connection_count` already."""
         try:
             connection, handle = await self._dialler.dial(lambda: ClientConnection(self))
             connection.socket = handle
@@ -165,63 +165,63 @@ class HttpPool:
                 connection.abort()
                 raise PoolClosed if self._closed else EmptyReply
         except BaseException:
-            self._place()
+            self._free_slot()
             raise
-        self._made.add(connection)
+        self._connections.add(connection)
         return connection
 
-    def _pass_on(self, given: ClientConnection | None) -> None:
+    def _give_back(self, connection: ClientConnection | None) -> None:
         """Gives back what a waiter got that was cancelled, or that came too late."""
-        if given is None:
-            self._place()
-        elif given.alive:
-            self.released(given)
+        if connection is None:
+            self._free_slot()
+        elif connection.alive:
+            self.released(connection)
 
-    def _place(self) -> None:
-        """Lets the next waiter make a connection in place of one that is gone."""
-        turn = self._next()
-        if turn is None:
-            self._taken -= 1
+    def _free_slot(self) -> None:
+        """Lets the next waiter make a connection instead of one that is closed."""
+        waiter = self._next_waiter()
+        if waiter is None:
+            self._connection_count -= 1
         else:
-            turn.set_result(None)
+            waiter.set_result(None)
 
-    def _next(self) -> asyncio.Future[ClientConnection | None] | None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                return turn
+    def _next_waiter(self) -> asyncio.Future[ClientConnection | None] | None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                return waiter
         return None
 
-    # --- told by the connections ---------------------------------------------------------------------------------
+    # --- called by the connections ---------------------------------------------------------------------------------
 
     def released(self, connection: ClientConnection) -> None:
         """Takes back a connection whose exchange is over and that can carry another."""
         if self._closed:
             connection.abort()
             return
-        turn = self._next()
-        if turn is not None:
-            turn.set_result(connection)
+        waiter = self._next_waiter()
+        if waiter is not None:
+            waiter.set_result(connection)
             return
         connection.idle_since = self._loop.time()
         self._idle.append(connection)
         if self._sweep is None:
-            self._sweep = self._loop.call_later(self._keep, self._close_old)
+            self._sweep = self._loop.call_later(self._keep, self._close_expired)
 
-    def _close_old(self) -> None:
+    def _close_expired(self) -> None:
         idle, until = self._idle, self._loop.time() - self._keep
         while idle and idle[0].idle_since <= until:
             idle.popleft().close()
-        self._sweep = self._loop.call_at(idle[0].idle_since + self._keep, self._close_old) if idle else None
+        self._sweep = self._loop.call_at(idle[0].idle_since + self._keep, self._close_expired) if idle else None
 
     def lost(self, connection: ClientConnection) -> None:
         """Forgets a connection that is closed."""
         with contextlib.suppress(ValueError):
             self._idle.remove(connection)
-        if connection in self._made:
-            self._made.discard(connection)
-            self._place()
-        if self._empty is not None and not self._made and not self._empty.done():
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._free_slot()
+        if self._empty is not None and not self._connections and not self._empty.done():
             self._empty.set_result(None)
 
     async def close(self) -> None:
@@ -230,13 +230,13 @@ class HttpPool:
         self._dialler.close()
         if self._sweep is not None:
             self._sweep.cancel()
-        while (turn := self._next()) is not None:
-            turn.set_result(None)
-            self._taken += 1  # the waiter will give it back
+        while (waiter := self._next_waiter()) is not None:
+            waiter.set_result(None)
+            self._connection_count += 1  # the waiter will give it back
         self._idle.clear()
-        for connection in list(self._made):
+        for connection in list(self._connections):
             connection.abort()
-        if self._made:
+        if self._connections:
             self._empty = self._loop.create_future()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CUT):
@@ -266,15 +266,15 @@ class RequestHeadEncoder:
 
     def __init__(self, origin: URL, common: Mapping[str, str], *, absolute: bool = False) -> None:
         """`absolute`: request targets are whole URLs, as a forward proxy requires."""
-        always = {
+        defaults = {
             "Host": origin.host_port_subcomponent or "",
             "User-Agent": f"mcp-hub/{VERSION}",
             "Accept": "*/*",
             "Accept-Encoding": ACCEPTED,
         }
-        self._common = _joined(always, common)
-        self._before = str(origin.origin()) if absolute else ""
-        self._kept: dict[tuple[object, ...], bytes] = {}
+        self._common = _merged(defaults, common)
+        self._target_prefix = str(origin.origin()) if absolute else ""
+        self._cache: dict[tuple[object, ...], bytes] = {}
 
     def head(self, method: str, target: str, headers: Mapping[str, str], size: int | None) -> bytes:
         """Returns the head of one request to `target`, a path with its query.
@@ -282,24 +282,27 @@ class RequestHeadEncoder:
         `size`: bytes of the body; None: there is no body. Raises ValueError for an invalid target or header.
         """
         key = (method, target, *headers.items())
-        begun = self._kept.get(key)
-        if begun is None:
-            begun = self._encoded(method, target, headers)
-            if len(self._kept) >= KEPT:
-                self._kept.clear()
-            if len(begun) <= KEPT_SIZE:
-                self._kept[key] = begun
-        return begun + b"\r\n" if size is None else b"%bContent-Length: %d\r\n\r\n" % (begun, size)
+        lines = self._cache.get(key)
+        if lines is None:
+            lines = self._encode(method, target, headers)
+            if len(self._cache) >= KEPT:
+                self._cache.clear()
+            if len(lines) <= KEPT_SIZE:
+                self._cache[key] = lines
+        return lines + b"\r\n" if size is None else b"%bContent-Length: %d\r\n\r\n" % (lines, size)
 
-    def _encoded(self, method: str, target: str, headers: Mapping[str, str]) -> bytes:
-        fields = _joined(self._common, headers)
+    def _encode(self, method: str, target: str, headers: Mapping[str, str]) -> bytes:
+        fields = _merged(self._common, headers)
         if not _TARGET.fullmatch(target) or not all(is_header(name, value) for name, value in fields.items()):
             raise ValueError("a header or the target is not valid")
-        lines = [f"{method} {self._before}{target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+        lines = [
+            f"{method} {self._target_prefix}{target} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in fields.items()),
+        ]
         return ("\r\n".join(lines) + "\r\n").encode()
 
 
-def _joined(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
+def _merged(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
     """Returns all headers; the second mapping wins where both have a name, in any case."""
     names = {name.lower() for name in second}
     return {**{name: value for name, value in first.items() if name.lower() not in names}, **second}

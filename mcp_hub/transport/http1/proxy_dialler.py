@@ -21,7 +21,7 @@ from mcp_hub.transport.http1.client_response import (
     ProxyFailed,
     TlsFailed,
 )
-from mcp_hub.transport.http1.dialler import GOODBYE, Dialler, Made, tls_failures
+from mcp_hub.transport.http1.dialler import GOODBYE, Dialler, ProtocolT, tls_failures
 
 MAX_HEAD: Final = 16 * 1024
 """Bytes of a proxy's answer to CONNECT."""
@@ -64,19 +64,19 @@ class ProxyDialler:
     ) -> None:
         self._host, self._port, self._tls = host.rstrip("."), port, tls
         self._proxy = proxy
-        self._way = Dialler(proxy.host, proxy.port, to_proxy)
+        self._dialler = Dialler(proxy.host, proxy.port, to_proxy)
         self._tunnels = tunnels
         self._reached = False
 
-    async def dial(self, protocol: Callable[[], Made]) -> tuple[Made, socket.socket]:
+    async def dial(self, protocol: Callable[[], ProtocolT]) -> tuple[ProtocolT, socket.socket]:
         """Returns the connected protocol and the socket to the proxy. Not bounded in time. Raises HttpFailure."""
         if not self._tunnels:
-            return await self._to_proxy(protocol)
-        tunnel, handle = await self._to_proxy(TunnelProtocol)
+            return await self._dial_proxy(protocol)
+        tunnel, handle = await self._dial_proxy(TunnelProtocol)
         self._reached = True
         try:
             await (self._socks(tunnel) if self._proxy.kind == "socks5h" else self._connect(tunnel))
-            return await self._begun(tunnel.ready(), protocol), handle
+            return await self._start_protocol(tunnel.ready(), protocol), handle
         except EOFError:
             tunnel.abort()
             raise ProxyFailed("answer", "closes the connection before the tunnel is open") from None
@@ -92,16 +92,16 @@ class ProxyDialler:
 
     def close(self) -> None:
         """Cancels the resolution of the proxy's name."""
-        self._way.close()
+        self._dialler.close()
 
     @property
     def _target(self) -> str:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{host}:{self._port}"
 
-    async def _to_proxy(self, protocol: Callable[[], Made]) -> tuple[Made, socket.socket]:
+    async def _dial_proxy(self, protocol: Callable[[], ProtocolT]) -> tuple[ProtocolT, socket.socket]:
         try:
-            return await self._way.dial(protocol)
+            return await self._dialler.dial(protocol)
         except NameUnknown:
             raise ProxyFailed("name", "has a host that is not known") from None
         except CertificateRefused as error:
@@ -112,20 +112,20 @@ class ProxyDialler:
             reason = os.strerror(error.error.errno) if error.error.errno else str(error)
             raise ProxyFailed("connect", f"does not accept a connection: {reason}") from None
 
-    async def _begun(self, transport: asyncio.Transport, protocol: Callable[[], Made]) -> Made:
-        made = protocol()
+    async def _start_protocol(self, transport: asyncio.Transport, protocol: Callable[[], ProtocolT]) -> ProtocolT:
+        connection = protocol()
         if self._tls is None:
-            transport.set_protocol(made)
-            made.connection_made(transport)
-            return made
+            transport.set_protocol(connection)
+            connection.connection_made(transport)
+            return connection
         with tls_failures():
             inner = await asyncio.get_running_loop().start_tls(
-                transport, made, self._tls, server_hostname=self._host, ssl_shutdown_timeout=GOODBYE
+                transport, connection, self._tls, server_hostname=self._host, ssl_shutdown_timeout=GOODBYE
             )
         if inner is None:
             raise TlsFailed
-        made.connection_made(inner)
-        return made
+        connection.connection_made(inner)
+        return connection
 
     # --- CONNECT ---------------------------------------------------------------------------------------------------
 
@@ -136,19 +136,19 @@ class ProxyDialler:
         tunnel.write(("\r\n".join(lines) + "\r\n\r\n").encode())
         while True:
             head = await tunnel.head()
-            found = _STATUS.match(head)
-            if found is None:
+            match = _STATUS.match(head)
+            if match is None:
                 raise ProxyFailed("answer", "does not answer with HTTP; its address may have to begin with socks5h://")
-            if (status := int(found[1])) >= 200:
+            if (status := int(match[1])) >= 200:
                 break
         if status in (401, 407):  # tinyproxy answers 401
-            self._want_credentials(_CHALLENGE.search(head))
+            self._fail_credentials(_CHALLENGE.search(head))
         if not 200 <= status < 300:
             reason = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
-            why = "cannot reach" if status in _UNREACHABLE else "opens no connection to"
-            raise ProxyFailed("refused", f"{why} {self._target} ({reason})")
+            predicate = "cannot reach" if status in _UNREACHABLE else "opens no connection to"
+            raise ProxyFailed("refused", f"{predicate} {self._target} ({reason})")
 
-    def _want_credentials(self, challenge: re.Match[bytes] | None) -> NoReturn:
+    def _fail_credentials(self, challenge: re.Match[bytes] | None) -> NoReturn:
         scheme = challenge[1].decode() if challenge is not None else "Basic"
         if scheme.lower() != "basic":
             raise ProxyFailed("credentials", f"wants credentials by {scheme}, which the hub does not speak")
@@ -166,8 +166,8 @@ class ProxyDialler:
         if version != 5 or method not in (*methods, _NONE_OF_THEM):
             raise ProxyFailed("answer", "does not answer with SOCKS5; its address may have to begin with http://")
         if method == _NONE_OF_THEM:
-            wants = "another sign-in than by user and password" if user or password else "a user and a password"
-            raise ProxyFailed("credentials", f"wants {wants}")
+            demand = "another sign-in than by user and password" if user or password else "a user and a password"
+            raise ProxyFailed("credentials", f"wants {demand}")
         if method == _WITH_PASSWORD:
             tunnel.write(bytes([1, len(user)]) + user + bytes([len(password)]) + password)
             _, status = await tunnel.read(2)
@@ -198,7 +198,7 @@ class TunnelProtocol(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._data = bytearray()
-        self._ended = False
+        self._closed = False
         self._waiter: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -214,12 +214,12 @@ class TunnelProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Makes pending reads raise EOFError (asyncio.Protocol)."""
-        self._ended = True
+        self._closed = True
         self._wake()
 
     def eof_received(self) -> bool:
         """Makes pending reads raise EOFError (asyncio.Protocol)."""
-        self._ended = True
+        self._closed = True
         self._wake()
         return False
 
@@ -228,25 +228,25 @@ class TunnelProtocol(asyncio.Protocol):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    async def _more(self) -> None:
-        if self._ended:
+    async def _wait_for_data(self) -> None:
+        if self._closed:
             raise EOFError
         self._waiter = asyncio.get_running_loop().create_future()
         await self._waiter
 
     def write(self, data: bytes) -> None:
         """Sends bytes of the handshake. Raises EOFError if the connection is gone."""
-        if self._ended or self._transport is None:
+        if self._closed or self._transport is None:
             raise EOFError
         self._transport.write(data)
 
     async def read(self, size: int) -> bytes:
         """Waits for `size` bytes. Raises EOFError if the connection ends before."""
         while len(self._data) < size:
-            await self._more()
-        given = bytes(self._data[:size])
+            await self._wait_for_data()
+        data = bytes(self._data[:size])
         del self._data[:size]
-        return given
+        return data
 
     async def head(self) -> bytes:
         """Waits for the head of an answer. Raises EOFError if the connection ends, or the head is too large."""
@@ -255,7 +255,7 @@ class TunnelProtocol(asyncio.Protocol):
                 return bytes(self._data)  # this is not HTTP, so the end of a head may never come
             if (end := self._data.find(b"\r\n\r\n")) >= 0:
                 return await self.read(end + 4)
-            await self._more()
+            await self._wait_for_data()
 
     def ready(self) -> asyncio.Transport:
         """Returns the transport of the open tunnel.
@@ -264,12 +264,12 @@ class TunnelProtocol(asyncio.Protocol):
         """
         if self._data:
             raise ProxyFailed("answer", "sends data into the tunnel before anything was asked")
-        if self._ended or self._transport is None:
+        if self._closed or self._transport is None:
             raise EOFError
         return self._transport
 
     def abort(self) -> None:
         """Closes the connection at once."""
-        self._ended = True
+        self._closed = True
         if self._transport is not None:
             self._transport.abort()

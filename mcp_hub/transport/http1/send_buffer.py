@@ -32,7 +32,7 @@ class UnreadAccount(Protocol):
 class SendBuffer(asyncio.Protocol):
     """Knows how full the write buffer is, and for how long. `_transport` is set by `connection_made`."""
 
-    __slots__ = ("__weakref__", "_loop", "_transport", "_unread", "_unwritten", "_writable", "paused", "share")
+    __slots__ = ("__weakref__", "_loop", "_transport", "_unread_timer", "_unwritten", "_writable", "paused", "share")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -43,7 +43,7 @@ class SendBuffer(asyncio.Protocol):
         """The account of the caller that the current reply is for."""
         self._writable: asyncio.Future[None] | None = None
         self._unwritten = 0
-        self._unread: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
 
     async def writable(self) -> None:
         """Waits until it is not `paused`, or the client is gone."""
@@ -72,68 +72,68 @@ class SendBuffer(asyncio.Protocol):
         self.paused = True
         if self.share is not None:
             self.share.watch(self)
-        self._watch()
+        self._start_unread_timer()
 
     def resume_writing(self) -> None:
         """Ends the deadline and wakes the writer; the buffer has drained, or the client is gone."""
         self.paused = False
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
-    def _watch(self) -> None:
+    def _start_unread_timer(self) -> None:
         self._unwritten = self._transport.get_write_buffer_size()
-        self._unread = self._loop.call_later(UNREAD_DEADLINE, self._unread_still)
+        self._unread_timer = self._loop.call_later(UNREAD_DEADLINE, self._check_unread)
 
-    def _unread_still(self) -> None:
+    def _check_unread(self) -> None:
         if self._transport.get_write_buffer_size() >= self._unwritten:
             self._transport.abort()
         else:
-            self._watch()
+            self._start_unread_timer()
 
 
 class LazyTimer:
-    """Calls `late()` when the deadline that was last set has passed.
+    """Calls `callback()` when the deadline that was last set has passed.
 
     A deadline is often postponed and rarely passes, so the event loop's timer is moved only when it fires.
     """
 
-    __slots__ = ("_at", "_late", "_loop", "_timer")
+    __slots__ = ("_callback", "_due_at", "_loop", "_timer")
 
-    def __init__(self, late: Callable[[], None]) -> None:
-        self._late = late
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
         self._loop = asyncio.get_running_loop()
-        self._at: float | None = None
+        self._due_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float) -> None:
         """Sets the deadline to so many seconds from now."""
-        self._at = at = self._loop.time() + seconds
+        self._due_at = due_at = self._loop.time() + seconds
         if self._timer is not None:
-            if self._timer.when() <= at:
+            if self._timer.when() <= due_at:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(at, self._look)
+        self._timer = self._loop.call_at(due_at, self._on_timer)
 
     def close(self) -> None:
-        """Removes the deadline and drops the reference to `late`; it must not be set again."""
-        self._at = None
-        self._late = _nothing
+        """Removes the deadline and drops the reference to `callback`; it must not be set again."""
+        self._due_at = None
+        self._callback = _nothing
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        if self._at is None:
+        if self._due_at is None:
             return
-        if self._loop.time() < self._at - 0.001:  # event loops count in milliseconds
-            self._timer = self._loop.call_at(self._at, self._look)
+        if self._loop.time() < self._due_at - 0.001:  # event loops count in milliseconds
+            self._timer = self._loop.call_at(self._due_at, self._on_timer)
             return
-        self._at = None
-        self._late()
+        self._due_at = None
+        self._callback()
 
 
 def _nothing() -> None:
@@ -155,12 +155,12 @@ class HalfCloseProbe:
     probe; `transport` is aborted when the system reports that the client is gone.
     """
 
-    __slots__ = ("_after", "_deadline", "_transport")
+    __slots__ = ("_deadline", "_interval", "_transport")
 
     def __init__(self, transport: asyncio.Transport, deadline: LazyTimer) -> None:
         self._transport = transport
         self._deadline = deadline
-        self._after = FIRST_LOOK
+        self._interval = FIRST_LOOK
         deadline.set(FIRST_LOOK)
 
     def look(self, *, unanswered: bool) -> None:
@@ -169,7 +169,7 @@ class HalfCloseProbe:
         if connection is not None and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._transport.abort()
             return
-        if unanswered and self._after in (FIRST_LOOK, LAST_LOOK) and not self._transport.is_closing():
+        if unanswered and self._interval in (FIRST_LOOK, LAST_LOOK) and not self._transport.is_closing():
             self._transport.write(_SIGN_OF_LIFE)
-        self._deadline.set(self._after)
-        self._after = min(2 * self._after, LAST_LOOK)
+        self._deadline.set(self._interval)
+        self._interval = min(2 * self._interval, LAST_LOOK)

@@ -37,9 +37,9 @@ class ServerConnection(SendBuffer):
     """The asyncio protocol of one connection; `listener` holds what all connections share."""
 
     __slots__ = (
-        *("_answering", "_begun", "_deadline", "_error_reply", "_half_closed", "_listener", "_machine", "_reply"),
-        *("_request", "_rest", "_slot", "_spill", "_stopped", "_waiting", "peer", "port", "proven"),
-        "stranger",
+        *("_active_request", "_awaits_progress", "_deadline", "_error_reply", "_half_close_probe", "_listener"),
+        *("_machine", "_pipelined", "_reading_paused", "_reply", "_request", "_slot", "_spilled_bytes", "_unparsed"),
+        *("peer", "port", "proven", "stranger"),
     )
 
     def __init__(self, listener: Listener, slot: ConnectionSlot | None = None) -> None:
@@ -47,31 +47,31 @@ class ServerConnection(SendBuffer):
         super().__init__(listener.loop)
         self._listener = listener
         self._machine = RequestMachine(self)
-        self._deadline = LazyTimer(self._late)
-        self._begun = False
+        self._deadline = LazyTimer(self._on_deadline)
+        self._awaits_progress = False
         """Whether the deadline is for a head or body that the client has begun, not for an idle connection."""
         # Reading.
-        self._spill = 0
+        self._spilled_bytes = 0
         """Bytes discarded since the last message ended."""
         self._request: HttpRequest | None = None
         """The request whose body is being read, or was read last."""
-        self._rest: bytes | memoryview = b""
+        self._unparsed: bytes | memoryview = b""
         """Bytes that were received and not parsed yet."""
-        self._stopped = False
+        self._reading_paused = False
         """Whether reading from the socket is paused."""
         self._error_reply = b""
         """The error reply that is sent before the connection is closed."""
         # Answering.
-        self._answering: HttpRequest | None = None
+        self._active_request: HttpRequest | None = None
         self._reply: HttpReply | None = None
-        self._waiting: deque[tuple[HttpRequest, HttpReply]] = deque()
+        self._pipelined: deque[tuple[HttpRequest, HttpReply]] = deque()
         self._slot = slot
         self.peer = "" if slot is None else slot.peer
         self.port: int | None = None
         self.proven: Peer | None = None
         self.stranger = True
         """Whether no request of the connection has been let in yet."""
-        self._half_closed: HalfCloseProbe | None = None
+        self._half_close_probe: HalfCloseProbe | None = None
         """Set when the client has ended its half of the connection but may still wait for replies."""
 
     # --- callbacks of the event loop------------------------------------------------------------------------------
@@ -114,13 +114,13 @@ class ServerConnection(SendBuffer):
         """Tells the handler of the current request, and drops the waiting requests."""
         self._machine.close()
         self._deadline.close()
-        self._waiting.clear()
-        self._rest = b""
-        answering, self._answering = self._answering, None
+        self._pipelined.clear()
+        self._unparsed = b""
+        request, self._active_request = self._active_request, None
         if self._reply is not None:
             self._reply.lose()
-        if answering is not None:
-            answering.lose()
+        if request is not None:
+            request.lose()
         self.resume_writing()
         slot, self._slot = self._slot, None  # it refers to the connection, too
         if slot is not None:
@@ -133,57 +133,57 @@ class ServerConnection(SendBuffer):
         half while a stream is open has gone. TLS cannot be half-closed, and HTTP/1.0 has no `100 Continue` as a probe.
         """
         self._machine.stop()
-        reply, broken = self._reply, self._incomplete
-        if self._waiting and self._waiting[-1][0] is broken:
-            self._waiting.pop()
-        if reply is None or self._machine.ours is BODY or self._answering is broken or self._rest:
+        reply, incomplete = self._reply, self._incomplete
+        if self._pipelined and self._pipelined[-1][0] is incomplete:
+            self._pipelined.pop()
+        if reply is None or self._machine.ours is BODY or self._active_request is incomplete or self._unparsed:
             return False
         if self._transport.get_extra_info("ssl_object") is not None or self._machine.version != "1.1":
             return False
-        self._half_closed = HalfCloseProbe(self._transport, self._deadline)
+        self._half_close_probe = HalfCloseProbe(self._transport, self._deadline)
         return True
 
     def data_received(self, data: bytes) -> None:
         """Parses what was received, or keeps it until the requests before it are answered."""
         machine = self._machine
-        if machine.theirs is IDLE and (found := machine.take_known(data)) is not None:
-            head, body = found
-            self._begun = False
-            self._request = self._answering = request = HttpRequest(self, head, len(body), body=body)
+        if machine.theirs is IDLE and (match := machine.take_known(data)) is not None:
+            head, body = match
+            self._awaits_progress = False
+            self._request = self._active_request = request = HttpRequest(self, head, len(body), body=body)
             self._reply = reply = HttpReply(self)
             self._start(request, reply)
         elif machine.shut:
-            self._spilt(len(data))
-        elif self._rest or len(data) > PIECE:
-            self._rest = memoryview(bytes(self._rest) + data)
-            self._feed_rest()
+            self._count_spill(len(data))
+        elif self._unparsed or len(data) > PIECE:
+            self._unparsed = memoryview(bytes(self._unparsed) + data)
+            self._feed_unparsed()
         else:
             self._feed(data)
-            if self._waiting or machine.theirs is BODY:
+            if self._pipelined or machine.theirs is BODY:
                 self.regulate()
 
-    def _feed_rest(self) -> None:
-        while self._rest and not (self._waiting or self._machine.shut or self._full):
-            piece, self._rest = self._rest[:PIECE], self._rest[PIECE:]
+    def _feed_unparsed(self) -> None:
+        while self._unparsed and not (self._pipelined or self._machine.shut or self._is_full):
+            piece, self._unparsed = self._unparsed[:PIECE], self._unparsed[PIECE:]
             self._feed(piece)
         self.regulate()
 
     def regulate(self) -> None:
         """Pauses or resumes reading, depending on the room in the buffers."""
-        full, shut = self._full, self._machine.shut
-        if self._rest and not (self._waiting or shut or full):
-            self._feed_rest()  # until nothing is left, or there is no room
+        full, shut = self._is_full, self._machine.shut
+        if self._unparsed and not (self._pipelined or shut or full):
+            self._feed_unparsed()  # until nothing is left, or there is no room
             return
-        stop = not shut and (full or bool(self._rest) or bool(self._waiting))
-        if stop is not self._stopped and not self._transport.is_closing():
-            self._stopped = stop
+        stop = not shut and (full or bool(self._unparsed) or bool(self._pipelined))
+        if stop is not self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = stop
             if stop:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
 
     @property
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         return self._incomplete is not None and self._incomplete.full
 
     @property
@@ -203,43 +203,43 @@ class ServerConnection(SendBuffer):
 
     def _expect_progress(self, after: float = 0.0) -> None:
         """Sets the deadline for a head that began `after` seconds ago."""
-        if not self._begun:
-            self._begun = True
+        if not self._awaits_progress:
+            self._awaits_progress = True
             self._deadline.set(max(0.0, HEAD_DEADLINE - after))
 
-    # --- told by the machine ---------------------------------------------------------------------------------------
+    # --- called by the machine -------------------------------------------------------------------------------------
 
     def request_begun(self, head: RequestHead, length: int | None, *, keep: bool, chunks: bool, expects: bool) -> None:
         """Starts to answer the request, or queues it behind the one that is being answered."""
-        self._begun = False
+        self._awaits_progress = False
         self._request = request = HttpRequest(self, head, length, expects=expects)
         reply = HttpReply(self, bodiless=head.method == "HEAD", keep=keep, chunks=chunks)
         if self._reply is None:
             self._begin(request, reply)
         else:
-            self._waiting.append((request, reply))
+            self._pipelined.append((request, reply))
 
     def body_received(self, piece: bytes) -> None:
         """Adds a part of the body."""
         if self._request is None or self._request.dropped:
-            self._spilt(len(piece))
+            self._count_spill(len(piece))
         else:
             self._request.more(piece)
 
     def message_ended(self) -> None:
         """Completes the request and its body."""
-        self._spill = 0
-        self._begun = False
+        self._spilled_bytes = 0
+        self._awaits_progress = False
         if self._request is not None:
             self._request.end()
         if self._reply is None:
             self._machine.again()
             self._deadline.set(KEEP_CONNECTION)
 
-    def _spilt(self, size: int) -> None:
+    def _count_spill(self, size: int) -> None:
         """Counts bytes that are discarded; beyond MAX_SPILL the connection is dropped."""
-        self._spill += size
-        if self._spill > MAX_SPILL:
+        self._spilled_bytes += size
+        if self._spilled_bytes > MAX_SPILL:
             self._machine.stop()
             self._transport.abort()
         elif self._reply is None:
@@ -248,18 +248,18 @@ class ServerConnection(SendBuffer):
     def _refuse(self, status: int, cause: str) -> None:
         """Answers the requests before the invalid one, then sends an error and closes the connection."""
         self._listener.refusals.note(cause, self.peer, status)
-        broken = self._incomplete
-        self._rest = b""
+        incomplete = self._incomplete
+        self._unparsed = b""
         self._error_reply = last_answer(status)
-        if self._waiting and self._waiting[-1][0] is broken:
-            self._waiting.pop()
-        elif broken is not None and broken is self._answering and self._reply is not None:
-            reply, self._reply, self._answering = self._reply, None, None
+        if self._pipelined and self._pipelined[-1][0] is incomplete:
+            self._pipelined.pop()
+        elif incomplete is not None and incomplete is self._active_request and self._reply is not None:
+            reply, self._reply, self._active_request = self._reply, None, None
             reply.lose()
-            broken.lose()
+            incomplete.lose()
             if self._machine.ours is BODY:
                 self._error_reply = b""  # a part of its reply has been written
-        elif broken is not None and broken.dropped:
+        elif incomplete is not None and incomplete.dropped:
             self._error_reply = b""  # its reply has been sent already
         if self._reply is None or self._machine.ours is BODY:
             self._end()
@@ -272,7 +272,7 @@ class ServerConnection(SendBuffer):
     # --- replies -----------------------------------------------------------------------------------------------
 
     def _begin(self, request: HttpRequest, reply: HttpReply) -> None:
-        self._answering, self._reply = request, reply
+        self._active_request, self._reply = request, reply
         self._start(request, reply)
 
     def _start(self, request: HttpRequest, reply: HttpReply) -> None:
@@ -303,15 +303,15 @@ class ServerConnection(SendBuffer):
 
     def answered(self, *, keep: bool) -> None:
         """Called when a reply is complete: starts the next waiting request, or waits for one."""
-        request, self._answering, self._reply = self._answering, None, None
+        request, self._active_request, self._reply = self._active_request, None, None
         if request is not None:
             request.unwatch()
         machine = self._machine
-        machine.responded(keep=keep and not self._listener.ending, more=bool(self._waiting))
+        machine.responded(keep=keep and not self._listener.ending, more=bool(self._pipelined))
         if machine.ours is MUST_CLOSE:
             self._transport.close()
-        elif self._waiting:
-            self._begin(*self._waiting.popleft())
+        elif self._pipelined:
+            self._begin(*self._pipelined.popleft())
             self.regulate()
         elif machine.shut:
             self._end()
@@ -320,24 +320,24 @@ class ServerConnection(SendBuffer):
                 request.drop()
             elif request is self._request:
                 self._request = None  # saves memory while idle
-            if not self._begun:
+            if not self._awaits_progress:
                 self._deadline.set(KEEP_CONNECTION)
-            if self._rest or self._stopped:
+            if self._unparsed or self._reading_paused:
                 self.regulate()
 
     # --- the end -----------------------------------------------------------------------------------------------
 
-    def _late(self) -> None:
+    def _on_deadline(self) -> None:
         """Handles a deadline that has passed: the connection was idle for too long, or the client is too slow."""
-        if self._half_closed is not None:
-            self._half_closed.look(unanswered=self._reply is not None and self._machine.ours is not BODY)
-        elif self._reply is not None and not self._begun:
+        if self._half_close_probe is not None:
+            self._half_close_probe.look(unanswered=self._reply is not None and self._machine.ours is not BODY)
+        elif self._reply is not None and not self._awaits_progress:
             pass  # the deadline was that of an idle connection
-        elif self._begun and self._machine.theirs is HEAD:
+        elif self._awaits_progress and self._machine.theirs is HEAD:
             self._machine.fail()
             self._refuse(408, "head_too_slow")
         else:
-            if self._begun and not self._machine.under_way:
+            if self._awaits_progress and not self._machine.under_way:
                 self._listener.refusals.note("head_too_slow", self.peer)
             if self._slot is not None and self._slot.stranger:
                 self._transport.abort()  # a TLS shutdown would wait for the client

@@ -43,12 +43,12 @@ class Certificates:
 
     def __init__(self, tls: Tls) -> None:
         self._tls = tls
-        self._seen = self._stamps()
+        self._loaded_stamps = self._stamps()
         self.context = tls_context(tls)
 
     def _stamps(self) -> tuple[FileStamp | None, ...]:
-        named = (self._tls.cert, self._tls.key, self._tls.client_ca)
-        return tuple(stamp_of(path) for path in named if path is not None)
+        paths = (self._tls.cert, self._tls.key, self._tls.client_ca)
+        return tuple(stamp_of(path) for path in paths if path is not None)
 
     async def watched(self) -> None:
         """Checks the files every LOOK_EVERY seconds and never returns. Run it as a task.
@@ -56,26 +56,26 @@ class Certificates:
         A renewal writes the files one after the other, so changed files are read only once two checks found the same.
         Unusable files are logged once, and the certificate in use stays.
         """
-        before = self._seen
+        previous = self._loaded_stamps
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            now = await asyncio.to_thread(self._stamps)
-            if now == before and now != self._seen:
-                await self._read_again(now)
-            before = now
+            current = await asyncio.to_thread(self._stamps)
+            if current == previous and current != self._loaded_stamps:
+                await self._reload(current)
+            previous = current
 
-    async def _read_again(self, stamps: tuple[FileStamp | None, ...]) -> None:
+    async def _reload(self, stamps: tuple[FileStamp | None, ...]) -> None:
         try:
             context = await asyncio.to_thread(tls_context, self._tls)
         except OSError:
             return  # a file vanished while it was read; the next check tries again
         except ConfigError as error:
-            self._seen = stamps
+            self._loaded_stamps = stamps
             log.error("%s; the certificate that was in use stays", printable(str(error), 1000))
             return
         if await asyncio.to_thread(self._stamps) != stamps:
             return  # they changed while they were read
-        self._seen = stamps
+        self._loaded_stamps = stamps
         self.context = context
         log.info("listen.tls: %s has changed; new connections get it", printable(str(self._tls.cert), 300))
 
@@ -124,7 +124,7 @@ class TlsHandshake:
         self._accepted = accepted
         self._peer = peer
         self._task: asyncio.Task[None] | None = None
-        self._begun = False
+        self._has_started = False
         """Whether the task has begun; one that is cancelled before never does."""
 
     def begin(self) -> None:
@@ -133,19 +133,19 @@ class TlsHandshake:
         if slot is None:
             self._accepted.close()
             return
-        self._task = self._listener.loop.create_task(self._shake_hands(slot))
+        self._task = self._listener.loop.create_task(self._run(slot))
         self._listener.tasks.add(self._task)
-        self._task.add_done_callback(partial(self._ended, slot))
+        self._task.add_done_callback(partial(self._finish, slot))
 
-    def _ended(self, slot: ConnectionSlot, task: asyncio.Task[None]) -> None:
+    def _finish(self, slot: ConnectionSlot, task: asyncio.Task[None]) -> None:
         self._listener.tasks.discard(task)
-        if not self._begun:
+        if not self._has_started:
             self._accepted.close()
         if slot.holder is self:
             self._listener.release_slot(slot)
 
-    async def _shake_hands(self, slot: ConnectionSlot) -> None:
-        self._begun = True
+    async def _run(self, slot: ConnectionSlot) -> None:
+        self._has_started = True
         listener = self._listener
         try:
             with contextlib.suppress(OSError):  # event loops do this only for sockets they have accepted themselves
@@ -186,9 +186,9 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         if error.reason == "KEY_VALUES_MISMATCH":
             text = f"listen.tls: {tls.key} is not the private key of {tls.cert}"
             raise ConfigError(text, codes.TLS_FILE_WRONG) from None
-        raise ConfigError(f"listen.tls: {(found := _what_is_wrong(tls))}", found.code) from None
+        raise ConfigError(f"listen.tls: {(problem := _certificate_problem(tls))}", problem.code) from None
     except (OSError, ValueError):
-        raise ConfigError(f"listen.tls: {(found := _what_is_wrong(tls))}", found.code) from None
+        raise ConfigError(f"listen.tls: {(problem := _certificate_problem(tls))}", problem.code) from None
     context.set_alpn_protocols(["http/1.1"])
     if tls.client_ca is not None:
         _ask_for_certificates(context, tls.client_ca)
@@ -220,7 +220,7 @@ def _check_readable(setting: str, path: Path) -> None:
         raise ConfigError(text, codes.TLS_FILE_UNREADABLE) from None
 
 
-def _what_is_wrong(tls: Tls) -> CodedText:
+def _certificate_problem(tls: Tls) -> CodedText:
     if b"-----BEGIN CERTIFICATE-----" not in tls.cert.read_bytes():
         return CodedText(f"{tls.cert} has no certificate in PEM (-----BEGIN CERTIFICATE-----)", codes.TLS_FILE_WRONG)
     key = tls.key.read_bytes()
