@@ -50,8 +50,8 @@ class LinkError(Exception):
         code: str | None = None,
     ) -> None:
         super().__init__(message)
-        if (known := code or codes.code_of(message)) is not None:
-            self.hub_code = known
+        if (hub_code := code or codes.code_of(message)) is not None:
+            self.hub_code = hub_code
         self.executed = executed
         self.status = status
         self.retry_after = retry_after
@@ -221,8 +221,8 @@ class Challenge(msgspec.Struct, frozen=True):
 
     def field(self, name: str) -> str | None:
         """Returns one parameter of the header, such as `scope`; None if it is missing or empty."""
-        found = re.search(rf'(?:^|[\s,]){name}\s*=\s*(?:"([^"]*)"|([^\s,"]+))', self.header[:MAX_CHALLENGE])
-        return None if found is None else (found[1] or found[2])
+        match = re.search(rf'(?:^|[\s,]){name}\s*=\s*(?:"([^"]*)"|([^\s,"]+))', self.header[:MAX_CHALLENGE])
+        return None if match is None else (match[1] or match[2])
 
 
 class Authorization(Protocol):

@@ -73,11 +73,11 @@ class AsgiFront:
     async def close(self, grace: float) -> None:
         """Waits at most `grace` seconds until every request is answered, then cancels the others."""
         if self._running:
-            _, late = await asyncio.wait(self._running, timeout=grace)
-            for task in late:
+            _, unfinished = await asyncio.wait(self._running, timeout=grace)
+            for task in unfinished:
                 task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=grace)
+            if unfinished:
+                await asyncio.wait(unfinished, timeout=grace)
 
 
 class AsgiExchange:
@@ -97,27 +97,27 @@ class AsgiExchange:
         self._receive = receive
         self._send = send
         self._request: HttpRequest | None = None
-        self._room = asyncio.Event()
+        self._body_room = asyncio.Event()
         self._expects = any(name.lower() == b"expect" for name, _ in scope["headers"])
         """Whether the client waits for `100 Continue`, which ASGI servers send when the body is first received."""
-        self._waiting: deque[dict[str, Any]] = deque()
-        self._news = asyncio.Event()
+        self._queue: deque[dict[str, Any]] = deque()
+        self._changed = asyncio.Event()
         self._drained = asyncio.Event()
-        self._over = False
+        self._is_over = False
         """Whether the reply is complete or given up, so that no more messages are queued."""
-        self._handing_over: asyncio.Timeout | None = None
+        self._send_timeout: asyncio.Timeout | None = None
 
     async def carry(self, request: HttpRequest | None, reply: HttpReply) -> None:
         """Receives the request and sends the reply, until the reply is complete or the client is gone."""
         self._request = request
         reading = None if request is None else asyncio.get_running_loop().create_task(self._read(request, reply))
         try:
-            while not self._over or self._waiting:
-                if self._waiting:
-                    await self._hand_over(self._waiting.popleft())
+            while not self._is_over or self._queue:
+                if self._queue:
+                    await self._send_message(self._queue.popleft())
                 else:
-                    self._news.clear()
-                    await self._news.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
         except (OSError, TimeoutError):  # servers raise OSError when the client is gone
             pass
         finally:  # the server may cancel this when it ends
@@ -126,29 +126,29 @@ class AsgiExchange:
             self.abort()
             self._lose(reply)
 
-    async def _hand_over(self, message: dict[str, Any]) -> None:
+    async def _send_message(self, message: dict[str, Any]) -> None:
         """Sends one message to the server, in pieces. Raises TimeoutError after UNREAD_DEADLINE for one piece."""
-        rest, more = memoryview(message.pop("body", b"")), message.pop("more_body", None)
+        remainder, more_body = memoryview(message.pop("body", b"")), message.pop("more_body", None)
         while True:
-            piece, rest = rest[:MAX_PIECE], rest[MAX_PIECE:]
-            body = {} if more is None else {"body": bytes(piece), "more_body": more or bool(rest)}
+            piece, remainder = remainder[:MAX_PIECE], remainder[MAX_PIECE:]
+            body = {} if more_body is None else {"body": bytes(piece), "more_body": more_body or bool(remainder)}
             try:
-                async with asyncio.timeout(send_buffer.UNREAD_DEADLINE) as self._handing_over:
+                async with asyncio.timeout(send_buffer.UNREAD_DEADLINE) as self._send_timeout:
                     await self._send({**message, **body})
             finally:
-                self._handing_over = None
+                self._send_timeout = None
             self.unread = max(0, self.unread - len(piece))
             if self.unread <= MAX_PIECE and self.paused:
                 self._resume()
-            if not rest:
+            if not remainder:
                 return
 
     async def _read(self, request: HttpRequest, reply: HttpReply) -> None:
         discarded = 0
         while True:
             while request.full or self._expects:
-                self._room.clear()
-                await self._room.wait()
+                self._body_room.clear()
+                await self._body_room.wait()
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 break
@@ -180,10 +180,10 @@ class AsgiExchange:
 
     def put(self, message: dict[str, Any]) -> None:
         """Queues a message for the server."""
-        if self._over:
+        if self._is_over:
             return
-        self._waiting.append(message)
-        self._news.set()
+        self._queue.append(message)
+        self._changed.set()
         self.unread += len(message.get("body", b""))
         if self.unread > MAX_PIECE and not self.paused:
             self.paused = True
@@ -212,25 +212,25 @@ class AsgiExchange:
         request = self._request
         if request is not None and not request.full and not (self._expects and request.dropped):
             self._expects = False
-            self._room.set()
+            self._body_room.set()
 
     def stream_begun(self) -> None:
         """Does nothing: the ASGI server tracks the state of the reply."""
 
     def answered(self, *, keep: bool) -> None:
         """Ends the exchange once all queued messages are sent."""
-        self._over = True
-        self._news.set()
+        self._is_over = True
+        self._changed.set()
 
     def abort(self) -> None:
         """Ends the exchange; the server closes the connection if the reply is not complete."""
-        self._over = True
-        self._waiting.clear()
+        self._is_over = True
+        self._queue.clear()
         self.unread = 0
         self._resume()
-        self._news.set()
-        if self._handing_over is not None:
-            self._handing_over.reschedule(asyncio.get_running_loop().time())
+        self._changed.set()
+        if self._send_timeout is not None:
+            self._send_timeout.reschedule(asyncio.get_running_loop().time())
 
     def let_in(self) -> None:
         """Does nothing: the hub does not limit the connections of the ASGI server."""

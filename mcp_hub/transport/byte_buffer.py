@@ -16,12 +16,12 @@ moves it, at 32 MiB for 20 ms; mapped pages take up no memory until they are wri
 
 
 class ByteBuffer:
-    """Gathers at most `most` bytes: in a list, then in a bytearray, then in mapped memory, depending on the size."""
+    """Gathers at most `max_size` bytes: in a list, then in a bytearray, then in mapped memory, by its size."""
 
-    __slots__ = ("_long", "_map", "_most", "_parts", "size")
+    __slots__ = ("_long", "_map", "_max_size", "_parts", "size")
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
         self._parts: list[bytes] = []
         self._long: bytearray | None = None
         self._map: Any = None
@@ -29,7 +29,7 @@ class ByteBuffer:
         """Bytes that were added and not taken."""
 
     def add(self, piece: bytes | memoryview) -> None:
-        """Adds a piece behind the others. `size` must not become more than `most`."""
+        """Adds a piece behind the others. `size` must not become more than `max_size`."""
         end = self.size + len(piece)
         if self._map is None and self._long is not None and end > HUGE:
             self._map = self._mapped(self._long)
@@ -45,18 +45,18 @@ class ByteBuffer:
         self.size = end
 
     def _mapped(self, content: bytearray) -> Any:
-        """Returns mapped memory of `most` bytes that begins with `content`; None if there is not enough memory."""
-        if self._most <= HUGE:
+        """Returns mapped memory of `max_size` bytes that begins with `content`; None if there is not enough memory."""
+        if self._max_size <= HUGE:
             return None
         import mmap
 
         try:
             if sys.platform == "win32":
-                mapped = mmap.mmap(-1, self._most)
+                mapped = mmap.mmap(-1, self._max_size)
             else:
-                mapped = mmap.mmap(-1, self._most, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                mapped = mmap.mmap(-1, self._max_size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, OverflowError, ValueError):
-            self._most = 0  # the system does not have that much memory: do not try again
+            self._max_size = 0  # the system does not have that much memory: do not try again
             return None
         if sys.platform == "linux":
             with contextlib.suppress(OSError):  # a kernel without huge pages

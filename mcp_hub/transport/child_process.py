@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 if TYPE_CHECKING:
     from mcp_hub.transport.job_object import JobObject
 
-Talk = TypeVar("Talk", bound=asyncio.SubprocessProtocol)
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.SubprocessProtocol)
 
 _PIPE = subprocess.PIPE
 
@@ -29,13 +29,13 @@ KILLED: Final = 5.0
 
 
 async def spawn(
-    protocol: Callable[[], Talk],
+    protocol: Callable[[], ProtocolT],
     argv: Sequence[str],
     *,
     env: Mapping[str, str],
     cwd: Path | None = None,
     outputs: bool = True,
-) -> tuple[asyncio.SubprocessTransport, Talk]:
+) -> tuple[asyncio.SubprocessTransport, ProtocolT]:
     """Starts a process with pipes, in its own session or, on Windows, Job Object. Raises OSError if that fails.
 
     It has pipes for stdin, stdout and stderr; without `outputs` only for stdin, and what it prints is discarded.
@@ -43,16 +43,16 @@ async def spawn(
     The event loops' own `subprocess_exec` forks: it copies the page tables of the hub for every child, and nothing else
     runs meanwhile (uvloop: 2.2 ms of processor time). `subprocess.Popen` uses vfork (0.2 ms).
     """
-    talk = protocol()
-    spawned = ChildTransport(*_started(argv, env, cwd, outputs=outputs), talk)
+    instance = protocol()
+    transport = ChildTransport(*_start(argv, env, cwd, outputs=outputs), instance)
     # Not cancelled halfway: uvloop would close descriptors that it does not own any more.
-    connecting = asyncio.ensure_future(spawned.connect())
+    connecting = asyncio.ensure_future(transport.connect())
     try:
         await asyncio.shield(connecting)
     except BaseException:
-        await spawned.give_up(connecting)
+        await transport.give_up(connecting)
         raise
-    return spawned, talk
+    return transport, instance
 
 
 class _PipeEnd(Protocol):
@@ -69,17 +69,17 @@ Started = tuple["subprocess.Popen[bytes]", Sequence[_PipeEnd], "JobObject | None
 """A process, the hub's ends of its pipes in the order of their descriptors, and its job on Windows."""
 
 
-def _started(argv: Sequence[str], env: Mapping[str, str], cwd: Path | None, *, outputs: bool) -> Started:
+def _start(argv: Sequence[str], env: Mapping[str, str], cwd: Path | None, *, outputs: bool) -> Started:
     if sys.platform == "win32":
-        return _started_on_windows(argv, env, cwd, outputs=outputs)
-    theirs: list[int] = []
+        return _start_on_windows(argv, env, cwd, outputs=outputs)
+    child_fds: list[int] = []
     ends: list[_End] = []
     try:
         for writes in (True, False, False) if outputs else (True,):
             read, write = os.pipe()
-            theirs.append(read if writes else write)
+            child_fds.append(read if writes else write)
             ends.append(_End(write if writes else read, writes=writes))
-        stdin, stdout, stderr = theirs if outputs else (*theirs, subprocess.DEVNULL, subprocess.DEVNULL)
+        stdin, stdout, stderr = child_fds if outputs else (*child_fds, subprocess.DEVNULL, subprocess.DEVNULL)
         if outputs:
             _widen(stdout)
         process = subprocess.Popen(
@@ -90,7 +90,7 @@ def _started(argv: Sequence[str], env: Mapping[str, str], cwd: Path | None, *, o
             end.close()
         raise
     finally:
-        for fd in theirs:
+        for fd in child_fds:
             os.close(fd)
     return process, ends, None
 
@@ -103,7 +103,7 @@ def _widen(pipe: int) -> None:
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, ROOM)
 
 
-def _started_on_windows(argv: Sequence[str], env: Mapping[str, str], cwd: Path | None, *, outputs: bool) -> Started:
+def _start_on_windows(argv: Sequence[str], env: Mapping[str, str], cwd: Path | None, *, outputs: bool) -> Started:
     if sys.platform != "win32":
         raise OSError("this is not Windows")
     from asyncio import windows_utils
@@ -113,10 +113,10 @@ def _started_on_windows(argv: Sequence[str], env: Mapping[str, str], cwd: Path |
 
     program, line = command_line(argv, os.environ)
     flags = CREATE_SUSPENDED | subprocess.CREATE_NO_WINDOW
-    printed = _PIPE if outputs else subprocess.DEVNULL
+    output = _PIPE if outputs else subprocess.DEVNULL
     # Its pipes are overlapped: the event loop of Windows can wait for no others.
     process: Any = windows_utils.Popen(
-        line, executable=program, stdin=_PIPE, stdout=printed, stderr=printed, env=env, cwd=cwd, creationflags=flags
+        line, executable=program, stdin=_PIPE, stdout=output, stderr=output, env=env, cwd=cwd, creationflags=flags
     )
     pipes = (process.stdin, process.stdout, process.stderr) if outputs else (process.stdin,)
     ends = [_HandleEnd(pipe) for pipe in pipes]
@@ -189,9 +189,9 @@ class ChildTransport(asyncio.SubprocessTransport):
         self._pipes: dict[int, asyncio.BaseTransport] = {}
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        self._watched: int | None = None
+        self._pidfd: int | None = None
         """A descriptor that becomes readable when the process exits."""
-        self._ended = asyncio.Event()
+        self._exit_event = asyncio.Event()
         self._watch()
 
     async def connect(self) -> None:
@@ -199,20 +199,20 @@ class ChildTransport(asyncio.SubprocessTransport):
         self._protocol.connection_made(self)
         for fd, end in enumerate(self._ends):
             connect = self._loop.connect_read_pipe if fd else self._loop.connect_write_pipe
-            made: Any
-            made, _ = await connect(partial(_Pipe, self._protocol, fd), end.handed_over())
-            self._pipes[fd] = made
+            pipe: Any
+            pipe, _ = await connect(partial(_Pipe, self._protocol, fd), end.handed_over())
+            self._pipes[fd] = pipe
 
     async def give_up(self, connecting: asyncio.Future[None]) -> None:
         """Kills the process and closes everything after `connect` was abandoned, however far it has come."""
         self.kill()
-        connecting.add_done_callback(self._abandoned)
+        connecting.add_done_callback(self._on_abandoned)
         await asyncio.wait({connecting})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILLED):
-                await self._ended.wait()
+                await self._exit_event.wait()
 
-    def _abandoned(self, connecting: asyncio.Future[None]) -> None:
+    def _on_abandoned(self, connecting: asyncio.Future[None]) -> None:
         if not connecting.cancelled():
             connecting.exception()  # marks it as retrieved
         self.close()
@@ -220,28 +220,28 @@ class ChildTransport(asyncio.SubprocessTransport):
     def _watch(self) -> None:
         if sys.platform == "linux" and hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):  # an old kernel, or no descriptors left
-                self._watched = os.pidfd_open(self._process.pid)
-                self._loop.add_reader(self._watched, self._exited)
+                self._pidfd = os.pidfd_open(self._process.pid)
+                self._loop.add_reader(self._pidfd, self._on_exit)
                 return
         threading.Thread(target=self._wait, name=f"child-{self._process.pid}", daemon=True).start()
 
     def _wait(self) -> None:
         self._process.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._exited)
+            self._loop.call_soon_threadsafe(self._on_exit)
 
-    def _exited(self) -> None:
+    def _on_exit(self) -> None:
         if self._process.poll() is None:
             return
-        self._forget()
-        self._ended.set()
+        self._unwatch()
+        self._exit_event.set()
         self._protocol.process_exited()
 
-    def _forget(self) -> None:
-        if self._watched is not None:
-            watched, self._watched = self._watched, None
-            self._loop.remove_reader(watched)
-            os.close(watched)
+    def _unwatch(self) -> None:
+        if self._pidfd is not None:
+            pidfd, self._pidfd = self._pidfd, None
+            self._loop.remove_reader(pidfd)
+            os.close(pidfd)
 
     def get_pid(self) -> int:
         """Returns the process id."""

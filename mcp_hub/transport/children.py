@@ -63,8 +63,8 @@ class Children:
     def __init__(self) -> None:
         self.run = secrets.token_hex(8)
         self._reaper: _ReaperProcess | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._tried = asyncio.Event()
+        self._watch_task: asyncio.Task[None] | None = None
+        self._start_done = asyncio.Event()
         """Set while no reaper is being started."""
         self.problem: str | None = None
         """Why there is no reaper; None while there is one, or before the first child."""
@@ -83,14 +83,14 @@ class Children:
     def added(self, pgid: int, output: asyncio.ReadTransport | None = None) -> None:
         """Registers a child that leads the process group `pgid`; `output` reads its stdout."""
         self._groups.add(pgid)
-        self._say(f"+{pgid}\n")
+        self._tell_reaper(f"+{pgid}\n")
         if output is not None:
             self._outputs[pgid] = output
 
     def ended(self, pgid: int) -> None:
         """Removes a process group that has ended."""
         self._groups.discard(pgid)
-        self._say(f"-{pgid}\n")
+        self._tell_reaper(f"-{pgid}\n")
         self._outputs.pop(pgid, None)
 
     def pause_reading(self) -> None:
@@ -112,11 +112,11 @@ class Children:
         """Process id of the reaper; None while there is none."""
         return self._reaper.transport.get_pid() if self._reaper is not None else None
 
-    def _say(self, line: str) -> None:
+    def _tell_reaper(self, line: str) -> None:
         if sys.platform == "win32":
             return
-        if self._watching is None:
-            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        if self._watch_task is None:
+            self._watch_task = asyncio.get_running_loop().create_task(self._watch())
         elif self._reaper is not None:
             self._reaper.say(line)
 
@@ -124,25 +124,25 @@ class Children:
         """Keeps a reaper running: replaces one that ends, at once if it has lived for STEADY seconds."""
         failures = 0
         while True:
-            began = time.monotonic()
-            lost = await self._start()
+            started_at = time.monotonic()
+            reason = await self._start()
             if self.problem is None or failures == 0:
-                log.warning("%s; until another one runs, children may outlive a hub that is killed", lost)
-            self.problem = lost
-            failures = 0 if time.monotonic() - began > STEADY else failures + 1
+                log.warning("%s; until another one runs, children may outlive a hub that is killed", reason)
+            self.problem = reason
+            failures = 0 if time.monotonic() - started_at > STEADY else failures + 1
             if failures:
                 await asyncio.sleep(min(AGAIN_AT_MOST, AGAIN * 2 ** (failures - 1)))
 
     async def _start(self) -> str:
         """Starts a reaper and waits for its end; returns the reason why there is none now."""
         argv = [sys.executable, "-I", "-S", str(Path(reaper.__file__)), f"{self.run}:"]
-        self._tried.clear()
+        self._start_done.clear()
         try:
             transport, process = await spawn(_ReaperProcess, argv, env={}, outputs=False)
         except OSError as error:
             return f"the reaper cannot be started ({error})"
         finally:
-            self._tried.set()
+            self._start_done.set()
         for pgid in self._groups:
             process.say(f"+{pgid}\n")
         self._reaper, self.problem = process, None
@@ -158,14 +158,14 @@ class Children:
 
     async def close(self) -> None:
         """Closes the reaper's stdin, so that it kills what is left and ends itself. Bounded in time; never raises."""
-        if self._watching is None:
+        if self._watch_task is None:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(reaper.GRACE):
-                await self._tried.wait()
+                await self._start_done.wait()
         process, self._reaper = self._reaper, None
-        self._watching.cancel()
+        self._watch_task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
-            await self._watching
+            await self._watch_task
         if process is not None:
             await process.end()

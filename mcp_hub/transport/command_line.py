@@ -32,11 +32,11 @@ def command_line(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[str, 
     """
     if not is_batch_file(argv[0]):
         return argv[0], subprocess.list2cmdline(argv)
-    if '"' in argv[0] or any(_IMPOSSIBLE & set(word) for word in argv):
+    if '"' in argv[0] or any(_IMPOSSIBLE & set(argument) for argument in argv):
         raise OSError(errno.EINVAL, "an argument of a .cmd or .bat file cannot hold a line break or a NUL")
     folder = next((value for name, value in environ.items() if name.upper() == "SYSTEMROOT"), r"C:\Windows")
-    words = [f'"{argv[0].replace("%", _CUT)}"', *map(_quoted, argv[1:])]
-    return ntpath.join(folder, "System32", "cmd.exe"), f'cmd.exe /e:ON /v:OFF /d /c "{" ".join(words)}"'
+    arguments = [f'"{argv[0].replace("%", _CUT)}"', *map(_quoted, argv[1:])]
+    return ntpath.join(folder, "System32", "cmd.exe"), f'cmd.exe /e:ON /v:OFF /d /c "{" ".join(arguments)}"'
 
 
 def is_batch_file(program: str) -> bool:
@@ -44,15 +44,15 @@ def is_batch_file(program: str) -> bool:
     return program.rstrip(". ").lower().endswith(BATCH)
 
 
-def _quoted(word: str) -> str:
+def _quoted(argument: str) -> str:
     """Quotes an argument so that cmd.exe, and then the program it runs, read exactly this text."""
     text, backslashes = "", 0
-    for character in word:
+    for character in argument:
         if character == '"':
             text += "\\" * backslashes + '""'  # backslashes before a quote must be doubled
         else:
             text += _CUT if character == "%" else character
         backslashes = backslashes + 1 if character == "\\" else 0
-    if word and backslashes == 0 and all(one in _PLAIN or ord(one) > 0x9F for one in word):
+    if argument and backslashes == 0 and all(char in _PLAIN or ord(char) > 0x9F for char in argument):
         return text
     return f'"{text}{chr(92) * backslashes}"'

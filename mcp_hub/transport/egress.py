@@ -47,9 +47,9 @@ class Egress:
     @classmethod
     def of(cls, settings: EgressSettings | None = None, environ: Mapping[str, str] = os.environ) -> Egress:
         """Returns the egress for the settings of an entry and the proxy variables of the environment."""
-        given = EgressSettings() if settings is None else settings
-        proxy = None if given.proxy is None else given.proxy.get_secret_value()
-        return cls(ProxyRules.of(environ, proxy, own=given.own), given)
+        effective = EgressSettings() if settings is None else settings
+        proxy = None if effective.proxy is None else effective.proxy.get_secret_value()
+        return cls(ProxyRules.of(environ, proxy, own=effective.own), effective)
 
     @property
     def rules(self) -> ProxyRules:
@@ -88,10 +88,10 @@ class Egress:
 
     async def tls(self) -> ssl.SSLContext:
         """Returns the TLS context for this egress. Raises UnusableCertificates."""
-        own = self._settings
-        if own.ca is None and own.client_cert is None:
+        settings = self._settings
+        if settings.ca is None and settings.client_cert is None:
             return await asyncio.to_thread(trusted_certificates)
-        return await asyncio.to_thread(tls_context, own.ca, own.client_cert, own.client_key)
+        return await asyncio.to_thread(tls_context, settings.ca, settings.client_cert, settings.client_key)
 
     async def maker(
         self,
@@ -171,22 +171,22 @@ class Egress:
         maker = await self.maker(scheme, host, port, addresses=addresses, encrypted=False)
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit)
-        made: list[Any] = []
+        transports: list[Any] = []
 
         class Streams(asyncio.StreamReaderProtocol):
             def connection_made(self, transport: Any) -> None:
-                made.append(transport)
+                transports.append(transport)
                 super().connection_made(transport)
 
         protocol, _ = await maker.dial(lambda: Streams(reader))
-        return reader, asyncio.StreamWriter(made[0], protocol, reader, loop)
+        return reader, asyncio.StreamWriter(transports[0], protocol, reader, loop)
 
 
 def egress_failure(error: Exception, proxy: ForwardProxy | None = None) -> CodedText | None:
     """Returns the text for the user if the proxy or a certificate file caused the failure; None for other causes."""
     if isinstance(error, ProxyFailed):
-        named = "the proxy" if proxy is None else f"the proxy {proxy} (set by {proxy.source})"
-        return CodedText(printable(f"{named} {error}", 500), _PROXY_CODES[error.step])
+        proxy_name = "the proxy" if proxy is None else f"the proxy {proxy} (set by {proxy.source})"
+        return CodedText(printable(f"{proxy_name} {error}", 500), _PROXY_CODES[error.step])
     if isinstance(error, ProxySettingError):
         return CodedText(printable(str(error), 500), codes.PROXY_UNREACHABLE)
     if isinstance(error, UnusableCertificates):

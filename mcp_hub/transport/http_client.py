@@ -89,7 +89,7 @@ class HttpClient:
         """Whether a request carries nothing that a response may change: neither token nor cookies."""
         self._authorization = authorization
         self._token: str | None = None
-        self._waiting = 0
+        self._token_waiters = 0
         """Number of requests that wait for a token."""
         self._headers = {name: value.get_secret_value() for name, value in server.headers.items()}
         self._pool: HttpPool | None = None
@@ -143,8 +143,8 @@ class HttpClient:
             raise LinkError(text, executed=False, code=codes.VALUE_WRONG) from None
         if url.user is not None:
             if "authorization" not in {name.lower() for name in headers}:
-                said = base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
-                headers["Authorization"] = f"Basic {said}"
+                credentials = base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
+                headers["Authorization"] = f"Basic {credentials}"
             url = url.with_user(None)
         return url
 
@@ -165,25 +165,27 @@ class HttpClient:
         """
         if self._authorization is None:
             if within is None:
-                return await self._followed(method, url, headers, body)
+                return await self._follow_redirects(method, url, headers, body)
             async with asyncio.timeout(within):
-                return await self._followed(method, url, headers, body)
+                return await self._follow_redirects(method, url, headers, body)
         for again in (False, True):
-            with self._signing_in():
+            with self._waiting_for_token():
                 self._token = token = await self._authorization.token()
-            carried = headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
+            token_headers = headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
             async with asyncio.timeout(within):
-                response = await self._followed(method, url, carried, body)
+                response = await self._follow_redirects(method, url, token_headers, body)
             if response.status not in (401, 403):
                 break
-            said = ", ".join(response.all("www-authenticate"))[:MAX_CHALLENGE]
+            challenge = ", ".join(response.all("www-authenticate"))[:MAX_CHALLENGE]
             try:
-                with self._signing_in():
-                    better = await self._authorization.challenged(token, Challenge(response.status, said), again=again)
+                with self._waiting_for_token():
+                    is_renewed = await self._authorization.challenged(
+                        token, Challenge(response.status, challenge), again=again
+                    )
             except BaseException:
                 response.close()
                 raise
-            if not better:
+            if not is_renewed:
                 break
             await self.discard(response)
         return response
@@ -191,18 +193,18 @@ class HttpClient:
     @property
     def signing_in(self) -> bool:
         """Whether a request waits for a token rather than for the upstream."""
-        return self._waiting > 0
+        return self._token_waiters > 0
 
     @contextlib.contextmanager
-    def _signing_in(self) -> Iterator[None]:
-        self._waiting += 1
+    def _waiting_for_token(self) -> Iterator[None]:
+        self._token_waiters += 1
         try:
             yield
         finally:
-            self._waiting -= 1
+            self._token_waiters -= 1
 
-    def begin(self, headers: Mapping[str, str], body: bytes, told: ResponseCallback) -> ClientConnection | None:
-        """Sends a POST to the URL on an idle connection without waiting. Pass to `finish` what `told` is called with.
+    def begin(self, headers: Mapping[str, str], body: bytes, on_response: ResponseCallback) -> ClientConnection | None:
+        """Sends a POST to the URL on an idle connection without waiting. Pass what `on_response` gets to `finish`.
 
         Returns the connection, whose `cancel` gives up the request; None if nothing was sent.
         """
@@ -212,17 +214,17 @@ class HttpClient:
             head = self._heads.head("POST", self.url.raw_path_qs, headers, len(body))
         except ValueError:
             return None
-        return self._pool.begin(head, body, told)
+        return self._pool.begin(head, body, on_response)
 
     async def finish(
-        self, headers: Mapping[str, str], body: bytes, news: HttpResponse | client_response.HttpFailure
+        self, headers: Mapping[str, str], body: bytes, outcome: HttpResponse | client_response.HttpFailure
     ) -> HttpResponse:
         """Completes a POST that was sent by `begin`: returns or raises the same as `request`."""
-        if isinstance(news, client_response.HttpFailure):
-            raise self.link_error(news)
-        return await self._followed("POST", self.url, headers, body, news)
+        if isinstance(outcome, client_response.HttpFailure):
+            raise self.link_error(outcome)
+        return await self._follow_redirects("POST", self.url, headers, body, outcome)
 
-    async def _followed(
+    async def _follow_redirects(
         self,
         method: str,
         url: URL,
@@ -232,20 +234,20 @@ class HttpClient:
     ) -> HttpResponse:
         for _ in range(MAX_REDIRECTS + 1):
             if response is None:
-                response = await self._exchanged(method, url, headers, body)
+                response = await self._exchange(method, url, headers, body)
             if self._cookies is not None:
                 self._cookies.take(url, response.all("set-cookie"))
             if response.status not in _REDIRECTS:
                 return response
             try:
-                url = self._redirected(method, url, response)
+                url = self._redirect_target(method, url, response)
             finally:
                 response.close()
             response = None
         text = f"{where(self.url)} redirects more than {MAX_REDIRECTS} times"
         raise LinkError(text, executed=False, code=codes.REDIRECTED)
 
-    async def _exchanged(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+    async def _exchange(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         if self._pool is None or self._heads is None:
             raise LinkError("the connection is not open", executed=False)
         if self._cookies is not None:
@@ -260,7 +262,7 @@ class HttpClient:
         except Exception as error:
             raise self.link_error(error) from None
 
-    def _redirected(self, method: str, url: URL, response: HttpResponse) -> URL:
+    def _redirect_target(self, method: str, url: URL, response: HttpResponse) -> URL:
         from yarl import URL
 
         status = response.status
@@ -269,11 +271,11 @@ class HttpClient:
             if location is None:
                 raise ValueError
             target = url.join(URL(location)).with_user(None)
-            same = target.origin() == self.url.origin()
+            is_same_origin = target.origin() == self.url.origin()
         except ValueError:
             text = f"HTTP {status} without a usable Location"
             raise LinkError(text, executed=False, status=status, code=codes.REDIRECTED) from None
-        if same and (method == "GET" or status in _SAME_METHOD):
+        if is_same_origin and (method == "GET" or status in _SAME_METHOD):
             return target
         text = (
             f"HTTP {status}: it redirects to {where(target)}, which is not followed; set the url to that if it is right"
@@ -287,8 +289,8 @@ class HttpClient:
     async def read(self, response: HttpResponse) -> bytes | memoryview:
         """Reads the whole body, decompressed. Raises FrameTooLarge above `max_frame`, LinkError if it breaks off."""
         limit = self._server.max_frame
-        if (whole := self.whole(response)) is not None:
-            return whole
+        if (content := self.whole(response)) is not None:
+            return content
         body = ByteBuffer(limit)
         while chunk := await self.chunk(response):
             if body.size + len(chunk) > limit:
@@ -308,10 +310,10 @@ class HttpClient:
     async def discard(self, response: HttpResponse) -> None:
         """Closes a response whose body does not matter; the connection is kept if the body is short."""
         if content_type(response) != EVENTS:
-            await self._head(response)
+            await self._read_error_body(response)
         response.close()
 
-    async def _head(self, response: HttpResponse) -> bytes:
+    async def _read_error_body(self, response: HttpResponse) -> bytes:
         body = b""
         try:
             async with asyncio.timeout(ERROR_BODY_WAIT):
@@ -324,24 +326,24 @@ class HttpClient:
     async def refused(self, response: HttpResponse, session: str | None) -> tuple[LinkError, bytes]:
         """Returns the LinkError for an error response, and its body. `session`: the session id of the request."""
         status = response.status
-        body = await self._head(response)
+        body = await self._read_error_body(response)
         response.close()
         proxy = self._proxy
         if proxy is not None and proxy.forwards(self.url.scheme):
-            refused = refused_by_proxy(proxy, response)
-            if refused is not None:
-                return LinkError(refused, executed=False, status=status), body
+            proxy_text = refused_by_proxy(proxy, response)
+            if proxy_text is not None:
+                return LinkError(proxy_text, executed=False, status=status), body
         if status in (401, 403):
-            return refusal(self._server, status, self._masked(response.get("www-authenticate") or "", session)), body
+            return refusal(self._server, status, self._mask(response.get("www-authenticate") or "", session)), body
         if status == 404 and session is not None:
             return SessionLost("HTTP 404 Not Found: the session is gone", executed=False, status=status), body
         executed = not 400 <= status < 500
         wait = _retry_after(response.get("retry-after")) if status in (429, 503) else None
-        text = error_text(status, body, lambda said: self._masked(said, session))
+        text = error_text(status, body, lambda excerpt: self._mask(excerpt, session))
         return LinkError(text, executed=executed, status=status, retry_after=wait), body
 
-    def _masked(self, said: str, session: str | None = None) -> str:
-        return KnownSecrets([*self._secrets, session or "", self._token or ""]).mask(said)
+    def _mask(self, text: str, session: str | None = None) -> str:
+        return KnownSecrets([*self._secrets, session or "", self._token or ""]).mask(text)
 
     def too_large(self) -> FrameTooLarge:
         """Returns the error for a response above `max_frame`."""
@@ -349,7 +351,7 @@ class HttpClient:
 
     def link_error(self, error: Exception) -> LinkError:
         """Returns a failure as a LinkError."""
-        return failure_of(error, self.url, self._server, self._masked, self._proxy)
+        return failure_of(error, self.url, self._server, self._mask, self._proxy)
 
     def forget_cookies(self) -> None:
         """Drops the cookies of a session that is over."""

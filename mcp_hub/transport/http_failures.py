@@ -53,17 +53,17 @@ def where(url: URL) -> str:
 def refusal(server: Server, status: int, challenge: str) -> Unauthorized:
     """Returns the error for a response with status 401 or 403; `challenge` is its WWW-Authenticate header."""
     scheme = challenge.partition(" ")[0]
-    said = ", ".join([scheme, *_CHALLENGE.findall(challenge)]) if scheme else ""
-    told = _status_line(status) + (f": {said}" if said else "")
+    challenge_text = ", ".join([scheme, *_CHALLENGE.findall(challenge)]) if scheme else ""
+    text = _status_line(status) + (f": {challenge_text}" if challenge_text else "")
     if status == 401 and server.can_sign_in and scheme.lower() in ("", "bearer"):
         step = f"run: mcp-hub login {shlex.quote(printable(server.id, 100))}"
         if not scheme:
             step += f", or set a token (servers.{printable(server.id, 100)}.headers: Authorization)"
         return SignInNeeded(f"it requires you to sign in (HTTP 401); {step}", executed=False, status=status)
     if status == 401 and "authorization" in {name.lower() for name in server.headers}:
-        told += f"; it does not accept the Authorization of servers.{printable(server.id, 100)}.headers"
+        text += f"; it does not accept the Authorization of servers.{printable(server.id, 100)}.headers"
     code = codes.ACCESS_REFUSED if status == 403 else codes.CREDENTIALS_REFUSED
-    return Unauthorized(told, executed=False, status=status, code=code)
+    return Unauthorized(text, executed=False, status=status, code=code)
 
 
 def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> CodedText:
@@ -72,11 +72,11 @@ def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> CodedTex
     page = _PAGE.match(body) is not None
     title = _TITLE.search(body) if page else None
     raw = title[1] if title is not None else b"" if page else body
-    said = printable(mask(" ".join(raw.decode("utf-8", "replace").split())), SHOWN)
+    excerpt = printable(mask(" ".join(raw.decode("utf-8", "replace").split())), SHOWN)
     if page:
-        text += f" (a web page{f': {said}' if said else ''})"
-    elif said:
-        text += f": {said}"
+        text += f" (a web page{f': {excerpt}' if excerpt else ''})"
+    elif excerpt:
+        text += f": {excerpt}"
     if b"https port" in body[:2000].lower():
         return CodedText(f"{text}; the port speaks TLS: begin the url with https://", codes.TLS_WANTED)
     if status in _ELSEWHERE:
@@ -86,9 +86,9 @@ def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> CodedTex
 
 def wrong_type_text(status: int, kind: str) -> CodedText:
     """Returns the sentence for a response that is neither JSON nor events. `kind`: its content type, `""` for none."""
-    said = f"the content type {kind[:60]!r}" if kind else "no content type"
+    type_text = f"the content type {kind[:60]!r}" if kind else "no content type"
     page = f"; {_NO_SERVER}" if kind == "text/html" else ""
-    return CodedText(f"HTTP {status} with {said} instead of JSON or events{page}", codes.NO_MCP_HERE)
+    return CodedText(f"HTTP {status} with {type_text} instead of JSON or events{page}", codes.NO_MCP_HERE)
 
 
 def _status_line(status: int) -> str:
@@ -97,14 +97,14 @@ def _status_line(status: int) -> str:
 
 def refused_by_proxy(proxy: ForwardProxy, response: client_response.HttpResponse) -> CodedText | None:
     """Returns why the proxy did not forward a request; None if the response seems to be the server's."""
-    named = f"the proxy {proxy} (set by {proxy.source})"
-    of_tinyproxy = response.status == 401 and (response.get("server") or "").startswith("tinyproxy/")
-    if response.status == 407 or of_tinyproxy:
-        wants = "does not accept its user and password" if proxy.authorization else "wants a user and a password"
-        return CodedText(f"{named} {wants}", codes.PROXY_CREDENTIALS)
+    proxy_name = f"the proxy {proxy} (set by {proxy.source})"
+    is_tinyproxy = response.status == 401 and (response.get("server") or "").startswith("tinyproxy/")
+    if response.status == 407 or is_tinyproxy:
+        demand = "does not accept its user and password" if proxy.authorization else "wants a user and a password"
+        return CodedText(f"{proxy_name} {demand}", codes.PROXY_CREDENTIALS)
     if (response.get("x-squid-error") or "").partition(" ")[0] not in _NOT_FORWARDED:
         return None
-    return CodedText(f"{named} did not forward the request ({_status_line(response.status)})", codes.PROXY_REFUSED)
+    return CodedText(f"{proxy_name} did not forward the request ({_status_line(response.status)})", codes.PROXY_REFUSED)
 
 
 def failure_of(
@@ -114,50 +114,50 @@ def failure_of(
 
     `mask` replaces secrets in what the server sent. `proxy` is the proxy in use, if any.
     """
-    at = where(url)
-    if (told := _no_connection(error, at, server, proxy)) is not None:
-        return HostUnreachable(told, executed=False, code=told.code)
+    address = where(url)
+    if (failure := _connection_failure(error, address, server, proxy)) is not None:
+        return HostUnreachable(failure, executed=False, code=failure.code)
     match error:
         case LinkError():
             return error
         case client_response.PoolClosed():
             return LinkError("the connection is not open", executed=False)
         case client_response.NotHttp():
-            text = f"the answer of {at} is not valid HTTP: {printable(mask(str(error)), SHOWN)}"
+            text = f"the answer of {address} is not valid HTTP: {printable(mask(str(error)), SHOWN)}"
             return LinkError(text, code=codes.NOT_HTTP)
         case client_response.IncompleteBody():
-            return LinkError(f"the answer of {at} broke off", code=codes.NOT_HTTP)
+            return LinkError(f"the answer of {address} broke off", code=codes.NOT_HTTP)
         case client_response.EmptyReply():
-            return LinkError(f"{at} closed the connection before it answered", code=codes.NOT_HTTP)
+            return LinkError(f"{address} closed the connection before it answered", code=codes.NOT_HTTP)
         case client_response.ConnectionBroke(error=cause):
             number = getattr(cause, "errno", None)
-            why = f": {os.strerror(number)}" if number else ""
-            return LinkError(f"the connection to {at} broke{why}", code=codes.NOT_HTTP)
-    log.error("unexpected %s while talking to %s", type(error).__name__, at)
-    return LinkError(f"unexpected {type(error).__name__} while talking to {at}")
+            detail = f": {os.strerror(number)}" if number else ""
+            return LinkError(f"the connection to {address} broke{detail}", code=codes.NOT_HTTP)
+    log.error("unexpected %s while talking to %s", type(error).__name__, address)
+    return LinkError(f"unexpected {type(error).__name__} while talking to {address}")
 
 
-def _no_connection(error: Exception, at: str, server: Server, proxy: ForwardProxy | None) -> CodedText | None:
+def _connection_failure(error: Exception, address: str, server: Server, proxy: ForwardProxy | None) -> CodedText | None:
     """Returns why no connection could be made, so that nothing was sent; None for any other failure."""
     match error:
         case client_response.NameUnknown():
-            return CodedText(f"cannot find the host of {at}", codes.HOST_UNKNOWN)
+            return CodedText(f"cannot find the host of {address}", codes.HOST_UNKNOWN)
         case client_response.CertificateRefused():
             reason = printable(str(error) or "it does not fit the host", 100)
-            return CodedText(f"the certificate of {at} is not valid: {reason}", codes.CERTIFICATE_REFUSED)
+            return CodedText(f"the certificate of {address} is not valid: {reason}", codes.CERTIFICATE_REFUSED)
         case client_response.CertificateWanted():
-            text = f"{at} wants a certificate that it knows: set client_cert and client_key"
+            text = f"{address} wants a certificate that it knows: set client_cert and client_key"
             return CodedText(text, codes.CERTIFICATE_WANTED)
         case client_response.TlsFailed(spoken=False):
-            text = f"no TLS connection to {at} could be made: the port does not speak TLS; try http:// in the url"
+            text = f"no TLS connection to {address} could be made: the port does not speak TLS; try http:// in the url"
             return CodedText(text, codes.TLS_UNKNOWN)
         case client_response.TlsFailed():
-            text = f"no TLS connection to {at} could be made; it may want a certificate of the hub's (client_cert)"
+            text = f"no TLS connection to {address} could be made; it may want a certificate of the hub's (client_cert)"
             return CodedText(text, codes.CERTIFICATE_REFUSED)
         case client_response.ConnectFailed(error=cause):
             reason = os.strerror(cause.errno) if cause.errno else printable(str(cause), 100)
-            return CodedText(f"cannot connect to {at}: {reason}", codes.CONNECTION_REFUSED)
+            return CodedText(f"cannot connect to {address}: {reason}", codes.CONNECTION_REFUSED)
         case client_response.ConnectTimeout():
-            return CodedText(f"no connection to {at} within {server.deadlines.connect:g} s", codes.CONNECT_LATE)
-    told = egress_failure(error, proxy)
-    return None if told is None else CodedText(f"cannot connect to {at}: {told}", told.code)
+            return CodedText(f"no connection to {address} within {server.deadlines.connect:g} s", codes.CONNECT_LATE)
+    failure = egress_failure(error, proxy)
+    return None if failure is None else CodedText(f"cannot connect to {address}: {failure}", failure.code)

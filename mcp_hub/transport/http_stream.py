@@ -62,8 +62,8 @@ def messages_of(data: bytes | memoryview, stream: EventStream) -> list[Message]:
     try:
         value = decode(data)
     except FrameError as error:
-        about = salvage_id(bytes(data[:4096]), bytes(data[-4096:]))
-        if stream.request is not None and about in (None, stream.request):
+        request_id = salvage_id(bytes(data[:4096]), bytes(data[-4096:]))
+        if stream.request is not None and request_id in (None, stream.request):
             raise UnreadableAnswer(f"the answer is not valid JSON: {error}") from None
         log.warning("a message that is not valid JSON was dropped")
         return []
@@ -80,9 +80,9 @@ def error_about(body: bytes, stream: EventStream) -> Message | None:
         return None
     if not isinstance(value, dict) or not isinstance(value.get("error"), dict) or "method" in value:
         return None
-    about = value.get("id")
-    known = about is None or (about == stream.request and type(about) is type(stream.request))
-    return value if known else None
+    request_id = value.get("id")
+    is_match = request_id is None or (request_id == stream.request and type(request_id) is type(stream.request))
+    return value if is_match else None
 
 
 class EventReader:

@@ -117,12 +117,12 @@ class FairLineReader:
         self,
         limit: int,
         take: Callable[[Line | OversizedLine], None],
-        hold: Callable[[bool], None] = lambda held: None,
+        hold: Callable[[bool], None] = lambda paused: None,
     ) -> None:
         self._reader = LineReader(limit)
         self._take = take
         self._hold = hold
-        self._waiting: deque[bytes] = deque()
+        self._queue: deque[bytes] = deque()
         self._next: asyncio.Handle | None = None
 
     @property
@@ -138,27 +138,27 @@ class FairLineReader:
             return
         parts = pieces(chunk)
         if len(parts) == 1 and self._next is None:
-            self._lines(chunk)
+            self._take_lines(chunk)
             return
-        self._waiting.extend(parts)
+        self._queue.extend(parts)
         self._hold(True)  # each time: somebody else may have resumed reading
         if self._next is None:
             self._take_next()
 
     def _take_next(self) -> None:
-        piece = self._waiting.popleft()
+        piece = self._queue.popleft()
         if piece.count(b"\n") > _AT_ONCE:
             end = 0
             for _ in range(_AT_ONCE):
                 end = piece.find(b"\n", end) + 1
-            self._waiting.appendleft(piece[end:])
+            self._queue.appendleft(piece[end:])
             piece = piece[:end]
-        self._next = asyncio.get_running_loop().call_soon(self._take_next) if self._waiting else None
-        self._lines(piece)
+        self._next = asyncio.get_running_loop().call_soon(self._take_next) if self._queue else None
+        self._take_lines(piece)
         if self._next is None:
             self._hold(False)
 
-    def _lines(self, piece: bytes) -> None:
+    def _take_lines(self, piece: bytes) -> None:
         for line in self._reader.feed(piece):
             self._take(line)
 
@@ -167,11 +167,11 @@ class FairLineReader:
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        while self._waiting:
-            self._lines(self._waiting.popleft())
-        rest = self._reader.rest()
-        if rest is not None:
-            self._take(rest)
+        while self._queue:
+            self._take_lines(self._queue.popleft())
+        remainder = self._reader.rest()
+        if remainder is not None:
+            self._take(remainder)
 
 
 class WriteBatcher:

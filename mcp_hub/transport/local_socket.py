@@ -30,29 +30,29 @@ _NONCE: Final = 32
 """Bytes of a nonce, and of an HMAC."""
 _MAX_FILE: Final = 1024
 
-Told = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Serves one connection."""
 
 
-async def listen(path: Path, told: Told, *, backlog: int, unix: bool = UNIX) -> asyncio.Server:
+async def listen(path: Path, handler: ConnectionHandler, *, backlog: int, unix: bool = UNIX) -> asyncio.Server:
     """Listens at `path`, which only this user can open. Raises OSError."""
     if unix and sys.platform != "win32":
         # Other hubs remove a socket that nobody listens on as a dead hub's, so it gets its final name only afterwards.
-        new = path.with_suffix(".new")
-        new.unlink(missing_ok=True)
-        server = await asyncio.start_unix_server(told, new, backlog=backlog)
+        temporary = path.with_suffix(".new")
+        temporary.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(handler, temporary, backlog=backlog)
         try:
-            new.chmod(0o600)
-            new.rename(path)
+            temporary.chmod(0o600)
+            temporary.rename(path)
         except OSError:
             server.close()
             raise
         return server
     key = secrets.token_bytes(_NONCE)
-    server = await asyncio.start_server(_Keyed(key, told).told, _HOST, 0, backlog=backlog)
-    where = {"port": server.sockets[0].getsockname()[1], "key": key.hex()}
+    server = await asyncio.start_server(_Keyed(key, handler).handle, _HOST, 0, backlog=backlog)
+    endpoint = {"port": server.sockets[0].getsockname()[1], "key": key.hex()}
     try:
-        PrivateDirectory(path.parent).write(path.name, json.dumps(where).encode())
+        PrivateDirectory(path.parent).write(path.name, json.dumps(endpoint).encode())
     except OSError:
         server.close()
         raise
@@ -62,60 +62,60 @@ async def listen(path: Path, told: Told, *, backlog: int, unix: bool = UNIX) -> 
 class _Keyed:
     """Serves only clients that prove that they know the key."""
 
-    def __init__(self, key: bytes, told: Told) -> None:
+    def __init__(self, key: bytes, handler: ConnectionHandler) -> None:
         self._key = key
-        self._told = told
+        self._handler = handler
 
-    async def told(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(PROOF_WAIT):
-                theirs, own = await reader.readexactly(_NONCE), secrets.token_bytes(_NONCE)
-                writer.write(own + _proof(self._key, b"hub", theirs))
-                shown = await reader.readexactly(_NONCE)
+                client_nonce, hub_nonce = await reader.readexactly(_NONCE), secrets.token_bytes(_NONCE)
+                writer.write(hub_nonce + _proof(self._key, b"hub", client_nonce))
+                proof = await reader.readexactly(_NONCE)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             writer.close()
             return
-        if hmac.compare_digest(shown, _proof(self._key, b"command", own)):
-            await self._told(reader, writer)
+        if hmac.compare_digest(proof, _proof(self._key, b"command", hub_nonce)):
+            await self._handler(reader, writer)
         else:
             writer.close()
 
 
-def connect(path: Path, patience: float) -> socket.socket:
-    """Returns a blocking socket to the hub that listens at `path`; waits at most `patience` seconds for each step.
+def connect(path: Path, timeout: float) -> socket.socket:
+    """Returns a blocking socket to the hub that listens at `path`; waits at most `timeout` seconds for each step.
 
     Raises ConnectionRefusedError if the hub has ended, and another OSError if it cannot be reached.
     """
     if sys.platform != "win32" and not path.is_file():
-        asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        asking.settimeout(patience)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(timeout)
         try:
-            asking.connect(str(path))
+            sock.connect(str(path))
         except BaseException:
-            asking.close()
+            sock.close()
             raise
-        return asking
-    port, key = _where(path)
-    asking = socket.create_connection((_HOST, port), patience)
+        return sock
+    port, key = _read_endpoint(path)
+    sock = socket.create_connection((_HOST, port), timeout)
     try:
-        own = secrets.token_bytes(_NONCE)
-        asking.sendall(own)
+        client_nonce = secrets.token_bytes(_NONCE)
+        sock.sendall(client_nonce)
         answer = bytearray()
-        while len(answer) < 2 * _NONCE and (chunk := asking.recv(2 * _NONCE - len(answer))):
+        while len(answer) < 2 * _NONCE and (chunk := sock.recv(2 * _NONCE - len(answer))):
             answer += chunk
-        if not hmac.compare_digest(answer[_NONCE:], _proof(key, b"hub", own)):
+        if not hmac.compare_digest(answer[_NONCE:], _proof(key, b"hub", client_nonce)):
             raise ConnectionRefusedError("another program has the port of the hub now")
-        asking.sendall(_proof(key, b"command", bytes(answer[:_NONCE])))
+        sock.sendall(_proof(key, b"command", bytes(answer[:_NONCE])))
     except BaseException:
-        asking.close()
+        sock.close()
         raise
-    return asking
+    return sock
 
 
-def _where(path: Path) -> tuple[int, bytes]:
+def _read_endpoint(path: Path) -> tuple[int, bytes]:
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        found = json.loads(PrivateDirectory(path.parent).read(path.name, _MAX_FILE))
-        port, key = found["port"], bytes.fromhex(found["key"])
+        record = json.loads(PrivateDirectory(path.parent).read(path.name, _MAX_FILE))
+        port, key = record["port"], bytes.fromhex(record["key"])
         if type(port) is int and 0 < port < 65536:
             return port, key
     raise ConnectionRefusedError(f"{path} has no valid port and key")

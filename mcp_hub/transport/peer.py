@@ -58,7 +58,7 @@ class Peer:
         """Number of responses that matched no request."""
         self._loop = asyncio.get_running_loop()
         """Cached: `get_running_loop` costs a system call."""
-        self._owing: int | None = None
+        self._heard_at_cancel: int | None = None
         self._notified = notified
         self._requested = requested
         self._lost_callback = lost
@@ -66,7 +66,7 @@ class Peer:
         self._pending: dict[RequestId, _Pending] = {}
         self._last_id = 0
         self._background: set[asyncio.Task[None]] = set()
-        self._answering: dict[RequestId, asyncio.Task[None]] = {}
+        self._answer_tasks: dict[RequestId, asyncio.Task[None]] = {}
         """Tasks that answer the upstream's own requests, by id."""
 
     @property
@@ -118,7 +118,7 @@ class Peer:
     @property
     def owes(self) -> bool:
         """Whether the upstream has sent nothing since its oldest request was cancelled: it may hang or be dead."""
-        return self._owing == self.heard
+        return self._heard_at_cancel == self.heard
 
     async def quiet(self, seconds: float) -> None:
         """Waits until the requests in flight have ended, at most `seconds`."""
@@ -127,7 +127,7 @@ class Peer:
 
     def _give_up(self, request_id: RequestId) -> None:
         if self._pending[request_id].heard == self.heard and next(iter(self._pending)) == request_id:
-            self._owing = self.heard
+            self._heard_at_cancel = self.heard
         params = {"requestId": request_id, "reason": "the caller no longer waits"}
         self._in_background(self.notify("notifications/cancelled", params))
         self.link.abandon(request_id)
@@ -157,7 +157,7 @@ class Peer:
         elif "id" in message:
             self._take_request(message["id"], method, _object(message.get("params")), self._cause_of(stream))
         else:
-            self._note(method, _object(message.get("params")), stream)
+            self._handle_notification(method, _object(message.get("params")), stream)
 
     def _cause_of(self, stream: RequestId | None) -> object:
         if stream is None:
@@ -168,13 +168,13 @@ class Peer:
     def _take_request(self, request_id: Any, method: str, params: dict[str, Any], cause: object) -> None:
         task = self._in_background(self._answer(request_id, method, params, cause))
         if task is not None and isinstance(request_id, int | str):
-            self._answering[request_id] = task
-            task.add_done_callback(lambda _: self._answering.pop(request_id, None))
+            self._answer_tasks[request_id] = task
+            task.add_done_callback(lambda _: self._answer_tasks.pop(request_id, None))
 
-    def _note(self, method: str, params: dict[str, Any], stream: RequestId | None) -> None:
+    def _handle_notification(self, method: str, params: dict[str, Any], stream: RequestId | None) -> None:
         if method == "notifications/cancelled":
             request_id = params.get("requestId")
-            task = self._answering.get(request_id) if isinstance(request_id, int | str) else None
+            task = self._answer_tasks.get(request_id) if isinstance(request_id, int | str) else None
             if task is not None:
                 task.cancel()
             return
@@ -211,7 +211,7 @@ class Peer:
         if self._lost is not None:
             return
         self._lost = error
-        for task in self._answering.values():
+        for task in self._answer_tasks.values():
             task.cancel()
         for pending in self._pending.values():
             if not pending.future.done():
@@ -229,13 +229,13 @@ class Peer:
         if len(self._background) >= MAX_BACKGROUND or self._lost is not None:
             work.close()
             return None
-        task = self._loop.create_task(self._quietly(work))
+        task = self._loop.create_task(self._run_logged(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         task.add_done_callback(lambda _: work.close())  # a task that is cancelled before it begins never awaits it
         return task
 
-    async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_logged(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except LinkError as error:

@@ -30,7 +30,7 @@ GRACE = 1.5
 def marked(prefix: str) -> list[int]:
     """Returns the ids of the other processes whose mark begins with `prefix`; none on systems without /proc."""
     needle = f"{MARK}={prefix}".encode()
-    found = []
+    pids = []
     try:
         candidates = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - no pathlib in here
     except OSError:
@@ -42,8 +42,8 @@ def marked(prefix: str) -> list[int]:
         except OSError:
             continue  # the process is gone, or another user's
         if environ.startswith(needle) or b"\0" + needle in environ:
-            found.append(int(name))
-    return [pid for pid in found if pid != os.getpid()]
+            pids.append(int(name))
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 def group_alive(pgid: int) -> bool:

@@ -36,14 +36,14 @@ class SessionHeaders:
 
     def begin(self, response: HttpResponse) -> None:
         """Takes the session id from the answer to `initialize`. Raises LinkError for an invalid one."""
-        given = response.get(SESSION.lower())
-        if given is not None and not _ID.fullmatch(given):
+        session_id = response.get(SESSION.lower())
+        if session_id is not None and not _ID.fullmatch(session_id):
             raise LinkError(f"its {SESSION} is not 1 to 1024 visible ASCII characters", status=response.status)
-        self.id = given
+        self.id = session_id
 
-    def headers(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    def headers(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """Returns the headers of one request: the given ones, and those of the session."""
-        headers = dict(given or {})
+        headers = dict(extra or {})
         if VERSION in headers:
             self._version = headers[VERSION]
         elif self._version is not None:
@@ -83,41 +83,43 @@ class CookieJar:
     def take(self, url: URL, lines: Sequence[str]) -> None:
         """Takes the Set-Cookie headers of a response from `url`. Malformed and oversized ones are ignored."""
         for line in lines[:MAX_LINES]:
-            first, *attributes = line.split(";")
+            first, *parts = line.split(";")
             name, equals, value = (part.strip() for part in first.partition("="))
             if not equals or len(name) + len(value) > MAX_COOKIE:
                 continue
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 continue
-            given = {key.strip().lower(): text.strip() for key, _, text in (one.partition("=") for one in attributes)}
-            until = self._until(given)
-            path = given.get("path", "")
+            attributes = {
+                key.strip().lower(): text.strip() for key, _, text in (attribute.partition("=") for attribute in parts)
+            }
+            expires_at = self._expiry(attributes)
+            path = attributes.get("path", "")
             path = path if path.startswith("/") else url.raw_path.rpartition("/")[0] or "/"
             self._cookies.pop((name, path), None)
-            if until is None or until > self._clock():
-                self._cookies[name, path] = _Cookie(value, path, "secure" in given, until)
+            if expires_at is None or expires_at > self._clock():
+                self._cookies[name, path] = _Cookie(value, path, "secure" in attributes, expires_at)
             while len(self._cookies) > MAX_COOKIES:
                 del self._cookies[next(iter(self._cookies))]
 
-    def _until(self, given: Mapping[str, str]) -> float | None:
-        if _SECONDS.fullmatch(seconds := given.get("max-age", "")):
+    def _expiry(self, attributes: Mapping[str, str]) -> float | None:
+        if _SECONDS.fullmatch(seconds := attributes.get("max-age", "")):
             return self._clock() + int(seconds)
         try:
-            return email.utils.parsedate_to_datetime(given["expires"].replace("-", " ")).timestamp()
+            return email.utils.parsedate_to_datetime(attributes["expires"].replace("-", " ")).timestamp()
         except (KeyError, ValueError, OverflowError):
             return None
 
     def added(self, url: URL, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Returns the headers of a request to `url`, with its cookies added."""
-        found = [
+        pairs = [
             f"{name}={cookie.value}"
             for (name, _), cookie in self._cookies.items()
             if (cookie.until is None or cookie.until > self._clock())
             and (not cookie.secure or url.scheme == "https")
             and _is_below(url.raw_path, cookie.path)
         ]
-        return {**headers, "Cookie": "; ".join(found)} if found else headers
+        return {**headers, "Cookie": "; ".join(pairs)} if pairs else headers
 
 
-def _is_below(path: str, above: str) -> bool:
-    return path == above or path.startswith(above if above.endswith("/") else f"{above}/")
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder if folder.endswith("/") else f"{folder}/")

@@ -89,10 +89,10 @@ class SseParser:
                 self._after_cr = False
                 if piece == b"\n":
                     continue  # the second half of a CRLF
-            end = piece[-1]
-            if end == 10:
+            last_byte = piece[-1]
+            if last_byte == 10:
                 body = piece[:-2] if piece[-2:-1] == b"\r" else piece[:-1]
-            elif end == 13:
+            elif last_byte == 13:
                 body = piece[:-1]
                 self._after_cr = True
             else:
@@ -101,7 +101,7 @@ class SseParser:
             if self._skipping:
                 self._skip(body, events)
             else:
-                self._whole(body, events)
+                self._take_line(body, events)
         return events
 
     def _partial(self, piece: bytes, events: list[SseEvent]) -> None:
@@ -121,7 +121,7 @@ class SseParser:
     def _data_size(self) -> int:
         return self._lines.size if self._lines is not None else len(self._data or b"")
 
-    def _whole(self, body: bytes, events: list[SseEvent]) -> None:
+    def _take_line(self, body: bytes, events: list[SseEvent]) -> None:
         line: bytes | memoryview = body
         if self._line.size:
             self._extend(body, events, blank=True)

@@ -91,7 +91,7 @@ class SseLink(Link):
         await self._endpoint
 
     async def _read(self, response: HttpResponse, endpoint: asyncio.Future[URL]) -> None:
-        why, code = f"the event stream of {where(self._http.url)} ended", None
+        reason, code = f"the event stream of {where(self._http.url)} ended", None
         parser = SseParser(self._max_frame)
         unsure = False
         try:
@@ -101,13 +101,13 @@ class SseLink(Link):
                     if piece is not chunk:
                         await asyncio.sleep(0)
         except LinkError as error:
-            why, code = str(error), error.hub_code
+            reason, code = str(error), error.hub_code
         except Exception as error:
             log.error("an event stream failed with an unexpected %s", type(error).__name__)
-            why = f"unexpected {type(error).__name__}"
+            reason = f"unexpected {type(error).__name__}"
         finally:
             response.close()
-        self._lose(LinkLost(why, code=code), endpoint)
+        self._lose(LinkLost(reason, code=code), endpoint)
 
     def _feed(self, parser: SseParser, piece: bytes, endpoint: asyncio.Future[URL], *, unsure: bool) -> bool:
         """Handles the events of a piece. `unsure` is the last return value of `_too_large`; returns the new one."""
@@ -118,7 +118,7 @@ class SseLink(Link):
             except EventTooLarge as error:
                 events, too_large = error.events, error
             for event in events:
-                self._event(event, endpoint)
+                self._handle_event(event, endpoint)
             if too_large is None:
                 return unsure
             unsure = self._too_large(too_large, unsure=unsure)
@@ -138,21 +138,21 @@ class SseLink(Link):
     def _too_large(self, error: EventTooLarge, *, unsure: bool) -> bool:
         """Fails the request that an oversized event answers; returns True if its id may be found at the event's end."""
         assert self._receiver is not None
-        about = salvage_id(error.head, error.tail or b"")
-        if error.tail is None and about is None:
+        request_id = salvage_id(error.head, error.tail or b"")
+        if error.tail is None and request_id is None:
             return True
         if error.tail is None or unsure:
-            self._receiver.failed(about, self._http.too_large())
+            self._receiver.failed(request_id, self._http.too_large())
         return False
 
-    def _event(self, event: SseEvent, endpoint: asyncio.Future[URL]) -> None:
+    def _handle_event(self, event: SseEvent, endpoint: asyncio.Future[URL]) -> None:
         if event.event == "endpoint":
             if not endpoint.done():
-                self._name(event.data, endpoint)
+                self._set_endpoint(event.data, endpoint)
         elif event.event == "message" and is_json(event.data):
             self._take(event.data)
 
-    def _name(self, data: bytes | memoryview, endpoint: asyncio.Future[URL]) -> None:
+    def _set_endpoint(self, data: bytes | memoryview, endpoint: asyncio.Future[URL]) -> None:
         from yarl import URL
 
         base = self._http.url
@@ -160,23 +160,25 @@ class SseLink(Link):
             if len(data) > MAX_URL:
                 raise ValueError
             url = base.join(URL(bytes(data).decode().strip())).with_user(None).with_fragment(None)
-            same = url.origin() == base.origin()
+            is_same_origin = url.origin() == base.origin()
         except ValueError:
-            endpoint.set_exception(_no_endpoint("the server announced an invalid endpoint URL"))
+            endpoint.set_exception(_endpoint_error("the server announced an invalid endpoint URL"))
             return
-        if same:
+        if is_same_origin:
             endpoint.set_result(url)
         else:
             text = f"the server announced the endpoint {where(url)}, which is not of the same origin as {where(base)}"
-            endpoint.set_exception(_no_endpoint(text))
+            endpoint.set_exception(_endpoint_error(text))
 
     def _take(self, data: bytes | memoryview) -> None:
         assert self._receiver is not None
         try:
             value = decode(data)
         except FrameError as error:
-            about = salvage_id(bytes(data[:4096]), bytes(data[-4096:]))
-            self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}", code=codes.NO_MCP_HERE))
+            request_id = salvage_id(bytes(data[:4096]), bytes(data[-4096:]))
+            self._receiver.failed(
+                request_id, LinkError(f"the answer is not valid JSON: {error}", code=codes.NO_MCP_HERE)
+            )
             return
         for message in (value,) if isinstance(value, dict) else messages_of_batch(value):
             if isinstance(message, dict):
@@ -193,9 +195,9 @@ class SseLink(Link):
         except FrameError as error:
             raise Unwritable(error) from None
         url = self._endpoint.result()
-        said = {**(headers or {}), "Content-Type": JSON}
+        post_headers = {**(headers or {}), "Content-Type": JSON}
         try:
-            response = await self._http.request("POST", url, said, body, self._write_deadline)
+            response = await self._http.request("POST", url, post_headers, body, self._write_deadline)
             try:
                 if not 200 <= response.status < 300:
                     # The session's id is in the endpoint's URL, so a 404 means that the session is gone.
@@ -226,5 +228,5 @@ class SseLink(Link):
             await self._http.close()
 
 
-def _no_endpoint(text: str) -> LinkError:
+def _endpoint_error(text: str) -> LinkError:
     return LinkError(text, executed=False, code=codes.NO_MCP_HERE)

@@ -72,7 +72,7 @@ class Input(Protocol):
 
 async def open_input(fd: int, data: Callable[[bytes], None], end: Callable[[], None]) -> Input:
     """Calls `data` with the bytes of `fd` on this event loop, then `end` once."""
-    if _evented(fd):
+    if _is_pollable(fd):
         with contextlib.suppress(OSError, ValueError, NotImplementedError):
             return await _open_read_pipe(fd, data, end)
     return _ReaderThread(fd, data, end)
@@ -82,26 +82,26 @@ async def open_output(fd: int, stdin: int) -> Output:
     """Returns a stream that writes to `fd` from this event loop. `stdin` is the descriptor that is read from."""
     # A write pipe transport closes when its descriptor reports the end of input. On a socket shared with stdin that
     # means only that no more requests come. And non-blocking mode would affect a stderr on the same file.
-    if _evented(fd) and not _same(fd, 2) and not _same(fd, stdin):
+    if _is_pollable(fd) and not _share_file(fd, 2) and not _share_file(fd, stdin):
         with contextlib.suppress(OSError, ValueError, NotImplementedError):
             return await _open_write_pipe(fd)
     return _WriterThread(fd)
 
 
-def _evented(fd: int) -> bool:
+def _is_pollable(fd: int) -> bool:
     if os.name != "posix":
         return False
     mode = os.fstat(fd).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def _same(fd: int, other: int) -> bool:
+def _share_file(fd: int, second: int) -> bool:
     """Returns whether two descriptors share one file, and so its blocking mode."""
     try:
-        one, two = os.fstat(fd), os.fstat(other)
+        first_status, second_status = os.fstat(fd), os.fstat(second)
     except OSError:
         return False
-    return (one.st_dev, one.st_ino) == (two.st_dev, two.st_ino)
+    return (first_status.st_dev, first_status.st_ino) == (second_status.st_dev, second_status.st_ino)
 
 
 class _PipeInput(asyncio.Protocol):
@@ -184,22 +184,22 @@ class _ReaderThread:
         self._data = data
         self._end = end
         self._loop = asyncio.get_running_loop()
-        self._room = threading.Semaphore(_READ_AHEAD)
-        self._going = threading.Event()
-        self._going.set()
+        self._free_slots = threading.Semaphore(_READ_AHEAD)
+        self._reading_allowed = threading.Event()
+        self._reading_allowed.set()
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     def pause(self) -> None:
-        self._going.clear()
+        self._reading_allowed.clear()
 
     def resume(self) -> None:
-        self._going.set()
+        self._reading_allowed.set()
 
     def _read(self) -> None:
         chunk = b"-"
         while chunk:
-            self._going.wait()
-            self._room.acquire()
+            self._reading_allowed.wait()
+            self._free_slots.acquire()
             try:
                 chunk = os.read(self._fd, _CHUNK)
             except OSError:
@@ -210,7 +210,7 @@ class _ReaderThread:
                 return  # the loop is closed
 
     def _deliver(self, chunk: bytes) -> None:
-        self._room.release()
+        self._free_slots.release()
         if chunk:
             self._data(chunk)
         else:
@@ -239,21 +239,21 @@ class _WriterThread:
         self._queue.put(data)
 
     def _write_all(self) -> None:
-        gone = False
+        is_closed = False
         while True:
             data = self._queue.get()
-            rest = memoryview(data)
-            while rest and not gone:
+            remainder = memoryview(data)
+            while remainder and not is_closed:
                 try:
-                    rest = rest[os.write(self._fd, rest) :]
+                    remainder = remainder[os.write(self._fd, remainder) :]
                 except OSError:
-                    gone = True
+                    is_closed = True
             try:
-                self._loop.call_soon_threadsafe(self._written, len(data))
+                self._loop.call_soon_threadsafe(self._on_written, len(data))
             except RuntimeError:
                 return
 
-    def _written(self, size: int) -> None:
+    def _on_written(self, size: int) -> None:
         self._buffered -= size
         if not self._buffered:
             self._idle.set()

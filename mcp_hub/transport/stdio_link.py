@@ -133,13 +133,13 @@ class StdioLink(Link):
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Writes one line; waits while the pipe is full, at most for the write deadline. Raises LinkError."""
         process = self._process
-        if process is None or (stdin := process.stdin_pipe or process.connected()) is None:
+        if process is None or (stdin := process.stdin_pipe or process.connect_stdin()) is None:
             raise LinkLost("the process is not running", executed=False)
-        gone = stdin.is_closing() or process.gone
+        is_closed = stdin.is_closing() or process.is_lost
         # Checked once in a round of the event loop: the writes of one round are batched.
-        if gone or (not process.stdin.gathers and has_exited(process.pid)):
-            await process.last_words_heard()
-            raise LinkLost(process.why(), executed=False)
+        if is_closed or (not process.stdin.gathers and has_exited(process.pid)):
+            await process.wait_for_last_words()
+            raise LinkLost(process.reason(), executed=False)
         try:
             line = encode(message)
         except FrameError as error:
@@ -155,8 +155,8 @@ class StdioLink(Link):
         except TimeoutError:
             text = f"it stopped reading its stdin for {self._write_deadline:g} s"
             process.lose(LinkLost(text, code=codes.PING_UNANSWERED))
-        if process.gone:
-            raise LinkLost(process.why(), executed=False)
+        if process.is_lost:
+            raise LinkLost(process.reason(), executed=False)
 
     def abandon(self, request_id: RequestId) -> None:
         """Does nothing: a late response matches no request and is dropped."""
@@ -221,13 +221,13 @@ class _Process(asyncio.SubprocessProtocol):
         self.writable = asyncio.Event()
         self.writable.set()
         self.exited = asyncio.Event()
-        self.gone = False
+        self.is_lost = False
         self.stdin = WriteBatcher(self._write)
         self.pid = 0
         self.stdin_pipe: asyncio.WriteTransport | None = None
         """The hub's end of the child's stdin; None before it is connected."""
-        self._over = asyncio.Event()
-        self._ended: set[int] = set()
+        self._lost_event = asyncio.Event()
+        self._closed_pipes: set[int] = set()
         """Descriptors of pipes that are closed."""
         self.muted = False
         self._upstream = upstream
@@ -236,8 +236,8 @@ class _Process(asyncio.SubprocessProtocol):
         self._children = children
         self._receiver = receiver
         self._lines = {
-            1: FairLineReader(max_frame, self._line, partial(self._hold, 1)),
-            2: FairLineReader(STDERR_LINE, self._stderr_line, partial(self._hold, 2)),
+            1: FairLineReader(max_frame, self._handle_line, partial(self._set_paused, 1)),
+            2: FairLineReader(STDERR_LINE, self._handle_stderr_line, partial(self._set_paused, 2)),
         }
         self._max_frame = max_frame
         self._noise = 0
@@ -251,7 +251,7 @@ class _Process(asyncio.SubprocessProtocol):
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self.pid = self._transport.get_pid() or 0
 
-    def connected(self) -> asyncio.WriteTransport | None:
+    def connect_stdin(self) -> asyncio.WriteTransport | None:
         """Returns the hub's end of stdin, which is connected before stdout; None before that."""
         pipe = self._transport.get_pipe_transport(0) if self._transport is not None else None
         self.stdin_pipe = cast("asyncio.WriteTransport | None", pipe)
@@ -264,20 +264,20 @@ class _Process(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self._lines[fd].feed(data)
 
-    def _hold(self, fd: int, held: bool) -> None:
-        if self._is_ending and not held:
+    def _set_paused(self, fd: int, paused: bool) -> None:
+        if self._is_ending and not paused:
             self.lose(None)
             return
         pipe = self._transport.get_pipe_transport(fd) if self._transport is not None else None
         pipe = cast("asyncio.ReadTransport | None", pipe)
         if pipe is None or pipe.is_closing():
             return
-        if held and pipe.is_reading():
+        if paused and pipe.is_reading():
             pipe.pause_reading()
-        elif not held and not pipe.is_reading() and not (fd == 1 and self._children.paused):
+        elif not paused and not pipe.is_reading() and not (fd == 1 and self._children.paused):
             pipe.resume_reading()
 
-    def _line(self, line: Line | OversizedLine) -> None:
+    def _handle_line(self, line: Line | OversizedLine) -> None:
         if self.muted:
             return
         if isinstance(line, OversizedLine):
@@ -289,34 +289,34 @@ class _Process(asyncio.SubprocessProtocol):
         try:
             value = decode(line)
         except FrameError as error:
-            self._undecodable(line, error)
+            self._handle_invalid(line, error)
             return
         for message in (value,) if isinstance(value, dict) else messages_of_batch(value):
             if isinstance(message, dict):
                 self._receiver.received(message)
             else:
-                self._noisy(line)
+                self._log_noise(line)
 
-    def _undecodable(self, line: Line, error: FrameError) -> None:
+    def _handle_invalid(self, line: Line, error: FrameError) -> None:
         if bytes(line[:4096]).lstrip()[:1] not in (b"{", b"["):
-            self._noisy(line)
+            self._log_noise(line)
             return
-        about = salvage_id(bytes(line[:4096]), bytes(line[-4096:]))
-        self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}", code=codes.STDOUT_NOISY))
-        if about is None:
+        request_id = salvage_id(bytes(line[:4096]), bytes(line[-4096:]))
+        self._receiver.failed(request_id, LinkError(f"the answer is not valid JSON: {error}", code=codes.STDOUT_NOISY))
+        if request_id is None:
             now = asyncio.get_running_loop().time()
             self._invalid.append(now)
             if len(self._invalid) == INVALID_MESSAGES and now - self._invalid[0] < INVALID_WITHIN:
                 text = f"it wrote {INVALID_MESSAGES} invalid messages in less than {INVALID_WITHIN:g} s"
                 self.lose(LinkLost(text, code=codes.STDOUT_NOISY))
 
-    def _noisy(self, line: Line) -> None:
+    def _log_noise(self, line: Line) -> None:
         self._noise += 1
         if self._noise <= NOISE_LOGGED:
             text = printable(bytes(line[:1024]).decode("utf-8", "replace"), 200)
             log.warning("%s wrote a line to its stdout that is not a message: %s", self._upstream, self._clean(text))
 
-    def _stderr_line(self, line: Line | OversizedLine) -> None:
+    def _handle_stderr_line(self, line: Line | OversizedLine) -> None:
         raw = line.head if isinstance(line, OversizedLine) else line
         text = printable(bytes(raw[:2048]).decode("utf-8", "replace").rstrip(), 500)
         level = logging.INFO if self._own else logging.DEBUG
@@ -342,43 +342,45 @@ class _Process(asyncio.SubprocessProtocol):
             self.writable.set()
         elif fd == 2:
             self._lines[2].end()
-        self._ended.add(fd)
-        self._lose_if_all_is_heard()
+        self._closed_pipes.add(fd)
+        self._lose_at_end_of_output()
 
     def process_exited(self) -> None:
         self.exited.set()
-        self._lose_if_all_is_heard()
+        self._lose_at_end_of_output()
         asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
 
-    def _lose_if_all_is_heard(self) -> None:
+    def _lose_at_end_of_output(self) -> None:
         """Reports the loss without a delay if the process has exited and all its output was read."""
-        if self.exited.is_set() and {1, 2} <= self._ended:
+        if self.exited.is_set() and {1, 2} <= self._closed_pipes:
             self.lose(None)
 
-    async def last_words_heard(self) -> None:
+    async def wait_for_last_words(self) -> None:
         """Waits for the last output of a process that has exited before the event loop noticed it."""
-        if not self.gone:
+        if not self.is_lost:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(2 * LAST_WORDS_GRACE):
-                    await self._over.wait()
+                    await self._lost_event.wait()
             self.lose(None)
-            await self._over.wait()
+            await self._lost_event.wait()
 
     def lose(self, error: LinkLost | None) -> None:
         """Ends the conversation and tells the receiver, once. `error`: None if the process exited or closed stdout."""
-        if self.gone:
+        if self.is_lost:
             return
         if error is None and any(reader.waits for reader in self._lines.values()):
-            self._is_ending = True  # its last responses may still be queued; `_hold` goes on when they are handled
+            self._is_ending = (
+                True  # its last responses may still be queued; `_set_paused` goes on when they are handled
+            )
             return
-        self.gone = True
-        self._over.set()
+        self.is_lost = True
+        self._lost_event.set()
         self._error = error
         self.writable.set()
         if not self.muted:
-            self._receiver.lost(LinkLost(self.why()))
+            self._receiver.lost(LinkLost(self.reason()))
 
-    def why(self) -> CodedText:
+    def reason(self) -> CodedText:
         """Returns the reason why the link was lost, for the user."""
         if self._error is not None:
             return CodedText(str(self._error), self._error.hub_code or codes.PROCESS_EXITED)

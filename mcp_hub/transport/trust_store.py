@@ -52,29 +52,29 @@ def tls_context(
     It trusts the authorities in `SSL_CERT_FILE` and `SSL_CERT_DIR`, or else those of the system, and those in the file
     `ca`. It presents the client certificate in `cert`, whose private key is in `key` or also in `cert`.
     """
-    named = environ.get("SSL_CERT_FILE", "")
-    if system in ("darwin", "win32") and not named and not environ.get("SSL_CERT_DIR"):
+    authorities = environ.get("SSL_CERT_FILE", "")
+    if system in ("darwin", "win32") and not authorities and not environ.get("SSL_CERT_DIR"):
         import truststore  # on Linux it would load the authorities anew for each connection
 
         context: ssl.SSLContext = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     else:
-        context = _openssl_context(named)
+        context = _openssl_context(authorities)
     if ca is not None:
         _load(context, "ca", ca)
     if cert is not None:
-        _show(context, cert, key)
+        _load_client_certificate(context, cert, key)
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def _openssl_context(named: str) -> ssl.SSLContext:
+def _openssl_context(authorities: str) -> ssl.SSLContext:
     context = ssl.create_default_context()
-    if named:
-        _load(context, "SSL_CERT_FILE", named)
+    if authorities:
+        _load(context, "SSL_CERT_FILE", authorities)
     elif not context.cert_store_stats()["x509_ca"] and ssl.get_default_verify_paths().capath is None:
-        usual = next((file for file in _USUAL_STORES if Path(file).is_file()), None)
-        if usual is not None:
-            _load(context, "the system", usual)
+        store = next((file for file in _USUAL_STORES if Path(file).is_file()), None)
+        if store is not None:
+            _load(context, "the system", store)
     return context
 
 
@@ -85,7 +85,7 @@ def _load(context: ssl.SSLContext, source: str, file: str) -> None:
         raise _unusable(source, file, error, "has no certificates in PEM (-----BEGIN CERTIFICATE-----)") from None
 
 
-def _show(context: ssl.SSLContext, cert: str, key: str | None) -> None:
+def _load_client_certificate(context: ssl.SSLContext, cert: str, key: str | None) -> None:
     try:
         # Without a password function, OpenSSL would prompt on the terminal for that of an encrypted key.
         context.load_cert_chain(cert, key, password=lambda: b"")
@@ -96,19 +96,19 @@ def _show(context: ssl.SSLContext, cert: str, key: str | None) -> None:
         if not os.access(file, os.R_OK):
             raise _unusable(source, file, error, "") from None
         if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
-            why = f"is not the private key of {cert}"
+            problem = f"is not the private key of {cert}"
         elif b"ENCRYPTED" in Path(file).read_bytes():
-            why = "is encrypted; write it without a password"
+            problem = "is encrypted; write it without a password"
         elif key is None:
-            why = "has no certificate with its private key in PEM; name the file of the key in client_key"
+            problem = "has no certificate with its private key in PEM; name the file of the key in client_key"
         else:
-            why = f"has no private key in PEM, or {cert} has no certificate"
-        raise _unusable(source, file, error, why) from None
+            problem = f"has no private key in PEM, or {cert} has no certificate"
+        raise _unusable(source, file, error, problem) from None
 
 
-def _unusable(source: str, file: str, error: Exception, why: str) -> UnusableCertificates:
+def _unusable(source: str, file: str, error: Exception, problem: str) -> UnusableCertificates:
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.strerror:
-        why = f"cannot be read: {error.strerror}"
+        problem = f"cannot be read: {error.strerror}"
     elif not os.access(file, os.R_OK):
-        why = "cannot be read"
-    return UnusableCertificates(CodedText(printable(f"{file} ({source}) {why}", 500), codes.CERTIFICATE_FILE_WRONG))
+        problem = "cannot be read"
+    return UnusableCertificates(CodedText(printable(f"{file} ({source}) {problem}", 500), codes.CERTIFICATE_FILE_WRONG))

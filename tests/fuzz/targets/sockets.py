@@ -112,7 +112,7 @@ async def _sent(ours: socket.socket, piece: bytes) -> bytes:
 
 def _works(connection: ServerConnection) -> bool:
     """Whether a request is being answered that the client has no more to say to."""
-    waits = connection._machine.theirs is READING_A_BODY and connection._request is connection._answering
+    waits = connection._machine.theirs is READING_A_BODY and connection._request is connection._active_request
     return connection._reply is not None and not waits
 
 
