@@ -79,11 +79,11 @@ class Store:
         self._redis: Redis | None = None
         self._probe: asyncio.Task[None] | None = None
         self._digests: dict[str, str] = {}
-        self._answered = float("-inf")
+        self._last_reply = float("-inf")
         """The time of the last reply, by `clock`."""
         self.away_since: float | None = None
         """The time when the store became unavailable, by `clock`; None while it is available."""
-        self._looked = clock()
+        self._last_use = clock()
         """The time of the last request or probe, by `clock`."""
         self.unknown = False
         """Whether this process was paused since the last reply: others may have used the store meanwhile."""
@@ -116,18 +116,18 @@ class Store:
 
     async def execute(self, *command: str | bytes | float) -> Reply:
         """Returns the reply to one command, whose keys are full keys (`key`). Raises StoreUnavailable."""
-        return await self._use(lambda redis: redis.execute_command(*command))  # type: ignore[no-untyped-call]
+        return await self._request(lambda redis: redis.execute_command(*command))  # type: ignore[no-untyped-call]
 
     async def evaluate(self, text: str, keys: Sequence[str], args: Sequence[str | bytes | float]) -> Reply:
         """Returns what a script returns. `keys` are without the prefix. Raises StoreUnavailable."""
-        full = [self.key(name) for name in keys]
+        full_keys = [self.key(name) for name in keys]
         digest = self._digests.get(text)
         if digest is not None:
             try:
-                return await self._use(lambda redis: redis.evalsha(digest, len(full), *full, *args))
+                return await self._request(lambda redis: redis.evalsha(digest, len(full_keys), *full_keys, *args))
             except NoScriptError:  # the store was restarted; another request may have noticed it first
                 self._digests.pop(text, None)
-        answer = await self._use(lambda redis: redis.eval(text, len(full), *full, *args))
+        answer = await self._request(lambda redis: redis.eval(text, len(full_keys), *full_keys, *args))
         self._digests[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         return answer
 
@@ -138,69 +138,69 @@ class Store:
             try:
                 return await ask()
             except StoreUnavailable:
-                away = self.away_since
-                if self._clock() > min(until, until if away is None else away + LATE):
+                away_since = self.away_since
+                if self._clock() > min(until, until if away_since is None else away_since + LATE):
                     raise
                 await asyncio.sleep(ASK_AGAIN)
 
-    async def _use(self, ask: Callable[[Redis], Any]) -> Reply:
+    async def _request(self, ask: Callable[[Redis], Any]) -> Reply:
         """Sends a request. Raises StoreUnavailable if it fails, but NoScriptError for an unknown script."""
-        self._look()
+        self._notice_pause()
         if self.away:
             raise StoreUnavailable("The store is unavailable (setting: store).", retry_after=1.0, executed=False)
         self.uses += 1
         try:
             async with asyncio.timeout(DEADLINE):
                 try:
-                    answer = await ask(self._connected())
+                    answer = await ask(self._client())
                 except NoScriptError:
                     raise
                 except ResponseError as error:
                     # If a write fails too, the store is unavailable; else it refuses this request alone.
                     await self._write()
-                    said = printable(str(error))[:MAX_SAID]
-                    log.warning("the store at %s refuses: %s", self._settings.place, said)
-                    raise StoreUnavailable(f"The store refuses (setting: store): {said}", retry_after=1.0) from None
-                self._answered, self.unknown = self._clock(), False
+                    reason = printable(str(error))[:MAX_SAID]
+                    log.warning("the store at %s refuses: %s", self._settings.place, reason)
+                    raise StoreUnavailable(f"The store refuses (setting: store): {reason}", retry_after=1.0) from None
+                self._last_reply, self.unknown = self._clock(), False
                 return answer
         except NoScriptError:
             raise
         except (OSError, RedisError) as error:  # TimeoutError is an OSError
-            if not isinstance(error, TimeoutError) or self._clock() - self._answered > DEADLINE:
-                self._lost(error)  # else it answers other requests: this one waited too long in the pool
+            if not isinstance(error, TimeoutError) or self._clock() - self._last_reply > DEADLINE:
+                self._mark_unavailable(error)  # else it answers other requests: this one waited too long in the pool
         raise StoreUnavailable("The store does not answer (setting: store).", retry_after=1.0)
 
-    def _look(self) -> None:
+    def _notice_pause(self) -> None:
         """Notices a pause of this process."""
         now = self._clock()
-        self.unknown = self.unknown or now - self._looked > LOOKED_WITHIN
-        self._looked = now
+        self.unknown = self.unknown or now - self._last_use > LOOKED_WITHIN
+        self._last_use = now
 
-    def _connected(self) -> Redis:
+    def _client(self) -> Redis:
         if self._redis is None:
-            self._redis = _connected_to(self._settings)
+            self._redis = _make_client(self._settings)
         return self._redis
 
     async def _write(self) -> None:
         """Writes a key that ends at once. Raises OSError or RedisError if the store accepts no writes."""
-        await self._connected().eval(PROBE, 1, self.key("probe"))
+        await self._client().eval(PROBE, 1, self.key("probe"))
 
-    def _lost(self, error: BaseException) -> None:
+    def _mark_unavailable(self, error: BaseException) -> None:
         """Marks the store as unavailable, and starts the probe."""
         if self.away_since is None:
             self.away_since = self._clock()
-            said = printable(str(error))[:MAX_SAID] or type(error).__name__
+            reason = printable(str(error))[:MAX_SAID] or type(error).__name__
             consequence = "this replica shares nothing with the others until it can"
-            log.warning("the store at %s cannot be used: %s; %s", self._settings.place, said, consequence)
+            log.warning("the store at %s cannot be used: %s; %s", self._settings.place, reason, consequence)
             self.changed(True)
         if self._probe is None or self._probe.done():
-            self._probe = asyncio.get_running_loop().create_task(self._look_for_it())
+            self._probe = asyncio.get_running_loop().create_task(self._probe_until_available())
 
-    async def _look_for_it(self) -> None:
+    async def _probe_until_available(self) -> None:
         """Probes the store until it accepts a write."""
         while self.away:
             await asyncio.sleep(PROBE_EVERY)
-            self._look()
+            self._notice_pause()
             redis, self._redis = self._redis, None  # old connections may hang for long
             if redis is not None:
                 with contextlib.suppress(Exception):
@@ -226,7 +226,7 @@ class Store:
                     await redis.aclose()
 
 
-def _connected_to(settings: StoreSettings) -> Redis:
+def _make_client(settings: StoreSettings) -> Redis:
     """Returns a client that never retries, because a request must not be executed twice.
 
     It has no time limit for replies, as DEADLINE ends every request. Its own limit would use `asyncio.wait_for`, which

@@ -49,43 +49,43 @@ class ChangeLog:
     def __init__(self, store: Store, keys: Callable[[], ReplicaKeys]) -> None:
         self._store = store
         self._keys = keys
-        self._last = "0-0"
+        self._last_id = "0-0"
         self.skipped = False
         """Whether changes were dropped before they could be read here."""
 
     async def append(self, change: Change) -> None:
         """Adds a change. Raises Overloaded if it is too large, and StoreUnavailable."""
-        said = encode(msgspec.to_builtins(change))
-        if len(said) > MAX_CHANGE:
-            raise Overloaded(f"This is too large to tell the other replicas of it: {len(said):,} bytes.")
-        signed = f"{self._keys().sign(_KIND, said)} ".encode() + said
+        payload = encode(msgspec.to_builtins(change))
+        if len(payload) > MAX_CHANGE:
+            raise Overloaded(f"This is too large to tell the other replicas of it: {len(payload):,} bytes.")
+        signed = f"{self._keys().sign(_KIND, payload)} ".encode() + payload
         await _APPEND.run(self._store, [TOPIC, "topics"], signed, MAX_CHANGES, KEPT_SECONDS, TOPIC)
 
     async def read(self) -> list[Change]:
         """Returns the next changes, at most PAGE of them; none if all were read. Raises StoreUnavailable."""
         while entries := await self._next_page():
-            if changes := [change for one in entries if (change := self._opened(one)) is not None]:
+            if changes := [change for signed in entries if (change := self._change_of(signed)) is not None]:
                 return changes
         return []
 
     async def _next_page(self) -> list[bytes]:
         """Returns the next entries with their signatures, at most PAGE of them; none if all were read."""
-        key, after = self._store.key(TOPIC), self._last
-        found = await self._store.execute("XRANGE", key, after, "+", "COUNT", PAGE + 1)
-        if after != "0-0" and (not found or found[0][0].decode() != after):
+        key, last_id = self._store.key(TOPIC), self._last_id
+        entries = await self._store.execute("XRANGE", key, last_id, "+", "COUNT", PAGE + 1)
+        if last_id != "0-0" and (not entries or entries[0][0].decode() != last_id):
             self.skipped = True  # the last one read was dropped, so later ones may be too
-        new = [entry for entry in found if entry[0].decode() != after][:PAGE]
-        if new:
-            self._last = new[-1][0].decode()
-        elif not found:
-            self._last = "0-0"
-        return [fields.get(b"c", b"") for _, fields in new]
+        new_entries = [entry for entry in entries if entry[0].decode() != last_id][:PAGE]
+        if new_entries:
+            self._last_id = new_entries[-1][0].decode()
+        elif not entries:
+            self._last_id = "0-0"
+        return [fields.get(b"c", b"") for _, fields in new_entries]
 
-    def _opened(self, signed: bytes) -> Change | None:
-        mac, _, said = signed.partition(b" ")
-        if not self._keys().is_signed(_KIND, said, mac.decode("latin-1")):
+    def _change_of(self, signed: bytes) -> Change | None:
+        mac, _, payload = signed.partition(b" ")
+        if not self._keys().is_signed(_KIND, payload, mac.decode("latin-1")):
             return None
         try:
-            return msgspec.convert(decode(said), Change)
+            return msgspec.convert(decode(payload), Change)
         except (FrameError, msgspec.ValidationError):
             return None

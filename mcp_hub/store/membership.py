@@ -116,17 +116,17 @@ class Claim(NamedTuple):
 class Lease:
     """The time for which a replica may rely on its ownership, by its own clock. A state machine without I/O.
 
-    The lease in the store begins between the request, sent at `asked`, and the reply. So a lease that begins at `asked`
-    never outlasts the one in the store, however long the reply took or the process was paused.
+    The lease in the store begins after the request was sent, at `sent_at`, and before the reply. So a lease that begins
+    at `sent_at` never outlasts the one in the store, however long the reply took or the process was paused.
     """
 
     def __init__(self, seconds: float = LEASE, margin: float = MARGIN) -> None:
         self._seconds = seconds - margin
         self._until = float("-inf")
 
-    def renewed(self, asked: float) -> None:
-        """Records that the store has renewed the lease, by a request sent at `asked`."""
-        self._until = max(self._until, asked + self._seconds)
+    def renewed(self, sent_at: float) -> None:
+        """Records that the store has renewed the lease, by a request sent at `sent_at`."""
+        self._until = max(self._until, sent_at + self._seconds)
 
     def ended(self) -> None:
         """Records that the lease is lost or given back."""
@@ -158,13 +158,13 @@ class Membership:
     ) -> None:
         self._store = store
         self._keys = keys
-        self._lost = lost
-        self._rejoined = rejoined
-        self._gone = gone
-        self._topics = topics
+        self._on_lost = lost
+        self._on_rejoined = rejoined
+        self._on_gone = gone
+        self._on_topics = topics
         self._clock = clock
         self._lease = Lease()
-        self._held = False
+        self._may_own = False
         """Whether something may be owned: the lease has been renewed since this incarnation began."""
         self._sent = 0
         """The number of renewals that were sent."""
@@ -190,7 +190,7 @@ class Membership:
     @property
     def mixed(self) -> bool:
         """Whether replicas that are alive have different configurations."""
-        return any(one.config != self.me.config for one in self.others.values())
+        return any(member.config != self.me.config for member in self.others.values())
 
     async def look(self) -> None:
         """Renews the lease now, and updates the other members and topics. Raises StoreUnavailable."""
@@ -209,7 +209,7 @@ class Membership:
             await asyncio.wait([self._renewing])
         self._lease.ended()
         with contextlib.suppress(StoreUnavailable):
-            await self._store.execute("DEL", self._store.key(self._record))
+            await self._store.execute("DEL", self._store.key(self._record_name))
 
     def reached_at(self, address: str) -> None:
         """Announces the URL of this replica to the others at once."""
@@ -220,7 +220,7 @@ class Membership:
         """Waits until all other replicas have announced their addresses, at most ADDRESS_WAIT seconds."""
         until = self._clock() + ADDRESS_WAIT
         with contextlib.suppress(StoreUnavailable):
-            while not all(one.address for one in self.others.values()) and self._clock() < until:
+            while not all(member.address for member in self.others.values()) and self._clock() < until:
                 await self._renew(fresh=False)
                 await asyncio.sleep(ADDRESS_WAIT / 20)
 
@@ -233,13 +233,13 @@ class Membership:
 
     async def reached(self, id: str) -> Member | None:
         """Returns another replica by its id, also one that has just joined; None if it is not alive."""
-        known = self.others.get(id)
-        if (known is None or not known.address) and id not in ("", self.me.id):
+        member = self.others.get(id)
+        if (member is None or not member.address) and id not in ("", self.me.id):
             with contextlib.suppress(StoreUnavailable):
                 await self._renew(fresh=False)
             await self.addressed()
-            known = self.others.get(id)
-        return known
+            member = self.others.get(id)
+        return member
 
     def announce_config(self, digest: str) -> None:
         """Announces the digest of this replica's configuration with the next renewal."""
@@ -251,35 +251,35 @@ class Membership:
 
     async def hand_over(self) -> None:
         """Gives up all objects, so that others can take them at once, but stays reachable. Raises StoreUnavailable."""
-        record = self._record
+        record = self._record_name
         self._lease.ended()
-        self._held = False
+        self._may_own = False
         self.me = msgspec.structs.replace(self.me, incarnation=secrets.token_hex(4), leaving=True)
         await self._renew(fresh=True)
         await self._store.execute("DEL", self._store.key(record))
 
-    async def claim(self, what: str, *, own: bool = False, attempt: str = "") -> Claim:
-        """Claims the object `what` unless another replica that is alive owns it. Raises StoreUnavailable.
+    async def claim(self, name: str, *, own: bool = False, attempt: str = "") -> Claim:
+        """Claims the object `name` unless another replica that is alive owns it. Raises StoreUnavailable.
 
         A claim is valid only if `holds` is true after it. `own`: notes that this replica has something open for the
         object alone. `attempt`: an id; a claim that repeats it after a lost reply returns the same.
         """
         attempt = attempt or secrets.token_hex(6)
         args = (self.me.owner, self._store.key(f"{_MEMBER}:"), OWNED_FOR, int(own), attempt)
-        owner, before, noted = await _CLAIM.run(self._store, [f"owner:{what}", f"state:{what}"], *args)
+        owner, before, noted = await _CLAIM.run(self._store, [f"owner:{name}", f"state:{name}"], *args)
         return Claim(owner.decode(), before.decode(), bool(noted))
 
-    async def release(self, what: str) -> None:
-        """Gives up the object `what`, if this replica owns it. Raises StoreUnavailable."""
-        await _RELEASE.run(self._store, [f"owner:{what}"], self.me.owner)
+    async def release(self, name: str) -> None:
+        """Gives up the object `name`, if this replica owns it. Raises StoreUnavailable."""
+        await _RELEASE.run(self._store, [f"owner:{name}"], self.me.owner)
 
     def find(self, owner: str) -> Member | None:
         """Returns the replica of an owner; None if it is not alive, or is this one."""
-        found = self.others.get(owner.partition(":")[0])
-        return found if found is not None and found.owner == owner else None
+        member = self.others.get(owner.partition(":")[0])
+        return member if member is not None and member.owner == owner else None
 
     @property
-    def _record(self) -> str:
+    def _record_name(self) -> str:
         return f"{_MEMBER}:{self.me.owner}"
 
     async def _keep_renewing(self) -> None:
@@ -295,26 +295,26 @@ class Membership:
                 with contextlib.suppress(StoreUnavailable):
                     await self._renew(fresh=True)
                 if self.holds:
-                    self._rejoined()
+                    self._on_rejoined()
 
     def _give_up(self) -> None:
         """Gives up all objects, as others may have taken them over, and begins a new incarnation."""
-        if not self._held or self.me.leaving:
+        if not self._may_own or self.me.leaving:
             return
-        self._held = False
+        self._may_own = False
         self._lease.ended()
         self.me = msgspec.structs.replace(self.me, incarnation=secrets.token_hex(4))
-        self._lost()
+        self._on_lost()
 
     async def _renew(self, *, fresh: bool) -> None:
         """Renews the record and takes the reply, unless that of a later renewal came first. Raises StoreUnavailable."""
         self._sent += 1
-        asked, number, owner = self._clock(), self._sent, self.me.owner
+        sent_at, number, owner = self._clock(), self._sent, self.me.owner
         record = encode(msgspec.structs.asdict(self.me))
         signed = f"{self._keys().sign(_MEMBER, record)} ".encode() + record
         answer = await _RENEW.run(
             self._store,
-            [self._record, "members", "topics"],
+            [self._record_name, "members", "topics"],
             signed,
             int(LEASE * 1000),
             int(fresh),
@@ -327,19 +327,19 @@ class Membership:
         if answer[0] == 0:
             self._lease.ended()
             return
-        self._lease.renewed(asked)
-        self._held = True
+        self._lease.renewed(sent_at)
+        self._may_own = True
         flat = answer[1]
-        self._topics({flat[i].decode(): int(flat[i + 1]) for i in range(0, len(flat), 2)})
-        known = [member for one in answer[2] if (member := self._member_of(one)) is not None]
-        self._know({one.id: one for one in known if one.id != self.me.id})
+        self._on_topics({flat[i].decode(): int(flat[i + 1]) for i in range(0, len(flat), 2)})
+        members = [member for entry in answer[2] if (member := self._member_of(entry)) is not None]
+        self._replace_others({member.id: member for member in members if member.id != self.me.id})
 
-    def _know(self, others: dict[str, Member]) -> None:
+    def _replace_others(self, members: dict[str, Member]) -> None:
         """Replaces the other members, and reports those that are no longer alive."""
-        before, self.others = self.others, others
-        owners = {one.owner for one in others.values()}
-        if gone := frozenset(one.owner for one in before.values() if one.owner not in owners):
-            self._gone(gone)
+        previous, self.others = self.others, members
+        owners = {member.owner for member in members.values()}
+        if ended_owners := frozenset(member.owner for member in previous.values() if member.owner not in owners):
+            self._on_gone(ended_owners)
 
     def _member_of(self, signed: bytes) -> Member | None:
         """Returns the member of a record; None without a replica's signature, as its address must not be dialled."""
@@ -347,7 +347,7 @@ class Membership:
         if not self._keys().is_signed(_MEMBER, record, mac.decode("latin-1")):
             return None
         try:
-            said: Any = decode(record)
-            return msgspec.convert(said, Member)
+            value: Any = decode(record)
+            return msgspec.convert(value, Member)
         except (FrameError, msgspec.ValidationError):
             return None

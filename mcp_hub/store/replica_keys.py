@@ -66,11 +66,13 @@ class ReplicaKeys:
         `known` keys are written back to a store that has lost them.
         """
         fresh, entries = secrets.token_hex(SIZE), known.entries if known is not None else ()
-        now, found = await _KEYS.run(store, ["keys"], fresh, RENEW_AFTER, KEPT, *entries)
-        made = [(int(one.partition(b":")[0]), bytes.fromhex(one.decode().partition(":")[2])) for one in found]
-        known_to_all = [key for at, key in made if int(now) - at >= SEALS_AFTER] or [made[-1][1]]
-        keys = [known_to_all[0], *(key for _, key in made if key != known_to_all[0])]
-        return cls(keys, found)
+        now, stored = await _KEYS.run(store, ["keys"], fresh, RENEW_AFTER, KEPT, *entries)
+        dated_keys = [
+            (int(entry.partition(b":")[0]), bytes.fromhex(entry.decode().partition(":")[2])) for entry in stored
+        ]
+        known_to_all = [key for at, key in dated_keys if int(now) - at >= SEALS_AFTER] or [dated_keys[-1][1]]
+        keys = [known_to_all[0], *(key for _, key in dated_keys if key != known_to_all[0])]
+        return cls(keys, stored)
 
     @property
     def entries(self) -> tuple[bytes, ...]:
@@ -88,8 +90,8 @@ class ReplicaKeys:
         if len(sealed) > longest:
             return None
         try:
-            data, said = _bytes(payload), _bytes(mac)
-            if not any([hmac.compare_digest(_mac(key, kind, data), said) for key in self._keys]):
+            data, sealed_mac = _bytes(payload), _bytes(mac)
+            if not any([hmac.compare_digest(_mac(key, kind, data), sealed_mac) for key in self._keys]):
                 return None
             return decode(data)
         except (ValueError, FrameError):
@@ -106,10 +108,10 @@ class ReplicaKeys:
     def is_signed(self, kind: str, data: bytes, mac: str) -> bool:
         """Returns whether a replica has signed these bytes."""
         try:
-            said = _bytes(mac)
+            signature = _bytes(mac)
         except ValueError:
             return False
-        return any([hmac.compare_digest(_mac(key, kind, data), said) for key in self._keys])
+        return any([hmac.compare_digest(_mac(key, kind, data), signature) for key in self._keys])
 
 
 def _mac(key: bytes, kind: str, data: bytes) -> bytes:

@@ -74,22 +74,27 @@ class SharedBucket:
 
         `room`: tokens that may be taken at once; None: those of one second, at least one.
         """
-        room, who = max(rate, 1.0) if room is None else room, _short(principal)
+        room, principal_hash = max(rate, 1.0) if room is None else room, _short(principal)
         bucket = f"bucket:{_short(name)}"
         try:
-            said = await _TAKE.run(
-                self._store, [bucket, f"{bucket}:active", f"{bucket}:of:{who}"], rate, room, who, ACTIVE
+            wait = await _TAKE.run(
+                self._store,
+                [bucket, f"{bucket}:active", f"{bucket}:of:{principal_hash}"],
+                rate,
+                room,
+                principal_hash,
+                ACTIVE,
             )
         except StoreUnavailable:
             parts = max(self._replicas(), 1)  # also if the store has refused this request alone
             return self._take_local(name, rate / parts, room / parts)
         self._local.pop(name, None)
-        return float(said)
+        return float(wait)
 
     def _take_local(self, name: str, rate: float, room: float) -> float:
         now, room = self._clock(), max(room, 1.0)
-        tokens, at = self._local.pop(name, (room, now))
-        tokens = min(room, tokens + (now - at) * rate)
+        tokens, counted_at = self._local.pop(name, (room, now))
+        tokens = min(room, tokens + (now - counted_at) * rate)
         wait = 0.0 if tokens >= 1 else (1 - tokens) / rate
         self._local[name] = (tokens if wait else tokens - 1, now)
         while len(self._local) > MAX_LOCAL:

@@ -48,20 +48,20 @@ class StoredStream:
         keys = [self._name, f"{self._name}:asked"]
         return bool(await _APPEND.run(self._store, keys, data or b"", MAX_EVENTS, number, KEPT_SECONDS))
 
-    async def begin(self, asked: bytes) -> None:
+    async def begin(self, requests: bytes) -> None:
         """Stores the requests that the stream answers. Raises StoreUnavailable."""
-        await self._store.execute("SET", self._store.key(f"{self._name}:asked"), asked, "EX", KEPT_SECONDS)
+        await self._store.execute("SET", self._store.key(f"{self._name}:asked"), requests, "EX", KEPT_SECONDS)
 
     async def asked(self) -> bytes | None:
         """Returns the requests that the stream answers; None if they are not stored. Raises StoreUnavailable."""
-        found: bytes | None = await self._store.execute("GET", self._store.key(f"{self._name}:asked"))
-        return found
+        requests: bytes | None = await self._store.execute("GET", self._store.key(f"{self._name}:asked"))
+        return requests
 
     async def read(self, after: int) -> list[StoredEvent] | None:
         """Returns the events after a number; None if some of them are no longer stored. Raises StoreUnavailable."""
         key = self._store.key(self._name)
-        found = await self._store.execute("XRANGE", key, f"({after}-1", "+", "COUNT", PAGE)
-        events = [StoredEvent(int(id.partition(b"-")[0]), fields[b"e"] or None) for id, fields in found]
+        entries = await self._store.execute("XRANGE", key, f"({after}-1", "+", "COUNT", PAGE)
+        events = [StoredEvent(int(id.partition(b"-")[0]), fields[b"e"] or None) for id, fields in entries]
         if not events:
             if after and not await self._store.execute("XRANGE", key, f"{after}-1", f"{after}-1"):
                 return None
@@ -70,8 +70,8 @@ class StoredStream:
 
     async def kept(self) -> list[StoredEvent]:
         """Returns all stored events. Raises StoreUnavailable."""
-        found = await self._store.execute("XRANGE", self._store.key(self._name), "-", "+")
-        return [StoredEvent(int(id.partition(b"-")[0]), fields[b"e"] or None) for id, fields in found]
+        entries = await self._store.execute("XRANGE", self._store.key(self._name), "-", "+")
+        return [StoredEvent(int(id.partition(b"-")[0]), fields[b"e"] or None) for id, fields in entries]
 
     async def follow(self, after: int) -> AsyncIterator[StoredEvent]:
         """Yields the events after a number as they arrive, until the stream ends.
