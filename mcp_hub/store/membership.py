@@ -170,7 +170,7 @@ class Membership:
         """The number of renewals that were sent."""
         self._newest = 0
         """The number of the newest renewal whose reply was taken."""
-        self._renewing: asyncio.Task[None] | None = None
+        self._renew_task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         """Set when the record has to be renewed at once."""
         self.me = Member(secrets.token_hex(6), secrets.token_hex(4), address)
@@ -200,13 +200,13 @@ class Membership:
         """Joins the others, and stays until `leave`. Retries while the store is unavailable."""
         with contextlib.suppress(StoreUnavailable):
             await self._renew(fresh=True)
-        self._renewing = asyncio.get_running_loop().create_task(self._keep_renewing())
+        self._renew_task = asyncio.get_running_loop().create_task(self._keep_renewing())
 
     async def leave(self) -> None:
         """Leaves the others: the objects of this replica are free at once. Never raises."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait([self._renewing])
+        if self._renew_task is not None:
+            self._renew_task.cancel()
+            await asyncio.wait([self._renew_task])
         self._lease.ended()
         with contextlib.suppress(StoreUnavailable):
             await self._store.execute("DEL", self._store.key(self._record_name))

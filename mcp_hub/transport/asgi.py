@@ -39,7 +39,7 @@ class AsgiFront:
     def __init__(self, handler: Handler, refusals: RefusalSink | None = None) -> None:
         self._handler = handler
         self._refusals = refusals or RefusalSink()
-        self._running: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. The handler may run on after its client has gone."""
@@ -52,15 +52,15 @@ class AsgiFront:
             await reply.text(refusal.status, "Invalid HTTP request received.", [(b"connection", b"close")])
             await exchange.carry(None, reply)
             return
-        if len(self._running) >= MAX_RUNNING:
+        if len(self._tasks) >= MAX_RUNNING:
             self._refusals.note("full", exchange.peer, 503)
             await reply.text(503, "Too many requests are being answered.", [(b"retry-after", b"1")])
             await exchange.carry(None, reply)
             return
         request = HttpRequest(exchange, head, length)
         reply.task = task = asyncio.get_running_loop().create_task(self._answer(request, reply))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         await exchange.carry(request, reply)
 
     async def _answer(self, request: HttpRequest, reply: HttpReply) -> None:
@@ -72,8 +72,8 @@ class AsgiFront:
 
     async def close(self, grace: float) -> None:
         """Waits at most `grace` seconds until every request is answered, then cancels the others."""
-        if self._running:
-            _, unfinished = await asyncio.wait(self._running, timeout=grace)
+        if self._tasks:
+            _, unfinished = await asyncio.wait(self._tasks, timeout=grace)
             for task in unfinished:
                 task.cancel()
             if unfinished:

@@ -32,7 +32,7 @@ class ByteBuffer:
         """Adds a piece behind the others. `size` must not become more than `max_size`."""
         end = self.size + len(piece)
         if self._map is None and self._long is not None and end > HUGE:
-            self._map = self._mapped(self._long)
+            self._map = self._map_memory(self._long)
         if self._map is not None:
             self._map[self.size : end] = piece
         elif self._long is not None:
@@ -44,7 +44,7 @@ class ByteBuffer:
                 self._long, self._parts = bytearray(b"".join(self._parts)), []
         self.size = end
 
-    def _mapped(self, content: bytearray) -> Any:
+    def _map_memory(self, content: bytearray) -> Any:
         """Returns mapped memory of `max_size` bytes that begins with `content`; None if there is not enough memory."""
         if self._max_size <= HUGE:
             return None

@@ -35,7 +35,7 @@ def command_line(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[str, 
     if '"' in argv[0] or any(_IMPOSSIBLE & set(argument) for argument in argv):
         raise OSError(errno.EINVAL, "an argument of a .cmd or .bat file cannot hold a line break or a NUL")
     folder = next((value for name, value in environ.items() if name.upper() == "SYSTEMROOT"), r"C:\Windows")
-    arguments = [f'"{argv[0].replace("%", _CUT)}"', *map(_quoted, argv[1:])]
+    arguments = [f'"{argv[0].replace("%", _CUT)}"', *map(_quote, argv[1:])]
     return ntpath.join(folder, "System32", "cmd.exe"), f'cmd.exe /e:ON /v:OFF /d /c "{" ".join(arguments)}"'
 
 
@@ -44,7 +44,7 @@ def is_batch_file(program: str) -> bool:
     return program.rstrip(". ").lower().endswith(BATCH)
 
 
-def _quoted(argument: str) -> str:
+def _quote(argument: str) -> str:
     """Quotes an argument so that cmd.exe, and then the program it runs, read exactly this text."""
     text, backslashes = "", 0
     for character in argument:

@@ -56,12 +56,12 @@ class HttpLink(Link):
         self._session = SessionHeaders()
         self._requests: dict[RequestId, asyncio.Task[None] | ClientConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._standing: asyncio.Task[None] | None = None
+        self._standing_task: asyncio.Task[None] | None = None
         self._standing_ready = asyncio.Event()
         """Set when the standing stream is open, or could not be opened."""
         self._pending_loss: LinkLost | None = None
         self._lost: LinkLost | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._close_task: asyncio.Task[None] | None = None
 
     @classmethod
     def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> HttpLink:
@@ -85,7 +85,7 @@ class HttpLink(Link):
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Starts the POST of a request, or completes that of a notification or response. Raises LinkError."""
-        if self._closing is not None or self._receiver is None:
+        if self._close_task is not None or self._receiver is None:
             raise LinkLost("the connection is closed", executed=False)
         if self._lost is not None:
             raise LinkLost(str(self._lost), executed=False, code=self._lost.hub_code)
@@ -285,13 +285,13 @@ class HttpLink(Link):
 
     def open_standing_stream(self, headers: Mapping[str, str] | None = None) -> None:
         """Keeps a GET stream open for unsolicited messages. Call it again after a new handshake."""
-        if self._closing is not None or self._lost is not None:
+        if self._close_task is not None or self._lost is not None:
             return
-        if self._standing is not None:
-            self._standing.cancel()
+        if self._standing_task is not None:
+            self._standing_task.cancel()
         self._standing_ready.clear()
-        self._standing = self._start(self._run_standing_stream(self._session.headers(headers)))
-        self._standing.add_done_callback(lambda _: self._standing_ready.set())
+        self._standing_task = self._start(self._run_standing_stream(self._session.headers(headers)))
+        self._standing_task.add_done_callback(lambda _: self._standing_ready.set())
 
     async def standing_stream(self) -> None:
         """Waits until the standing stream is open, or could not be opened. Not bounded in time."""
@@ -345,7 +345,7 @@ class HttpLink(Link):
 
     def _report_loss_when_idle(self) -> None:
         """Reports the loss once no request is in flight: each request has its own stream, which may still work."""
-        if self._pending_loss is None or self._lost is not None or self._requests or self._closing is not None:
+        if self._pending_loss is None or self._lost is not None or self._requests or self._close_task is not None:
             return
         self._lost = self._pending_loss
         if self._receiver is not None:
@@ -360,9 +360,9 @@ class HttpLink(Link):
 
     async def close(self) -> None:
         """Closes the session and all connections, in at most 3 s. Idempotent; never raises."""
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._end())
-        await asyncio.shield(self._closing)
+        if self._close_task is None:
+            self._close_task = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._close_task)
 
     async def _end(self) -> None:
         with contextlib.suppress(Exception):

@@ -121,11 +121,11 @@ class EventReader:
 
     async def _feed(self, parser: SseParser, chunk: bytes, stream: EventStream) -> None:
         for piece in pieces(chunk):
-            self._piece(parser, piece, stream)
+            self._feed_piece(parser, piece, stream)
             if piece is not chunk:
                 await asyncio.sleep(0)
 
-    def _piece(self, parser: SseParser, piece: bytes, stream: EventStream) -> None:
+    def _feed_piece(self, parser: SseParser, piece: bytes, stream: EventStream) -> None:
         while True:
             try:
                 events = parser.feed(piece)
@@ -133,7 +133,7 @@ class EventReader:
             except EventTooLarge as error:
                 events, too_large = error.events, True
             for event in events:
-                self._event(event, stream)
+                self._handle_event(event, stream)
             stream.last_event_id = parser.last_event_id
             stream.retry = parser.retry if parser.retry is not None else stream.retry
             if not too_large:
@@ -143,7 +143,7 @@ class EventReader:
             log.warning("a message on the standing stream is larger than max_frame and was dropped")
             piece = b""
 
-    def _event(self, event: SseEvent, stream: EventStream) -> None:
+    def _handle_event(self, event: SseEvent, stream: EventStream) -> None:
         stream.arrived += 1
         if event.event == "message" and is_json(event.data):
             self._take(event.data, stream)

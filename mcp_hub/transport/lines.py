@@ -85,9 +85,9 @@ class LineReader(msgspec.Struct):
             self._buffer.add(piece)
             return
         self._past = self._buffer.size + len(piece)
-        before = self._buffer.take()
-        self._head = (bytes(before[:_KEPT]) + piece[:_KEPT])[:_KEPT]
-        self._tail = (bytes(before[-_KEPT:]) + piece)[-_KEPT:]
+        buffered = self._buffer.take()
+        self._head = (bytes(buffered[:_KEPT]) + piece[:_KEPT])[:_KEPT]
+        self._tail = (bytes(buffered[-_KEPT:]) + piece)[-_KEPT:]
 
     def _finish(self) -> Line | OversizedLine:
         line: Line | OversizedLine = b""

@@ -66,17 +66,17 @@ def any_left(pgid: int, prefix: str) -> bool:
 
 def signal_all(groups: set[int], prefix: str, number: int) -> bool:
     """Sends signal `number` to the groups and every marked process; returns whether there was any."""
-    hit = False
+    any_sent = False
     if sys.platform == "win32":  # Job Objects end the processes there, and environments cannot be read
-        return hit
+        return any_sent
     for pgid in groups:
-        hit = _signalled(os.killpg, pgid, number) or hit
+        any_sent = _send_signal(os.killpg, pgid, number) or any_sent
     for pid in marked(prefix):
-        hit = _signalled(os.kill, pid, number) or hit
-    return hit
+        any_sent = _send_signal(os.kill, pid, number) or any_sent
+    return any_sent
 
 
-def _signalled(kill: Callable[[int, int], None], id: int, number: int) -> bool:
+def _send_signal(kill: Callable[[int, int], None], id: int, number: int) -> bool:
     try:
         kill(id, number)
     except (ProcessLookupError, PermissionError):

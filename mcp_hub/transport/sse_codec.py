@@ -161,8 +161,8 @@ class SseParser:
                 self._fail(value, events, blank=True)
             return
         if self._data_size() + 1 + len(value) > self._max:
-            before = self._lines.take() if self._lines is not None else self._data
-            self._fail(bytes(before[-_KEPT:]) + b"\n" + bytes(value[-_KEPT:]), events, blank=True)
+            buffered = self._lines.take() if self._lines is not None else self._data
+            self._fail(bytes(buffered[-_KEPT:]) + b"\n" + bytes(value[-_KEPT:]), events, blank=True)
         if self._lines is None:
             self._lines = ByteBuffer(self._max)
             self._lines.add(self._data)

@@ -58,7 +58,7 @@ class SseLink(Link):
         self._endpoint: asyncio.Future[URL] | None = None
         self._reader: asyncio.Task[None] | None = None
         self._lost: LinkLost | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._close_task: asyncio.Task[None] | None = None
 
     @classmethod
     def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> SseLink:
@@ -93,11 +93,11 @@ class SseLink(Link):
     async def _read(self, response: HttpResponse, endpoint: asyncio.Future[URL]) -> None:
         reason, code = f"the event stream of {where(self._http.url)} ended", None
         parser = SseParser(self._max_frame)
-        unsure = False
+        is_id_pending = False
         try:
             while chunk := await self._http.chunk(response):
                 for piece in pieces(chunk):
-                    unsure = self._feed(parser, piece, endpoint, unsure=unsure)
+                    is_id_pending = self._feed(parser, piece, endpoint, is_id_pending=is_id_pending)
                     if piece is not chunk:
                         await asyncio.sleep(0)
         except LinkError as error:
@@ -109,8 +109,8 @@ class SseLink(Link):
             response.close()
         self._lose(LinkLost(reason, code=code), endpoint)
 
-    def _feed(self, parser: SseParser, piece: bytes, endpoint: asyncio.Future[URL], *, unsure: bool) -> bool:
-        """Handles the events of a piece. `unsure` is the last return value of `_too_large`; returns the new one."""
+    def _feed(self, parser: SseParser, piece: bytes, endpoint: asyncio.Future[URL], *, is_id_pending: bool) -> bool:
+        """Handles the events of a piece. `is_id_pending`: what `_too_large` returned last; returns it anew."""
         while True:
             too_large: EventTooLarge | None = None
             try:
@@ -120,12 +120,12 @@ class SseLink(Link):
             for event in events:
                 self._handle_event(event, endpoint)
             if too_large is None:
-                return unsure
-            unsure = self._too_large(too_large, unsure=unsure)
+                return is_id_pending
+            is_id_pending = self._too_large(too_large, is_id_pending=is_id_pending)
             piece = b""
 
     def _lose(self, error: LinkLost, endpoint: asyncio.Future[URL]) -> None:
-        if self._lost is not None or self._closing is not None:
+        if self._lost is not None or self._close_task is not None:
             return
         self._lost = error
         if not endpoint.done():
@@ -135,13 +135,13 @@ class SseLink(Link):
         elif self._receiver is not None and not endpoint.cancelled() and endpoint.exception() is None:
             self._receiver.lost(error)
 
-    def _too_large(self, error: EventTooLarge, *, unsure: bool) -> bool:
+    def _too_large(self, error: EventTooLarge, *, is_id_pending: bool) -> bool:
         """Fails the request that an oversized event answers; returns True if its id may be found at the event's end."""
         assert self._receiver is not None
         request_id = salvage_id(error.head, error.tail or b"")
         if error.tail is None and request_id is None:
             return True
-        if error.tail is None or unsure:
+        if error.tail is None or is_id_pending:
             self._receiver.failed(request_id, self._http.too_large())
         return False
 
@@ -188,7 +188,7 @@ class SseLink(Link):
         """POSTs one message; returns once it is accepted, within the write deadline. Raises LinkError."""
         if self._lost is not None:
             raise LinkLost(str(self._lost), executed=False, code=self._lost.hub_code)
-        if self._closing is not None or self._endpoint is None:
+        if self._close_task is not None or self._endpoint is None:
             raise LinkLost("the connection is closed", executed=False)
         try:
             body = encode(message)
@@ -214,9 +214,9 @@ class SseLink(Link):
 
     async def close(self) -> None:
         """Closes the stream and all connections, in at most 3 s. Idempotent; never raises."""
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._end())
-        await asyncio.shield(self._closing)
+        if self._close_task is None:
+            self._close_task = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._close_task)
 
     async def _end(self) -> None:
         if self._reader is not None:

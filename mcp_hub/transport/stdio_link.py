@@ -83,11 +83,11 @@ class StdioLink(Link):
         self._children = children
         self._max_frame = max_frame
         self._write_deadline = write_deadline
-        self._own = own
+        self._is_own = own
         self._clean = clean
         self._process: _Process | None = None
         self._transport: asyncio.SubprocessTransport | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._close_task: asyncio.Task[None] | None = None
 
     @classmethod
     def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> StdioLink:
@@ -117,9 +117,9 @@ class StdioLink(Link):
 
     async def open(self, receiver: Receiver) -> None:
         """Starts the process. Raises LinkError if it cannot be started."""
-        # It is kept before its pipes are connected, so that a server that asks as soon as it runs gets its answer.
+        # It is stored before its pipes are connected, so that a request that the server sends at once is answered.
         self._process = process = _Process(
-            self._upstream, receiver, self._max_frame, self._clean, self._children, own=self._own
+            self._upstream, receiver, self._max_frame, self._clean, self._children, own=self._is_own
         )
         try:
             self._transport, _ = await spawn(lambda: process, self._argv, env=self._env, cwd=self._cwd)
@@ -163,9 +163,9 @@ class StdioLink(Link):
 
     async def close(self) -> None:
         """Closes stdin, waits, then ends the process, its group and marked descendants by SIGTERM and SIGKILL."""
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._end())
-        await asyncio.shield(self._closing)
+        if self._close_task is None:
+            self._close_task = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._close_task)
 
     async def _end(self) -> None:
         if self._transport is None or self._process is None:
@@ -231,7 +231,7 @@ class _Process(asyncio.SubprocessProtocol):
         """Descriptors of pipes that are closed."""
         self.muted = False
         self._upstream = upstream
-        self._own = own
+        self._is_own = own
         self._clean = clean
         self._children = children
         self._receiver = receiver
@@ -319,8 +319,8 @@ class _Process(asyncio.SubprocessProtocol):
     def _handle_stderr_line(self, line: Line | OversizedLine) -> None:
         raw = line.head if isinstance(line, OversizedLine) else line
         text = printable(bytes(raw[:2048]).decode("utf-8", "replace").rstrip(), 500)
-        level = logging.INFO if self._own else logging.DEBUG
-        if self._own and text.startswith(STDERR_WARNING):
+        level = logging.INFO if self._is_own else logging.DEBUG
+        if self._is_own and text.startswith(STDERR_WARNING):
             level, text = logging.WARNING, text.removeprefix(STDERR_WARNING)
         if text:
             self.stderr.append(text)

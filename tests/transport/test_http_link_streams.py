@@ -219,8 +219,8 @@ async def test_a_server_without_a_standing_stream_is_not_a_failure(status, monke
                 while len(server.asked("GET")) < 3:  # a server's own trouble may pass
                     await asyncio.sleep(0)
             else:
-                assert link._standing is not None
-                await link._standing
+                assert link._standing_task is not None
+                await link._standing_task
         await ask(link)
         assert await inbox.next() == answer(1)
         assert inbox.told == [answer(1)]

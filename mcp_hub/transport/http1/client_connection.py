@@ -225,7 +225,7 @@ class ClientConnection(asyncio.Protocol):
     # --- called by the machine -----------------------------------------------------------------------------------
 
     def response_begun(self, status: int, fields: HeaderLines, first: dict[bytes, bytes]) -> None:
-        """Makes the response. A small one is reported once it is whole."""
+        """Creates the response. A small one is reported once its body is complete."""
         self._response = response = HttpResponse(status, fields, first, self)
         length = first.get(b"content-length")
         small = length is not None and len(length) < 10 and int(length) <= SMALL

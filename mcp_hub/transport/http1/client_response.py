@@ -132,10 +132,10 @@ class HttpResponse:
     async def chunk(self) -> bytes:
         """Waits for the next part of the body, decompressed; `b""` is the end. Raises HttpFailure if it broke off."""
         if self._decompressor is None:
-            return await self._piece()
+            return await self._next_piece()
         while True:
             if not self._decompressor.busy:
-                piece = await self._piece()
+                piece = await self._next_piece()
                 if not piece:
                     self._decompressor.end()
                     return b""
@@ -146,7 +146,7 @@ class HttpResponse:
             if data:
                 return data
 
-    async def _piece(self) -> bytes:
+    async def _next_piece(self) -> bytes:
         while not self._pieces:
             if self._complete:
                 self._finish()

@@ -171,7 +171,7 @@ class HttpPool:
         return connection
 
     def _give_back(self, connection: ClientConnection | None) -> None:
-        """Gives back what a waiter got that was cancelled, or that came too late."""
+        """Takes back a connection, or the permission to make one (None), that its waiter cannot use any more."""
         if connection is None:
             self._free_slot()
         elif connection.alive:

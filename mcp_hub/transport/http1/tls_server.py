@@ -83,33 +83,33 @@ class Certificates:
 class TlsServer:
     """Accepts TLS connections on one listening socket; `close` also closes the socket."""
 
-    def __init__(self, listener: Listener, certificates: Certificates, listening: socket.socket) -> None:
+    def __init__(self, listener: Listener, certificates: Certificates, sock: socket.socket) -> None:
         self._listener = listener
         self._certificates = certificates
-        self._listening = listening
+        self._socket = sock
         self._task = listener.loop.create_task(self._accept())
 
     def close(self) -> None:
         """Stops accepting. Connections that were accepted stay open."""
         self._task.cancel()
-        if self._listening.fileno() >= 0:
+        if self._socket.fileno() >= 0:
             with contextlib.suppress(ValueError, OSError, NotImplementedError):
-                self._listener.loop.remove_reader(self._listening)  # before the descriptor's number is reused
-        self._listening.close()
+                self._listener.loop.remove_reader(self._socket)  # before the descriptor's number is reused
+        self._socket.close()
 
     async def _accept(self) -> None:
         loop = self._listener.loop
         count = 0
         while True:
             try:
-                accepted, address = await loop.sock_accept(self._listening)
+                sock, address = await loop.sock_accept(self._socket)
             except ConnectionError:
                 continue  # the client has left already
             except OSError as error:
                 log.warning("no connection is accepted for %g s: %s", AGAIN_AFTER, error.strerror)
                 await asyncio.sleep(AGAIN_AFTER)
                 continue
-            TlsHandshake(self._listener, self._certificates.context, accepted, str(address[0])).begin()
+            TlsHandshake(self._listener, self._certificates.context, sock, str(address[0])).begin()
             count += 1
             if count % AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -118,10 +118,10 @@ class TlsServer:
 class TlsHandshake:
     """A connection during its TLS handshake; afterwards a ServerConnection takes over the slot."""
 
-    def __init__(self, listener: Listener, context: ssl.SSLContext, accepted: socket.socket, peer: str) -> None:
+    def __init__(self, listener: Listener, context: ssl.SSLContext, sock: socket.socket, peer: str) -> None:
         self._listener = listener
         self._context = context
-        self._accepted = accepted
+        self._socket = sock
         self._peer = peer
         self._task: asyncio.Task[None] | None = None
         self._has_started = False
@@ -131,7 +131,7 @@ class TlsHandshake:
         """Starts the handshake. Without a free slot the socket is closed: no reply is possible before TLS."""
         slot = self._listener.acquire_slot(self, self._peer)
         if slot is None:
-            self._accepted.close()
+            self._socket.close()
             return
         self._task = self._listener.loop.create_task(self._run(slot))
         self._listener.tasks.add(self._task)
@@ -140,7 +140,7 @@ class TlsHandshake:
     def _finish(self, slot: ConnectionSlot, task: asyncio.Task[None]) -> None:
         self._listener.tasks.discard(task)
         if not self._has_started:
-            self._accepted.close()
+            self._socket.close()
         if slot.holder is self:
             self._listener.release_slot(slot)
 
@@ -149,10 +149,10 @@ class TlsHandshake:
         listener = self._listener
         try:
             with contextlib.suppress(OSError):  # event loops do this only for sockets they have accepted themselves
-                self._accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await listener.loop.connect_accepted_socket(
                 lambda: ServerConnection(listener, slot),
-                self._accepted,
+                self._socket,
                 ssl=self._context,
                 ssl_handshake_timeout=server_connection.HEAD_DEADLINE,
             )
