@@ -152,14 +152,7 @@ def _read(
     merged = merged_entries(layers)
     servers = []
     for layer, entry in merged:
-        defaults_of_layer = {
-            name: item
-            for layer_id, items in default_values.items()
-            if layer_id in ("", id(layer))
-            for name, item in items.items()
-        }
-        reading = EntryContext(layer.dialect, layer.scope, layer.document.written, layer.findings, defaults_of_layer)
-        server = read_entry(entry, reading)
+        server = read_entry(entry, _entry_context(layer, default_values))
         if server is not None and is_this_hub(server, paths, environ, default_path):
             layer.findings.warning(entry.at, ITSELF, ITSELF.code)
             server = server.model_copy(update={"enabled": False, "disabled_reason": ITSELF})
@@ -200,6 +193,12 @@ def _layer(document: ConfigDocument, keys: KeyTable, base_scope: VariableScope, 
     root = document.tree if isinstance(document.tree, dict) else {}
     root = {key: value for key, value in root.items() if key in known_keys}
     return Layer(document, findings, dialect, entries, scope, root)
+
+
+def _entry_context(layer: Layer, default_values: Mapping[int | str, Mapping[str, FieldValue]]) -> EntryContext:
+    """Returns the context of a file's entries, with the values of `defaults` that they may use."""
+    defaults = {**default_values[""], **default_values.get(id(layer), {})}
+    return EntryContext(layer.dialect, layer.scope, layer.document.written, layer.findings, defaults)
 
 
 def _defaults(layers: Sequence[Layer], keys: KeyTable) -> tuple[dict[int | str, dict[str, FieldValue]], dict[str, Any]]:

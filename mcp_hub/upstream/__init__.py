@@ -11,7 +11,7 @@ from typing import Any
 
 from mcp_hub.config.ancestry import HubPath
 from mcp_hub.config.models import Server
-from mcp_hub.errors import InternalError, LeftOut, UpstreamAnswered
+from mcp_hub.errors import LeftOut, UpstreamAnswered
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.questions import CallQuestions
@@ -371,8 +371,7 @@ class Upstream:
                     self._continuity.forget(caller)  # the error itself reports the lost session
                     raise self.messages.call_error(error) from None
         if not isinstance(result, dict):
-            text = f"{self.server.id!r} answered {method} with a result that is not an object."
-            raise InternalError(text, server=self.server.id)
+            raise self.messages.not_an_object(method)
         return UpstreamResult(result, session.era)
 
     @contextlib.asynccontextmanager

@@ -12,6 +12,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.secret_values import secrets_of_server
 from mcp_hub.errors import (
     CallError,
+    InternalError,
     InvalidParameters,
     NotConnected,
     PermissionDenied,
@@ -106,6 +107,10 @@ class ErrorMessages:
         if isinstance(error, Unauthorized):
             return PermissionDenied(text, server=self._id)
         return ServerUnavailable(text, server=self._id, retry_after=error.retry_after, executed=error.executed)
+
+    def not_an_object(self, method: str) -> CallError:
+        """Makes the error of a call whose result is not an object."""
+        return InternalError(f"{self._id!r} answered {method} with a result that is not an object.", server=self._id)
 
 
 def _code_of_launcher(last_words: Sequence[str]) -> str | None:
