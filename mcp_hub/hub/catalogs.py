@@ -44,11 +44,11 @@ Visible = Callable[[Route, str | None], bool]
 class CallerViews(Protocol):
     """Reduces a caller's full catalog to what is active for it."""
 
-    def view(self, whole: Catalog, caller: Hashable | None) -> Catalog:
+    def view(self, full_catalog: Catalog, caller: Hashable | None) -> Catalog:
         """Returns the catalog of what a caller sees of its full catalog."""
 
-    def preparing(self, whole: Catalog, former: Catalog | None, profile: str | None) -> Generator[None]:
-        """Makes, in steps, the views of a new catalog that callers of a profile had of the `former` one."""
+    def preparing(self, full_catalog: Catalog, former_catalog: Catalog | None, profile: str | None) -> Generator[None]:
+        """Makes, in steps, the views of a new catalog that callers of a profile had of the former catalog."""
 
 
 class Catalogs:
@@ -57,20 +57,20 @@ class Catalogs:
     def __init__(self, info: dict[str, Any]) -> None:
         self._upstreams: Mapping[str, Upstream] = {}
         self._shape: Shape = as_they_are
-        self._shown: Visible = lambda route, profile: True
+        self._is_visible: Visible = lambda route, profile: True
         self._on_conflict: OnConflict = "keep_first"
         self._info = info
         self._built: Callable[[], None] = lambda: None
         self._view: CallerViews | None = None
         """None: every caller sees its full catalog."""
-        self._viewed: CallerViews | None = None
+        self._notified_view: CallerViews | None = None
         """The view at the time callers were last notified."""
         self._reserved: frozenset[str] = frozenset()
         self.exposure: Exposure | None = None
         """Decides which of its tools a client is listed; None: every client is listed all."""
         self.about: Callable[[str], str] = lambda upstream: ""
         """Returns an upstream's description of itself, for catalogs that are built from now on."""
-        self._renewed = False
+        self._is_new_generation = False
         """Whether the next build is the first of its generation: a name may lead elsewhere then."""
         self._catalog = Catalog.build((), server_info=info)
         self._shaped: dict[str, ShapedItems] = {}
@@ -81,11 +81,11 @@ class Catalogs:
         """The rest of a build, done in slices."""
         self.unread: frozenset[str] = frozenset()
         """Upstreams whose current lists have not been through the rules yet: their calls have to wait."""
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         """Requested profiles that have no catalog yet."""
-        self._of_profile: dict[str, Catalog] = {}
+        self._profile_catalogs: dict[str, Catalog] = {}
         """Catalogs of the requested profiles."""
-        self._of: dict[Hashable, Catalog] = {}
+        self._caller_catalogs: dict[Hashable, Catalog] = {}
         """Catalogs of callers to whom servers offer more items."""
         self._dirty = False
         self._rebuild: asyncio.TimerHandle | None = None
@@ -96,28 +96,28 @@ class Catalogs:
         """The upstreams in force, once each has connected or failed."""
         self._list_wait = 0.0
         self._list_deadline: float | None = None
-        self._no_time = asyncio.Event()
+        self._hurry_event = asyncio.Event()
 
     def show(
         self,
         upstreams: Mapping[str, Upstream],
         shape: Shape,
-        shown: Visible,
+        is_visible: Visible,
         on_conflict: OnConflict,
         list_wait: float,
         built: Callable[[], None],
         view: CallerViews | None = None,
         reserved: frozenset[str] = frozenset(),
     ) -> None:
-        """Takes over a generation: its upstreams, its policies as `shape`, and `shown`, which decides for profiles.
+        """Takes over a generation: its upstreams, its policies as `shape`, and `is_visible` for profiles.
 
         `view` is as in `look`. `built()` is called after each build. `list_wait`: the seconds of `settled_for`.
         """
         self._list_wait = list_wait
-        self._upstreams, self._shape, self._shown = upstreams, shape, shown
+        self._upstreams, self._shape, self._is_visible = upstreams, shape, is_visible
         self._on_conflict, self._built = on_conflict, built
         self._view, self._reserved = view, reserved
-        self._dirty = self._renewed = self._reviewed = True
+        self._dirty = self._is_new_generation = self._reviewed = True
         if self._building is not None:
             self._building.cancel()  # it uses the policies of the former generation
             self._building = None
@@ -135,12 +135,12 @@ class Catalogs:
         if self.seen and self._dirty:
             self._build()
         elif not self._dirty:
-            former, self._viewed = self._viewed, view
-            self.tell(frozenset({TOOLS}), lambda caller: self._looks_new(former, self.whole(caller), caller))
+            former_view, self._notified_view = self._notified_view, view
+            self.tell(frozenset({TOOLS}), lambda caller: self._has_new_tools(former_view, self.whole(caller), caller))
 
-    def changed_for(self, caller: Hashable | None, before: Catalog) -> None:
-        """Notifies one caller if its catalog differs from `before`."""
-        self.tell(self.of(caller).changed(before), partial(eq, caller))
+    def changed_for(self, caller: Hashable | None, former_catalog: Catalog) -> None:
+        """Notifies one caller if its catalog differs from `former_catalog`."""
+        self.tell(self.of(caller).changed(former_catalog), partial(eq, caller))
 
     def watch(self, watcher: Watcher) -> None:
         """Registers `watcher`, to be called when lists have changed that a client may have seen."""
@@ -151,8 +151,8 @@ class Catalogs:
         self._dirty = True
         self._reviewed = self._reviewed or reviewed
         if self._rebuild is None:
-            after = REBUILD_AFTER if self.seen else REBUILD_UNSEEN
-            self._rebuild = asyncio.get_running_loop().call_later(after, self._build)
+            delay = REBUILD_AFTER if self.seen else REBUILD_UNSEEN
+            self._rebuild = asyncio.get_running_loop().call_later(delay, self._build)
 
     def close(self) -> None:
         """Cancels pending builds."""
@@ -172,10 +172,10 @@ class Catalogs:
         """Waits until the current lists are built into the catalogs, at most `seconds`."""
         if self._dirty and self._building is None:
             self._build()
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         for _ in range(2):  # the build that runs may have begun before the last change
             if self._building is not None:
-                await asyncio.wait({self._building}, timeout=max(0.0, until - time.monotonic()))
+                await asyncio.wait({self._building}, timeout=max(0.0, deadline - time.monotonic()))
 
     async def settled_for(self, caller: Hashable | None) -> Catalog:
         """Returns a caller's catalog once every upstream has connected or failed.
@@ -201,14 +201,14 @@ class Catalogs:
     async def wait_for(self, upstreams: Iterable[Upstream], seconds: float) -> None:
         """Waits until all of these have connected or failed, at most `seconds`, or until `hurry` is called."""
         unsettled = [upstream for upstream in upstreams if not upstream.settled.is_set()]
-        if not unsettled or seconds <= 0 or self._no_time.is_set():
+        if not unsettled or seconds <= 0 or self._hurry_event.is_set():
             return
 
         async def all_settled() -> None:
             for upstream in unsettled:
                 await upstream.settled.wait()
 
-        tasks = {asyncio.ensure_future(wait) for wait in (all_settled(), self._no_time.wait())}
+        tasks = {asyncio.ensure_future(wait) for wait in (all_settled(), self._hurry_event.wait())}
         try:
             await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -217,42 +217,42 @@ class Catalogs:
 
     def hurry(self) -> None:
         """Ends all waiting for upstreams that still connect: requests are answered with the items that are known."""
-        self._no_time.set()
+        self._hurry_event.set()
 
     def is_behind(self, caller: Hashable | None) -> bool:
         """Returns whether a caller's catalog is out of date or empty because a build is not finished."""
-        return self._building is not None or (bool(self._asked) and profile_of(caller) in self._asked)
+        return self._building is not None or (bool(self._requested) and profile_of(caller) in self._requested)
 
     def of(self, caller: Hashable | None) -> Catalog:
         """Returns the catalog that one caller sees."""
-        if not (self._dirty or self._of or self._view):
+        if not (self._dirty or self._caller_catalogs or self._view):
             # This is `profile_of` inlined, as every call and list passes here.
             profile: str | None = None if caller is None else caller.profile  # type: ignore[attr-defined]
             if profile is None:
                 return self._catalog
-        whole = self.whole(caller)
-        return whole if self._view is None else self._view.view(whole, caller)
+        full_catalog = self.whole(caller)
+        return full_catalog if self._view is None else self._view.view(full_catalog, caller)
 
     def whole(self, caller: Hashable | None) -> Catalog:
         """Returns the catalog that one caller would see if all groups were active."""
         catalog = self.everybodys  # also brings the other catalogs up to date
-        own = self._of.get(caller) if self._of else None
-        return own or self._base(profile_of(caller), catalog)
+        own_catalog = self._caller_catalogs.get(caller) if self._caller_catalogs else None
+        return own_catalog or self._base(profile_of(caller), catalog)
 
     def _base(self, profile: str | None, everybodys: Catalog) -> Catalog:
         """Returns the catalog that all callers of a profile share."""
         if profile is None:
             return everybodys
-        if profile not in self._of_profile and self._building is None:
-            steps = self._merged(profile, (), None, None)
+        if profile not in self._profile_catalogs and self._building is None:
+            steps = self._merge(profile, (), None, None)
             done, catalog = run_for(steps, AT_ONCE)
             if done and catalog is not None:
-                self._of_profile[profile] = catalog
-        if profile not in self._of_profile:
-            self._asked.add(profile)
+                self._profile_catalogs[profile] = catalog
+        if profile not in self._profile_catalogs:
+            self._requested.add(profile)
             if self._building is None:
                 self._build()
-        return self._of_profile.get(profile, _NOTHING)
+        return self._profile_catalogs.get(profile, _NOTHING)
 
     def _build(self) -> None:
         if self._rebuild is not None:
@@ -261,21 +261,21 @@ class Catalogs:
         if self._building is not None:
             self._dirty = True
             return
-        steps = self._steps()
+        steps = self._build_steps()
         done, _ = run_for(steps, AT_ONCE)
         if not done:
-            self._building = asyncio.get_running_loop().create_task(self._go_on(steps))
+            self._building = asyncio.get_running_loop().create_task(self._finish_build(steps))
 
-    async def _go_on(self, steps: Generator[None]) -> None:
+    async def _finish_build(self, steps: Generator[None]) -> None:
         try:
             await in_slices(steps)
         except Exception:
             log.exception("the catalog could not be built")
         self._building = None
-        if self._dirty or self._asked:
+        if self._dirty or self._requested:
             self._build()
 
-    def _steps(self) -> Generator[None]:
+    def _build_steps(self) -> Generator[None]:
         """Builds all catalogs from the current lists, one step at a time."""
         self._dirty = False
         replaced = yield from self._shape_lists()
@@ -285,92 +285,99 @@ class Catalogs:
 
     def _shape_lists(self) -> Generator[None, None, list[Any]]:
         """Applies the rules to lists that are new or have to be reviewed. Returns the parts of what it replaces."""
-        there = {id: upstream for id, upstream in self._upstreams.items() if upstream.lists.items}
+        listed = {id: upstream for id, upstream in self._upstreams.items() if upstream.lists.items}
         reviewed, self._reviewed = self._reviewed, False
-        shaped = {} if reviewed else {id: one for id, one in self._shaped.items() if id in there}
-        self.unread = frozenset(id for id in there if id not in shaped or not shaped[id].is_of(there[id]))
+        shaped = {} if reviewed else {id: items for id, items in self._shaped.items() if id in listed}
+        self.unread = frozenset(id for id in listed if id not in shaped or not shaped[id].is_of(listed[id]))
         shape = self._shape
-        for id, upstream in there.items():
+        for id, upstream in listed.items():
             if id in self.unread:
                 shaped[id] = yield from shape_items(upstream, shape)
             elif shaped[id].upstream is not upstream:
                 shaped[id] = msgspec.structs.replace(shaped[id], upstream=upstream)
-        replaced = [part for id, one in self._shaped.items() if one is not shaped.get(id) for part in one.parts()]
-        self._shaped = {id: shaped[id] for id in there}
+        replaced = [part for id, items in self._shaped.items() if items is not shaped.get(id) for part in items.parts()]
+        self._shaped = {id: shaped[id] for id in listed}
         return replaced
 
     def _merge_all(self, replaced: list[Any]) -> Generator[None]:
         """Merges the lists into all catalogs, and notifies callers. Adds the parts of the former one to `replaced`."""
-        previous, before, profiles = self._catalog, self._of, self._of_profile
+        previous, former_by_caller, former_profiles = self._catalog, self._caller_catalogs, self._profile_catalogs
         # A name that no client has seen may still change: the order of the configuration decides, not that of arrival.
-        remembers, self._renewed = self.seen and not self._renewed, False
-        catalog = yield from self._merged(None, (), previous if remembers else None, previous)
+        keeps_names, self._is_new_generation = self.seen and not self._is_new_generation, False
+        catalog = yield from self._merge(None, (), previous if keeps_names else None, previous)
         callers = {caller for upstream in self._upstreams.values() for caller in upstream.caller_lists.all}
-        asked = {*self._asked, *(one for caller in callers if (one := profile_of(caller)) is not None)} - set(profiles)
-        of_profile: dict[str, Catalog] = {}
-        for name in (*profiles, *asked):
-            then = profiles.get(name)
-            of_profile[name] = yield from self._merged(name, (), then if remembers else None, then)
-        of: dict[Hashable, Catalog] = {}
+        requested = {
+            *self._requested,
+            *(profile for caller in callers if (profile := profile_of(caller)) is not None),
+        } - set(former_profiles)
+        profile_catalogs: dict[str, Catalog] = {}
+        for name in (*former_profiles, *requested):
+            former = former_profiles.get(name)
+            profile_catalogs[name] = yield from self._merge(name, (), former if keeps_names else None, former)
+        caller_catalogs: dict[Hashable, Catalog] = {}
         for caller in callers:
-            base = profile_of(caller)
-            offered = catalog if base is None else of_profile.get(base)
-            of[caller] = yield from self._merged(base, (caller,), offered, offered)
+            caller_profile = profile_of(caller)
+            shared_catalog = catalog if caller_profile is None else profile_catalogs.get(caller_profile)
+            caller_catalogs[caller] = yield from self._merge(caller_profile, (caller,), shared_catalog, shared_catalog)
         if self._view is not None:
             yield from self._view.preparing(catalog, previous, None)
-            for name, seen in of_profile.items():
-                yield from self._view.preparing(seen, profiles.get(name), name)
-            for caller, seen in of.items():
-                yield from self._view.preparing(seen, before.get(caller), profile_of(caller))
+            for name, profile_catalog in profile_catalogs.items():
+                yield from self._view.preparing(profile_catalog, former_profiles.get(name), name)
+            for caller, caller_catalog in caller_catalogs.items():
+                yield from self._view.preparing(caller_catalog, former_by_caller.get(caller), profile_of(caller))
         yield from log_findings(catalog.findings, set(previous.findings))
-        self._catalog, self._of_profile, self._of = catalog, of_profile, of
+        self._catalog, self._profile_catalogs, self._caller_catalogs = catalog, profile_catalogs, caller_catalogs
         replaced += previous.parts()
         self.unread = frozenset()
-        self._asked -= set(of_profile)
-        profiles = {**{profile: _NOTHING for profile in asked}, **profiles}
+        self._requested -= set(profile_catalogs)
+        former_profiles = {**{profile: _NOTHING for profile in requested}, **former_profiles}
         self._built()
-        whom: dict[str | None, frozenset[Kind]] = {None: self._catalog.changed(previous)}
-        whom.update((profile, one.changed(profiles[profile])) for profile, one in self._of_profile.items())
-        former, self._viewed = self._viewed, self._view
+        changed: dict[str | None, frozenset[Kind]] = {None: self._catalog.changed(previous)}
+        changed.update(
+            (profile, new.changed(former_profiles[profile])) for profile, new in self._profile_catalogs.items()
+        )
+        former_view, self._notified_view = self._notified_view, self._view
         if self._view is not None:
 
-            def seen_by(caller: Hashable | None) -> Catalog | None:
+            def former_catalog_of(caller: Hashable | None) -> Catalog | None:
                 profile = profile_of(caller)
-                return before.get(caller) or (previous if profile is None else profiles.get(profile))
+                return former_by_caller.get(caller) or (previous if profile is None else former_profiles.get(profile))
 
-            self.tell(frozenset({TOOLS}), lambda caller: self._looks_new(former, seen_by(caller), caller))
-            whom = {profile: kinds - {TOOLS} for profile, kinds in whom.items()}
-        for profile, kinds in whom.items():
-            self.tell(kinds, partial(_is_of, profile))
-        for caller in callers | before.keys():
+            self.tell(
+                frozenset({TOOLS}), lambda caller: self._has_new_tools(former_view, former_catalog_of(caller), caller)
+            )
+            changed = {profile: kinds - {TOOLS} for profile, kinds in changed.items()}
+        for profile, kinds in changed.items():
+            self.tell(kinds, partial(_has_profile, profile))
+        for caller in callers | former_by_caller.keys():
             profile = profile_of(caller)
-            then = before.get(caller, self._base(profile, self._catalog))
-            kinds = self.whole(caller).changed(then) - whom.get(profile, frozenset())
+            former_catalog = former_by_caller.get(caller, self._base(profile, self._catalog))
+            kinds = self.whole(caller).changed(former_catalog) - changed.get(profile, frozenset())
             self.tell(kinds if self._view is None else kinds - {TOOLS}, partial(eq, caller))
 
-    def _looks_new(self, former: CallerViews | None, then: Catalog | None, caller: Hashable | None) -> bool:
-        """Returns whether a caller sees other tools than in the catalog `then` through `former`.
+    def _has_new_tools(self, former_view: CallerViews | None, former: Catalog | None, caller: Hashable | None) -> bool:
+        """Returns whether a caller sees other tools than in the catalog `former` through `former_view`.
 
-        None means that it saw nothing.
+        If `former` is None, the caller had no catalog, and the result is False.
         """
-        if then is None:
+        if former is None:
             return False
-        before = then if former is None else former.view(then, caller)
-        return TOOLS in self.of(caller).changed(before)
+        former_listing = former if former_view is None else former_view.view(former, caller)
+        return TOOLS in self.of(caller).changed(former_listing)
 
-    def _merged(
+    def _merge(
         self, profile: str | None, caller: tuple[Hashable, ...], previous: Catalog | None, like: Catalog | None
     ) -> Generator[None, None, Catalog]:
         """Merges the sources of a profile, and what its servers offer only to `caller`, in steps."""
 
-        def shown(route: Route) -> bool:
-            return profile is None or self._shown(route, profile)
+        def is_visible(route: Route) -> bool:
+            return profile is None or self._is_visible(route, profile)
 
-        away = frozenset(id for id, upstream in self._upstreams.items() if not upstream.visibility.listed)
+        unlisted = frozenset(id for id, upstream in self._upstreams.items() if not upstream.visibility.listed)
         sources: list[CatalogSource] = []
-        for one in self._shaped.values():
-            lists = one.upstream.caller_lists
-            source = yield from one.source(shown, *(lists.of(each) for each in caller))
+        for items in self._shaped.values():
+            lists = items.upstream.caller_lists
+            source = yield from items.source(is_visible, *(lists.of(key) for key in caller))
             sources.append(source)
         merged = yield from Catalog.building(
             sources,
@@ -378,22 +385,22 @@ class Catalogs:
             previous=previous,
             like=like,
             server_info=self._info,
-            away=away,
+            away=unlisted,
             reserved=self._reserved if self.exposure is None else self._reserved | OWN_NAMES,
         )
         merged.about = self.about
         return merged
 
-    def tell(self, changed: frozenset[Kind], whom: CallerFilter) -> None:
+    def tell(self, kinds: frozenset[Kind], caller_filter: CallerFilter) -> None:
         """Notifies these callers that the lists of these kinds have changed."""
-        if changed and self.seen:
+        if kinds and self.seen:
             for watcher in self._watchers:
-                watcher(changed, whom)
+                watcher(kinds, caller_filter)
 
 
 _NOTHING: Final = Catalog.build(())
 """The catalog of a profile until it has been built."""
 
 
-def _is_of(profile: str | None, caller: Hashable | None) -> bool:
+def _has_profile(profile: str | None, caller: Hashable | None) -> bool:
     return profile_of(caller) == profile

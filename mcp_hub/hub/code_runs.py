@@ -118,18 +118,21 @@ class CodeRuns:
 
     def _names(self, code: str, catalog: Catalog) -> dict[str, tuple[str, list[str]]]:
         """Returns the tools whose names are in a program, by identifier: (name, parameters, required first)."""
-        known = self._identifiers.get(catalog)
-        if known is None:
-            known = self._identifiers[catalog] = {}
+        identifiers = self._identifiers.get(catalog)
+        if identifiers is None:
+            identifiers = self._identifiers[catalog] = {}
             for name in catalog.names(TOOLS):
-                if (word := identifier_of(name)) not in known or word == name:
-                    known[word] = name
-        found = {}
-        for word in dict.fromkeys(_IDENTIFIER.findall(code)):
-            tool = SEARCH if word == SEARCH else known.get(word)
+                if (identifier := identifier_of(name)) not in identifiers or identifier == name:
+                    identifiers[identifier] = name
+        tools = {}
+        for identifier in dict.fromkeys(_IDENTIFIER.findall(code)):
+            tool = SEARCH if identifier == SEARCH else identifiers.get(identifier)
             if tool is not None:
-                found[word] = (tool, ["query"] if word == SEARCH else _parameters(catalog.entry(TOOLS, tool) or {}))
-        return found
+                tools[identifier] = (
+                    tool,
+                    ["query"] if identifier == SEARCH else _parameters(catalog.entry(TOOLS, tool) or {}),
+                )
+        return tools
 
 
 class _Run:
@@ -145,8 +148,8 @@ class _Run:
         self._find = find
         self._limit = limit
         self._id = str(call.label)
-        self._made = 0
-        self._ended = 0
+        self._call_count = 0
+        self._finished_count = 0
         self._blocks: dict[int, Json] = {}
         """Images and the like by their numbers, which no server can guess."""
         self.lost = False
@@ -155,27 +158,27 @@ class _Run:
     async def result(self, code: str, names: Mapping[str, tuple[str, list[str]]]) -> Json:
         calls: set[asyncio.Task[str]] = set()
         watch: asyncio.Task[None] | None = None
-        news: Json = {"calls": []}
+        report: Json = {"calls": []}
         try:
             limits = {"seconds": self._settings.seconds, "memory": self._settings.memory}
-            news = await self._ask("start", code=code, names=names, **limits)
-            if "calls" in news and (session := self._process.session) is not None:
+            report = await self._request("start", code=code, names=names, **limits)
+            if "calls" in report and (session := self._process.session) is not None:
                 watch = asyncio.ensure_future(self._watch(session))
-            while "calls" in news:
-                made = news["calls"]
-                if len(made) == 1 and not calls:
-                    answers = [await self._answer(made[0])]
+            while "calls" in report:
+                requests = report["calls"]
+                if len(requests) == 1 and not calls:
+                    answers = [await self._answer(requests[0])]
                 else:
-                    calls |= {asyncio.ensure_future(self._answer(one)) for one in made}
+                    calls |= {asyncio.ensure_future(self._answer(request)) for request in requests}
                     done, calls = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-                    answers = [one.result() for one in done]
-                news = await self._ask("step", answers=f"[{','.join(answers)}]")
-            return await self._ending(news)
+                    answers = [task.result() for task in done]
+                report = await self._request("step", answers=f"[{','.join(answers)}]")
+            return await self._final_result(report)
         finally:
             # A program must not outlive its call, and no call in it the program.
             for task in (*calls, *([watch] if watch is not None else [])):
                 task.cancel()
-            if "calls" in news and not self.lost:
+            if "calls" in report and not self.lost:
                 await asyncio.shield(self._end())
 
     async def _watch(self, session: UpstreamSession) -> None:
@@ -188,46 +191,50 @@ class _Run:
     async def _end(self) -> None:
         try:
             async with asyncio.timeout(END_WAIT):
-                await self._ask("end")
+                await self._request("end")
         except (CallError, ProtocolError, TimeoutError):
             pass  # the process is gone, and the program with it
 
-    async def _ask(self, tool: str, **arguments: Any) -> Json:
+    async def _request(self, tool: str, **arguments: Any) -> Json:
         params = {"name": tool, "arguments": {"run": self._id, **arguments}}
-        answered = await self._process.request(TOOLS.act_method, params)
-        content = answered.result.get("content") or [{}]
+        response = await self._process.request(TOOLS.act_method, params)
+        content = response.result.get("content") or [{}]
         text = str(content[0].get("text", ""))
-        if answered.result.get("isError"):
+        if response.result.get("isError"):
             raise ServerUnavailable("The process that runs programs has failed; its log says why.")
         return json.loads(text) if text else {}
 
     # --- calls of the program ----------------------------------------------------------------------------------
 
-    async def _answer(self, asked: Json) -> str:
+    async def _answer(self, request: Json) -> str:
         """Makes one call of the program, or lets it sleep, and returns the answer for it as JSON."""
-        number = asked["number"]
-        if "sleep" in asked:
-            await asyncio.sleep(asked["sleep"])
+        number = request["number"]
+        if "sleep" in request:
+            await asyncio.sleep(request["sleep"])
             return _answer_text({"number": number, "value": None})
         try:
-            result = await self._called(asked["tool"], asked["arguments"])
-            text = await in_thread(self._given, number, result) if weighs_more(result) else self._given(number, result)
+            result = await self._call_tool(request["tool"], request["arguments"])
+            text = (
+                await in_thread(self._value_text, number, result)
+                if weighs_more(result)
+                else self._value_text(number, result)
+            )
         except _ToolError as error:
             text = _answer_text({"number": number, "error": str(error)})
         except FrameError:
             text = _answer_text({"number": number, "error": "tool_error: the result is nested too deeply"})
-        self._ended += 1
+        self._finished_count += 1
         if self._call.on_progress is not None:
-            self._call.on_progress({"progress": self._ended, "message": printable(asked["tool"], 200)})
+            self._call.on_progress({"progress": self._finished_count, "message": printable(request["tool"], 200)})
         return text
 
-    def _given(self, number: int, result: Json) -> str:
+    def _value_text(self, number: int, result: Json) -> str:
         return _answer_text({"number": number, "value": self._value(result)})
 
-    async def _called(self, name: str, arguments: Json) -> Json:
+    async def _call_tool(self, name: str, arguments: Json) -> Json:
         """Returns the result of one call of the program. Raises _ToolError."""
-        self._made += 1
-        if self._made > self._settings.calls:
+        self._call_count += 1
+        if self._call_count > self._settings.calls:
             raise _ToolError(f"overloaded: a program makes at most {self._settings.calls} calls (code_mode.calls)")
         call = self._call
         try:
@@ -245,7 +252,7 @@ class _Run:
                 attempts=0,
                 deadlines=deadlines,
                 questions=CallQuestions(deadlines),
-                label=f"{self._id}.{self._made}",
+                label=f"{self._id}.{self._call_count}",
                 within=RUN,
                 confirmed=False,
             )
@@ -268,41 +275,43 @@ class _Run:
         """
         structured = result.get("structuredContent")
         blocks = result.get("content")
-        blocks = [one for one in blocks if isinstance(one, dict)] if isinstance(blocks, list) else []
-        others = [self._handle(one) for one in blocks if one.get("type") != "text"]
+        blocks = [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+        handles = [self._handle(block) for block in blocks if block.get("type") != "text"]
         if structured is not None:
             wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
             value = structured["result"] if wrapped else structured
         else:
-            texts = [str(one.get("text", "")) for one in blocks if one.get("type") == "text"]
+            texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
             value = _parsed(texts[0]) if len(texts) == 1 else "\n".join(texts) if texts else None
-        if not others:
+        if not handles:
             return value
-        return others[0] if value is None and len(others) == 1 else [*([value] if value is not None else []), *others]
+        return (
+            handles[0] if value is None and len(handles) == 1 else [*([value] if value is not None else []), *handles]
+        )
 
     def _handle(self, block: Json) -> Json:
         number = secrets.randbits(48)
         self._blocks[number] = block
-        shown = {key: block[key] for key in ("type", "mimeType", "uri", "name") if isinstance(block.get(key), str)}
-        return {BLOCK: number, **shown}
+        fields = {key: block[key] for key in ("type", "mimeType", "uri", "name") if isinstance(block.get(key), str)}
+        return {BLOCK: number, **fields}
 
     # --- the end -----------------------------------------------------------------------------------------------
 
-    async def _ending(self, news: Json) -> Json:
-        if news.get("busy"):
+    async def _final_result(self, outcome: Json) -> Json:
+        if outcome.get("busy"):
             raise Overloaded("All workers for programs are busy; try again later.", retry_after=1.0, executed=False)
-        printed = str(news.get("printed") or "")
+        printed = str(outcome.get("printed") or "")
         texts = [printed.rstrip("\n")] if printed.strip() else []
-        if "error" in news:
-            made = f"Calls of tools until then: {self._made}."
-            return {"content": [_text("\n".join([*texts, str(news["error"]).rstrip(), made]))], "isError": True}
-        value, blocks = news.get("value"), []
+        if "error" in outcome:
+            call_note = f"Calls of tools until then: {self._call_count}."
+            return {"content": [_text("\n".join([*texts, str(outcome["error"]).rstrip(), call_note]))], "isError": True}
+        value, blocks = outcome.get("value"), []
         if value is not None:
-            shown = await in_thread(_written, value) if weighs_more(value) else _written(value)
-            if len(shown) > MAX_ANSWER:
-                text = f"The program returned {len(shown):,} characters; it may return {MAX_ANSWER:,}."
+            value_text = await in_thread(_as_text, value) if weighs_more(value) else _as_text(value)
+            if len(value_text) > MAX_ANSWER:
+                text = f"The program returned {len(value_text):,} characters; it may return {MAX_ANSWER:,}."
                 raise ResultTooLarge(f"{text} Return less of it.")
-            texts.append(shown)
+            texts.append(value_text)
             returned = _handles(value)
             blocks = [block for number, block in self._blocks.items() if number in returned]
         return {"content": [_text("\n".join(texts) or "The program returned nothing."), *blocks]}
@@ -324,7 +333,7 @@ def _parameters(wire: Json) -> list[str]:
     schema = wire.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
     required = schema.get("required") if isinstance(schema, dict) else None
-    first = [one for one in required if isinstance(one, str)] if isinstance(required, list) else []
+    first = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
     return list(dict.fromkeys([*first, *(properties if isinstance(properties, dict) else ())]))
 
 
@@ -347,8 +356,8 @@ def _code_of(result: Json) -> str:
 
 def _texts(result: Json) -> str:
     blocks = result.get("content")
-    blocks = [one for one in blocks if isinstance(one, dict)] if isinstance(blocks, list) else []
-    return "\n".join(str(one["text"]) for one in blocks if "text" in one)[:4000]
+    blocks = [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+    return "\n".join(str(block["text"]) for block in blocks if "text" in block)[:4000]
 
 
 def _answer_text(answer: Json) -> str:
@@ -361,20 +370,20 @@ def _text(text: str) -> Json:
     return {"type": "text", "text": text}
 
 
-def _written(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else encode(value).decode("utf-8", "replace")
 
 
 def _handles(value: Any) -> set[int]:
     """Returns the numbers of the blocks that a value has."""
-    found: set[int] = set()
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            if isinstance(number := one.get(BLOCK), int):
-                found.add(number)
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
-    return found
+    numbers: set[int] = set()
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            if isinstance(number := item.get(BLOCK), int):
+                numbers.add(number)
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+    return numbers

@@ -65,7 +65,7 @@ class _LastListing(msgspec.Struct):
     catalog: ref[Catalog]
     """The catalog that it was made of."""
     listing: ref[Catalog]
-    seen: float
+    requested_at: float
     few: tuple[str, ...] | None = None
     """The first tools of its list; None if it was listed all. They stay, in this order, as long as they exist."""
 
@@ -95,9 +95,9 @@ class Exposure:
         self._budget = settings.budget
         self._forced, self._whole_of = forced, whole_of
         self._mode: Exposed = selection.expose or settings.mode
-        self._profiles = {one.name: one.expose for one in config.profiles if one.expose is not None}
+        self._profiles = {entry.name: entry.expose for entry in config.profiles if entry.expose is not None}
         named = config.listen.principals
-        self._principals = {name: one.expose for name, one in named.items() if one.expose is not None}
+        self._principals = {name: entry.expose for name, entry in named.items() if entry.expose is not None}
         self._always = Patterns(settings.always)
         self._servers = {server.id: server for server in config.servers}
         self.settings = (settings, self._mode, forced, self._profiles, self._principals)
@@ -105,10 +105,10 @@ class Exposure:
         self.concerns_nobody = modes == {"all"}
         self.large_bytes, self.large_count = (-1, -1) if modes & {"search", "code"} else (self._budget, LEAST_LIMIT)
         """A list of at most so many bytes and tools is listed in full: a token, as in `budget`, has at least a byte."""
-        self._given: OrderedDict[Hashable | None, dict[str, _LastListing]] = OrderedDict()
+        self._last_listings: OrderedDict[Hashable | None, dict[str, _LastListing]] = OrderedDict()
         """By caller and the name of its client."""
-        self._exceeds: WeakKeyDictionary[Catalog, bool] = WeakKeyDictionary()
-        self._always_of: WeakKeyDictionary[Catalog, tuple[str, ...]] = WeakKeyDictionary()
+        self._over_budget: WeakKeyDictionary[Catalog, bool] = WeakKeyDictionary()
+        self._always_names: WeakKeyDictionary[Catalog, tuple[str, ...]] = WeakKeyDictionary()
         self._reported: OrderedDict[tuple[str, str], Json] = OrderedDict()
         self.recent: RecentTools | None = None
         """The tools that each principal used last; None if they are not listed to it."""
@@ -120,7 +120,7 @@ class Exposure:
 
             self.recent = RecentTools(settings.recent, kept.directory if kept is not None else None, config.path)
         if former is not None and former.settings == self.settings:
-            self._given, self._reported = former._given, former._reported
+            self._last_listings, self._reported = former._last_listings, former._reported
             self.large_bytes, self.large_count = former.large_bytes, former.large_count
 
     def concerns(self, catalog: Catalog) -> bool:
@@ -129,41 +129,41 @@ class Exposure:
 
     def given(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog | None:
         """Returns what `listed` returned to this client for this catalog; None if it has not been asked yet."""
-        of_caller = self._given.get(caller)
-        found = of_caller.get(_name_in(envelope)) if of_caller is not None else None
-        if found is None or found.catalog() is not catalog:
+        by_client = self._last_listings.get(caller)
+        last_listing = by_client.get(_name_in(envelope)) if by_client is not None else None
+        if last_listing is None or last_listing.catalog() is not catalog:
             return None
-        found.seen = time.monotonic()
-        return found.listing()
+        last_listing.requested_at = time.monotonic()
+        return last_listing.listing()
 
     async def listed(self, catalog: Catalog, caller: Hashable | None, envelope: Envelope) -> Catalog:
         """Returns the catalog with the list of tools for one client."""
         name, now = _name_in(envelope), time.monotonic()
-        before = self._given.get(caller, {}).get(name)
-        if before is not None and isinstance(caller, str) and now - before.seen > SESSION_LIFE:
-            before = None
-        few = before.few if before is not None else None
-        decision = await in_slices(self._decided(catalog, caller, name, envelope.from_hub, few=few is not None))
+        last_listing = self._last_listings.get(caller, {}).get(name)
+        if last_listing is not None and isinstance(caller, str) and now - last_listing.requested_at > SESSION_LIFE:
+            last_listing = None
+        few = last_listing.few if last_listing is not None else None
+        decision = await in_slices(self._decide(catalog, caller, name, envelope.from_hub, few=few is not None))
         if decision.all:
             listing, few = self._whole(catalog), None
         else:
             always = await in_slices(self._always_in(catalog))
-            stays = self._recent_in(catalog, caller) if few is None else few
-            stays = [one for one in stays if catalog.found(TOOLS, one) is not None]
-            few = tuple(dict.fromkeys((*always, *stays) if few is None else (*stays, *always)))
+            names = self._recent_in(catalog, caller) if few is None else few
+            names = [tool_name for tool_name in names if catalog.found(TOOLS, tool_name) is not None]
+            few = tuple(dict.fromkeys((*always, *names) if few is None else (*names, *always)))
             listing = self._few(catalog, few, caller, self.mode(caller) == "code")
             self.large_bytes = self.large_count = -1  # from now on each list is compared with what was given before
         self._remember(caller, name, _LastListing(ref(catalog), ref(listing), now, few))
         self._report(caller, name, catalog, listing, decision)
         return listing
 
-    def _remember(self, caller: Hashable | None, name: str, given: _LastListing) -> None:
-        of_caller = self._given.setdefault(caller, {})
-        of_caller[name] = given
-        if len(of_caller) > MAX_CLIENTS:
-            del of_caller[next(iter(of_caller))]
-        if len(self._given) > MAX_REMEMBERED:
-            self._given.popitem(last=False)
+    def _remember(self, caller: Hashable | None, name: str, last_listing: _LastListing) -> None:
+        by_client = self._last_listings.setdefault(caller, {})
+        by_client[name] = last_listing
+        if len(by_client) > MAX_CLIENTS:
+            del by_client[next(iter(by_client))]
+        if len(self._last_listings) > MAX_REMEMBERED:
+            self._last_listings.popitem(last=False)
 
     async def close(self) -> None:
         """Waits until the tools that were used last are saved, for a bounded time."""
@@ -172,17 +172,17 @@ class Exposure:
 
     def forget(self, caller: Hashable) -> None:
         """Forgets what a client that is gone was listed."""
-        self._given.pop(caller, None)
+        self._last_listings.pop(caller, None)
 
     # --- the decision ------------------------------------------------------------------------------------------
 
     def mode(self, caller: Hashable | None) -> Exposed:
         """Returns the mode that holds for a caller."""
         principal = principal_of(caller)
-        of_profile = self._profiles.get(principal.profile) if principal.profile is not None else None
-        return self._forced or self._principals.get(principal) or of_profile or self._mode
+        profile_mode = self._profiles.get(principal.profile) if principal.profile is not None else None
+        return self._forced or self._principals.get(principal) or profile_mode or self._mode
 
-    def _decided(
+    def _decide(
         self, catalog: Catalog, caller: Hashable | None, name: str, from_hub: bool, *, few: bool
     ) -> Generator[None, None, Decision]:
         mode = self.mode(caller)
@@ -190,11 +190,11 @@ class Exposure:
             return Decision(mode == "all", f"'expose' is '{mode}'")
         if from_hub:
             return Decision(True, "it is a hub, which chooses itself")
-        if (of_client := _by_client(_client_calling_itself(name), catalog.tool_count)) is not None:
-            return of_client
-        if catalog not in self._exceeds:
-            self._exceeds[catalog] = yield from _exceeds(catalog, self._budget)
-        if self._exceeds[catalog]:
+        if (client_decision := _by_client(_client_calling_itself(name), catalog.tool_count)) is not None:
+            return client_decision
+        if catalog not in self._over_budget:
+            self._over_budget[catalog] = yield from _exceeds_budget(catalog, self._budget)
+        if self._over_budget[catalog]:
             return Decision(False, f"all are more than {self._budget:,} tokens")
         if few:
             return Decision(False, "it was listed few before, and its list does not change for a while")
@@ -202,16 +202,16 @@ class Exposure:
 
     def _always_in(self, catalog: Catalog) -> Generator[None, None, tuple[str, ...]]:
         """Returns the names that the patterns of `always` cover."""
-        found = self._always_of.get(catalog)
-        if found is None:
-            names: list[str] = []
+        names = self._always_names.get(catalog)
+        if names is None:
+            matching: list[str] = []
             for entry in catalog.entries(TOOLS) if self._always else ():
                 yield
                 server = self._servers.get(entry.route.upstream)
                 if server is not None and matches_tool(self._always, server, entry.route.name):
-                    names.append(entry.exposed)
-            found = self._always_of[catalog] = tuple(names)
-        return found
+                    matching.append(entry.exposed)
+            names = self._always_names[catalog] = tuple(matching)
+        return names
 
     def _recent_in(self, catalog: Catalog, caller: Hashable | None) -> Iterable[str]:
         """Returns the names of the listed tools that a caller's principal used last."""
@@ -239,11 +239,11 @@ class Exposure:
                 for entry in _own_tools(self._whole_of(caller), code)
                 if entry.exposed not in listed
             }
-            found = {name: entry for name in names if (entry := catalog.found(TOOLS, name)) is not None}
-            catalog.listings[names, code] = catalog.listing(tuple((listed | found).values()))
+            chosen = {name: entry for name in names if (entry := catalog.found(TOOLS, name)) is not None}
+            catalog.listings[names, code] = catalog.listing(tuple((listed | chosen).values()))
         return catalog.listings[names, code]
 
-    # --- what was decided --------------------------------------------------------------------------------------
+    # --- the status ---------------------------------------------------------------------------------------------
 
     def _report(
         self, caller: Hashable | None, name: str, catalog: Catalog, listing: Catalog, decision: Decision
@@ -267,11 +267,11 @@ class Exposure:
 
     def decision(self, catalog: Catalog, name: str) -> Decision:
         """Returns what is decided, by the mode of everybody, for a client that gives itself this name."""
-        return finished(self._decided(catalog, None, name, False, few=False))
+        return finished(self._decide(catalog, None, name, False, few=False))
 
-    def few(self, catalog: Catalog, way: Exposed = "auto") -> Catalog:
-        """Returns the catalog for a client that is listed a few tools, in the mode of everybody or in `way`."""
-        mode = self.mode(None) if way == "auto" else way
+    def few(self, catalog: Catalog, forced_mode: Exposed = "auto") -> Catalog:
+        """Returns the catalog for a client that is listed a few tools, in the mode of everybody or in `forced_mode`."""
+        mode = self.mode(None) if forced_mode == "auto" else forced_mode
         return self._few(catalog, finished(self._always_in(catalog)), None, mode == "code")
 
     def preview(self, catalog: Catalog) -> list[Json]:
@@ -283,13 +283,13 @@ class Exposure:
 
         few = self.few(catalog).tool_count
         by_decision: dict[Decision, list[str]] = {}
-        named = [(one.name, one.calls_itself[0]) for one in CLIENTS if one.calls_itself]
-        for shown, name in (("any other", ""), *named):
+        named = [(client.name, client.calls_itself[0]) for client in CLIENTS if client.calls_itself]
+        for label, name in (("any other", ""), *named):
             decision = self.decision(catalog, name)
-            by_decision.setdefault(decision, []).append(shown)
+            by_decision.setdefault(decision, []).append(label)
         rows = [
-            {"clients": names[:1] if names[0] == "any other" else names, **_row(catalog, one.all, few, one.why)}
-            for one, names in by_decision.items()
+            {"clients": names[:1] if names[0] == "any other" else names, **_row(catalog, key.all, few, key.why)}
+            for key, names in by_decision.items()
         ]
         return [*rows[1:], rows[0]]
 
@@ -332,25 +332,25 @@ def _by_client(client: Client | None, count: int) -> Decision | None:
     return None
 
 
-def _exceeds(catalog: Catalog, budget: int) -> Generator[None, None, bool]:
+def _exceeds_budget(catalog: Catalog, budget: int) -> Generator[None, None, bool]:
     """Returns whether the tools of a list are more tokens than `budget`."""
-    left = budget
+    remaining = budget
     for entry in catalog.entries(TOOLS):
         yield
-        left -= entry.tokens
-        if left < 0:
+        remaining -= entry.tokens
+        if remaining < 0:
             return True
     return False
 
 
-def _own_tools(whole: Catalog, code: bool) -> Iterable[CatalogEntry]:
-    """Returns the hub's own tools for a client that is listed a few tools; `whole` is all that it may see.
+def _own_tools(full_catalog: Catalog, code: bool) -> Iterable[CatalogEntry]:
+    """Returns the hub's own tools for a client that is listed a few tools; `full_catalog` is all that it may see.
 
     With `code` it calls the others in programs, else one by one.
     """
     from mcp_hub.hub.groups.active_groups import definitions, made_entry
 
-    return (made_entry(wire) for wire in definitions((), (SEARCH, RUN if code else CALL), whole))
+    return (made_entry(wire) for wire in definitions((), (SEARCH, RUN if code else CALL), full_catalog))
 
 
 def own_route(
@@ -369,8 +369,10 @@ def expose(
 
     `forced` is the mode that the command line demands for every client.
     """
-    former = catalogs.exposure
-    exposure = Exposure(config, selection, forced, catalogs.whole, kept, former)
+    former_exposure = catalogs.exposure
+    exposure = Exposure(config, selection, forced, catalogs.whole, kept, former_exposure)
     catalogs.exposure = now = None if exposure.concerns_nobody else exposure
-    if (now.settings if now is not None else None) != (former.settings if former is not None else None):
+    if (now.settings if now is not None else None) != (
+        former_exposure.settings if former_exposure is not None else None
+    ):
         catalogs.tell(frozenset({TOOLS}), lambda caller: True)

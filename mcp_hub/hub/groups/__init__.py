@@ -49,13 +49,13 @@ class Groups:
     ) -> None:
         self._catalogs = catalogs
         self._sharing = sharing or Sharing()
-        self._unsaid: list[tuple[Hashable | None, dict[str, bool]]] = []
+        self._unpublished: list[tuple[Hashable | None, dict[str, bool]]] = []
         """(Caller, {group: whether it is active}) of changes that the other replicas were not told yet."""
-        self._ruled = ruled
+        self._add_policy = ruled
         self._rule = GroupPolicy(
             lambda route, caller: self.now.inactive(route, caller), lambda route: self.now.members.gone(route)
         )
-        self._made: dict[str, ToolGroupSettings] = {}
+        self._created: dict[str, ToolGroupSettings] = {}
         """Groups created at run time."""
         self._added: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         """(tools, servers) that were added to a group."""
@@ -63,27 +63,27 @@ class Groups:
         self._replaced: set[str] = set()
         """Groups of the configuration that were removed, and whose names groups created at run time have now."""
         self._chosen: OrderedDict[Hashable | None, dict[str, bool]] = OrderedDict()
-        self._state = GroupStateFile(config.state_file) if config.state_file is not None else None
-        self._said: dict[str, bool] = self._state.read() if self._state is not None else {}
+        self._state_file = GroupStateFile(config.state_file) if config.state_file is not None else None
+        self._switched_states: dict[str, bool] = self._state_file.read() if self._state_file is not None else {}
         """Groups that were switched at run time; the others are as the configuration says."""
         self._switched_on = set(switched_on)
         """Groups that the command line activated, until they are switched."""
         self._config = config
         self._everything = everything
-        self._found: Any = None
+        self._member_sources: Any = None
         """What `_members` was made from: the groups, removed ones, and servers."""
         self._members = GroupMembers((), (), {})
         self.in_use = False
         """Whether there is or was a group or a meta tool, so that callers do not see their whole catalogs."""
-        self._take(config, everything)
+        self._adopt(config, everything)
         for name in self._switched_on:
             if name not in self._groups:
-                known = ", ".join(self._groups) or "none"
+                names = ", ".join(self._groups) or "none"
                 raise ConfigError(
-                    f"there is no group {name!r}; there are: {known} (setting: groups)", codes.NAME_UNKNOWN
+                    f"there is no group {name!r}; there are: {names} (setting: groups)", codes.NAME_UNKNOWN
                 )
 
-    # --- what there is -----------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
 
     @property
     def _groups(self) -> Mapping[str, ToolGroupSettings]:
@@ -124,7 +124,7 @@ class Groups:
 
     def notes(self, names: Collection[str] | None = None) -> str:
         """Returns the notes of the named groups, by default of the active ones, as one text."""
-        return _notes(self._groups[name] for name in (self.active() if names is None else self._known(names)))
+        return _notes(self._groups[name] for name in (self.active() if names is None else self._checked_names(names)))
 
     def notes_for(self, caller: Hashable | None) -> str:
         """Returns the notes of the groups that are active for one caller, as one text."""
@@ -161,7 +161,7 @@ class Groups:
             raise ValueError(f"a group's name has 1 to {MAX_NAME} printable characters")
         if len(self._groups) + len(self._removed) >= MAX_GROUPS:
             raise ValueError(f"there are {MAX_GROUPS} groups already")
-        self._made[name] = ToolGroupSettings(
+        self._created[name] = ToolGroupSettings(
             name=name,
             description=description,
             notes=notes,
@@ -169,7 +169,7 @@ class Groups:
             tools=_strings(tools),
             servers=_strings(servers),
         )
-        if self._removed.pop(name, None) is not None and name in {one.name for one in self._config.groups}:
+        if self._removed.pop(name, None) is not None and name in {group.name for group in self._config.groups}:
             self._replaced.add(name)
         self._changed()
 
@@ -180,55 +180,55 @@ class Groups:
             return
         if name not in self._groups:
             raise ValueError(f"Tool group '{name}' not found.")
-        before = self._added.get(name, ((), ()))
-        self._added[name] = tuple(dict.fromkeys((*before[0], *tools))), tuple(dict.fromkeys((*before[1], *servers)))
+        former = self._added.get(name, ((), ()))
+        self._added[name] = tuple(dict.fromkeys((*former[0], *tools))), tuple(dict.fromkeys((*former[1], *servers)))
         self._changed()
 
     def update(self, names: str | Iterable[str], active: bool) -> None:
         """Activates or deactivates groups by default; `basic` stays active. Raises ValueError."""
-        self._say(dict.fromkeys(self._known(names), _flag(active)))
+        self._set_states(dict.fromkeys(self._checked_names(names), _flag(active)))
 
     def reset(self, states: Mapping[str, bool]) -> None:
         """Sets the default state of all groups: active where `states` has true, else inactive. Raises ValueError."""
-        self._known(states)
+        self._checked_names(states)
         on = {name for name, active in states.items() if _flag(active)}
-        self._say({name: name in on for name in self._groups})
+        self._set_states({name: name in on for name in self._groups})
 
     def reset_for(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
         """Sets the state of the groups that one caller knows of, or with `group_scope: hub` of everybody's.
 
         Raises ValueError for an unknown group or a state that is not a boolean.
         """
-        self._known(states)
+        self._checked_names(states)
         on = {name for name, active in states.items() if _flag(active)}
         final = {group.name: group.name in on for group in self.shown_to(caller)}
         if self._config.group_scope == "hub":
-            self._say(final)
+            self._set_states(final)
             return
         self._choose(caller, final)
-        self._note(caller, final)
+        self._queue_for_replicas(caller, final)
 
     def _choose(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
-        before = self._catalogs.of(caller)
+        former_catalog = self._catalogs.of(caller)
         self._chosen[caller] = {**self._chosen.get(caller, {}), **states}
         self._chosen.move_to_end(caller)
         while len(self._chosen) > MAX_CALLERS:
             self._chosen.popitem(last=False)
-        self._catalogs.changed_for(caller, before)
+        self._catalogs.changed_for(caller, former_catalog)
 
     def remove(self, names: str | Iterable[str]) -> None:
         """Removes groups. Tools that are in no other group become unknown names. Raises ValueError."""
         names = _strings([names] if isinstance(names, str) else names)
         if BASIC in names:
             raise ValueError("Cannot remove the default 'basic' tool group.")
-        known = self._known(names)
-        for name in known:
+        group_names = self._checked_names(names)
+        for name in group_names:
             group = self._groups[name]
-            self._made.pop(name, None)
+            self._created.pop(name, None)
             self._replaced.discard(name)
-            if group.tools or group.servers or name in {one.name for one in self._config.groups}:
+            if group.tools or group.servers or name in {settings.name for settings in self._config.groups}:
                 self._removed[name] = group
-        self._forget_groups(known)
+        self._forget_groups(group_names)
         self._changed()
 
     def forget(self, caller: Hashable | None) -> None:
@@ -237,26 +237,26 @@ class Groups:
 
     # --- other replicas ----------------------------------------------------------------------------------------
 
-    def _note(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
+    def _queue_for_replicas(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
         if self._sharing.publish is not None:
-            self._unsaid.append((caller, dict(states)))
+            self._unpublished.append((caller, dict(states)))
 
     async def spread(self) -> None:
         """Tells the other replicas of the hub which groups were switched here; returns when they know.
 
         Raises CallError while the store is unreachable; the change is in force at this replica alone then.
         """
-        unsaid, self._unsaid = self._unsaid, []
-        for caller, states in unsaid:
+        changes, self._unpublished = self._unpublished, []
+        for caller, states in changes:
             await self._sharing.tell("groups", caller, states)
 
     def take(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
         """Applies states of groups from another replica, for one caller or for EVERYBODY."""
-        known = {name: active for name, active in states.items() if name in self._groups}
+        known_states = {name: active for name, active in states.items() if name in self._groups}
         if caller is EVERYBODY:
-            self._switch(known)
-        elif known:
-            self._choose(caller, known)
+            self._switch(known_states)
+        elif known_states:
+            self._choose(caller, known_states)
 
     # --- state -------------------------------------------------------------------------------------------------
 
@@ -279,47 +279,51 @@ class Groups:
             raise ValueError(
                 f'Get additional keys in the state_dict: {list(state)}, but only "active_groups" is expected.'
             )
-        self._say({name: name in listed for name in self._groups})
+        self._set_states({name: name in listed for name in self._groups})
 
     async def close(self) -> None:
         """Waits until the state is on disk, for a bounded time. Never raises."""
-        if self._state is not None:
-            await self._state.close()
+        if self._state_file is not None:
+            await self._state_file.close()
 
     # --- the hub's -----------------------------------------------------------------------------------------------
 
     def renew(self, config: Config, *, everything: bool) -> None:
         """Takes over another configuration: groups it lacks are dropped, the others keep their state."""
-        self._take(config, everything)
+        self._adopt(config, everything)
 
-    def _take(self, config: Config, everything: bool) -> None:
-        gone = {one.name for one in self._config.groups} - {one.name for one in config.groups} - self._made.keys()
+    def _adopt(self, config: Config, everything: bool) -> None:
+        dropped = (
+            {group.name for group in self._config.groups}
+            - {group.name for group in config.groups}
+            - self._created.keys()
+        )
         self._config, self._everything = config, everything
-        self._replaced &= {one.name for one in config.groups}
-        if gone:
-            self._forget_groups(gone)
+        self._replaced &= {group.name for group in config.groups}
+        if dropped:
+            self._forget_groups(dropped)
         self._renew()
 
-    def _forget_groups(self, gone: Collection[str]) -> None:
-        for name in gone:
+    def _forget_groups(self, dropped: Collection[str]) -> None:
+        for name in dropped:
             self._added.pop(name, None)
-            self._said.pop(name, None)
+            self._switched_states.pop(name, None)
         # A new object: the previous view of a caller may still be compared with the new one.
         self._chosen = OrderedDict(
-            (caller, {name: active for name, active in chosen.items() if name not in gone})
+            (caller, {name: active for name, active in chosen.items() if name not in dropped})
             for caller, chosen in self._chosen.items()
         )
 
-    def _say(self, states: Mapping[str, bool]) -> None:
+    def _set_states(self, states: Mapping[str, bool]) -> None:
         self._switch(states)
-        self._note(EVERYBODY, states)
+        self._queue_for_replicas(EVERYBODY, states)
 
     def _switch(self, states: Mapping[str, bool]) -> None:
-        self._said.update(states)
+        self._switched_states.update(states)
         self._switched_on -= states.keys()
         self._changed()
-        if self._state is not None:
-            self._state.save(self._said)
+        if self._state_file is not None:
+            self._state_file.save(self._switched_states)
 
     def _changed(self) -> None:
         self._renew()
@@ -328,40 +332,42 @@ class Groups:
     def _renew(self) -> None:
         """Replaces `now`, so that the former one can still be compared with it."""
         hidden = self._removed.keys() | self._replaced
-        groups = {one.name: one for one in self._config.groups if one.name not in hidden}
-        groups |= {name: group for name, group in self._made.items() if name not in groups}
-        for name, (tools, more) in self._added.items():
-            one = groups[name]
-            groups[name] = one.model_copy(update={"tools": one.tools + tools, "servers": one.servers + more})
+        groups = {group.name: group for group in self._config.groups if group.name not in hidden}
+        groups |= {name: group for name, group in self._created.items() if name not in groups}
+        for name, (tools, extra_servers) in self._added.items():
+            group = groups[name]
+            groups[name] = group.model_copy(
+                update={"tools": group.tools + tools, "servers": group.servers + extra_servers}
+            )
         servers = {server.id: server for server in self._config.servers}
-        found = (tuple(groups.values()), tuple(self._removed.values()), servers)
-        if found != self._found:  # switching groups on and off does not change their members
-            self._found, self._members = found, GroupMembers(*found)
+        sources = (tuple(groups.values()), tuple(self._removed.values()), servers)
+        if sources != self._member_sources:  # switching groups on and off does not change their members
+            self._member_sources, self._members = sources, GroupMembers(*sources)
         self.now = ActiveGroups(
             groups,
             {name: self._on(group) for name, group in groups.items()},
             self._chosen,
             self._members,
             everything=self._everything,
-            own_tools=(own := own_tools(self._config)),
+            own_tools=(own_names := own_tools(self._config)),
         )
-        self.in_use = self.in_use or bool(groups or self._removed or own)
+        self.in_use = self.in_use or bool(groups or self._removed or own_names)
         if groups or self._removed:
-            self._ruled(self._rule)
+            self._add_policy(self._rule)
 
     def _on(self, group: ToolGroupSettings) -> bool:
-        return group.name in self._switched_on or self._said.get(group.name, group.active)
+        return group.name in self._switched_on or self._switched_states.get(group.name, group.active)
 
     def _default(self, name: str) -> bool:
         return self._on(self._groups[name])
 
-    def _known(self, names: str | Iterable[str]) -> tuple[str, ...]:
+    def _checked_names(self, names: str | Iterable[str]) -> tuple[str, ...]:
         """Returns the names without `basic`. Raises ValueError for an unknown one."""
-        wanted = _strings([names] if isinstance(names, str) else names)
-        for name in wanted:
+        group_names = _strings([names] if isinstance(names, str) else names)
+        for name in group_names:
             if name != BASIC and name not in self._groups:
                 raise ValueError(f"Tool group '{name}' not found.")
-        return tuple(name for name in wanted if name != BASIC)
+        return tuple(name for name in group_names if name != BASIC)
 
 
 def _notes(groups: Iterable[ToolGroupSettings]) -> str:
@@ -371,10 +377,10 @@ def _notes(groups: Iterable[ToolGroupSettings]) -> str:
 def _strings(values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str):
         raise ValueError(f"{values!r} is a single text; give a list of texts")
-    found = tuple(values)
-    if not all(isinstance(one, str) for one in found):
+    texts = tuple(values)
+    if not all(isinstance(text, str) for text in texts):
         raise ValueError("names of groups, tools and servers are texts")
-    return found
+    return texts
 
 
 def _flag(value: bool) -> bool:

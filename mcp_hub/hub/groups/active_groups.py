@@ -85,12 +85,12 @@ def definitions(
 
     The description of `hub_search` summarises `catalog`, which is all that the caller may see.
     """
-    found: list[Json] = []
+    entries: list[Json] = []
     if groups:
         switches = {
             group.name: {"type": "boolean", "default": False, "description": group.description} for group in groups
         }
-        found.append(_tool(RESET, _RESET_TEXT, switches, idempotent=True))
+        entries.append(_tool(RESET, _RESET_TEXT, switches, idempotent=True))
     if SEARCH in tools:
         query = {
             "query": {"type": "string", "maxLength": MAX_QUERY, "description": "what the tool does, or its name"},
@@ -103,17 +103,17 @@ def definitions(
         }
         text = _SEARCH_TEXT + _CALLED[RUN in tools]
         text = text if catalog is None else f"{text} {contents_of(catalog)}".rstrip()
-        found.append(_tool(SEARCH, text, query, ("query",), reads=True, idempotent=True))
+        entries.append(_tool(SEARCH, text, query, ("query",), reads=True, idempotent=True))
     if RUN in tools:
         code = {"code": {"type": "string", "description": "the program"}}
-        found.append(_tool(RUN, _RUN_TEXT, code, ("code",)))
+        entries.append(_tool(RUN, _RUN_TEXT, code, ("code",)))
     if CALL in tools:
         target = {
             "tool": {"type": "string", "description": "the name of the tool"},
             "arguments": {"type": "object", "description": "its arguments"},
         }
-        found.append(_tool(CALL, _CALL_TEXT, target, ("tool",)))
-    return found
+        entries.append(_tool(CALL, _CALL_TEXT, target, ("tool",)))
+    return entries
 
 
 def _tool(
@@ -130,8 +130,8 @@ def _tool(
         schema["required"] = list(required)
     wire: Json = {"name": name, "description": text, "inputSchema": schema}
     if idempotent:
-        own = {"readOnlyHint": reads, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
-        wire["annotations"] = own
+        hints = {"readOnlyHint": reads, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+        wire["annotations"] = hints
     return wire
 
 
@@ -154,27 +154,27 @@ def contents_of(catalog: Catalog) -> str:
     servers = sorted(names, key=lambda server: (-len(names[server]), server))
     count = sum(map(len, names.values()))
     head = f"It searches {count} tool{'s' * (count != 1)} of {len(servers)} server{'s' * (len(servers) != 1)}: "
-    shown = [f"{printable(server, 64)} ({len(names[server])})" for server in servers]
-    sizes = [estimate_tokens(one) + 1 for one in shown]
-    left = MAX_CONTENTS - estimate_tokens(head) - 6  # for the number of those left out
+    parts = [f"{printable(server, 64)} ({len(names[server])})" for server in servers]
+    sizes = [estimate_tokens(part) + 1 for part in parts]
+    remaining = MAX_CONTENTS - estimate_tokens(head) - 6  # for the number of the omitted ones
     fit = 0
-    while fit < len(shown) and sizes[fit] <= left:
-        left -= sizes[fit]
+    while fit < len(parts) and sizes[fit] <= remaining:
+        remaining -= sizes[fit]
         fit += 1
     for number, server in enumerate(servers[:fit]):
-        said = summary(catalog.about(server), MAX_PURPOSE).rstrip(".") or _topics(names[server])
-        size = estimate_tokens(f": {said}")
-        if said and size <= left:
-            shown[number] += f": {said}"
-            left -= size
-    more = len(shown) - fit
-    return head + "; ".join([*shown[:fit], *([f"and {more} more"] if more else [])]) + "."
+        purpose = summary(catalog.about(server), MAX_PURPOSE).rstrip(".") or _topics(names[server])
+        size = estimate_tokens(f": {purpose}")
+        if purpose and size <= remaining:
+            parts[number] += f": {purpose}"
+            remaining -= size
+    omitted_count = len(parts) - fit
+    return head + "; ".join([*parts[:fit], *([f"and {omitted_count} more"] if omitted_count else [])]) + "."
 
 
 def _topics(names: Sequence[str]) -> str:
     """Returns the words that the most names of a server's tools have in common, without the verb in front."""
-    words = Counter(word for name in names[:MAX_FOUND] for word in dict.fromkeys(words_of(name)[1:]) if len(word) > 2)
-    return ", ".join(word for word, _ in words.most_common(4))
+    counts = Counter(word for name in names[:MAX_FOUND] for word in dict.fromkeys(words_of(name)[1:]) if len(word) > 2)
+    return ", ".join(word for word, _ in counts.most_common(4))
 
 
 class GroupMembers:
@@ -183,34 +183,34 @@ class GroupMembers:
     def __init__(
         self, groups: Iterable[ToolGroupSettings], removed: Iterable[ToolGroupSettings], servers: Mapping[str, Server]
     ) -> None:
-        self._groups = [(one.name, Patterns(one.tools), Patterns(one.servers)) for one in groups]
-        self._removed = [(one.name, Patterns(one.tools), Patterns(one.servers)) for one in removed]
+        self._groups = [(group.name, Patterns(group.tools), Patterns(group.servers)) for group in groups]
+        self._removed = [(group.name, Patterns(group.tools), Patterns(group.servers)) for group in removed]
         self._servers = servers
-        self._known: dict[tuple[str, str], tuple[tuple[str, ...], bool]] = {}
+        self._cached: dict[tuple[str, str], tuple[tuple[str, ...], bool]] = {}
 
     def groups(self, route: Route) -> tuple[str, ...]:
         """Returns the groups of a tool, in their order; () if it is in `basic`, or gone."""
-        return self._of(route)[0]
+        return self._groups_of(route)[0]
 
     def gone(self, route: Route) -> bool:
         """Returns whether a tool was removed together with its groups."""
-        return bool(self._removed) and self._of(route)[1]
+        return bool(self._removed) and self._groups_of(route)[1]
 
-    def _of(self, route: Route) -> tuple[tuple[str, ...], bool]:
+    def _groups_of(self, route: Route) -> tuple[tuple[str, ...], bool]:
         key = (route.upstream, route.name)
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= MAX_REMEMBERED:
-                self._known.clear()
+        result = self._cached.get(key)
+        if result is None:
+            if len(self._cached) >= MAX_REMEMBERED:
+                self._cached.clear()
             server = self._servers.get(route.upstream)
-            names = tuple(name for name, *where in self._groups if server is not None and _has(where, server, route))
-            gone = not names and server is not None and any(_has(where, server, route) for _, *where in self._removed)
-            found = self._known[key] = (names, gone)
-        return found
+            names = tuple(name for name, *rules in self._groups if server is not None and _has(rules, server, route))
+            gone = not names and server is not None and any(_has(rules, server, route) for _, *rules in self._removed)
+            result = self._cached[key] = (names, gone)
+        return result
 
 
-def _has(where: list[Patterns], server: Server, route: Route) -> bool:
-    tools, servers = where
+def _has(rules: list[Patterns], server: Server, route: Route) -> bool:
+    tools, servers = rules
     return servers.match(server.id) or (bool(tools) and matches_tool(tools, server, route.name))
 
 
@@ -242,12 +242,12 @@ class ActiveGroups:
         self._everything = everything
         self._own_tools = own_tools
         self._views: WeakKeyDictionary[Catalog, OrderedDict[tuple[frozenset[str], bool], Catalog]] = WeakKeyDictionary()
-        self._shown: WeakKeyDictionary[Catalog, tuple[ToolGroupSettings, ...]] = WeakKeyDictionary()
+        self._visible: WeakKeyDictionary[Catalog, tuple[ToolGroupSettings, ...]] = WeakKeyDictionary()
 
     @property
     def own_names(self) -> frozenset[str]:
         """The names of the meta tools that some caller has."""
-        return frozenset(one["name"] for one in definitions(tuple(self.groups.values()), self._own_tools))
+        return frozenset(tool["name"] for tool in definitions(tuple(self.groups.values()), self._own_tools))
 
     def active(self, caller: Hashable | None) -> frozenset[str]:
         """Returns the groups that are active for a caller."""
@@ -261,54 +261,56 @@ class ActiveGroups:
             return None
         return names[0]
 
-    def shown(self, whole: Catalog, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
-        """Returns the groups that a caller may know about. `whole` is its catalog with all groups active."""
-        return finished(self._showing(whole, self._restricts(caller)))
+    def shown(self, full_catalog: Catalog, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
+        """Returns the groups that a caller may know about. `full_catalog` is its catalog with all groups active."""
+        return finished(self._visible_groups(full_catalog, self._restricts(caller)))
 
-    def _showing(self, whole: Catalog, restricted: bool) -> Generator[None, None, tuple[ToolGroupSettings, ...]]:
+    def _visible_groups(
+        self, catalog: Catalog, restricted: bool
+    ) -> Generator[None, None, tuple[ToolGroupSettings, ...]]:
         if not restricted:
             return tuple(self.groups.values())
-        found = self._shown.get(whole)
-        if found is None:
-            seen: set[str] = set()
-            for route in whole.routes(TOOLS):
+        groups = self._visible.get(catalog)
+        if groups is None:
+            names: set[str] = set()
+            for route in catalog.routes(TOOLS):
                 yield
-                seen.update(self.members.groups(route))
-            found = self._shown[whole] = tuple(group for name, group in self.groups.items() if name in seen)
-        return found
+                names.update(self.members.groups(route))
+            groups = self._visible[catalog] = tuple(group for name, group in self.groups.items() if name in names)
+        return groups
 
-    def view(self, whole: Catalog, caller: Hashable | None) -> Catalog:
-        """Returns the catalog that a caller sees: the meta tools, then the tools of `whole` in its active groups."""
-        views = self._views.get(whole)
+    def view(self, full_catalog: Catalog, caller: Hashable | None) -> Catalog:
+        """Returns the catalog that a caller sees: the meta tools, then its tools of `full_catalog` in active groups."""
+        views = self._views.get(full_catalog)
         key = (self.active(caller), self._restricts(caller))
         if views is None or key not in views:
-            return finished(self._viewing(whole, *key))
+            return finished(self._build_view(full_catalog, *key))
         views.move_to_end(key)
         return views[key]
 
-    def preparing(self, whole: Catalog, former: Catalog | None, profile: str | None) -> Generator[None]:
-        """Makes the views of `whole` that callers had of the `former` catalog, or the default one.
+    def preparing(self, full_catalog: Catalog, former_catalog: Catalog | None, profile: str | None) -> Generator[None]:
+        """Makes the views of `full_catalog` that callers had of the former catalog, or the default one.
 
         Without it, the first caller of each view would block the event loop while all tools are looked at.
         """
-        seen = list(self._views.get(former, ())) if former is not None else []
+        view_keys = list(self._views.get(former_catalog, ())) if former_catalog is not None else []
         default = frozenset(name for name in self.groups if self._defaults[name])
-        for active, restricted in seen or [(default, not self._everything or profile is not None)]:
-            yield from self._viewing(whole, active, restricted)
+        for active, restricted in view_keys or [(default, not self._everything or profile is not None)]:
+            yield from self._build_view(full_catalog, active, restricted)
 
-    def _viewing(self, whole: Catalog, active: frozenset[str], restricted: bool) -> Generator[None, None, Catalog]:
+    def _build_view(self, catalog: Catalog, active: frozenset[str], restricted: bool) -> Generator[None, None, Catalog]:
         def listed(route: Route) -> bool:
             names = self.members.groups(route)
             return not names or not active.isdisjoint(names)
 
-        shown = yield from self._showing(whole, restricted)
-        own = [made_entry(wire) for wire in definitions(shown, self._own_tools, whole)]
-        made = yield from whole.viewing(listed, self.members.gone, own)
-        views = self._views.setdefault(whole, OrderedDict())
-        views[active, restricted] = made
+        groups = yield from self._visible_groups(catalog, restricted)
+        own_entries = [made_entry(wire) for wire in definitions(groups, self._own_tools, catalog)]
+        view = yield from catalog.viewing(listed, self.members.gone, own_entries)
+        views = self._views.setdefault(catalog, OrderedDict())
+        views[active, restricted] = view
         if len(views) > MAX_VIEWS:
             views.popitem(last=False)
-        return made
+        return view
 
     def _restricts(self, caller: Hashable | None) -> bool:
         return not self._everything or profile_of(caller) is not None

@@ -33,7 +33,7 @@ BEST: Final = 3
 """Tools whose signature or stub is in a brief answer."""
 MAX_TOKENS: Final = 1200
 """Estimated tokens of an answer of lines and signatures."""
-_SHOWN: Final = ("name", "title", "description", "inputSchema", "annotations")
+_DEFINITION_KEYS: Final = ("name", "title", "description", "inputSchema", "annotations")
 
 
 def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
@@ -44,9 +44,9 @@ def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
     if route != CALL_ROUTE:
         return None
     tool, inner = arguments.get("tool"), arguments.get("arguments", {})
-    strange = sorted(set(arguments) - {"tool", "arguments"})
-    if strange:
-        name = printable(strange[0], 200)
+    unknown = sorted(set(arguments) - {"tool", "arguments"})
+    if unknown:
+        name = printable(unknown[0], 200)
         raise InvalidParameters(f"{CALL} has no argument {name!r}; put the arguments of the tool into 'arguments'.")
     if not isinstance(tool, str):
         raise InvalidParameters(f"{CALL} needs 'tool', the name of a tool, a text.")
@@ -73,10 +73,10 @@ async def call_meta_tool(groups: Groups, call: Call, find: Find, *, code: bool =
 
 
 def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
-    shown = {group.name: group for group in groups.shown_to(call.caller)}
+    groups_by_name = {group.name: group for group in groups.shown_to(call.caller)}
     for name, value in arguments.items():
-        if name not in shown:
-            there_are = ", ".join(repr(one) for one in shown)
+        if name not in groups_by_name:
+            there_are = ", ".join(repr(group_name) for group_name in groups_by_name)
             raise InvalidParameters(
                 f"Invalid arguments: there is no tool group {printable(name, 200)!r}; there are: {there_are}. "
                 "Nothing was changed."
@@ -85,71 +85,77 @@ def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
             raise InvalidParameters(
                 f"Invalid arguments: the argument {name} should be a bool value, but got {type(value)}."
             )
-    wanted = [name for name, value in arguments.items() if value]
-    groups.reset_for(call.caller, dict.fromkeys(wanted, True))
+    activated = [name for name, value in arguments.items() if value]
+    groups.reset_for(call.caller, dict.fromkeys(activated, True))
     notes = groups.notes_for(call.caller)
     # The text of AgentScope's toolkit, which models and programs know.
-    quoted = ", ".join(f"'{name}'" for name in wanted)
-    text = f"Now tool groups {quoted} are activated." if wanted else ""
+    quoted = ", ".join(f"'{name}'" for name in activated)
+    text = f"Now tool groups {quoted} are activated." if activated else ""
     if notes:
         text += f" You MUST follow these notes to use these tools:\n<notes>{notes}</notes>"
     content = [{"type": "text", "text": text or "All tool groups are now deactivated currently."}]
-    if wanted:
+    if activated:
         catalog = groups.catalog_of(call.caller)
         members = groups.now.members
-        on = (name for name in catalog.names(TOOLS) if (to := catalog.resolve(TOOLS, name)) and members.groups(to))
+        on = (
+            name for name in catalog.names(TOOLS) if (route := catalog.resolve(TOOLS, name)) and members.groups(route)
+        )
         content.append({"type": "text", "text": encode(_definitions(catalog, on)).decode()})
     return {"content": content}
 
 
 async def _search(groups: Groups, call: Call, arguments: Json, find: Find, code: bool) -> Json:
-    query, detail, limit, server = _checked(arguments)
-    whole, now = groups.whole_of(call.caller), groups.now
-    if server is not None and server not in (known := {route.upstream for route in whole.routes(TOOLS)}):
-        there_are = ", ".join(sorted(known)[:MAX_NAMED])
+    query, detail, limit, server = _search_arguments(arguments)
+    full_catalog, now = groups.whole_of(call.caller), groups.now
+    if server is not None and server not in (servers := {route.upstream for route in full_catalog.routes(TOOLS)}):
+        there_are = ", ".join(sorted(servers)[:MAX_NAMED])
         raise InvalidParameters(f"{SEARCH}: no server {printable(server, 200)!r}; there are: {printable(there_are)}.")
-    names = await find(whole, query) if query.strip() else list(whole.names(TOOLS))
-    routes = await in_slices(_reached(whole, names, server, now.members.gone))
-    found = list(routes)
+    names = await find(full_catalog, query) if query.strip() else list(full_catalog.names(TOOLS))
+    routes = await in_slices(_existing_routes(full_catalog, names, server, now.members.gone))
+    matches = list(routes)
 
     def state(name: str) -> Json:
-        of = now.members.groups(routes[name])
-        return {"groups": list(of), "active": now.inactive(routes[name], call.caller) is None} if of else {}
+        group_names = now.members.groups(routes[name])
+        return (
+            {"groups": list(group_names), "active": now.inactive(routes[name], call.caller) is None}
+            if group_names
+            else {}
+        )
 
     if detail == "full":
-        answer = _definitions(whole, found[:limit])
+        answer = _definitions(full_catalog, matches[:limit])
         for tool in answer["tools"]:
             tool.update(state(tool["name"]))
-        return {"content": [{"type": "text", "text": encode({**answer, "found": len(found)}).decode()}]}
-    shown = []
-    for name in found[:limit]:
+        return {"content": [{"type": "text", "text": encode({**answer, "found": len(matches)}).decode()}]}
+    tools = []
+    for name in matches[:limit]:
         facts = state(name)
         off = f"off; in group {', '.join(facts['groups'])}" if facts and not facts["active"] else ""
-        shown.append(FoundTool(whole.entry(TOOLS, name) or {}, off, code=code))
+        tools.append(FoundTool(full_catalog.entry(TOOLS, name) or {}, off, code=code))
     signatures = BEST if detail == "brief" else limit
-    text = found_tools(_head(len(shown), len(found)), shown, signatures, MAX_TOKENS)
+    text = found_tools(_head(len(tools), len(matches)), tools, signatures, MAX_TOKENS)
     return {"content": [{"type": "text", "text": text}]}
 
 
-def _reached(
-    catalog: Catalog, names: Iterable[str], server: str | None, gone: Callable[[Route], bool]
+def _existing_routes(
+    catalog: Catalog, names: Iterable[str], server: str | None, is_removed: Callable[[Route], bool]
 ) -> Generator[None, None, dict[str, Route]]:
     """Returns {name: route} of the tools that are not gone, in their order; of one server if it is given."""
-    found: dict[str, Route] = {}
+    routes: dict[str, Route] = {}
     for name in names:
         yield
         route = catalog.resolve(TOOLS, name)
-        if route is not None and server in (None, route.upstream) and not gone(route):
-            found[name] = route
-    return found
+        if route is not None and server in (None, route.upstream) and not is_removed(route):
+            routes[name] = route
+    return routes
 
 
-def _checked(arguments: Json) -> tuple[str, str, int, str | None]:
+def _search_arguments(arguments: Json) -> tuple[str, str, int, str | None]:
     """Returns (query, detail, limit, server). Raises InvalidParameters."""
     query, detail, server = arguments.get("query"), arguments.get("detail", "brief"), arguments.get("server")
-    strange = sorted(set(arguments) - {"query", "detail", "limit", "server"})
-    if strange:
-        raise InvalidParameters(f"{SEARCH} has no argument {printable(strange[0], 200)!r}.")
+    unknown = sorted(set(arguments) - {"query", "detail", "limit", "server"})
+    if unknown:
+        raise InvalidParameters(f"{SEARCH} has no argument {printable(unknown[0], 200)!r}.")
     if not isinstance(query, str) or len(query) > MAX_QUERY:
         raise InvalidParameters(f"{SEARCH} needs 'query', a text of at most {MAX_QUERY} characters.")
     if not isinstance(detail, str) or detail not in DETAILS:
@@ -162,10 +168,14 @@ def _checked(arguments: Json) -> tuple[str, str, int, str | None]:
     return query, detail, limit, server
 
 
-def _head(shown: int, found: int) -> str:
-    if not found:
+def _head(shown_count: int, found_count: int) -> str:
+    if not found_count:
         return "No tool was found. Say in other words what it should do, or give an empty query for all tools."
-    return f"{shown} of {found} tools found, the best first:" if shown < found else "Tools found, the best first:"
+    return (
+        f"{shown_count} of {found_count} tools found, the best first:"
+        if shown_count < found_count
+        else "Tools found, the best first:"
+    )
 
 
 def _definitions(catalog: Catalog, names: Iterable[str]) -> Json:
@@ -175,14 +185,18 @@ def _definitions(catalog: Catalog, names: Iterable[str]) -> Json:
     left_out: list[str] = []
     for name in names:
         entry = catalog.entry(TOOLS, name) or {}
-        shown: Json = {key: entry[key] for key in _SHOWN if key in entry}
-        size = len(encode(shown))
+        definition: Json = {key: entry[key] for key in _DEFINITION_KEYS if key in entry}
+        size = len(encode(definition))
         if size > room:
             left_out.append(name)
             continue
         room -= size
-        tools.append(shown)
+        tools.append(definition)
     if not left_out:
         return {"tools": tools}
-    more = len(left_out) - MAX_NAMED
-    return {"tools": tools, "left_out": left_out[:MAX_NAMED], **({"more_left_out": more} if more > 0 else {})}
+    omitted_count = len(left_out) - MAX_NAMED
+    return {
+        "tools": tools,
+        "left_out": left_out[:MAX_NAMED],
+        **({"more_left_out": omitted_count} if omitted_count > 0 else {}),
+    }

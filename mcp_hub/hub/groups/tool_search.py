@@ -45,15 +45,15 @@ class MeaningProcess:
     Args:
         start: Starts the process with the first use and returns it; None if there is none.
         cache: The catalog cache, in whose directory the process keeps vectors; None: they are not kept.
-        kept: Returns whether the vectors of a tool may be kept there.
+        may_cache: Returns whether the vectors of a tool may be kept there.
     """
 
     def __init__(
-        self, start: Callable[[], Upstream | None], cache: CatalogCache | None, kept: Callable[[Route], bool]
+        self, start: Callable[[], Upstream | None], cache: CatalogCache | None, may_cache: Callable[[Route], bool]
     ) -> None:
         self._start = start
         self._cache = cache
-        self._kept = kept
+        self._may_cache = may_cache
         self._ready: WeakKeyDictionary[SearchIndex, tuple[ref[Any], str]] = WeakKeyDictionary()
         """The session that has the table of an index, and the name of the table there."""
         self._preparing: WeakKeyDictionary[SearchIndex, asyncio.Task[None]] = WeakKeyDictionary()
@@ -64,13 +64,13 @@ class MeaningProcess:
         session = process.session if process is not None else None
         if process is None or not index.tools:
             return None
-        of, table = self._ready.get(index, (None, ""))
-        if session is None or of is None or of() is not session:
+        session_ref, table = self._ready.get(index, (None, ""))
+        if session is None or session_ref is None or session_ref() is not session:
             self._prepare(index, process)
             return None
         try:
             async with asyncio.timeout(COMPARE_WAIT):
-                text = await _asked(process, "compare", {"table": table, "query": query})
+                text = await _request(process, "compare", {"table": table, "query": query})
             numbers = array("h", b64decode(text))
         except (CallError, ProtocolError, TimeoutError, Base64Error, ValueError) as error:
             log.debug("a search goes by words alone: %s", error)
@@ -95,23 +95,23 @@ class MeaningProcess:
     async def _hand_over(self, index: SearchIndex, process: Upstream) -> None:
         table = secrets.token_hex(8)
         secret = self._cache.secret("vectors") if self._cache is not None else None
-        where = str(self._cache.directory) if self._cache is not None and secret is not None else ""
-        store = {"directory": where, "secret": (secret or secrets.token_bytes(32)).hex()}
+        directory = str(self._cache.directory) if self._cache is not None and secret is not None else ""
+        store = {"directory": directory, "secret": (secret or secrets.token_bytes(32)).hex()}
         try:
             await process.connected()
             session = process.session
             for part, start in enumerate(range(0, len(index.tools), PART)):
                 tools = index.tools[start : start + PART]
-                about = list(dict.fromkeys(f"{tool.server} {tool.about_server}" for tool in tools))
-                numbers = {text: number for number, text in enumerate(about)}
+                servers = list(dict.fromkeys(f"{tool.server} {tool.about_server}" for tool in tools))
+                numbers = {text: number for number, text in enumerate(servers)}
                 async with asyncio.timeout(PREPARE_WAIT):
-                    await _asked(process, "prepare", {
+                    await _request(process, "prepare", {
                         "table": table,
                         "part": part,
                         "tools": [tool.meaning() for tool in tools],
-                        "servers": about,
+                        "servers": servers,
                         "of": [numbers[f"{tool.server} {tool.about_server}"] for tool in tools],
-                        "keep": [self._kept(Route(tool.server, TOOLS, tool.names[-1])) for tool in tools],
+                        "keep": [self._may_cache(Route(tool.server, TOOLS, tool.names[-1])) for tool in tools],
                         "store": store,
                     })  # fmt: skip
             if session is not None and session is process.session:
@@ -127,10 +127,10 @@ class MeaningProcess:
                 await task
 
 
-async def _asked(process: Upstream, tool: str, arguments: Json) -> str:
-    answered = await process.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
-    content = answered.result.get("content") or [{}]
-    if answered.result.get("isError"):
+async def _request(process: Upstream, tool: str, arguments: Json) -> str:
+    response = await process.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
+    content = response.result.get("content") or [{}]
+    if response.result.get("isError"):
         raise ValueError(str(content[0].get("text", ""))[:500])
     return str(content[0].get("text", ""))
 
@@ -139,9 +139,9 @@ class ToolSearch:
     """Searches catalogs. What it finds, and in which order, does not depend on any other catalog."""
 
     def __init__(
-        self, start: Callable[[], Upstream | None], cache: CatalogCache | None, kept: Callable[[Route], bool]
+        self, start: Callable[[], Upstream | None], cache: CatalogCache | None, may_cache: Callable[[Route], bool]
     ) -> None:
-        self._process = MeaningProcess(start, cache, kept)
+        self._process = MeaningProcess(start, cache, may_cache)
         self._indexes: OrderedDict[int, tuple[ref[Catalog], SearchIndex]] = OrderedDict()
         self._making = asyncio.Lock()
 
@@ -150,8 +150,8 @@ class ToolSearch:
         index = await self._index(catalog)
         corrected = await in_slices(index.correcting(query))
         likeness = await self._process.likeness(index, corrected)
-        found = await in_slices(index.ranking(query, corrected, likeness))
-        return [index.tools[number].names[0] for number in found]
+        ranking = await in_slices(index.ranking(query, corrected, likeness))
+        return [index.tools[number].names[0] for number in ranking]
 
     async def warm(self, catalog: Catalog) -> bool:
         """Makes the index of a catalog, and returns whether meanings can be compared once that has been tried."""
@@ -163,10 +163,12 @@ class ToolSearch:
 
     async def _index(self, catalog: Catalog) -> SearchIndex:
         async with self._making:
-            of, index = self._indexes.get(id(catalog), (None, None))
-            if index is None or of is None or of() is not catalog:
+            catalog_ref, index = self._indexes.get(id(catalog), (None, None))
+            if index is None or catalog_ref is None or catalog_ref() is not catalog:
                 index = await in_slices(SearchIndex.building(_tools(catalog)))
-                self._indexes = OrderedDict((key, one) for key, one in self._indexes.items() if one[0]() is not None)
+                self._indexes = OrderedDict(
+                    (key, entry) for key, entry in self._indexes.items() if entry[0]() is not None
+                )
                 self._indexes[id(catalog)] = (ref(catalog), index)
                 while len(self._indexes) > MAX_INDEXES:
                     self._indexes.popitem(last=False)
@@ -175,11 +177,11 @@ class ToolSearch:
 
 
 def _tools(catalog: Catalog) -> Iterator[SearchedTool]:
-    about: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for name in catalog.names(TOOLS):
         route, wire = catalog.resolve(TOOLS, name), catalog.entry(TOOLS, name)
         if route is not None and wire is not None:
             server = route.upstream
-            if server not in about:
-                about[server] = catalog.about(server)
-            yield SearchedTool.of(wire, (name, f"{server}/{route.name}", route.name), server, about[server])
+            if server not in descriptions:
+                descriptions[server] = catalog.about(server)
+            yield SearchedTool.of(wire, (name, f"{server}/{route.name}", route.name), server, descriptions[server])
