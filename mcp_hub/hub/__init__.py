@@ -74,8 +74,8 @@ class Engine:
         self.task_ids, self.long_results = services.task_ids, services.long_results
         self._groups: Groups | None = None
         self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.now)
-        self._switched_on, self._exposed = tuple(groups), options.get("expose")
-        self._show()
+        self._initial_groups, self._exposed = tuple(groups), options.get("expose")
+        self._apply_generation()
 
     # --- generations -------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Engine:
 
         Raises ConfigError as `Generations.renew` does.
         """
-        return await self._generations.renew(config, selection, self._show)
+        return await self._generations.renew(config, selection, self._apply_generation)
 
     @property
     def groups(self) -> Groups:
@@ -130,18 +130,20 @@ class Engine:
                 self.config,
                 everything=self.generation.selection is EVERYTHING,
                 ruled=lambda rule: self.rules.chain.insert(rule, after=self.rules.access),
-                switched_on=self._switched_on,
+                switched_on=self._initial_groups,
                 sharing=self.sharing,
             )
         return self._groups
 
-    def _show(self) -> None:
+    def _apply_generation(self) -> None:
         now = self.generation
         if self._groups is not None:
             self._groups.renew(now.config, everything=now.selection is EVERYTHING)
-        configured = now.config.groups or now.config.meta_tools or CODE_MODE.of(now.config).enabled or self._switched_on
+        configured = (
+            now.config.groups or now.config.meta_tools or CODE_MODE.of(now.config).enabled or self._initial_groups
+        )
         in_use = self._groups is not None and self._groups.in_use
-        equipped = self.groups.now if configured or in_use else None
+        view = self.groups.now if configured or in_use else None
         expose(self.catalogs, now.config, now.selection, self._exposed, self._services.kept)
         self.catalogs.about = ServerPurposes(now.upstreams, now.rules.instructions)
         self.catalogs.show(
@@ -150,17 +152,17 @@ class Engine:
             lambda route, profile: now.rules.why(route, profile) is None,
             now.config.on_conflict,
             now.config.list_wait,
-            self._built,
-            equipped,
-            equipped.own_names if equipped is not None else frozenset(),
+            self._on_built,
+            view,
+            view.own_names if view is not None else frozenset(),
         )
 
     async def __aenter__(self) -> Engine:
         if not self.waits:
-            self._begin()
+            self._start_servers()
         return self
 
-    def _begin(self) -> None:
+    def _start_servers(self) -> None:
         self.place.ancestry.check_depth()
         self._generations.start()
         self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
@@ -173,7 +175,7 @@ class Engine:
         self.place.admit(client_info)
         if self.waits:
             self.waits = False
-            self._begin()
+            self._start_servers()
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -188,8 +190,8 @@ class Engine:
         await self._generations.close()
         if self._groups is not None:
             await self._groups.close()
-        if (kept := self._services.kept) is not None:
-            await kept.close()
+        if (cache := self._services.kept) is not None:
+            await cache.close()
         if self.catalogs.exposure is not None:
             await self.catalogs.exposure.close()
         await self.children.close()
@@ -198,7 +200,7 @@ class Engine:
         for upstream in self.upstreams.values():
             upstream.wake()
 
-    def _built(self) -> None:
+    def _on_built(self) -> None:
         self.generation.report_unmatched_members()
         self._screening.soon()
         self.place.built()
@@ -246,9 +248,11 @@ class Engine:
 
     def extensions(self, era: Era, caller: Hashable | None = None) -> Json:
         """Returns the extensions advertised to a client of an era: those of the servers it can see."""
-        shown = self.catalogs.of(caller).upstreams
-        agreed = [u.agreement for u in self.upstreams.values() if u.server.id in shown and u.agreement is not None]
-        return forwarded_extensions([(one.era, one.capabilities) for one in agreed], era)
+        visible_ids = self.catalogs.of(caller).upstreams
+        agreements = [
+            u.agreement for u in self.upstreams.values() if u.server.id in visible_ids and u.agreement is not None
+        ]
+        return forwarded_extensions([(agreement.era, agreement.capabilities) for agreement in agreements], era)
 
     def task(self, sealed: str, caller: Hashable | None) -> tuple[Route, str]:
         """Returns the tool's route and the server's id of a task. Raises ProtocolError for another caller's task."""
@@ -268,16 +272,20 @@ class Engine:
 
     def instructions(self, caller: Hashable | None = None) -> str | None:
         """Returns the instructions for a client, merged from those of the servers that it sees."""
-        shown = self.catalogs.of(caller).upstreams
-        agreed = [(u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown]
+        visible_ids = self.catalogs.of(caller).upstreams
+        agreements = [(u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in visible_ids]
         notes = self._groups.notes_for(caller) if self._groups is not None else ""
-        said = [(id, self.rules.instructions(id, one.instructions)) for id, one in agreed if one is not None]
+        server_texts = [
+            (id, self.rules.instructions(id, agreement.instructions))
+            for id, agreement in agreements
+            if agreement is not None
+        ]
 
         def exposed(server: str, uri: str) -> str | None:
-            seen = self.reaches(Route(server, RESOURCES, uri), caller)
-            return self.catalogs.of(caller).exposed_uri(server, uri) if seen else None
+            is_visible = self.reaches(Route(server, RESOURCES, uri), caller)
+            return self.catalogs.of(caller).exposed_uri(server, uri) if is_visible else None
 
-        return merge_instructions([*said, *instructions_of_skills(self.config.servers, exposed)], notes)
+        return merge_instructions([*server_texts, *instructions_of_skills(self.config.servers, exposed)], notes)
 
     # --- names and calls ---------------------------------------------------------------------------------------
 
@@ -359,28 +367,28 @@ class Engine:
         `listed` is False if no catalog has the tool yet, as its server never was connected: the call connects it.
         """
         if call.route.upstream == OWN:
-            find = partial(self.route, TOOLS, era=call.era, caller=call.caller)
-            own = partial(self._own_tools.call, groups=lambda: self.groups, find=find, act=self.act)
-            return eras.result_for(call.era, "handshake", call.method, await self.rules.observe(call, own))
+            find_tool = partial(self.route, TOOLS, era=call.era, caller=call.caller)
+            answer = partial(self._own_tools.call, groups=lambda: self.groups, find=find_tool, act=self.act)
+            return eras.result_for(call.era, "handshake", call.method, await self.rules.observe(call, answer))
         generation = self._generations.now
         upstream = generation.upstreams.get(call.route.upstream)
         if upstream is None:
             raise unknown_name(call.kind, call.exposed, call.era)  # the server was removed after the call was routed
-        rules, needed = generation.rules, (generation.calls, upstream.calls)
-        for used in needed:  # what the call needs of this generation stays until it has ended
-            used.count += 1
+        rules, counters = generation.rules, (generation.calls, upstream.calls)
+        for counter in counters:  # what the call needs of this generation stays until it has ended
+            counter.count += 1
         try:
-            result = await (rules.chain.run(call) if listed else self._introduce(call, rules, upstream))
+            result = await (rules.chain.run(call) if listed else self._call_unlisted(call, rules, upstream))
         finally:
-            for used in needed:
-                used.count -= 1
-                if used.awaited and not used.count:
-                    used.notify()
+            for counter in counters:
+                counter.count -= 1
+                if counter.awaited and not counter.count:
+                    counter.notify()
         if call.era == "modern" and "resultType" not in result:
             result = {**result, "resultType": "complete"}  # the hub itself answered
         return result
 
-    async def _introduce(self, call: Call, rules: Rules, upstream: Upstream) -> Json:
+    async def _call_unlisted(self, call: Call, rules: Rules, upstream: Upstream) -> Json:
         """Calls a tool that no catalog has. Raises UnknownName if its server does not offer it either."""
 
         async def connect(call: Call) -> Json:
@@ -395,6 +403,6 @@ class Engine:
 
         return await rules.connect_first(call, connect, is_connected=upstream.state in CONNECTED_STATES)
 
-    async def forget_watcher(self, who: Hashable) -> None:
+    async def forget_watcher(self, subscriber: Hashable) -> None:
         """Ends the subscriptions of a subscriber that is gone."""
-        await asyncio.gather(*(upstream.subscriptions.forget(who) for upstream in self.upstreams.values()))
+        await asyncio.gather(*(upstream.subscriptions.forget(subscriber) for upstream in self.upstreams.values()))

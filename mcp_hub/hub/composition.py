@@ -102,7 +102,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
 
     Raises ConfigError if the pins cannot be read.
     """
-    environ, kept, functions = options.get("environ"), options.get("kept"), options.get("functions")
+    environ, cache, functions = options.get("environ"), options.get("kept"), options.get("functions")
     one_client = options.get("one_client", False)
     info: dict[str, Any] = {"name": HUB_NAME, "title": HUB_NAME, "version": VERSION}
     catalogs = Catalogs(info)
@@ -112,7 +112,7 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         return profile_of(caller) is None or upstream in catalogs.of(caller).upstreams
 
     def identity_key() -> bytes | None:
-        return (kept or CatalogCache(config.cache_dir or default_directory())).secret("hub")
+        return (cache or CatalogCache(config.cache_dir or default_directory())).secret("hub")
 
     services = SharedServices(
         info=info,
@@ -122,10 +122,10 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         uris=uris,
         clients=ClientRegistry(expected=one_client, uris=uris, sees=sees),
         metrics=CallMetrics(options.get("collectors", ())),
-        kept=kept,
+        kept=cache,
         record=options.get("record"),
         long_results=LongResults(time.monotonic),
-        task_ids=_task_ids(kept),
+        task_ids=_task_ids(cache),
         ancestry=Ancestry.of(
             config.files, os.environ if environ is None else environ, config.max_hub_depth, identity_key
         ),
@@ -141,18 +141,18 @@ def compose(config: Config, selection: Selection, **options: Unpack[EngineOption
         functions=functions,
     )
     generations = Generations(services, partial(build_generation, services), config, selection)
-    place = NestedHubs(
+    nested_hubs = NestedHubs(
         services.ancestry,
         lambda: generations.now.upstreams,
         lambda caller: catalogs.of(caller).upstreams,
         lambda callers: catalogs.tell(frozenset({TOOLS}), callers.__contains__),
     )
-    switch = ServerSwitch(generations, partial(_anew, services), catalogs.changed)
-    return Parts(services, generations, place, BackgroundScreening(generations.screen), switch)
+    switch = ServerSwitch(generations, partial(_new_upstream, services), catalogs.changed)
+    return Parts(services, generations, nested_hubs, BackgroundScreening(generations.screen), switch)
 
 
-def _task_ids(kept: CatalogCache | None) -> TaskSealer:
-    return TaskSealer(lambda: (kept.secret("tasks") if kept is not None else None) or secrets.token_bytes(32))
+def _task_ids(cache: CatalogCache | None) -> TaskSealer:
+    return TaskSealer(lambda: (cache.secret("tasks") if cache is not None else None) or secrets.token_bytes(32))
 
 
 def build_generation(
@@ -214,15 +214,15 @@ def build_generation(
 def _upstreams(
     services: SharedServices, config: Config, dialer: LinkDialer, former: Mapping[str, Upstream]
 ) -> dict[str, Upstream]:
-    found: dict[str, Upstream] = {}
+    upstreams: dict[str, Upstream] = {}
     for server in config.servers:
         made_from = _made_from(server, config, services.environ)
-        known = former.get(server.id)
-        if known is not None and not known.left_out and _is_kept(known, made_from):
-            found[server.id] = known
+        former_upstream = former.get(server.id)
+        if former_upstream is not None and not former_upstream.left_out and _is_kept(former_upstream, made_from):
+            upstreams[server.id] = former_upstream
             continue
-        found[server.id] = _upstream(services, dialer, server, made_from)
-    return found
+        upstreams[server.id] = _upstream(services, dialer, server, made_from)
+    return upstreams
 
 
 def _upstream(services: SharedServices, dialer: LinkDialer, server: Server, made_from: tuple[Any, ...]) -> Upstream:
@@ -238,22 +238,22 @@ def _upstream(services: SharedServices, dialer: LinkDialer, server: Server, made
     )
 
 
-def _anew(services: SharedServices, generation: Generation, server: Server) -> Upstream:
+def _new_upstream(services: SharedServices, generation: Generation, server: Server) -> Upstream:
     """Returns a new upstream for a server of the generation in force."""
     made_from = _made_from(server, generation.config, services.environ)
     return _upstream(services, generation.dialer, server, made_from)
 
 
-def _is_kept(known: Upstream, made_from: tuple[Any, ...]) -> bool:
+def _is_kept(former: Upstream, made_from: tuple[Any, ...]) -> bool:
     """Returns whether an upstream's process stays: its settings and files are the same, or a new file is invalid."""
-    if known.made_from == made_from:
+    if former.made_from == made_from:
         return True
-    (*before, files_before, raw_before), (*now, files, raw) = known.made_from, made_from
-    if before != now or raw_before != raw:
+    (*former_settings, files_before, raw_before), (*settings, files, raw) = former.made_from, made_from
+    if former_settings != settings or raw_before != raw:
         return False
     error = syntax_error_in(file for file in files if file not in files_before)
     if error is not None:
-        log.error("%s keeps the tools that it had: %s", known.server.id, error)
+        log.error("%s keeps the tools that it had: %s", former.server.id, error)
     return error is not None
 
 
@@ -283,8 +283,10 @@ def _tracing(services: SharedServices, config: Config, former: Generation | None
         return None
     from mcp_hub.observability.tracing import SpanTracing
 
-    before = former.tracing if former is not None else None
-    return before if before is not None and before.settings == config.tracing else SpanTracing(config.tracing, provider)
+    tracing = former.tracing if former is not None else None
+    return (
+        tracing if tracing is not None and tracing.settings == config.tracing else SpanTracing(config.tracing, provider)
+    )
 
 
 def _take_pins(services: SharedServices, generation: Generation, pins: PinsByServer) -> None:

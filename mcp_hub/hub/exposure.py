@@ -78,7 +78,7 @@ class Exposure:
         selection: The part of it that is served.
         forced: The mode that the command line demands for everybody.
         whole_of: Returns the catalog of a caller as if all groups were active.
-        kept: Where the tools that principals used last are kept between runs; None: nowhere.
+        cache: Where the tools that principals used last are kept between runs; None: nowhere.
         former: The exposure before it; what clients were given stays if the settings are the same.
     """
 
@@ -88,7 +88,7 @@ class Exposure:
         selection: Selection,
         forced: Exposed | None,
         whole_of: Callable[[Hashable | None], Catalog],
-        kept: CatalogCache | None = None,
+        cache: CatalogCache | None = None,
         former: Exposure | None = None,
     ) -> None:
         settings = config.expose
@@ -118,7 +118,7 @@ class Exposure:
         elif settings.recent and not self.concerns_nobody:
             from mcp_hub.hub.recent_tools import RecentTools
 
-            self.recent = RecentTools(settings.recent, kept.directory if kept is not None else None, config.path)
+            self.recent = RecentTools(settings.recent, cache.directory if cache is not None else None, config.path)
         if former is not None and former.settings == self.settings:
             self._last_listings, self._reported = former._last_listings, former._reported
             self.large_bytes, self.large_count = former.large_bytes, former.large_count
@@ -145,7 +145,7 @@ class Exposure:
         few = last_listing.few if last_listing is not None else None
         decision = await in_slices(self._decide(catalog, caller, name, envelope.from_hub, few=few is not None))
         if decision.all:
-            listing, few = self._whole(catalog), None
+            listing, few = self._full_listing(catalog), None
         else:
             always = await in_slices(self._always_in(catalog))
             names = self._recent_in(catalog, caller) if few is None else few
@@ -223,7 +223,7 @@ class Exposure:
 
     # --- lists -------------------------------------------------------------------------------------------------
 
-    def _whole(self, catalog: Catalog) -> Catalog:
+    def _full_listing(self, catalog: Catalog) -> Catalog:
         """Returns a catalog that lists everything and is not public, as the list depends on the client."""
         if not catalog.is_public:
             return catalog
@@ -363,14 +363,14 @@ def own_route(
 
 
 def expose(
-    catalogs: Catalogs, config: Config, selection: Selection, forced: Exposed | None, kept: CatalogCache | None
+    catalogs: Catalogs, config: Config, selection: Selection, forced: Exposed | None, cache: CatalogCache | None
 ) -> None:
     """Applies the exposure of a configuration to the lists of tools. Notifies clients if its settings have changed.
 
     `forced` is the mode that the command line demands for every client.
     """
     former_exposure = catalogs.exposure
-    exposure = Exposure(config, selection, forced, catalogs.whole, kept, former_exposure)
+    exposure = Exposure(config, selection, forced, catalogs.whole, cache, former_exposure)
     catalogs.exposure = now = None if exposure.concerns_nobody else exposure
     if (now.settings if now is not None else None) != (
         former_exposure.settings if former_exposure is not None else None

@@ -86,11 +86,11 @@ class Generation:
         self.calls = ReferenceCount()
         self._reported_unmatched = False
 
-    def exchange(self, coming: Upstream) -> Upstream:
+    def exchange(self, upstream: Upstream) -> Upstream:
         """Replaces the upstream of the same id, and returns the former one."""
-        former = self._upstreams[coming.server.id]
-        self._upstreams[coming.server.id] = coming
-        return former
+        former_upstream = self._upstreams[upstream.server.id]
+        self._upstreams[upstream.server.id] = upstream
+        return former_upstream
 
     def listed_tool(self, route: Route) -> Json | None:
         """Returns a tool as its server lists it; None for anything else, the hub's own tools included."""
@@ -112,7 +112,7 @@ class Generation:
 
     def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
         """Returns the rule that hides a name, for the log and the user; None if no server lists the name."""
-        access, looked_at = self.rules.access, 0
+        access, compared_count = self.rules.access, 0
         if len(exposed) > 2 * MAX_NAME:
             return None
         for upstream in self.upstreams.values():
@@ -120,14 +120,14 @@ class Generation:
             prefix = names.expose(server.namespace, "")
             for wire in (*upstream.lists.items.get(kind, ()), *upstream.caller_lists.items(kind)):
                 name = wire.get(kind.name_key) if isinstance(wire, dict) else None
-                looked_at += 1
-                if looked_at > MAX_COMPARED_NAMES:
+                compared_count += 1
+                if compared_count > MAX_COMPARED_NAMES:
                     return None
                 if not isinstance(name, str):
                     continue
-                alike = len(exposed) == names.MAX_LENGTH or exposed.startswith(prefix)
-                shown = (name, f"{server.id}/{name}", names.expose(server.namespace, name) if alike else name)
-                if exposed in shown and (reason := access.why(Route(server.id, kind, name), profile)) is not None:
+                has_prefix = len(exposed) == names.MAX_LENGTH or exposed.startswith(prefix)
+                listed = (name, f"{server.id}/{name}", names.expose(server.namespace, name) if has_prefix else name)
+                if exposed in listed and (reason := access.why(Route(server.id, kind, name), profile)) is not None:
                     return reason
         return None
 
@@ -184,19 +184,19 @@ class RetiringResources:
             oldest = next(iter(self._waiting))
             self._stop(self._waiting.pop(oldest))
             oldest.cancel()
-        waiting = asyncio.get_running_loop().create_task(_stop_when_unused(calls, seconds, stop))
-        self._waiting[waiting] = stop
-        waiting.add_done_callback(lambda task: self._waiting.pop(task, None))
+        task = asyncio.get_running_loop().create_task(_stop_when_unused(calls, seconds, stop))
+        self._waiting[task] = stop
+        task.add_done_callback(lambda done: self._waiting.pop(done, None))
 
     async def stopped(self, upstream: Upstream) -> None:
         """Stops an upstream now; its calls fail."""
         await asyncio.wait({self._stop(upstream.stop)})
 
     def _stop(self, stop: Callable[[], Any]) -> asyncio.Task[None]:
-        stopping: asyncio.Task[None] = asyncio.get_running_loop().create_task(stop())
-        self._stopping.add(stopping)
-        stopping.add_done_callback(self._stopping.discard)
-        return stopping
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(stop())
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+        return task
 
     async def close(self) -> None:
         """Stops everything now. Never raises."""
@@ -308,8 +308,8 @@ class Generations:
             former = self.now
             if self._over_network:
                 refuse_over_network(config)
-            coming = await asyncio.to_thread(self._build, former.number + 1, config, selection, former)
-            fresh = [u for id, u in coming.upstreams.items() if former.upstreams.get(id) is not u and self._started]
+            successor = await asyncio.to_thread(self._build, former.number + 1, config, selection, former)
+            fresh = [u for id, u in successor.upstreams.items() if former.upstreams.get(id) is not u and self._started]
             try:
                 for upstream in fresh:
                     upstream.start()
@@ -319,48 +319,48 @@ class Generations:
                 for upstream in fresh:
                     self._retiring.upstream(upstream)
                 raise
-            self.now = coming
+            self.now = successor
             self._retire_secrets(former.config, config)
             for server in config.servers:
-                upstream, before = coming.upstreams[server.id], former.upstreams.get(server.id)
-                if upstream is before:
+                upstream, former_upstream = successor.upstreams[server.id], former.upstreams.get(server.id)
+                if upstream is former_upstream:
                     upstream.renew(server)
-                elif before is not None:
-                    upstream.succeed(before)
+                elif former_upstream is not None:
+                    upstream.succeed(former_upstream)
             taken_over()
             self._watch_pins()
             self._start_tracing()
             for id, upstream in former.upstreams.items():
-                if coming.upstreams.get(id) is not upstream:
+                if successor.upstreams.get(id) is not upstream:
                     self._retiring.upstream(upstream)
-            self._retiring.generation(former, coming)
-            return coming
+            self._retiring.generation(former, successor)
+            return successor
 
-    async def exchange(self, made: Callable[[Generation], Upstream]) -> Upstream:
-        """Replaces one upstream of the generation in force by `made(generation)`, of the same id.
+    async def exchange(self, build: Callable[[Generation], Upstream]) -> Upstream:
+        """Replaces one upstream of the generation in force by `build(generation)`, of the same id.
 
         The former one is stopped first, so that a server never runs twice; calls that come meanwhile wait.
 
-        Raises ConfigError if the server must not be served over the network, and what `made` raises; nothing has
+        Raises ConfigError if the server must not be served over the network, and what `build` raises; nothing has
         changed then.
         """
         async with self._renewing:
-            coming = made(self.now)
+            upstream = build(self.now)
             if self._over_network:
-                refuse_over_network(self.now.config.model_copy(update={"servers": (coming.server,)}))
-            former = self.now.exchange(coming)
-            await self._retiring.stopped(former)
-            coming.succeed(former)
-            coming.starts = former.starts
+                refuse_over_network(self.now.config.model_copy(update={"servers": (upstream.server,)}))
+            former_upstream = self.now.exchange(upstream)
+            await self._retiring.stopped(former_upstream)
+            upstream.succeed(former_upstream)
+            upstream.starts = former_upstream.starts
             if self._started:  # else the hub is closing
-                coming.start()
-                coming.wake()
-            return coming
+                upstream.start()
+                upstream.wake()
+            return upstream
 
-    def _retire_secrets(self, former: Config, config: Config) -> None:
+    def _retire_secrets(self, former_config: Config, config: Config) -> None:
         """Keeps redacting secrets that have left the configuration, as servers that know them may still send them."""
         now = frozenset(secrets_of(config))
-        self._retired = {secret: None for secret in (*self._retired, *secrets_of(former)) if secret not in now}
+        self._retired = {secret: None for secret in (*self._retired, *secrets_of(former_config)) if secret not in now}
         while len(self._retired) > MAX_HELD:
             del self._retired[next(iter(self._retired))]
         LEARNED.hold(self, self._retired)

@@ -72,20 +72,20 @@ class Status:
             "refusals": self.refusals(),
             "replicas": self.replicas() if self.replicas is not None else None,
             "tasks": len(asyncio.all_tasks()),
-            "servers": [self._of(upstream) for upstream in hub.upstreams.values()],
+            "servers": [self._server_facts(upstream) for upstream in hub.upstreams.values()],
         }
 
-    def _of(self, upstream: Upstream) -> Json:
+    def _server_facts(self, upstream: Upstream) -> Json:
         now, rules = time.monotonic(), self._hub.rules
-        agreement, there, session = upstream.agreement, upstream.state in CONNECTED_STATES, upstream.session
-        due = upstream.backoff.next_attempt
+        agreement, is_connected, session = upstream.agreement, upstream.state in CONNECTED_STATES, upstream.session
+        next_attempt = upstream.backoff.next_attempt
         return {
             "server": upstream.server.id,
             "state": str(upstream.state),
             "seconds": round(now - upstream.since, 1),
             "listed": upstream.visibility.listed,
-            "era": agreement.era if agreement is not None and there else None,
-            "revision": agreement.version if agreement is not None and there else None,
+            "era": agreement.era if agreement is not None and is_connected else None,
+            "revision": agreement.version if agreement is not None and is_connected else None,
             "transport": upstream.transport,
             "session": upstream.server.session,
             "sessions": len(upstream.own_sessions) + len(upstream.era_sessions),
@@ -94,7 +94,7 @@ class Status:
             "calls": upstream.calls.count,
             "starts": upstream.starts,
             "failures": upstream.backoff.failures,
-            "next_attempt": round(max(0.0, due - now), 1) if due is not None else None,
+            "next_attempt": round(max(0.0, next_attempt - now), 1) if next_attempt is not None else None,
             "breaker": str(rules.breaker_state(upstream.server.id)),
             "stray": session.peer.stray if session is not None else 0,
             "problem": printable(upstream.error, 2000) if upstream.error is not None else None,
@@ -150,7 +150,7 @@ async def status_server(facts: Callable[[], Json], answer: Answer) -> AsyncItera
 
     async def open_socket() -> None:
         path = _private(runtime_directory()) / f"{os.getpid()}.sock"
-        opened.append((path, await local_socket.listen(path, _StatusResponder(facts, answer).told, backlog=AT_ONCE)))
+        opened.append((path, await local_socket.listen(path, _StatusResponder(facts, answer).respond, backlog=AT_ONCE)))
 
     attempts = PendingWrites()
     try:
@@ -183,15 +183,15 @@ class _StatusResponder:
         self._streaming = 0
         """The number of requests with streamed answers; they do not count in `_open`."""
 
-    async def told(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:
             if self._open <= AT_ONCE:
-                asked = await _request(reader)
-                if asked.get("ask") == "status":
+                request = await _request(reader)
+                if request.get("ask") == "status":
                     writer.write(json.dumps(self._facts()).encode())
                 else:
-                    await self._stream(self._answer(asked), reader, writer)
+                    await self._stream(self._answer(request), reader, writer)
                 async with asyncio.timeout(WRITE_WAIT):
                     await writer.drain()
                     writer.write_eof()
@@ -215,22 +215,22 @@ class _StatusResponder:
         self._streaming += 1
         self._open -= 1
         writing = asyncio.ensure_future(_write_all(answers, writer))
-        gone = asyncio.ensure_future(reader.read(1))
+        disconnected = asyncio.ensure_future(reader.read(1))
         try:
-            await asyncio.wait({writing, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({writing, disconnected}, return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
                 writing.result()
         finally:
-            for task in (writing, gone):
+            for task in (writing, disconnected):
                 task.cancel()
-            await asyncio.gather(writing, gone, return_exceptions=True)
+            await asyncio.gather(writing, disconnected, return_exceptions=True)
             self._streaming -= 1
             self._open += 1
 
 
 async def _write_all(answers: AsyncIterator[Json], writer: asyncio.StreamWriter) -> None:
-    async for one in answers:
-        writer.write(json.dumps(one).encode() + b"\n")
+    async for answer in answers:
+        writer.write(json.dumps(answer).encode() + b"\n")
         async with asyncio.timeout(WRITE_WAIT):
             await writer.drain()
 
@@ -239,39 +239,39 @@ async def _request(reader: asyncio.StreamReader) -> Json:
     """Returns the request of a command; {} if it is not valid. Raises TimeoutError after REQUEST_WAIT seconds."""
     try:
         async with asyncio.timeout(REQUEST_WAIT):
-            asked = json.loads(await reader.readline())
+            request = json.loads(await reader.readline())
     except ValueError:
         return {}
-    return asked if isinstance(asked, dict) else {}
+    return request if isinstance(request, dict) else {}
 
 
-def ask_hub(pid: int, asked: Json, *, patience: float | None = READ_WAIT) -> Iterator[Json]:
+def ask_hub(pid: int, request: Json, *, patience: float | None = READ_WAIT) -> Iterator[Json]:
     """Yields the answers of a running hub of this user to a request, as they come.
 
     `patience`: seconds for each answer; None: as long as the hub runs. Raises HubError if it cannot be asked.
     """
     path = runtime_directory() / f"{pid}.sock"
     try:
-        with local_socket.connect(path, READ_WAIT) as asking:
-            asking.sendall(json.dumps(asked).encode() + b"\n")
-            for line in _lines(asking, patience):
-                found = json.loads(line)
-                if isinstance(found, dict):
-                    yield found
+        with local_socket.connect(path, READ_WAIT) as connection:
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            for line in _lines(connection, patience):
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    yield answer
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "it does not answer"
         raise HubError(f"hub {pid} cannot be asked: {reason}") from None
 
 
-def _lines(asking: socket.socket, patience: float | None) -> Iterator[bytearray]:
+def _lines(connection: socket.socket, patience: float | None) -> Iterator[bytearray]:
     """Yields the lines of an answer. Raises TimeoutError after `patience` seconds, ValueError above MAX_SIZE."""
-    asking.settimeout(LOOK_UP)
+    connection.settimeout(LOOK_UP)
     data, last = bytearray(), time.monotonic()
     while len(data) < MAX_SIZE:
         if patience is not None and time.monotonic() >= last + patience:
             raise TimeoutError
         try:
-            chunk = asking.recv(65536)
+            chunk = connection.recv(65536)
         except TimeoutError:
             continue
         if not chunk:
@@ -291,9 +291,9 @@ def running_hubs(*, left_over: Callable[[Path], None] = Path.unlink) -> Iterator
 
     `left_over(path)` is called with the socket of a hub that was killed; by default it removes the socket.
     """
-    found = runtime_directory()
+    directory = runtime_directory()
     try:
-        paths = sorted(_private(found).glob("*.sock"), key=_opened_at)
+        paths = sorted(_private(directory).glob("*.sock"), key=_opened_at)
     except (OSError, ValueError):
         return
     for path in paths:
@@ -311,11 +311,11 @@ def _opened_at(path: Path) -> int:
 
 def _facts_at(path: Path, left_over: Callable[[Path], None]) -> Json | None:
     try:
-        with local_socket.connect(path, READ_WAIT) as asking:
+        with local_socket.connect(path, READ_WAIT) as connection:
             data = bytearray()
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-                asking.sendall(b'{"ask": "status"}\n')
-                while len(data) < MAX_SIZE and (chunk := asking.recv(65536)):
+                connection.sendall(b'{"ask": "status"}\n')
+                while len(data) < MAX_SIZE and (chunk := connection.recv(65536)):
                     data += chunk
         facts = json.loads(data)
     except ConnectionRefusedError:

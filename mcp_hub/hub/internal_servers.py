@@ -93,10 +93,10 @@ class InternalServers:
             raise ServerUnavailable(lacking)
         server = Server(id=WEB, transport="stdio", builtin="web", namespace="", keep_catalog=False)
         async with asyncio.timeout(seconds):
-            result = await self._ask(server, SCRAPE, {"url": url})
+            result = await self._call_tool(server, SCRAPE, {"url": url})
         if not result.get("isError"):
             return result
-        text, code, rule = _said(result)
+        text, code, rule = _error_facts(result)
         # A refused address is a failure like any other; a refused URL is the answer to the caller.
         raise GuardBlocked(text) if code == "guard_blocked" and rule != address_rules.RULE else ToolFailed(text)
 
@@ -108,9 +108,9 @@ class InternalServers:
         arguments = without_lone_surrogates({"call": call, "result": result, "options": options})
         if len(encode(arguments)) > MAX_ARGUMENTS:
             raise ToolFailed(f"the call and its result are longer than {MAX_ARGUMENTS:,} bytes")
-        answer = await self._ask(self._functions(), function, arguments)
+        answer = await self._call_tool(self._functions(), function, arguments)
         if answer.get("isError"):
-            raise ToolFailed(_said(answer)[0])
+            raise ToolFailed(_error_facts(answer)[0])
         structured = answer.get("structuredContent")
         replaced = structured.get("result", False) if isinstance(structured, dict) else False
         if replaced is not None and not isinstance(replaced, dict):
@@ -123,13 +123,13 @@ class InternalServers:
             model = self._config.search.model
             if missing("search") is not None or (model is None and not default_model_there()):
                 return None
-            self._started(_process(SEARCH, "search", *([f"--model={model}"] if model is not None else [])))
+            self._start(_process(SEARCH, "search", *([f"--model={model}"] if model is not None else [])))
         return self._running[SEARCH]
 
     def programs(self) -> Upstream:
         """Returns the process that runs programs of models, started with the first one."""
         if PROGRAMS not in self._running:
-            self._started(_process(PROGRAMS, "programs"))
+            self._start(_process(PROGRAMS, "programs"))
         return self._running[PROGRAMS]
 
     def _functions(self) -> Server:
@@ -137,17 +137,17 @@ class InternalServers:
         steps = [step for server in servers for step in server.postprocess]
         steps += [step for server in servers for rules in server.tools.values() for step in rules.postprocess]
         names = sorted({step.step for step in steps if ":" in step.step})
-        places = [self._config.path.parent] if self._config.path is not None else []
-        places += [server.tools_dir for server in servers if server.tools_dir is not None]
-        return _process(FUNCTIONS, "steps", *(f"--path={place}" for place in places), *names)
+        paths = [self._config.path.parent] if self._config.path is not None else []
+        paths += [server.tools_dir for server in servers if server.tools_dir is not None]
+        return _process(FUNCTIONS, "steps", *(f"--path={path}" for path in paths), *names)
 
-    async def _ask(self, server: Server, tool: str, arguments: Json) -> Json:
+    async def _call_tool(self, server: Server, tool: str, arguments: Json) -> Json:
         listed = self._listed_web() if server.id == WEB else None
-        upstream = listed or self._running.get(server.id) or self._started(server)
-        answered = await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
-        return eras.result_for("handshake", answered.era, TOOLS.act_method, answered.result)
+        upstream = listed or self._running.get(server.id) or self._start(server)
+        response = await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
+        return eras.result_for("handshake", response.era, TOOLS.act_method, response.result)
 
-    def _started(self, server: Server) -> Upstream:
+    def _start(self, server: Server) -> Upstream:
         upstream = self._running[server.id] = self._connect(server)
         upstream.start()
         return upstream
@@ -157,17 +157,17 @@ class InternalServers:
         await asyncio.gather(*(upstream.stop() for upstream in self._running.values()), return_exceptions=True)
 
 
-def _process(id: str, *words: str) -> Server:
+def _process(id: str, *arguments: str) -> Server:
     """Returns an entry whose process is `python -m mcp_hub.servers WORDS...`."""
-    args = ("-P", "-m", "mcp_hub.servers", *words)
+    args = ("-P", "-m", "mcp_hub.servers", *arguments)
     return Server(id=id, transport="stdio", command=sys.executable, args=args, namespace="", keep_catalog=False)
 
 
-def _said(result: Json) -> tuple[str, str, str]:
+def _error_facts(result: Json) -> tuple[str, str, str]:
     """Returns (text, code, rule) of an error result."""
     content = result.get("content")
     texts = [str(block.get("text", "")) for block in content if isinstance(block, dict)] if content else []
     meta = result.get("_meta")
     facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
-    known = facts if isinstance(facts, dict) else {}
-    return "\n".join(texts), str(known.get("code", "")), str(known.get("rule", ""))
+    fields = facts if isinstance(facts, dict) else {}
+    return "\n".join(texts), str(fields.get("code", "")), str(fields.get("rule", ""))

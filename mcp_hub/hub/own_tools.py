@@ -57,21 +57,23 @@ class OwnTools:
             raise unknown_name(call.kind, call.exposed, call.era)
         return page
 
-    async def _run_code(self, call: Call, whole: Catalog, find: FindTool, act: Act) -> Json:
+    async def _run_code(self, call: Call, full_catalog: Catalog, find: FindTool, act: Act) -> Json:
         if self._runs is None:
             from mcp_hub.hub.code_runs import CodeRuns
 
             labels = self._services.labels
             self._runs = CodeRuns(labels.next_call)
         generation = self._now()
-        own, used = generation.own, generation.calls
-        used.count += 1  # the process stays until the program has ended
+        internal, counter = generation.own, generation.calls
+        counter.count += 1  # the process stays until the program has ended
         try:
-            return await self._runs.run(call, CODE_MODE.of(generation.config), whole, own.programs, find, act)
+            return await self._runs.run(
+                call, CODE_MODE.of(generation.config), full_catalog, internal.programs, find, act
+            )
         finally:
-            used.count -= 1
-            if used.awaited and not used.count:
-                used.notify()
+            counter.count -= 1
+            if counter.awaited and not counter.count:
+                counter.notify()
 
     def _writes_programs(self, caller: Hashable | None) -> bool:
         """Returns whether a caller is listed `hub_run`."""
@@ -84,14 +86,14 @@ class OwnTools:
         if self._search is None:
             from mcp_hub.hub.groups.tool_search import ToolSearch
 
-            self._search = ToolSearch(self._meaning, self._services.kept, self._keeps)
+            self._search = ToolSearch(self._meaning, self._services.kept, self._may_cache)
         return await self._search.find(catalog, query)
 
     def _meaning(self) -> Upstream | None:
-        own = self._now().own
-        return own.meaning()
+        internal = self._now().own
+        return internal.meaning()
 
-    def _keeps(self, route: Route) -> bool:
+    def _may_cache(self, route: Route) -> bool:
         """Returns whether a tool may be kept on disk: everybody is offered it, and its server may be cached."""
         upstream = self._now().upstreams.get(route.upstream)
         return (

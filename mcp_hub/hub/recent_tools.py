@@ -76,16 +76,16 @@ class RecentTools:
 
     def _read(self) -> dict[str, list[tuple[str, str]]]:
         try:
-            found = decode(self._files.read(self._name, MAX_SIZE)) if self._files is not None else None
+            data = decode(self._files.read(self._name, MAX_SIZE)) if self._files is not None else None
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, FrameError) as error:
             log.warning("the tools that were used last are not known: %s: %s", self._name, error)
             return {}
-        if (newer := newer_format(found, FORMAT)) is not None:
+        if (newer := newer_format(data, FORMAT)) is not None:
             log.warning("the tools that were used last are not known: %s: %s", self._name, newer)
             self._files = None  # nothing is written any more
-        principals = found.get("principals") if isinstance(found, dict) and found.get("format") == FORMAT else None
+        principals = data.get("principals") if isinstance(data, dict) and data.get("format") == FORMAT else None
         if not isinstance(principals, dict):
             return {}
         return {principal: list(_pairs(tools)) for principal, tools in principals.items() if isinstance(tools, list)}
@@ -94,8 +94,8 @@ class RecentTools:
         """Writes the file. Tools that another hub has written to it meanwhile stay, in front of these."""
         principals = self._read()
         for principal, tools in used.items():
-            before = [tool for tool in principals.pop(principal, ()) if tool not in tools]
-            principals[principal] = [*before, *tools][-self._number :]  # the last of all, as it is the newest
+            earlier = [tool for tool in principals.pop(principal, ()) if tool not in tools]
+            principals[principal] = [*earlier, *tools][-self._number :]  # the last of all, as it is the newest
         principals = dict(list(principals.items())[-MAX_PRINCIPALS:])
         if self._files is not None:
             self._files.make()
@@ -103,6 +103,6 @@ class RecentTools:
 
 
 def _pairs(tools: Iterable[Any]) -> Iterable[tuple[str, str]]:
-    for one in tools:
-        if isinstance(one, list) and len(one) == 2 and all(isinstance(part, str) for part in one):
-            yield one[0], one[1]
+    for pair in tools:
+        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair):
+            yield pair[0], pair[1]

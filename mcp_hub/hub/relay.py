@@ -31,7 +31,7 @@ from mcp_hub.protocol.server_requests import forwarded_capabilities, with_extens
 from mcp_hub.protocol.skill_entries import files_of, with_uris
 from mcp_hub.upstream import Upstream
 
-MAX_OFFERED: Final = 1024
+MAX_FORWARDED: Final = 1024
 """The most clients of the handshake era whose envelope for servers is cached."""
 
 AT_ONCE: Final = 4
@@ -59,7 +59,7 @@ class Relay:
         self._task_ids = task_ids
         self._shaped = shaped
         self._sharing = sharing
-        self._offered: dict[int, tuple[Envelope, Envelope]] = {}
+        self._forwarded_envelopes: dict[int, tuple[Envelope, Envelope]] = {}
         """By the `id()` of a client's envelope, which is kept so that no other object gets the same id."""
 
     async def __call__(self, call: Call) -> Json:
@@ -133,11 +133,11 @@ class Relay:
         """Returns a skill's entry with the URIs for its caller: prefixed if it asked for a prefixed one."""
         entry: Json = result.get("skill") or {}
         files, upstream = files_of(entry), call.route.upstream
-        own = call.exposed == call.route.name
+        is_unprefixed = call.exposed == call.route.name
         for uri in files:
             yield
-            self._uris.give(call.caller, upstream, uri, uri if own else names.expose_uri(upstream, uri))
-        if own or not files:
+            self._uris.give(call.caller, upstream, uri, uri if is_unprefixed else names.expose_uri(upstream, uri))
+        if is_unprefixed or not files:
             return result
         return {**result, "skill": with_uris(entry, partial(names.expose_uri, upstream))}
 
@@ -157,14 +157,14 @@ class Relay:
         elif call.asker is None:
             envelope = Envelope(capabilities={}, log_level=envelope.log_level)
         else:
-            cached = self._offered.get(id(envelope))
-            if cached is None or cached[0] is not envelope:
-                if len(self._offered) >= MAX_OFFERED:
-                    self._offered.clear()
+            entry = self._forwarded_envelopes.get(id(envelope))
+            if entry is None or entry[0] is not envelope:
+                if len(self._forwarded_envelopes) >= MAX_FORWARDED:
+                    self._forwarded_envelopes.clear()
                 declared = forwarded_capabilities(envelope.capabilities, "handshake")
-                offered = Envelope(capabilities=declared, log_level=envelope.log_level)
-                cached = self._offered[id(envelope)] = (envelope, offered)
-            envelope = cached[1]
+                forwarded = Envelope(capabilities=declared, log_level=envelope.log_level)
+                entry = self._forwarded_envelopes[id(envelope)] = (envelope, forwarded)
+            envelope = entry[1]
         if rules.allow != ALLOWED:
             envelope = replace(envelope, capabilities=rules.filter_capabilities(envelope.capabilities))
         return envelope
@@ -172,23 +172,23 @@ class Relay:
     async def _task_of(self, call: Call, result: Json) -> Json:
         """Returns a result about a task, with its id sealed for the caller and its own result shaped by policies."""
         if call.method == TASK_GET:
-            made = replace(call, method=TOOLS.act_method)
+            tool_call = replace(call, method=TOOLS.act_method)
             inner, error, status = result.get("result"), result.get("error"), result.get("statusMessage")
             if isinstance(inner, dict):
-                result = {**result, "result": await self._shaped(made, inner)}
+                result = {**result, "result": await self._shaped(tool_call, inner)}
             if isinstance(error, dict):
-                result = {**result, "error": await self._shaped_error(made, error)}
+                result = {**result, "error": await self._shaped_error(tool_call, error)}
             if result.get("status") == "failed" and isinstance(status, str):
-                shaped = await self._shaped_error(made, {"message": status})
+                shaped = await self._shaped_error(tool_call, {"message": status})
                 result = {**result, "statusMessage": shaped["message"]}
         elif call.method == TOOLS.act_method and result.get("resultType") != TASK_RESULT_TYPE:
             return result
         return self._task_ids().in_result(call.caller, call.route, result)
 
-    async def _shaped_error(self, made: Call, error: Json) -> Json:
+    async def _shaped_error(self, tool_call: Call, error: Json) -> Json:
         """Returns the error of a task as the policies for error results leave it: with its code and their text."""
         content = content_of_error(error)
-        changed = await self._shaped(made, {"content": content, "isError": True})
+        changed = await self._shaped(tool_call, {"content": content, "isError": True})
         if changed.get("content") == content:
             return error
         return {"code": error.get("code", INTERNAL_ERROR), "message": text_in(changed["content"])}
@@ -199,16 +199,33 @@ async def _exposed(method: str, result: Json, expose: resource_uris.Expose) -> J
     long = {key: value for key in _LISTS if isinstance(value := result.get(key), list) and len(value) > AT_ONCE}
     if not isinstance(result, dict) or not long:
         return resource_uris.in_result(method, result, expose)
-    changed = resource_uris.in_result(method, {key: one for key, one in result.items() if key not in long}, expose)
+    short = {key: member for key, member in result.items() if key not in long}
+    changed = resource_uris.in_result(method, short, expose)
     return {**result, **changed, **{key: await in_slices(_parts(method, key, long[key], expose)) for key in long}}
 
 
 def _parts(method: str, key: str, members: list[Any], expose: resource_uris.Expose) -> Generator[None, None, list[Any]]:
-    found: list[Any] = []
-    for at in range(0, len(members), AT_ONCE):
+    parts: list[Any] = []
+    for start in range(0, len(members), AT_ONCE):
         yield
-        found += resource_uris.in_result(method, {key: members[at : at + AT_ONCE]}, expose)[key]
-    return found
+        parts += resource_uris.in_result(method, {key: members[start : start + AT_ONCE]}, expose)[key]
+    return parts
+
+
+def _envelope(call: Call) -> Envelope:
+    """Returns the envelope that a modern server gets of the caller.
+
+    It contains no capabilities if the caller cannot be asked during the call.
+    """
+    if call.era == "modern":
+        capabilities, kind = forwarded_capabilities(call.envelope.capabilities, "modern"), call.route.kind
+        if kind.extension is not None:
+            # A client that asks for a skill supports the extension.
+            capabilities = with_extension(capabilities, kind.extension)
+        if capabilities == call.envelope.capabilities:
+            return call.envelope
+        return replace(call.envelope, capabilities=capabilities)
+    return Envelope(capabilities={}, log_level=call.envelope.log_level)
 
 
 async def _watch(upstream: Upstream, call: Call) -> Json:

@@ -21,36 +21,36 @@ log = logging.getLogger("mcp_hub")
 Json = dict[str, Any]
 
 MAX_OF_ALL: Final = 16_384
-_OWN: Final = (
+_PREFACE: Final = (
     "These are the tools, resources and prompts of several servers. The part of a name before '__' is the server's. "
     "What the servers say of themselves follows."
 )
 
 
-def merge_instructions(said: Iterable[tuple[str, str | None]], notes: str = "") -> str | None:
+def merge_instructions(instructions: Iterable[tuple[str, str | None]], notes: str = "") -> str | None:
     """Merges (server, its instructions) into one text, in their order; None if there are none.
 
     A text that is too long is cut, and servers whose text does not fit are named. The user's own `notes` come first
     and whole.
     """
     parts: list[str] = []
-    left = MAX_OF_ALL
+    remaining = MAX_OF_ALL
     silent: list[str] = []
-    for server, text in said:
+    for server, text in instructions:
         if text is None or not text.strip():
             continue
         body = text.strip()
         if len(body) > MAX_INSTRUCTIONS:
             body = f"{body[:MAX_INSTRUCTIONS]}… (cut)"
         part = f"## {server}\n{body}"
-        if len(part) > left:
+        if len(part) > remaining:
             silent.append(server)
             continue
-        left -= len(part)
+        remaining -= len(part)
         parts.append(part)
     if silent:
         parts.append(f"(instructions of {', '.join(silent)} left out: too long)")
-    return "\n\n".join([*([notes] if notes else []), *([_OWN, *parts] if parts else [])]) or None
+    return "\n\n".join([*([notes] if notes else []), *([_PREFACE, *parts] if parts else [])]) or None
 
 
 def instructions_of_skills(
@@ -100,23 +100,23 @@ MAX_LOGGED: Final = 1000
 class NestedHubs:
     """The place of this hub in a chain of hubs, each the client of the next.
 
-    `shown(caller)` returns the ids of the upstreams of which a caller sees anything. `tell(callers)` is called when
-    the hubs behind this one have changed for these callers, so that they request their lists again.
+    `visible_ids(caller)` returns the ids of the upstreams of which a caller sees anything. `notify(callers)` is called
+    when the hubs behind this one have changed for these callers, so that they request their lists again.
     """
 
     def __init__(
         self,
         ancestry: Ancestry,
         upstreams: Callable[[], Mapping[str, Upstream]],
-        shown: Callable[[Hashable | None], frozenset[str]],
-        tell: Callable[[frozenset[Hashable | None]], None],
+        visible_ids: Callable[[Hashable | None], frozenset[str]],
+        notify: Callable[[frozenset[Hashable | None]], None],
     ) -> None:
         self.ancestry = ancestry
         self._upstreams = upstreams
-        self._shown = shown
-        self._tell = tell
-        self._told: dict[Hashable | None, Json] = {}
-        """What each hub in front of this one was last told."""
+        self._visible_ids = visible_ids
+        self._notify = notify
+        self._sent: dict[Hashable | None, Json] = {}
+        """The description that each hub in front of this one got last."""
         self._refusal: ProtocolError | None = None
 
     def admit(self, client_info: Any) -> None:
@@ -132,27 +132,27 @@ class NestedHubs:
 
     def meta(self, caller: Hashable | None) -> Json:
         """Returns the `_meta` of an answer to a caller that is a hub (`Envelope.from_hub`)."""
-        self._told.pop(caller, None)
-        self._told[caller] = found = self._of(caller)
-        if len(self._told) > MAX_LOGGED:
-            del self._told[next(iter(self._told))]
-        return {HUB_KEY: found}
+        self._sent.pop(caller, None)
+        self._sent[caller] = description = self._describe_for(caller)
+        if len(self._sent) > MAX_LOGGED:
+            del self._sent[next(iter(self._sent))]
+        return {HUB_KEY: description}
 
     def built(self) -> None:
         """Notifies those hubs in front of this one for which the hubs behind it have changed."""
-        changed = [caller for caller, told in self._told.items() if self._of(caller) != told]
+        changed = [caller for caller, description in self._sent.items() if self._describe_for(caller) != description]
         if changed:
-            self._tell(frozenset(changed))
+            self._notify(frozenset(changed))
 
     def forget(self, caller: Hashable) -> None:
         """Forgets a hub that is gone."""
-        self._told.pop(caller, None)
+        self._sent.pop(caller, None)
 
-    def _of(self, caller: Hashable | None) -> Json:
-        shown = self._shown(caller)
-        there = [upstream.behind for id, upstream in self._upstreams().items() if id in shown]
+    def _describe_for(self, caller: Hashable | None) -> Json:
+        visible_ids = self._visible_ids(caller)
+        visible_hubs = [upstream.behind for id, upstream in self._upstreams().items() if id in visible_ids]
         # The names of servers are for the only client, whose configuration started this hub.
-        return self.ancestry.describe(there, self._notes() if caller is None else ())
+        return self.ancestry.describe(visible_hubs, self._notes() if caller is None else ())
 
     def _notes(self) -> Iterable[str]:
         for id, upstream in self._upstreams().items():

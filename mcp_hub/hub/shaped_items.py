@@ -34,23 +34,25 @@ class ShapedItems(msgspec.Struct, frozen=True):
     def is_of(self, upstream: Upstream) -> bool:
         """Returns whether it was made from the lists that the upstream has now."""
         now = _lists_of(upstream)
-        return len(now) == len(self.lists) and all(one is other for one, other in zip(now, self.lists, strict=True))
+        return len(now) == len(self.lists) and all(
+            current is former for current, former in zip(now, self.lists, strict=True)
+        )
 
     def parts(self) -> list[Any]:
         """Returns the objects it consists of, each of which may be large."""
         return [*self.items, *(wire for wires in self.lists if wires is not None for wire in wires)]
 
     def source(
-        self, shown: Callable[[Route], bool], offered: RawLists | None = None
+        self, is_visible: Callable[[Route], bool], offered: RawLists | None = None
     ) -> Generator[None, None, CatalogSource]:
-        """Returns the items that everybody is offered and those in `offered`, as far as they are `shown`."""
-        own = _routes(self.upstream, offered) if offered is not None else frozenset()
-        kept: list[Item] = []
+        """Returns the items that everybody is offered and those in `offered`, as far as `is_visible(route)`."""
+        caller_routes = _routes(self.upstream, offered) if offered is not None else frozenset()
+        visible_items: list[Item] = []
         for item in self.items:
             yield
-            if (item.route in self.everybodys or item.route in own) and shown(item.route):
-                kept.append(item)
-        items = tuple(kept)
+            if (item.route in self.everybodys or item.route in caller_routes) and is_visible(item.route):
+                visible_items.append(item)
+        items = tuple(visible_items)
         return CatalogSource(self.upstream.server.id, self.upstream.server.namespace, items)
 
 
@@ -66,21 +68,21 @@ def _lists_of(upstream: Upstream) -> tuple[Any, ...]:
 
 def shape_items(upstream: Upstream, shape: Shape) -> Generator[None, None, ShapedItems]:
     """Collects what an upstream offers everybody and single callers, and applies the rules to it, in steps."""
-    made_of = _lists_of(upstream)
-    own = list(upstream.caller_lists.all.values())
+    sources = _lists_of(upstream)
+    caller_lists = list(upstream.caller_lists.all.values())
     listed: list[Item] = []
     for item in _items(upstream, upstream.lists):
         yield
         listed.append(item)
     everybodys = frozenset(item.route for item in listed)
-    found: dict[Route, Item] = {}
-    for lists in own:
+    caller_items: dict[Route, Item] = {}
+    for lists in caller_lists:
         for item in _items(upstream, lists):
             yield
             if item.route not in everybodys:
-                found.setdefault(item.route, item)
-    items = yield from shape([*listed, *found.values()])
-    return ShapedItems(upstream, items, everybodys, made_of)
+                caller_items.setdefault(item.route, item)
+    items = yield from shape([*listed, *caller_items.values()])
+    return ShapedItems(upstream, items, everybodys, sources)
 
 
 def _items(upstream: Upstream, lists: RawLists) -> Iterator[Item]:

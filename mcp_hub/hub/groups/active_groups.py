@@ -204,8 +204,10 @@ class GroupMembers:
                 self._cached.clear()
             server = self._servers.get(route.upstream)
             names = tuple(name for name, *rules in self._groups if server is not None and _has(rules, server, route))
-            gone = not names and server is not None and any(_has(rules, server, route) for _, *rules in self._removed)
-            result = self._cached[key] = (names, gone)
+            is_removed = (
+                not names and server is not None and any(_has(rules, server, route) for _, *rules in self._removed)
+            )
+            result = self._cached[key] = (names, is_removed)
         return result
 
 
