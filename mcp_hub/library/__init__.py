@@ -264,7 +264,9 @@ class Hub:
     async def renew(self, config: Config | Mapping[str, Any] | str | Path) -> None:
         """Replaces the configuration without failing running calls. Functions stay. Raises ConfigError."""
         renewed = as_config(config)
-        await self._portal.wait(partial(self._running.change, lambda before: with_functions_of(before, renewed)))
+        await self._portal.wait(
+            partial(self._running.change, lambda former_config: with_functions_of(former_config, renewed))
+        )
 
     def change_sync(self, edit: Callable[[Config], Config]) -> None:
         """Does what `edit` does, for code without a loop."""
@@ -283,15 +285,15 @@ class Hub:
     @overload
     def tool(self, function: F, /) -> F: ...
     @overload
-    def tool(self, /, **said: Any) -> Callable[[F], F]: ...
-    def tool(self, function: F | None = None, /, **said: Any) -> F | Callable[[F], F]:
+    def tool(self, /, **options: Any) -> Callable[[F], F]: ...
+    def tool(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
         """Adds a function as a tool and returns it unchanged: `@hub.tool`, or `@hub.tool(name=..., tags=...)`.
 
         It takes the options of `mcp_hub.tool`. Raises TypeError if the function cannot be a tool.
         """
 
         def offer(target: F) -> F:
-            marked: F = target if not said and mark_of(target) is not None else mark(**said)(target)
+            marked: F = target if not options and mark_of(target) is not None else mark(**options)(target)
             self.put_function(LocalTool(marked, mark_of(marked)))
             return marked
 
@@ -302,7 +304,7 @@ class Hub:
         self._running.functions.put(tool)
 
         async def put() -> str:
-            texts = [text for one in self._running.functions for text in preset_texts(one.preset)]
+            texts = [text for function in self._running.functions for text in preset_texts(function.preset)]
             await self._running.change(partial(with_functions, secrets_among(texts)))
             id = self.functions or FUNCTIONS
             await self._running.functions_changed(id)
@@ -330,28 +332,30 @@ class Hub:
         if tool is not None:
             self.put_function(LocalTool(tool.original, replace(tool.mark, name=name, tags=tuple(tags))))
 
-    def attach(self, *others: HasHub) -> None:
+    def attach(self, *facades: HasHub) -> None:
         """Moves the servers and functions of facades and clients to this hub, and closes the hubs they had.
 
         Raises ConfigError if the name of a server is taken.
         """
-        for other in others:
-            theirs = other.hub
-            if theirs is self:
+        for facade in facades:
+            other_hub = facade.hub
+            if other_hub is self:
                 continue
-            functions = list(theirs._running.functions)
-            blacklist = BLACKLIST.of(theirs.config)
+            functions = list(other_hub._running.functions)
+            blacklist = BLACKLIST.of(other_hub.config)
 
-            def edit(config: Config, theirs: Config = theirs.config, blacklist: Blacklist = blacklist) -> Config:
-                for server in theirs.servers:
+            def edit(
+                config: Config, other_config: Config = other_hub.config, blacklist: Blacklist = blacklist
+            ) -> Config:
+                for server in other_config.servers:
                     config = config if server.functions is not None else with_server(server, config)
                 return BLACKLIST.changed(config, (*BLACKLIST.of(config), *blacklist))
 
             self._portal.run(partial(self._running.change, edit))
             for tool in functions:
                 self.put_function(tool)
-            other.hub = self
-            theirs.close()
+            facade.hub = self
+            other_hub.close()
 
     # --- serving -----------------------------------------------------------------------------------------------
 
@@ -383,7 +387,7 @@ def as_config(config: Config | Mapping[str, Any] | str | Path | None) -> Config:
 
 
 def _cards(listed: Listed) -> Cards:
-    return [card for one in listed for card in one.tools]
+    return [card for server_tools in listed for card in server_tools.tools]
 
 
 def _result(outcome: CallOutcome) -> Json:

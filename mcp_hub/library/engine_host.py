@@ -66,8 +66,8 @@ class ToolCard:
     @property
     def schema(self) -> Json:
         """Returns the schema of the arguments."""
-        found = self.definition.get("inputSchema")
-        return found if isinstance(found, dict) else {"type": "object", "properties": {}}
+        schema = self.definition.get("inputSchema")
+        return schema if isinstance(schema, dict) else {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True)
@@ -126,18 +126,18 @@ class EngineHost:
         if self._hub is None:
             async with self._changing:
                 if self._hub is None:
-                    self._hub = await self._started()
+                    self._hub = await self._start()
         return self._hub
 
-    async def _started(self) -> Engine:
+    async def _start(self) -> Engine:
         log = CALL_LOG.of(self.config)
         if log.enabled and log.file is not None:
             self._records = RecordWriter(log.file, stderr=False)
-        kept = CatalogCache(self.config.cache_dir or default_directory()) if self.config.path is not None else None
+        cache = CatalogCache(self.config.cache_dir or default_directory()) if self.config.path is not None else None
         self._facts = _facts()
         hub = Engine(
             self.config,
-            kept=kept,
+            kept=cache,
             record=self._record if log.enabled else None,
             collectors=self._collectors,
             tracer_provider=self._tracer_provider,
@@ -194,14 +194,14 @@ class EngineHost:
         It tries to connect to those that are not connected, unless `connect` is false.
         """
         hub = await self.hub()
-        wanted = [u for id, u in hub.upstreams.items() if server in (None, id) and _is_meant(u)]
-        servers = {upstream.server.id: upstream.server for upstream in wanted}
-        errors: list[CallError | None] = [None] * len(wanted)
+        upstreams = [u for id, u in hub.upstreams.items() if server in (None, id) and _should_run(u)]
+        servers = {upstream.server.id: upstream.server for upstream in upstreams}
+        errors: list[CallError | None] = [None] * len(upstreams)
         if connect:
-            errors = await asyncio.gather(*(_reached(upstream) for upstream in wanted))
+            errors = await asyncio.gather(*(_connection_error(upstream) for upstream in upstreams))
             await hub.catalogs.settled()
         catalog = hub.catalogs.of(None)
-        cards: dict[str, list[ToolCard]] = {upstream.server.id: [] for upstream in wanted}
+        cards: dict[str, list[ToolCard]] = {upstream.server.id: [] for upstream in upstreams}
         for exposed in catalog.names(TOOLS):
             route, definition = catalog.resolve(TOOLS, exposed), catalog.entry(TOOLS, exposed)
             if route is not None and definition is not None and route.upstream in cards:
@@ -215,7 +215,7 @@ class EngineHost:
                 tuple(_blacklisted(hub, upstream)),
                 tuple(cards[upstream.server.id]) if error is not None else (),
             )
-            for upstream, error in zip(wanted, errors, strict=True)
+            for upstream, error in zip(upstreams, errors, strict=True)
         ]
 
     async def act(
@@ -247,22 +247,22 @@ class EngineHost:
             route = Route(server, TOOLS, tool)
             listed = hub.catalog.exposed(route)
             exposed = listed or expose(upstream.server.namespace, tool)
-            ours = direct if upstream.server.functions is not None else None
-            given = written_arguments(arguments) if ours is None else ours.shown(arguments)
-            params: Json = {"name": tool, "arguments": given}
+            direct_call = direct if upstream.server.functions is not None else None
+            shown_arguments = written_arguments(arguments) if direct_call is None else direct_call.shown(arguments)
+            params: Json = {"name": tool, "arguments": shown_arguments}
             call = Call(TOOLS.act_method, exposed, route, params, "handshake", _ENVELOPE, on_progress=on_progress)
             call.preset = preset
             if label is not None:
                 call.exposed, call.label = label
-            if ours is None:
+            if direct_call is None:
                 return CallOutcome(call, await hub.act(call, listed=listed is not None), None)
-            call.objects, call.nested = ours.objects, ours.nested
+            call.objects, call.nested = direct_call.objects, direct_call.nested
             self.functions.checks = upstream.server.validate_arguments != "off"
-            with self.functions.called(ours) as key:
+            with self.functions.called(direct_call) as key:
                 params["_meta"] = {DIRECT: key}
                 result = await hub.act(call, listed=listed is not None)
-            same = ours.result is not None and _said(result) == _said(ours.result)
-            return CallOutcome(call, result, None, ours.value if same else None, same, ours.error)
+            same = direct_call.result is not None and _visible_content(result) == _visible_content(direct_call.result)
+            return CallOutcome(call, result, None, direct_call.value if same else None, same, direct_call.error)
         except NotJson as error:
             refusal = InvalidParameters(
                 f"The arguments of {tool!r} cannot be sent: {error}", server=server, executed=False
@@ -314,7 +314,7 @@ def _facts() -> tuple[bool, str | None]:
     return is_imported(), os.environ.get(RAW_TEXT_VARIABLE)
 
 
-def _is_meant(upstream: Upstream) -> bool:
+def _should_run(upstream: Upstream) -> bool:
     """Returns whether a server should run. One that the user has disabled is not reported as missing."""
     return upstream.server.enabled or upstream.server.disabled_reason is not None
 
@@ -326,7 +326,7 @@ def _blacklisted(hub: Engine, upstream: Upstream) -> Iterator[str]:
             yield name
 
 
-async def _reached(upstream: Upstream) -> CallError | None:
+async def _connection_error(upstream: Upstream) -> CallError | None:
     try:
         await upstream.connected()
     except CallError as error:
@@ -334,5 +334,5 @@ async def _reached(upstream: Upstream) -> CallError | None:
     return None
 
 
-def _said(result: Json) -> tuple[Any, ...]:
+def _visible_content(result: Json) -> tuple[Any, ...]:
     return result.get("content"), result.get("structuredContent"), bool(result.get("isError"))

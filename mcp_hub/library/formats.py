@@ -39,7 +39,7 @@ MAX_CALLS: Final = 1000
 
 _START: Final = re.compile(r"[{\[]")
 _SCHEMAS: Final = ("inputSchema", "input_schema", "json_schema", "schema", "args_schema")
-_OF_SCHEMAS: Final = frozenset({"properties", "$ref", "$schema", "$defs", "anyOf", "oneOf", "allOf", "required"})
+_SCHEMA_KEYS: Final = frozenset({"properties", "$ref", "$schema", "$defs", "anyOf", "oneOf", "allOf", "required"})
 """Keys that tell a JSON schema from a mapping of parameters."""
 _CONTAINERS: Final = ("tool_calls", "function_call", "output", "content", "choices", "message", "kwargs")
 """Keys of a vendor's message or answer that may contain calls. The first one that does counts."""
@@ -81,29 +81,36 @@ def describe_tool(tool: Any) -> ToolDescription:
     name, description = read("name"), read("description")
     if not isinstance(name, str) or not name:
         raise FormatError("A tool needs a name; give an item of tools/list, or an object with a name.")
-    schema = next((one for key in _SCHEMAS if isinstance(one := read(key), Mapping)), None)
+    schema = next((value for key in _SCHEMAS if isinstance(value := read(key), Mapping)), None)
     if schema is None:
         schema = _schema(name, read("parameters"))
     return ToolDescription(name, description if isinstance(description, str) else "", dict(schema))
 
 
-def _schema(name: str, given: Any) -> Mapping[str, Any]:
-    if given is None:
+def _schema(name: str, parameters: Any) -> Mapping[str, Any]:
+    if parameters is None:
         return {"type": "object", "properties": {}}
-    if isinstance(given, Mapping) and (given.get("type") == "object" or not _OF_SCHEMAS.isdisjoint(given)):
-        return given
-    if isinstance(given, Mapping):
+    if isinstance(parameters, Mapping) and (
+        parameters.get("type") == "object" or not _SCHEMA_KEYS.isdisjoint(parameters)
+    ):
+        return parameters
+    if isinstance(parameters, Mapping):
         # Name -> schema, or type, of each parameter.
-        given = [{"name": key, **(one if isinstance(one, Mapping) else {"type": one})} for key, one in given.items()]
-    if not isinstance(given, Sequence) or not all(isinstance(one, Mapping) and "name" in one for one in given):
+        parameters = [
+            {"name": key, **(value if isinstance(value, Mapping) else {"type": value})}
+            for key, value in parameters.items()
+        ]
+    if not isinstance(parameters, Sequence) or not all(
+        isinstance(parameter, Mapping) and "name" in parameter for parameter in parameters
+    ):
         raise FormatError(f"The parameters of {name!r} are neither a JSON schema nor a list of parameters with names.")
     properties: Json = {}
     required = []
-    for one in given:
-        rest = {key: value for key, value in one.items() if key not in ("name", "required")}
-        properties[one["name"]] = rest
-        if one.get("required") is True:
-            required.append(one["name"])
+    for parameter in parameters:
+        schema = {key: value for key, value in parameter.items() if key not in ("name", "required")}
+        properties[parameter["name"]] = schema
+        if parameter.get("required") is True:
+            required.append(parameter["name"])
     return {"type": "object", "properties": properties} | ({"required": required} if required else {})
 
 
@@ -112,17 +119,17 @@ def openai_tools(tools: Iterable[Any]) -> list[Json]:
     return [
         {
             "type": "function",
-            "function": {"name": one.name, "description": one.description, "parameters": one.schema},
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
         }
-        for one in map(describe_tool, tools)
+        for tool in map(describe_tool, tools)
     ]
 
 
 def anthropic_tools(tools: Iterable[Any]) -> list[Json]:
     """Returns the tools for `tools=` of Anthropic's interface. Raises FormatError."""
     return [
-        {"name": one.name, "description": one.description, "input_schema": one.schema}
-        for one in map(describe_tool, tools)
+        {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+        for tool in map(describe_tool, tools)
     ]
 
 
@@ -133,8 +140,8 @@ def prompt(tools: Iterable[Any]) -> str:
     """
     # The key is `schema` and not `parameters`, so that a model which repeats such a line does not make a call.
     lines = [
-        json.dumps({"name": one.name, "description": one.description, "schema": one.schema}, ensure_ascii=False)
-        for one in map(describe_tool, tools)
+        json.dumps({"name": tool.name, "description": tool.description, "schema": tool.schema}, ensure_ascii=False)
+        for tool in map(describe_tool, tools)
     ]
     return "\n".join([TOOLS_HEAD, *lines, "", TEMPLATE])
 
@@ -165,8 +172,8 @@ def calls_in(said: Any, known: Iterable[str] | None = None) -> list[ToolCall]:
     not a JSON object. A text without calls gives an empty list.
     """
     names = None if known is None else frozenset(known)
-    found = _in_text(said) if isinstance(said, str) else _in_value(_plain(said), 0)
-    return [one for one in found if names is None or one.name in names][:MAX_CALLS]
+    calls = _in_text(said) if isinstance(said, str) else _in_value(_plain(said), 0)
+    return [tool_call for tool_call in calls if names is None or tool_call.name in names][:MAX_CALLS]
 
 
 def _plain(value: Any) -> Any:
@@ -184,18 +191,18 @@ def _in_value(value: Any, depth: int) -> list[ToolCall]:
     if depth > 8:
         return []
     if isinstance(value, list | tuple):
-        return [one for item in value for one in _in_value(item, depth + 1)]
+        return [tool_call for item in value for tool_call in _in_value(item, depth + 1)]
     if not isinstance(value, Mapping):
         return []
-    if (one := _call(value)) is not None:
-        return [one]
+    if (tool_call := _call(value)) is not None:
+        return [tool_call]
     if value.get("type") in ("text", "output_text") and isinstance(value.get("text"), str):
         return _in_text(value["text"])
     for key in _CONTAINERS:
         inner = value.get(key)
-        found = _in_text(inner) if isinstance(inner, str) and key == "content" else _in_member(inner, depth)
-        if found:
-            return found
+        calls = _in_text(inner) if isinstance(inner, str) and key == "content" else _in_member(inner, depth)
+        if calls:
+            return calls
     return []
 
 
@@ -214,19 +221,19 @@ def _call(value: Mapping[str, Any]) -> ToolCall | None:
     id = next((value[key] for key in ("call_id", "id") if isinstance(value.get(key), str)), None)
     inner = _plain(value.get("function"))
     if isinstance(inner, Mapping) and kind in (None, "function") and "arguments" in inner:
-        return _made(inner, inner.get("arguments"), id)
+        return _tool_call(inner, inner.get("arguments"), id)
     if kind in ("tool_use", "tool_call"):
-        return _made(value, value.get("input", value.get("args")), id)
+        return _tool_call(value, value.get("input", value.get("args")), id)
     if kind == "function_call":
-        return _made(value, value.get("arguments"), id)
+        return _tool_call(value, value.get("arguments"), id)
     if isinstance(value.get("name"), str) and kind is None:
         for key in ("parameters", "arguments", "args"):
             if key in value:
-                return _made(value, value[key], id)
+                return _tool_call(value, value[key], id)
     return None
 
 
-def _made(value: Mapping[str, Any], arguments: Any, id: str | None) -> ToolCall | None:
+def _tool_call(value: Mapping[str, Any], arguments: Any, id: str | None) -> ToolCall | None:
     name = value.get("name")
     if not isinstance(name, str) or not name:
         return None
@@ -243,28 +250,28 @@ def _made(value: Mapping[str, Any], arguments: Any, id: str | None) -> ToolCall 
 
 
 def _in_text(text: str) -> list[ToolCall]:
-    found: list[ToolCall] = []
+    calls: list[ToolCall] = []
     for value in _values(text[:MAX_TEXT]):
         try:
-            found += _in_value(value, 0)
+            calls += _in_value(value, 0)
         except FormatError:
             continue  # in prose, JSON of this shape need not be a call
-    return found
+    return calls
 
 
 def _values(text: str) -> Iterator[Any]:
     """Yields the JSON objects and lists in a text, whatever surrounds them."""
     decoder = json.JSONDecoder(strict=False)
-    at, false_starts = 0, 0
-    while false_starts < MAX_FALSE_STARTS and (start := _START.search(text, at)) is not None:
+    position, false_starts = 0, 0
+    while false_starts < MAX_FALSE_STARTS and (start := _START.search(text, position)) is not None:
         try:
-            value, at = decoder.raw_decode(text, start.start())
+            value, position = decoder.raw_decode(text, start.start())
         except ValueError:
             false_starts += 1
-            at = start.start() + 1
+            position = start.start() + 1
         except RecursionError:
             false_starts += _DEEP
-            at = start.start() + 1
+            position = start.start() + 1
         else:
             yield value
 

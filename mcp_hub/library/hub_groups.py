@@ -26,25 +26,25 @@ class HubGroups:
 
     def __iter__(self) -> Iterator[ToolGroupSettings]:
         """Yields all groups but `basic`, each with whether it is active."""
-        return iter(self._done(lambda groups: list(groups)))
+        return iter(self._run(lambda groups: list(groups)))
 
     def __len__(self) -> int:
-        return self._done(len)
+        return self._run(len)
 
     def __contains__(self, name: object) -> bool:
-        return self._done(lambda groups: name in groups)
+        return self._run(lambda groups: name in groups)
 
     def __getitem__(self, name: str) -> ToolGroupSettings:
         """Returns a group. Raises KeyError if there is none of this name."""
-        return self._done(lambda groups: groups[name])
+        return self._run(lambda groups: groups[name])
 
     def active(self) -> tuple[str, ...]:
         """Returns the names of the active groups."""
-        return self._done(lambda groups: groups.active())
+        return self._run(lambda groups: groups.active())
 
     def notes(self, names: Collection[str] | None = None) -> str:
         """Returns the notes of the named groups, by default of the active ones, as one text."""
-        return self._done(lambda groups: groups.notes(names))
+        return self._run(lambda groups: groups.notes(names))
 
     def create(
         self,
@@ -60,37 +60,37 @@ class HubGroups:
 
         Raises ValueError.
         """
-        more: dict[str, Any] = {"notes": notes, "active": active, "tools": tools, "servers": servers}
-        self._done(lambda groups: groups.create(name, description, **more))
+        options: dict[str, Any] = {"notes": notes, "active": active, "tools": tools, "servers": servers}
+        self._run(lambda groups: groups.create(name, description, **options))
 
     def add(self, name: str, *, tools: Iterable[str] = (), servers: Iterable[str] = ()) -> None:
         """Adds tools to a group. Raises ValueError."""
-        self._done(lambda groups: groups.add(name, tools=tools, servers=servers))
+        self._run(lambda groups: groups.add(name, tools=tools, servers=servers))
 
     def update(self, names: str | Iterable[str], active: bool) -> None:
         """Activates or deactivates groups; `basic` stays active. Raises ValueError."""
-        self._done(lambda groups: groups.update(names, active))
+        self._run(lambda groups: groups.update(names, active))
 
     def reset(self, states: Mapping[str, bool]) -> None:
         """Activates the groups that are true in `states`, and deactivates all others. Raises ValueError."""
-        self._done(lambda groups: groups.reset(states))
+        self._run(lambda groups: groups.reset(states))
 
     def remove(self, names: str | Iterable[str]) -> None:
         """Removes groups, and hides the tools that are in no other group. Raises ValueError."""
-        self._done(lambda groups: groups.remove(names))
+        self._run(lambda groups: groups.remove(names))
 
     def state_dict(self) -> dict[str, Any]:
         """Returns `{"active_groups": [...]}`."""
-        return self._done(lambda groups: groups.state_dict())
+        return self._run(lambda groups: groups.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Restores what `state_dict` returned; groups it does not name become inactive. `strict` refuses other keys.
 
         Raises ValueError.
         """
-        self._done(lambda groups: groups.load_state_dict(state, strict))
+        self._run(lambda groups: groups.load_state_dict(state, strict))
 
-    def _done(self, work: Callable[[Groups], T]) -> T:
+    def _run(self, work: Callable[[Groups], T]) -> T:
         return self._portal.run(partial(self._in_the_loop, work))
 
     async def _in_the_loop(self, work: Callable[[Groups], T]) -> T:

@@ -42,8 +42,8 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
     ) -> None:
         self._hub = Hub(config, collectors=collectors)
         self.config_system = config_system
-        known = [{"name": server.id, "params": server} for server in self.hub.config.servers]
-        ToolsByServer.__init__(self, [*known, *server_configs], tool_blacklist, timeout, on_timeout)
+        configured = [{"name": server.id, "params": server} for server in self.hub.config.servers]
+        ToolsByServer.__init__(self, [*configured, *server_configs], tool_blacklist, timeout, on_timeout)
         ToolsByName.__init__(self, timeout, check_arguments)
 
     @classmethod
@@ -113,21 +113,21 @@ class PendingShutdown(Coroutine[Any, Any, None]):
         self._hub = hub
         self._awaited: Coroutine[Any, Any, None] | None = None
 
-    def _begun(self) -> Coroutine[Any, Any, None]:
+    def _shutdown(self) -> Coroutine[Any, Any, None]:
         if self._awaited is None:
             self._awaited = self._hub.aclose()
         return self._awaited
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self._begun().__await__()
+        return self._shutdown().__await__()
 
     def send(self, value: Any, /) -> Any:
         """Resumes the coroutine; part of the protocol of coroutines."""
-        return self._begun().send(value)
+        return self._shutdown().send(value)
 
     def throw(self, *error: Any) -> Any:
         """Raises an exception in the coroutine; part of the protocol of coroutines."""
-        return self._begun().throw(*error)
+        return self._shutdown().throw(*error)
 
     def close(self) -> None:
         """Closes the coroutine without stopping the shutdown; part of the protocol of coroutines."""

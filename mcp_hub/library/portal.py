@@ -77,7 +77,7 @@ class Portal:
         """Starts the work and returns its future. Raises RuntimeError if the portal is closed."""
         with self._starting:  # also around the last line: `close` would not see work that is scheduled after its end
             loop = self._running()
-            return asyncio.run_coroutine_threadsafe(_begun(work), loop)
+            return asyncio.run_coroutine_threadsafe(_await_work(work), loop)
 
     def close(self) -> None:
         """Runs `ending`, then ends the thread, within `CLOSE_WITHIN` seconds. Idempotent; never raises."""
@@ -101,19 +101,19 @@ class Portal:
             self._begin_anew()
         if self._loop is None:
             self._loop = _new_loop()
-            self._thread = threading.Thread(target=self._live, args=(self._loop,), name="mcp-hub", daemon=True)
+            self._thread = threading.Thread(target=self._run_loop, args=(self._loop,), name="mcp-hub", daemon=True)
             self._thread.start()
         return self._loop
 
-    def _live(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
         finally:
-            left = asyncio.all_tasks(loop)
-            for task in left:
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
                 task.cancel()
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
@@ -160,7 +160,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _begun(work: Work[T]) -> T:
+async def _await_work(work: Work[T]) -> T:
     return await work()
 
 

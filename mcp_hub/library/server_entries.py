@@ -30,25 +30,25 @@ def with_server(server: Server, config: Config) -> Config:
 
     Raises ConfigError if the server's id is taken.
     """
-    if any(known.id == server.id for known in config.servers):
+    if any(existing.id == server.id for existing in config.servers):
         raise ConfigError(f"there is a server {server.id!r} already; remove it first or choose another name")
     return config.model_copy(update={"servers": (*config.servers, with_defaults(server, config.defaults))})
 
 
 def without_server(name: str, config: Config) -> Config:
     """Returns the configuration without a server. Raises ConfigError if there is none of this name."""
-    left = tuple(server for server in config.servers if server.id != name)
-    if len(left) == len(config.servers):
-        known = ", ".join(server.id for server in config.servers) or "none"
-        raise ConfigError(f"there is no server {name!r}; there are: {known}")
-    return config.model_copy(update={"servers": left})
+    remaining = tuple(server for server in config.servers if server.id != name)
+    if len(remaining) == len(config.servers):
+        ids = ", ".join(server.id for server in config.servers) or "none"
+        raise ConfigError(f"there is no server {name!r}; there are: {ids}")
+    return config.model_copy(update={"servers": remaining})
 
 
 def with_functions(secrets: tuple[SecretStr, ...] | None, config: Config) -> Config:
     """Returns the configuration with a server of functions that has these secrets; None keeps the secrets it has."""
-    known = next((server for server in config.servers if server.functions is not None), None)
-    if known is not None:
-        return config if secrets in (None, known.secrets) else with_secrets(config, known.id, secrets or ())
+    existing = next((server for server in config.servers if server.functions is not None), None)
+    if existing is not None:
+        return config if secrets in (None, existing.secrets) else with_secrets(config, existing.id, secrets or ())
     id = FUNCTIONS
     while any(server.id == id for server in config.servers):
         id += "_"
@@ -58,10 +58,10 @@ def with_functions(secrets: tuple[SecretStr, ...] | None, config: Config) -> Con
     return with_server(server.model_copy(update={"secrets": secrets or ()}), config)
 
 
-def with_functions_of(before: Config, config: Config) -> Config:
-    """Returns `config` with the server of functions that `before` has, if any."""
-    former = next((server for server in before.servers if server.functions), None)
-    return config if former is None else with_functions(former.secrets, config)
+def with_functions_of(former_config: Config, config: Config) -> Config:
+    """Returns `config` with the server of functions that `former_config` has, if any."""
+    functions_server = next((server for server in former_config.servers if server.functions), None)
+    return config if functions_server is None else with_functions(functions_server.secrets, config)
 
 
 def secrets_among(texts: Iterable[str]) -> tuple[SecretStr, ...]:
@@ -71,13 +71,15 @@ def secrets_among(texts: Iterable[str]) -> tuple[SecretStr, ...]:
 
 def with_secrets(config: Config, server: str, secrets: tuple[SecretStr, ...]) -> Config:
     """Returns the configuration with the secrets of one server replaced."""
-    changed = [one.model_copy(update={"secrets": secrets}) if one.id == server else one for one in config.servers]
+    changed = [
+        entry.model_copy(update={"secrets": secrets}) if entry.id == server else entry for entry in config.servers
+    ]
     return config.model_copy(update={"servers": tuple(changed)})
 
 
 def with_call_deadline(seconds: float, config: Config) -> Config:
     """Returns the configuration with this deadline of a call, in seconds, for every server."""
-    return config.model_copy(update={"servers": tuple(with_deadline(seconds, one) for one in config.servers)})
+    return config.model_copy(update={"servers": tuple(with_deadline(seconds, server) for server in config.servers)})
 
 
 def with_deadline(seconds: float | None, server: Server) -> Server:
@@ -89,24 +91,26 @@ def with_deadline(seconds: float | None, server: Server) -> Server:
 
 def with_servers(ids: Collection[str], servers: Iterable[Server], config: Config) -> Config:
     """Returns the configuration with other servers in place of those of these ids."""
-    config = config.model_copy(update={"servers": tuple(one for one in config.servers if one.id not in ids)})
+    config = config.model_copy(update={"servers": tuple(entry for entry in config.servers if entry.id not in ids)})
     for server in servers:
         config = with_server(server, config)
     return config
 
 
-def is_same_server(made: Server, known: Server) -> bool:
+def is_same_server(unnamed: Server, imported: Server) -> bool:
     """Returns whether an entry without a name describes the same process or address as an imported server."""
-    return bool(made.model_copy(update={"id": known.id}).connection == known.connection)
+    return bool(unnamed.model_copy(update={"id": imported.id}).connection == imported.connection)
 
 
 def with_functions_as(id: str, timeout: float | None, checks: bool, config: Config) -> Config:
     """Returns the configuration with the deadline of the functions' server, and with its checks or without."""
-    (server,) = (one for one in config.servers if one.id == id)
+    (server,) = (entry for entry in config.servers if entry.id == id)
     changed = with_deadline(timeout, server)
     if not checks:
         changed = changed.model_copy(update={"validate_arguments": "off"})
-    return config.model_copy(update={"servers": tuple(changed if one.id == id else one for one in config.servers)})
+    return config.model_copy(
+        update={"servers": tuple(changed if entry.id == id else entry for entry in config.servers)}
+    )
 
 
 Json = dict[str, Any]
@@ -114,7 +118,7 @@ Json = dict[str, Any]
 PLAYWRIGHT: Final = "playwright"
 """The name of the server by which MiroFlow drives a browser."""
 _SCRIPTS: Final = {".py": sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
-_TAKEN: Final = (
+_TRANSPORTS_TEXT: Final = (
     "a URL, the path of a .py or .js script, {'mcpServers': {...}}, StdioServerParameters, or a client transport with "
     "a url or a command"
 )
@@ -126,11 +130,11 @@ def entries_of(transport: Any, headers: Mapping[str, str] | None = None) -> dict
     `literal` means that variables in the entry are not expanded. `headers` are added to every entry with a URL. Raises
     TypeError if it is not a transport, and ValueError if a script does not exist.
     """
-    found = _entries(transport)
-    for entry, _ in found.values():
+    entries = _entries(transport)
+    for entry, _ in entries.values():
         if headers and "url" in entry:
             entry["headers"] = {**(entry.get("headers") or {}), **headers}
-    return found
+    return entries
 
 
 def _entries(transport: Any) -> dict[str, tuple[Json, bool]]:
@@ -140,11 +144,11 @@ def _entries(transport: Any) -> dict[str, tuple[Json, bool]]:
             return {str(name): (dict(entry), False) for name, entry in servers.items()}
         if "url" in transport or "command" in transport:
             return {"": (dict(transport), False)}
-        raise TypeError(f"a configuration for use_mcp has 'mcpServers'; transports are: {_TAKEN}")
+        raise TypeError(f"a configuration for use_mcp has 'mcpServers'; transports are: {_TRANSPORTS_TEXT}")
     if isinstance(transport, str | Path) and not str(transport).startswith(("http://", "https://")):
         path = Path(transport).expanduser()
         if path.suffix not in _SCRIPTS:
-            raise TypeError(f"{str(transport)!r} is not a transport; transports are: {_TAKEN}")
+            raise TypeError(f"{str(transport)!r} is not a transport; transports are: {_TRANSPORTS_TEXT}")
         if not path.is_file():
             raise ValueError(f"there is no script {path}")
         return {"": ({"command": _SCRIPTS[path.suffix], "args": [str(path.resolve())]}, True)}
@@ -156,7 +160,7 @@ def _entries(transport: Any) -> dict[str, tuple[Json, bool]]:
     try:
         return {"": entry_of("use_mcp", transport)}
     except TypeError:
-        raise TypeError(f"{type(transport).__name__} is not a transport; transports are: {_TAKEN}") from None
+        raise TypeError(f"{type(transport).__name__} is not a transport; transports are: {_TRANSPORTS_TEXT}") from None
 
 
 def entry_of(name: str, params: Any) -> tuple[Json, bool]:

@@ -59,8 +59,8 @@ async def _network(running: EngineHost, listen: Listen, stop: asyncio.Event, *, 
     def ready(bases: list[str]) -> None:
         path = "/sse" if sse else "/mcp"
         for base in bases:
-            where = f"{base} with the path {path}" if listen.socket_path is not None else base + path
-            print(f"mcp-hub: serving {where}", file=sys.stderr, flush=True)
+            address = f"{base} with the path {path}" if listen.socket_path is not None else base + path
+            print(f"mcp-hub: serving {address}", file=sys.stderr, flush=True)
 
     await serve_network(app, listen, stop=stop, ready=ready)
 
@@ -69,9 +69,9 @@ def _listen(config: Config, host: str | None, port: int | None) -> Listen:
     from pydantic import ValidationError
 
     changes = {"host": host, "port": port, "token": os.environ.get(TOKEN_VARIABLE)}
-    given = {name: value for name, value in changes.items() if value is not None}
+    overrides = {name: value for name, value in changes.items() if value is not None}
     try:
-        return Listen.model_validate({**msgspec.structs.asdict(config.listen), **given})
+        return Listen.model_validate({**msgspec.structs.asdict(config.listen), **overrides})
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -90,9 +90,9 @@ def _signals(portal: Portal, stop: asyncio.Event) -> Iterator[None]:
     def end(number: int, frame: object) -> None:
         portal.begin(set_stop)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    former_handlers = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in former_handlers.items():
             signal.signal(number, handler)

@@ -54,7 +54,7 @@ class ToolsByName:
         self._funcs: dict[str, Callable[..., Any]] = {}
         self._info: dict[str, Json] = {}
         self._tags: dict[str, set[str]] = {}
-        self._places: dict[str, tuple[str, str]] = {}
+        self._addresses: dict[str, tuple[str, str]] = {}
         """Name -> (server, name of the tool there), for tools of servers."""
 
     @property
@@ -103,9 +103,15 @@ class ToolsByName:
     def _put(
         self, name: str, desc: str | None, kwargs: Json, func: Any, returns: Any, tags: Tags, schema: Json | None
     ) -> None:
-        labels, kept = _listed(tags), inherited_options(func)
-        kwargs = {one: said for one, said in kwargs.items() if one not in kept.get("preset", {})}
-        mark = Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=schema, convert=False, **kept)
+        tag_list, options = _text_list(tags), inherited_options(func)
+        kwargs = {
+            argument: description
+            for argument, description in kwargs.items()
+            if argument not in options.get("preset", {})
+        }
+        mark = Mark(
+            name=name, description=desc or None, tags=tuple(tag_list), json_schema=schema, convert=False, **options
+        )
         try:
             tool = LocalTool(func, mark)
         except TypeError:
@@ -114,16 +120,16 @@ class ToolsByName:
             # Unlike elsewhere, arguments may have types without a JSON schema: the function checks those itself.
             written = agently_format.to_schema(kwargs, func)
             tool = LocalTool(
-                func, Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=written, **kept)
+                func, Mark(name=name, description=desc or None, tags=tuple(tag_list), json_schema=written, **options)
             )
         first = self.hub.functions is None
         id = self.hub.put_function(tool)
         if first and (self._timeout is not None or not self._checks):
             self.hub.change_sync(partial(with_functions_as, id, self._timeout, self._checks))
-        self._places.pop(name, None)
-        self._note(name, desc, kwargs, func, returns, labels)
+        self._addresses.pop(name, None)
+        self._record(name, desc, kwargs, func, returns, tag_list)
 
-    def _note(self, name: str, desc: str | None, kwargs: Json, func: Any, returns: Any, tags: list[str]) -> None:
+    def _record(self, name: str, desc: str | None, kwargs: Json, func: Any, returns: Any, tags: list[str]) -> None:
         for names in self._tags.values():
             names.discard(name)
         self._tags = {tag: names for tag, names in self._tags.items() if names}
@@ -136,14 +142,14 @@ class ToolsByName:
 
     def tag(self, tool_names: str | Iterable[str], tags: Tags) -> ToolsByName:
         """Adds tags to tools. Raises ValueError for a name that is not registered, and changes nothing then."""
-        names, labels = _listed(tool_names), _listed(tags)
+        names, labels = _text_list(tool_names), _text_list(tags)
         for name in names:
             if name not in self._info:
                 raise ValueError(f"Cannot find tool named '{name}'")
         for tag in labels:
             self._tags.setdefault(tag, set()).update(names)
         for name in names:
-            if name not in self._places:
+            if name not in self._addresses:
                 self.hub.tag_function(name, sorted(tag for tag, tagged in self._tags.items() if name in tagged))
         return self
 
@@ -164,54 +170,56 @@ class ToolsByName:
         """Does what `use_mcp` does, for coroutines."""
         entries = entries_of(transport, headers)
         with self._choosing:
-            servers = {one.id: one for one in [self._server(name, *entry) for name, entry in entries.items()]}
+            servers = {server.id: server for server in [self._server(name, *entry) for name, entry in entries.items()]}
             chosen = servers.keys() - self._chosen_ids
             self._chosen_ids |= chosen
         try:
-            listed = await self._started(servers)
+            listed = await self._start_servers(servers)
         finally:
             with self._choosing:
                 self._chosen_ids -= chosen
-        former = {name for name, (id, _) in self._places.items() if id in servers}
-        used = {id for id, _ in self._places.values()}
-        for one in listed:
-            for card in one.tools:
+        former_names = {name for name, (id, _) in self._addresses.items() if id in servers}
+        used = {id for id, _ in self._addresses.values()}
+        for server_tools in listed:
+            for card in server_tools.tools:
                 # fastmcp's client names the tools of several servers in the same way.
                 name = f"{card.server}_{card.name}" if len(entries) > 1 else card.name
-                self._import(card, name, _listed(tags))
-        offered = {(card.server, card.name) for one in listed for card in one.tools}
-        for name in former:
-            if self._places[name] not in offered:
+                self._import(card, name, _text_list(tags))
+        available = {(card.server, card.name) for server_tools in listed for card in server_tools.tools}
+        for name in former_names:
+            if self._addresses[name] not in available:
                 self._forget(name)
-        if unused := used - {id for id, _ in self._places.values()}:
+        if unused := used - {id for id, _ in self._addresses.values()}:
             await self.hub.edit(partial(with_servers, unused, ()))
-            self._imported = {id: one for id, one in self._imported.items() if id not in unused}
+            self._imported = {id: server for id, server in self._imported.items() if id not in unused}
         return self
 
     def _server(self, name: str, entry: Json, literal: bool) -> Server:
         """Returns the server of an entry, under the id of the import that it replaces or under a new one."""
         if name:
-            id = name if name in self._imported else self._free(name)
+            id = name if name in self._imported else self._free_id(name)
         else:
-            made = make_server(UNNAMED, entry, literal)
-            same = (id for id, one in self._imported.items() if is_same_server(made, one))
-            id = next(same, None) or self._free("")
+            unnamed = make_server(UNNAMED, entry, literal)
+            same = (id for id, imported in self._imported.items() if is_same_server(unnamed, imported))
+            id = next(same, None) or self._free_id("")
         return with_deadline(self._timeout, make_server(id, entry, literal))
 
-    async def _started(self, servers: Mapping[str, Server]) -> list[ServerTools]:
+    async def _start_servers(self, servers: Mapping[str, Server]) -> list[ServerTools]:
         """Adds servers, or replaces those of these ids, and returns their tools.
 
         Raises CallError if one of them is not available, and changes nothing then.
         """
-        before = {id: self._imported[id] for id in servers if id in self._imported}
+        former_servers = {id: self._imported[id] for id in servers if id in self._imported}
         await self.hub.edit(partial(with_servers, servers, servers.values()))
         try:
-            listed = [one for each in await asyncio.gather(*map(self.hub.listed, servers)) for one in each]
-            for one in listed:
-                if one.error is not None:
-                    raise one.error
+            listed = [
+                server_tools for batch in await asyncio.gather(*map(self.hub.listed, servers)) for server_tools in batch
+            ]
+            for server_tools in listed:
+                if server_tools.error is not None:
+                    raise server_tools.error
         except BaseException:
-            await self.hub.edit(partial(with_servers, servers, before.values()))
+            await self.hub.edit(partial(with_servers, servers, former_servers.values()))
             raise
         self._imported |= servers
         return listed
@@ -220,23 +228,23 @@ class ToolsByName:
         for names in self._tags.values():
             names.discard(name)
         self._tags = {tag: names for tag, names in self._tags.items() if names}
-        del self._funcs[name], self._info[name], self._places[name]
+        del self._funcs[name], self._info[name], self._addresses[name]
 
-    def _free(self, name: str) -> str:
-        taken = {server.id for server in self.hub.config.servers} | self._chosen_ids
+    def _free_id(self, name: str) -> str:
+        taken_ids = {server.id for server in self.hub.config.servers} | self._chosen_ids
         stem, number = name or UNNAMED, 1
-        wanted = name or f"{UNNAMED}1"
-        while wanted in taken:
+        id = name or f"{UNNAMED}1"
+        while id in taken_ids:
             number += 1
-            wanted = f"{stem}{number}" if not name else f"{stem}_{number}"
-        return wanted
+            id = f"{stem}{number}" if not name else f"{stem}_{number}"
+        return id
 
     def _import(self, card: ToolCard, name: str, tags: list[str]) -> None:
-        if name in self._funcs and name not in self._places:
+        if name in self._funcs and name not in self._addresses:
             self.hub.forget_function(name)
         info = agently_format.info_of(card, name)
         call = self._proxy(card, name)
-        self._note(
+        self._record(
             name,
             info["desc"],
             info["kwargs"],
@@ -244,13 +252,13 @@ class ToolsByName:
             info.get("returns"),
             [*agently_format.listed_tags(card.definition), *tags],
         )
-        self._places[name] = (card.server, card.name)
+        self._addresses[name] = (card.server, card.name)
 
     def _proxy(self, card: ToolCard, name: str) -> Callable[..., Any]:
         """Returns a function that calls a server's tool."""
-        known = self._proxies.get((card.server, card.name))
-        if known is not None and known.__name__ == name:
-            return known
+        cached = self._proxies.get((card.server, card.name))
+        if cached is not None and cached.__name__ == name:
+            return cached
 
         async def call(**kwargs: Any) -> Any:
             return agently_format.value_of(await self.hub.act(card.server, card.name, kwargs))
@@ -265,17 +273,17 @@ class ToolsByName:
 
         It tries to connect to their servers.
         """
-        others = [
-            one.id
-            for one in self.hub.config.servers
-            if one.enabled and one.functions is None and one.id not in self._imported
+        server_ids = [
+            server.id
+            for server in self.hub.config.servers
+            if server.enabled and server.functions is None and server.id not in self._imported
         ]
-        if not others and self._funcs.keys() >= self.hub.function_names:
+        if not server_ids and self._funcs.keys() >= self.hub.function_names:
             return []
         return [
             card
             for card in self.hub.list_sync()
-            if card.server in others or (card.server == self.hub.functions and card.name not in self._funcs)
+            if card.server in server_ids or (card.server == self.hub.functions and card.name not in self._funcs)
         ]
 
     # --- lists -------------------------------------------------------------------------------------------------
@@ -285,12 +293,12 @@ class ToolsByName:
 
         Tools of the configuration have the names that clients see; their servers are connected first.
         """
-        chosen: set[str] = set().union(*(self._tags.get(tag, set()) for tag in _listed(tags)))
-        found = {name: dict(info) for name, info in self._info.items() if tags is None or name in chosen}
+        chosen: set[str] = set().union(*(self._tags.get(tag, set()) for tag in _text_list(tags)))
+        infos = {name: dict(info) for name, info in self._info.items() if tags is None or name in chosen}
         for card in self._configured():
-            if card.exposed not in self._info and (tags is None or not card.tags.isdisjoint(_listed(tags))):
-                found[card.exposed] = agently_format.info_of(card, card.exposed)
-        return found
+            if card.exposed not in self._info and (tags is None or not card.tags.isdisjoint(_text_list(tags))):
+                infos[card.exposed] = agently_format.info_of(card, card.exposed)
+        return infos
 
     def get_tool_list(self, tags: Tags = None) -> list[Json]:
         """Returns the info of all tools, or of those with any of the tags, without duplicates."""
@@ -304,7 +312,7 @@ class ToolsByName:
         """
         func = self._funcs.get(name)
         if func is None:
-            card = next((one for one in self._configured() if one.exposed == name), None)
+            card = next((candidate for candidate in self._configured() if candidate.exposed == name), None)
             func = None if card is None else self._proxy(card, name)
         if func is None or shift is None:
             return func
@@ -323,26 +331,26 @@ class ToolsByName:
         A server's tool returns its structured content, else its first block (JSON parsed), `{"error": text}` for an
         error, or None if the server is unavailable.
         """
-        place = self._place(name) or _found(name, self.hub.list_sync())
-        if place is None:
+        address = self._address_of(name) or _address_in(name, self.hub.list_sync())
+        if address is None:
             return _not_found(name)
-        return self._answer(name, self.hub.act_sync(*place, kwargs or {}))
+        return self._answer(name, self.hub.act_sync(*address, kwargs or {}))
 
     async def async_call_tool(self, name: str, kwargs: Mapping[str, Any] | None = None) -> Any:
         """Does what `call_tool` does, for coroutines."""
-        place = self._place(name) or _found(name, await self.hub.list())
-        if place is None:
+        address = self._address_of(name) or _address_in(name, await self.hub.list())
+        if address is None:
             return _not_found(name)
-        return self._answer(name, await self.hub.act(*place, kwargs or {}))
+        return self._answer(name, await self.hub.act(*address, kwargs or {}))
 
-    def _place(self, name: str) -> tuple[str, str] | None:
-        if name in self._places:
-            return self._places[name]
+    def _address_of(self, name: str) -> tuple[str, str] | None:
+        if name in self._addresses:
+            return self._addresses[name]
         functions = self.hub.functions
         return (functions, name) if name in self._funcs and functions is not None else None
 
     def _answer(self, name: str, outcome: CallOutcome) -> Any:
-        if name in self._places or name not in self._funcs:
+        if name in self._addresses or name not in self._funcs:
             return agently_format.value_of(outcome)
         if outcome.direct:
             return outcome.value
@@ -353,20 +361,20 @@ class ToolsByName:
         result = outcome.result or {}
         if not result.get("isError"):
             return agently_format.value_of(outcome)  # a policy has changed what the function returned
-        said = formats.error_text(result)
-        return said if said.startswith("Error:") else f"Error: {said}"
+        text = formats.error_text(result)
+        return text if text.startswith("Error:") else f"Error: {text}"
 
 
 def _not_found(name: str) -> str:
     return f"Can not find tool named '{name}'"
 
 
-def _listed(values: str | Iterable[str] | None) -> list[str]:
+def _text_list(values: str | Iterable[str] | None) -> list[str]:
     """Returns a list of texts; a single text becomes a list of one."""
     return [] if values is None else [values] if isinstance(values, str) else [str(value) for value in values]
 
 
-def _found(name: str, cards: list[ToolCard]) -> tuple[str, str] | None:
+def _address_in(name: str, cards: list[ToolCard]) -> tuple[str, str] | None:
     """Returns (server, tool) of the tool exposed under a name, or else of the only tool with this original name."""
     for card in cards:
         if name in (card.exposed, f"{card.server}/{card.name}"):
@@ -382,16 +390,16 @@ def _sync(func: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(func(*args, **kwargs))
-        done: Future[Any] = Future()
+        future: Future[Any] = Future()
 
         def run() -> None:
             try:
-                done.set_result(asyncio.run(func(*args, **kwargs)))
+                future.set_result(asyncio.run(func(*args, **kwargs)))
             except BaseException as error:
-                done.set_exception(error)
+                future.set_exception(error)
 
         threading.Thread(target=run, name="mcp-hub sync", daemon=True).start()
-        return done.result()
+        return future.result()
 
     return call
 

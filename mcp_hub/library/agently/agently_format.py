@@ -22,7 +22,7 @@ from mcp_hub.servers.local.signature import annotated
 Json = dict[str, Any]
 Kwargs = dict[str, Any]
 
-_GONE: Final = (ServerUnavailable, CircuitOpen, StateLost, DeadlineExceeded)
+_UNAVAILABLE: Final = (ServerUnavailable, CircuitOpen, StateLost, DeadlineExceeded)
 """Errors for which Agently's client raises, so that Agently returns None."""
 REST: Final = "<*>"
 """The key for further arguments that have no name of their own."""
@@ -51,20 +51,20 @@ _OF_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def dumped(block: Mapping[str, Any]) -> Json:
     """Returns a content block as the SDK dumps its model of it: with all keys, None for absent ones."""
-    found = _filled(block, _OF_BLOCKS.get(str(block.get("type")), ("annotations", "_meta")))
+    dump = _filled(block, _OF_BLOCKS.get(str(block.get("type")), ("annotations", "_meta")))
     for name, keys in _OF_PARTS.items():
-        part = found.get(name)
+        part = dump.get(name)
         if isinstance(part, Mapping):
-            found[name] = _filled(part, keys)
+            dump[name] = _filled(part, keys)
         elif isinstance(part, list):
-            found[name] = [_filled(one, keys) if isinstance(one, Mapping) else one for one in part]
-    return found
+            dump[name] = [_filled(item, keys) if isinstance(item, Mapping) else item for item in part]
+    return dump
 
 
 def _filled(block: Mapping[str, Any], keys: tuple[str, ...]) -> Json:
-    found = {**dict.fromkeys(keys), **block}
-    uri = original_uri(found["uri"]) if isinstance(found.get("uri"), str) else None
-    return found if uri is None else {**found, "uri": uri[1]}
+    filled = {**dict.fromkeys(keys), **block}
+    uri = original_uri(filled["uri"]) if isinstance(filled.get("uri"), str) else None
+    return filled if uri is None else {**filled, "uri": uri[1]}
 
 
 def from_schema(schema: Mapping[str, Any] | None) -> Kwargs | None:
@@ -77,15 +77,15 @@ def from_schema(schema: Mapping[str, Any] | None) -> Kwargs | None:
     if schema.get("type", "object") != "object":
         raise TypeError(f"Input schema type is not 'object' but: {schema['type']}")
     properties = schema.get("properties")
-    found: Kwargs = {}
-    for name, one in (properties or {}).items():
-        found[name] = _of_property(one if isinstance(one, Mapping) else {})
-    rest = schema.get("additionalProperties", False)
-    if isinstance(rest, Mapping):
-        found[REST] = _of_property(rest)
-    elif rest is not False:
-        found[REST] = (Any, "")
-    return found or None
+    kwargs: Kwargs = {}
+    for name, property_schema in (properties or {}).items():
+        kwargs[name] = _of_property(property_schema if isinstance(property_schema, Mapping) else {})
+    extra_schema = schema.get("additionalProperties", False)
+    if isinstance(extra_schema, Mapping):
+        kwargs[REST] = _of_property(extra_schema)
+    elif extra_schema is not False:
+        kwargs[REST] = (Any, "")
+    return kwargs or None
 
 
 def _of_property(schema: Mapping[str, Any]) -> tuple[Any, str]:
@@ -96,12 +96,12 @@ def _of_property(schema: Mapping[str, Any]) -> tuple[Any, str]:
 def from_function(function: Callable[..., Any]) -> Kwargs:
     """Reads the signature of a function. `Annotated[T, "a", "b"]` becomes the type T with these texts."""
     hints = _hints(function)
-    found: Kwargs = {}
+    kwargs: Kwargs = {}
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints.get(name, Any if parameter.annotation is parameter.empty else parameter.annotation)
         base, text, _ = annotated(hint, parameter.default)
-        found[name] = (base, text)
-    return found
+        kwargs[name] = (base, text)
+    return kwargs
 
 
 def returns_of(function: Callable[..., Any]) -> Any:
@@ -128,7 +128,7 @@ def to_schema(kwargs: Mapping[str, Any], function: Callable[..., Any]) -> Json:
 
     Arguments for which the function has no default are required.
     """
-    properties = {name: _property(one) for name, one in kwargs.items() if name != REST}
+    properties = {name: _property(written) for name, written in kwargs.items() if name != REST}
     try:
         parameters: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -142,16 +142,16 @@ def to_schema(kwargs: Mapping[str, Any], function: Callable[..., Any]) -> Json:
 def _property(written: Any) -> Json:
     kind, *texts = written if isinstance(written, tuple | list) else (written,)
     origin: Any = get_origin(kind)
-    found: Json = {}
+    schema: Json = {}
     if isinstance(kind, type) and issubclass(kind, Enum):
-        found["enum"] = [member.value for member in kind]
+        schema["enum"] = [member.value for member in kind]
     elif origin is Literal:
-        found["enum"] = list(get_args(kind))
+        schema["enum"] = list(get_args(kind))
     else:
         named = _JSON_TYPES.get(origin or kind) if isinstance(origin or kind, type | str) else None
-        found |= {} if named is None else {"type": named}
+        schema |= {} if named is None else {"type": named}
     described = ";".join(str(text) for text in texts if text)
-    return found | ({"description": described} if described else {})
+    return schema | ({"description": described} if described else {})
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def value_of(outcome: CallOutcome) -> Any:
     """Converts the outcome of a server's tool as fastmcp's client and Agently do."""
     error, result = outcome.error, outcome.result or {}
     if error is not None:
-        refused = isinstance(error, CallError) and not isinstance(error, _GONE)
+        refused = isinstance(error, CallError) and not isinstance(error, _UNAVAILABLE)
         return {"error": formats.error_message(error)} if refused else None
     if result.get("isError"):
         return {"error": formats.error_text(result)}
@@ -197,9 +197,9 @@ def _object_schema(schema: Any) -> Json | None:
 def listed_tags(definition: Json) -> list[str]:
     """Returns the tags that a server lists for a tool, under the keys of old and new versions of fastmcp."""
     meta = definition.get("_meta")
-    found: list[str] = []
+    tags: list[str] = []
     for key in ("fastmcp", "_fastmcp"):
-        said = meta.get(key) if isinstance(meta, dict) else None
-        listed = said.get("tags") if isinstance(said, dict) else None
-        found += [tag for tag in listed if isinstance(tag, str)] if isinstance(listed, list) else []
-    return list(dict.fromkeys(found))
+        library_meta = meta.get(key) if isinstance(meta, dict) else None
+        listed = library_meta.get("tags") if isinstance(library_meta, dict) else None
+        tags += [tag for tag in listed if isinstance(tag, str)] if isinstance(listed, list) else []
+    return list(dict.fromkeys(tags))

@@ -68,15 +68,17 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         GroupRegistry.__init__(self)
         self.tools: dict[str, RegisteredToolFunction] = {}
         self.raise_on_error = raise_on_error
-        self._own = hub is None
+        self._owns_hub = hub is None
         self._hub = Hub(config) if hub is None else hub
-        self._gathers = hub is not None or config is not None
+        self._attaches_clients = hub is not None or config is not None
         """Whether its MCP clients move to the hub, so that the hub's policies apply to them too."""
-        self._configured = [] if config is None or hub is not None else [one.id for one in self._hub.config.servers]
+        self._configured = (
+            [] if config is None or hub is not None else [server.id for server in self._hub.config.servers]
+        )
         """Ids of the servers of the configuration, whose tools are listed without having been registered."""
-        self._found: dict[str, RegisteredToolFunction] = {}
+        self._configured_tools: dict[str, RegisteredToolFunction] = {}
         """Their tools as they were listed last."""
-        self._told: frozenset[str] = frozenset()
+        self._hub_groups: frozenset[str] = frozenset()
         """Names of the groups that this toolkit has added to the hub."""
 
     # --- life --------------------------------------------------------------------------------------------------
@@ -88,18 +90,18 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
 
     @hub.setter
     def hub(self, hub: Hub) -> None:
-        self._hub, self._own, self._gathers, self._told = hub, False, True, frozenset()
+        self._hub, self._owns_hub, self._attaches_clients, self._hub_groups = hub, False, True, frozenset()
         hub.attach(*self._clients())
-        self._tell()
+        self._update_hub()
 
     def close(self) -> None:
         """Closes the hub unless it is shared. MCP clients are closed by whoever connected them."""
-        if self._own:
+        if self._owns_hub:
             self._hub.close()
 
     async def aclose(self) -> None:
         """Does what `close` does, for coroutines."""
-        if self._own:
+        if self._owns_hub:
             await self._hub.aclose()
 
     async def __aenter__(self) -> Toolkit:
@@ -115,8 +117,8 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
     ) -> None:
         """Serves the toolkit's tools and groups over MCP as `Hub.serve` does, under their registered names."""
         self.hub = self._hub
-        mine = {client.name for client in self._clients()}
-        self._hub.change_sync(lambda config: with_own_names(config, mine))
+        client_names = {client.name for client in self._clients()}
+        self._hub.change_sync(lambda config: with_own_names(config, client_names))
         for tool, first in repeated_registrations(self.tools.values()):
             log.warning("'%s' is served as '%s' alone: both are one tool of '%s'", tool.name, first.name, tool.mcp_name)
         self._hub.serve(transport, host=host, port=port)
@@ -144,13 +146,13 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         """
         if group_name != BASIC and group_name not in self.groups:
             raise ValueError(f"Tool group '{group_name}' not found.")
-        kept = inherited_options(tool_func)
+        options = inherited_options(tool_func)
         mark = Mark(
             name=func_name,
             description=func_description,
             json_schema=json_schema,
-            preset={**kept.get("preset", {}), **(preset_kwargs or {})},
-            postprocess=postprocess_func or kept.get("postprocess"),
+            preset={**options.get("preset", {}), **(preset_kwargs or {})},
+            postprocess=postprocess_func or options.get("postprocess"),
             include_long_description=include_long_description,
             before_long_description="\n",
             include_var_positional=include_var_positional,
@@ -166,19 +168,19 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
             self._retire(self.tools[name])  # its place in the order stays
         tool.begin = partial(self._begin, tool)
         self.tools[name] = tool
-        self._tell()  # before the hub has the tool, so that it is in its group from the beginning
+        self._update_hub()  # before the hub has the tool, so that it is in its group from the beginning
         if tool.local is not None and not self._is_meta(tool):
             tool.local.renamed(name)
             first = self._hub.functions is None
             self._hub.put_function(tool.local)
             if first:
-                self._tell()
+                self._update_hub()
 
     def remove_tool_function(self, tool_name: str, allow_not_exist: bool = True) -> None:
         """Removes a tool. Raises ValueError if there is none of this name and `allow_not_exist` is false."""
         if tool_name in self.tools:
             self._remove(tool_name)
-            self._tell()
+            self._update_hub()
         elif not allow_not_exist:
             raise ValueError(f"Tool function '{tool_name}' does not exist in the toolkit.")
 
@@ -189,16 +191,18 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         """
         if RESET in self.tools and self._is_meta(self.tools[RESET]):
             self.tools[RESET].extended_model = self.groups.choice()
-        found: dict[str, RegisteredToolFunction] = {}
-        if self._configured and self._is_on(BASIC, group_names):
-            found = self._find(self._hub.listed_sync())
-        mine = [tool for tool in self.tools.values() if self._is_on(tool.group, group_names)]
-        others = [tool for name, tool in found.items() if name not in self.tools]
-        return [tool.extended_json_schema for tool in (*mine, *others)]
+        configured: dict[str, RegisteredToolFunction] = {}
+        if self._configured and self._is_active(BASIC, group_names):
+            configured = self._find(self._hub.listed_sync())
+        registered = [tool for tool in self.tools.values() if self._is_active(tool.group, group_names)]
+        configured_only = [tool for name, tool in configured.items() if name not in self.tools]
+        return [tool.extended_json_schema for tool in (*registered, *configured_only)]
 
     def _find(self, listed: Iterable[ServerTools]) -> dict[str, RegisteredToolFunction]:
-        self._found = configured_tools(self._hub, [one for one in listed if one.server in self._configured])
-        return self._found
+        self._configured_tools = configured_tools(
+            self._hub, [server_tools for server_tools in listed if server_tools.server in self._configured]
+        )
+        return self._configured_tools
 
     def set_extended_model(
         self,
@@ -231,7 +235,7 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         if tool.local is not None and not self._is_meta(tool):
             self._hub.put_function(tool.local)
         else:
-            self._tell()
+            self._update_hub()
 
     # --- calls -------------------------------------------------------------------------------------------------
 
@@ -242,18 +246,18 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         is complete. Errors are chunks with a text. The stream raises TypeError if a tool yields anything but
         ToolResponses.
         """
-        return ToolStream(self._called(read_block(tool_call)))
+        return ToolStream(self._chunks_of(read_block(tool_call)))
 
-    async def _called(self, block: Json) -> AsyncGenerator[Any, None]:
+    async def _chunks_of(self, block: Json) -> AsyncGenerator[Any, None]:
         name = block["name"]
-        tool = self.tools.get(name) or self._found.get(name)
+        tool = self.tools.get(name) or self._configured_tools.get(name)
         if tool is None and self._configured:
             tool = self._find(await self._hub.listed()).get(name)
         group = tool.group if tool is not None else await self._hub.inactive_group(name) if self._configured else None
         if group is None:
             text = f"FunctionNotFoundError: Cannot find the function named {name}"
             yield await record_answer(self._hub, None, block, text)
-        elif tool is None or not self._is_on(group):
+        elif tool is None or not self._is_active(group):
             text = (
                 f"FunctionInactiveError: The function '{name}' is in the inactive group '{group}'. "
                 "Activate the tool group by calling 'reset_equipped_tools' first to use this tool."
@@ -271,8 +275,8 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
     async def _reset(self, tool: RegisteredToolFunction, block: Json) -> AsyncGenerator[Any, None]:
         states = block.get("input") or {}
         if isinstance(states, dict):
-            said = self.reset_equipped_tools(**states).content[0]["text"]
-            yield await record_answer(self._hub, tool, block, said, failed=False)
+            text = self.reset_equipped_tools(**states).content[0]["text"]
+            yield await record_answer(self._hub, tool, block, text, failed=False)
         else:
             yield await record_answer(self._hub, tool, block, invalid_input(tool.name, states))
 
@@ -320,9 +324,9 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
                 postprocess_func=postprocess_func,
                 namesake_strategy=namesake_strategy,
             )
-        if self._gathers and isinstance(mcp_client, MCPClientBase):
+        if self._attaches_clients and isinstance(mcp_client, MCPClientBase):
             self._hub.attach(mcp_client)
-            self._tell()
+            self._update_hub()
 
     register_mcp_server = register_mcp_client
 
@@ -336,8 +340,10 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         for name in removed:
             self._remove(name)
         self._configured = [id for id in self._configured if id not in names]
-        self._found = {name: tool for name, tool in self._found.items() if tool.mcp_name not in names}
-        self._tell()
+        self._configured_tools = {
+            name: tool for name, tool in self._configured_tools.items() if tool.mcp_name not in names
+        }
+        self._update_hub()
         log.info("Removed %d tool functions from %d MCP: %s", len(removed), len(names), ", ".join(removed))
 
     remove_mcp_servers = remove_mcp_clients
@@ -347,11 +353,11 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         for name in list(self.tools):
             self._remove(name)
         self.groups.clear()
-        self._tell()
+        self._update_hub()
 
     # --- what the hub knows ------------------------------------------------------------------------------------
 
-    def _is_on(self, group: str, named: Collection[str] | None = None) -> bool:
+    def _is_active(self, group: str, named: Collection[str] | None = None) -> bool:
         return group in named if named is not None else self.groups.has_on(group)
 
     def _is_meta(self, tool: RegisteredToolFunction) -> bool:
@@ -375,12 +381,12 @@ class Toolkit(StateOfAgent, GroupRegistry, SkillRegistry):
         remote = [tool.remote.client for tool in self.tools.values() if tool.remote is not None]
         return list({id(client): client for client in remote}.values())
 
-    def _tell(self) -> None:
+    def _update_hub(self) -> None:
         """Updates the hub with the groups, and with the registered tools of the clients that are attached to it."""
         hold_presets(self, self.tools.values())
-        mine = {client.name for client in self._clients() if client.hub is self._hub}
-        if not (self.groups or self._told or mine):
+        client_names = {client.name for client in self._clients() if client.hub is self._hub}
+        if not (self.groups or self._hub_groups or client_names):
             return
-        told, self._told = self._told | self.groups.keys(), frozenset(self.groups)
+        former_groups, self._hub_groups = self._hub_groups | self.groups.keys(), frozenset(self.groups)
         tools, groups = tuple(self.tools.values()), tuple(self.groups.values())
-        self._hub.change_sync(lambda config: with_tools(config, tools, groups, told, self._hub, mine))
+        self._hub.change_sync(lambda config: with_tools(config, tools, groups, former_groups, self._hub, client_names))

@@ -40,7 +40,7 @@ class McpObject(dict[str, Any]):
     """
 
     def __getattr__(self, name: str) -> Any:
-        for key in (name, "_meta" if name == "meta" else _NEXT_WORD.sub(lambda word: word[1].upper(), name)):
+        for key in (name, "_meta" if name == "meta" else _NEXT_WORD.sub(lambda match: match[1].upper(), name)):
             if key in self:
                 return objects(self[key])
             if key in _ABSENT:
@@ -119,7 +119,7 @@ class MCPClientBase:
         self.name = name
         self.entry = entry
         self._hub: Hub | None = None
-        self._own = True
+        self._owns_hub = True
         self._tools: list[McpObject] | None = None
         self._presets: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
         self._check()
@@ -138,7 +138,7 @@ class MCPClientBase:
             self.hub.change_sync(self._with_presets)
 
     def _with_presets(self, config: Config) -> Config:
-        texts = [text for held in list(self._presets.values()) for text in held]
+        texts = [text for owner_texts in list(self._presets.values()) for text in owner_texts]
         return with_secrets(config, self.name, secrets_among(texts)) if texts else config
 
     @property
@@ -146,13 +146,13 @@ class MCPClientBase:
         """The hub with the client's server. Setting it moves the client to a hub that has a server of the same name."""
         if self._hub is None or self._hub.closed:
             self._check()
-            self._own = True
+            self._owns_hub = True
         assert self._hub is not None
         return self._hub
 
     @hub.setter
     def hub(self, hub: Hub) -> None:
-        self._hub, self._own = hub, False
+        self._hub, self._owns_hub = hub, False
 
     async def list_tools(self) -> list[McpObject]:
         """Returns all tools with the fields of `mcp.types.Tool`. Raises CallError if the server is unavailable."""
@@ -181,15 +181,15 @@ class MCPClientBase:
             raise outcome.error
         return McpObject(outcome.result or {})
 
-    async def _leave(self) -> None:
+    async def _detach(self) -> None:
         hub, self._hub, self._tools = self._hub, None, None
         if hub is None or hub.closed:
             return
-        if self._own:
+        if self._owns_hub:
             await hub.aclose()
         elif any(server.id == self.name for server in hub.config.servers):
             await hub.remove_server(self.name)
-        self._own = True
+        self._owns_hub = True
 
 
 class ConfiguredServer(MCPClientBase):
@@ -234,7 +234,7 @@ class StatefulClientBase(MCPClientBase):
         try:
             await self.list_tools_anyway()
         except BaseException:  # a client that is not connected cannot be closed, also if connecting was cancelled
-            await self._leave()
+            await self._detach()
             raise
         self.is_connected = True
 
@@ -247,7 +247,7 @@ class StatefulClientBase(MCPClientBase):
         if not self.is_connected:
             raise RuntimeError(_NOT_CLOSABLE)
         self.is_connected = False
-        await self._leave()
+        await self._detach()
 
     async def list_tools(self) -> list[McpObject]:
         """Returns all tools. Raises RuntimeError before `connect`."""
@@ -355,13 +355,13 @@ def function_schema(tool: Json) -> Json:
 
 
 def _http_entry(
-    transport: str, url: str, headers: dict[str, str] | None, timeout: float, silence: float, more: Json
+    transport: str, url: str, headers: dict[str, str] | None, timeout: float, idle_timeout: float, options: Json
 ) -> Json:
     if transport not in _TRANSPORTS:
         raise ValueError(f"Unsupported transport type: {transport}. Supported types are 'sse' and 'streamable_http'.")
-    if foreign := [name for name in _FOREIGN if more.get(name) is not None]:
+    if foreign := [name for name in _FOREIGN if options.get(name) is not None]:
         raise TypeError(f"{', '.join(foreign)} cannot be used: the hub speaks HTTP itself; give 'headers' or 'oauth'")
-    entry: Json = {name: value for name, value in more.items() if name not in (*_FOREIGN, "terminate_on_close")}
-    deadlines = {"connect": timeout, "list": timeout, "idle": silence}
-    own = {"url": url, "transport": _TRANSPORTS[transport], "headers": dict(headers or {}), "session": "shared"}
-    return {**own, "deadlines": deadlines, **entry}
+    entry: Json = {name: value for name, value in options.items() if name not in (*_FOREIGN, "terminate_on_close")}
+    deadlines = {"connect": timeout, "list": timeout, "idle": idle_timeout}
+    base = {"url": url, "transport": _TRANSPORTS[transport], "headers": dict(headers or {}), "session": "shared"}
+    return {**base, "deadlines": deadlines, **entry}

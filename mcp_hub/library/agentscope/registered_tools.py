@@ -41,7 +41,7 @@ Strategy = Literal["raise", "override", "skip", "rename"]
 MAX_NAMESAKES: Final = 100
 
 
-def name_for(name: str, taken: Container[str], strategy: Strategy) -> str | None:
+def name_for(name: str, registered_names: Container[str], strategy: Strategy) -> str | None:
     """Returns the name to register a tool under, or None if it is not to be registered.
 
     If the name is taken, `override` replaces the other tool, `skip` keeps it, `rename` returns `name_2`, `name_3`, ...,
@@ -51,7 +51,7 @@ def name_for(name: str, taken: Container[str], strategy: Strategy) -> str | None
     if strategy not in get_args(Strategy):
         names = "', '".join(get_args(Strategy))
         raise ValueError(f"Invalid namesake_strategy: {strategy!r}. Supported strategies are '{names}'.")
-    if name not in taken or strategy == "override":
+    if name not in registered_names or strategy == "override":
         return name
     if strategy == "raise":
         raise ValueError(f"A function with name '{name}' is already registered in the toolkit.")
@@ -59,7 +59,7 @@ def name_for(name: str, taken: Container[str], strategy: Strategy) -> str | None
         return None
     for number in range(2, MAX_NAMESAKES + 2):
         renamed = f"{name}_{number}"
-        if renamed not in taken:
+        if renamed not in registered_names:
             return renamed
     raise RuntimeError(f"{MAX_NAMESAKES} functions are registered under names that begin with '{name}'.")
 
@@ -124,16 +124,16 @@ def register_function(function: Callable[..., Any], mark: Mark) -> RegisteredToo
     parameters = dict(local.definition["inputSchema"])
     if stated is None:
         parameters.pop("additionalProperties", None)
-    about: Json = {"name": local.name, "parameters": parameters}
+    definition: Json = {"name": local.name, "parameters": parameters}
     description = mark.description or (local.documented if stated is None else stated.get("description"))
     if description:
-        about["description"] = description
+        definition["description"] = description
     return RegisteredToolFunction(
         local.name,
         BASIC,
         "function",
         local.function,
-        {"type": "function", "function": about},
+        {"type": "function", "function": definition},
         dict(local.preset),
         postprocess_func=mark.postprocess,
         local=local,
@@ -145,19 +145,19 @@ def register_remote(function: MCPToolFunction, mark: Mark) -> RegisteredToolFunc
 
     Raises TypeError for an invalid json_schema.
     """
-    about = {**function.json_schema["function"], **(handwritten_schema(mark.json_schema) or {})}
+    definition = {**function.json_schema["function"], **(handwritten_schema(mark.json_schema) or {})}
     if mark.description:
-        about["description"] = mark.description
+        definition["description"] = mark.description
     if mark.name:
-        about["name"] = mark.name
+        definition["name"] = mark.name
     if mark.preset:
-        about["parameters"] = without_properties(about["parameters"], mark.preset)
+        definition["parameters"] = without_properties(definition["parameters"], mark.preset)
     return RegisteredToolFunction(
-        about["name"],
+        definition["name"],
         BASIC,
         "mcp_server",
         function,
-        {"type": "function", "function": about},
+        {"type": "function", "function": definition},
         dict(mark.preset),
         mcp_name=function.mcp_name,
         postprocess_func=mark.postprocess,
@@ -167,13 +167,13 @@ def register_remote(function: MCPToolFunction, mark: Mark) -> RegisteredToolFunc
 
 def configured_tools(hub: Hub, listed: Iterable[ServerTools]) -> dict[str, RegisteredToolFunction]:
     """Returns the tools of a hub's servers under the names by which the hub exposes them."""
-    found = {}
+    tools = {}
     for server in listed:
         client = ConfiguredServer(server.server, hub)
         for card in server.tools:
             function = MCPToolFunction(client, McpObject({**card.definition, "name": card.name}), wrap_tool_result=True)
-            found[card.exposed] = register_remote(function, Mark(name=card.exposed))
-    return found
+            tools[card.exposed] = register_remote(function, Mark(name=card.exposed))
+    return tools
 
 
 def registered_tool(target: Callable[..., Any], mark: Mark) -> RegisteredToolFunction:
@@ -192,31 +192,31 @@ def registered_tool(target: Callable[..., Any], mark: Mark) -> RegisteredToolFun
     return tool
 
 
-def take_name(tool: RegisteredToolFunction, taken: Container[str], strategy: Strategy) -> str | None:
+def take_name(tool: RegisteredToolFunction, registered_names: Container[str], strategy: Strategy) -> str | None:
     """Sets and returns the name under which a tool is registered, or returns None. Logs a name that was taken.
 
     Raises ValueError and RuntimeError as `name_for` does.
     """
-    name = name_for(tool.name, taken, strategy)
-    known = "A function with name '%s' is already registered in the toolkit."
+    name = name_for(tool.name, registered_names, strategy)
+    text = "A function with name '%s' is already registered in the toolkit."
     if name is None:
-        log.warning(f"{known} Skipping registration.", tool.name)
+        log.warning(f"{text} Skipping registration.", tool.name)
     elif name != tool.name:
         tool.original_name, tool.name = tool.name, name
         tool.json_schema = {**tool.json_schema, "function": {**tool.json_schema["function"], "name": name}}
-        log.warning(f"{known} Renaming the new function to '%s'.", tool.original_name, name)
-    elif name in taken:
-        log.warning(f"{known} Overriding with the new function.", name)
+        log.warning(f"{text} Renaming the new function to '%s'.", tool.original_name, name)
+    elif name in registered_names:
+        log.warning(f"{text} Overriding with the new function.", name)
     return name
 
 
 def hold_presets(owner: object, tools: Iterable[RegisteredToolFunction]) -> None:
     """Makes the hubs of MCP clients keep preset values of their tools out of what they write, while `owner` lives."""
-    held: dict[MCPClientBase, list[str]] = {}
+    texts_by_client: dict[MCPClientBase, list[str]] = {}
     for tool in tools:
         if tool.remote is not None:
-            held.setdefault(tool.remote.client, []).extend(preset_texts(tool.preset_kwargs))
-    for client, texts in held.items():
+            texts_by_client.setdefault(tool.remote.client, []).extend(preset_texts(tool.preset_kwargs))
+    for client, texts in texts_by_client.items():
         client.hold(owner, texts)
 
 
@@ -225,13 +225,13 @@ def repeated_registrations(
 ) -> list[tuple[RegisteredToolFunction, RegisteredToolFunction]]:
     """Returns (tool, earlier one) for each tool of a server that was registered more than once."""
     first: dict[tuple[str, str], RegisteredToolFunction] = {}
-    again = []
+    repeated = []
     for tool in tools:
         if tool.remote is not None:
             remote = tool.remote
-            known = first.setdefault((remote.client.name, remote.name), tool)
-            again += [] if known is tool else [(tool, known)]
-    return again
+            first_tool = first.setdefault((remote.client.name, remote.name), tool)
+            repeated += [] if first_tool is tool else [(tool, first_tool)]
+    return repeated
 
 
 class ServedTool:
@@ -275,18 +275,18 @@ def with_tools(
     config: Config,
     tools: Tools,
     groups: Sequence[ToolGroup],
-    before: Collection[str],
+    former_groups: Collection[str],
     hub: Hub,
     clients: Collection[str],
 ) -> Config:
-    """Returns the configuration with the toolkit's groups in place of the groups named in `before`.
+    """Returns the configuration with the toolkit's groups in place of the groups named in `former_groups`.
 
     `hub` serves the toolkit's functions; `clients` are the ids of its MCP clients' servers on that hub.
     """
     settings = tuple(_settings(group, tools, hub.functions) for group in groups)
-    others = tuple(group for group in config.groups if group.name not in before)
-    servers = tuple(_ruled(server, tools, hub) if server.id in clients else server for server in config.servers)
-    return config.model_copy(update={"groups": (*others, *settings), "servers": servers})
+    other_groups = tuple(group for group in config.groups if group.name not in former_groups)
+    servers = tuple(_with_rules(server, tools, hub) if server.id in clients else server for server in config.servers)
+    return config.model_copy(update={"groups": (*other_groups, *settings), "servers": servers})
 
 
 def with_own_names(config: Config, clients: Collection[str]) -> Config:
@@ -297,17 +297,19 @@ def with_own_names(config: Config, clients: Collection[str]) -> Config:
 
 def _settings(group: ToolGroup, tools: Tools, functions: str | None) -> GroupSettings:
     members = [tool for tool in tools if tool.group == group.name]
-    places = [(functions, tool.name) if tool.remote is None else (tool.mcp_name, tool.remote.name) for tool in members]
+    addresses = [
+        (functions, tool.name) if tool.remote is None else (tool.mcp_name, tool.remote.name) for tool in members
+    ]
     return GroupSettings(
         name=group.name,
         description=group.description,
         notes=group.notes,
         active=group.active,
-        tools=tuple(f"{server}/{glob.escape(name)}" for server, name in places if server is not None),
+        tools=tuple(f"{server}/{glob.escape(name)}" for server, name in addresses if server is not None),
     )
 
 
-def _ruled(server: Server, tools: Tools, hub: Hub) -> Server:
+def _with_rules(server: Server, tools: Tools, hub: Hub) -> Server:
     """Returns a server that has only its registered tools, each as it was registered, with its presets.
 
     A server has each tool once: of several registrations of one tool, clients see the first.
@@ -324,18 +326,18 @@ def _ruled(server: Server, tools: Tools, hub: Hub) -> Server:
 
 
 def _rules_of(tool: RegisteredToolFunction, remote: MCPToolFunction, hub: Hub) -> ToolRules:
-    said: dict[str, Any] = {}
+    rules: dict[str, Any] = {}
     if tool.name != remote.name:
-        said["name"] = tool.name
+        rules["name"] = tool.name
     if tool.json_schema["function"].get("description", "") != (remote.description or ""):
-        said["description"] = tool.json_schema["function"].get("description", "")
+        rules["description"] = tool.json_schema["function"].get("description", "")
     if tool.preset_kwargs:
-        said["preset"] = {written_path(name): value for name, value in tool.preset_kwargs.items()}
+        rules["preset"] = {written_path(name): value for name, value in tool.preset_kwargs.items()}
     if tool.extended_model is not None:
         schema = tool.extended_model.model_json_schema(by_alias=True)
-        said["extend_schema"] = {key: one for key, one in drop_titles(schema).items() if key in _ADDED}
+        rules["extend_schema"] = {key: value for key, value in drop_titles(schema).items() if key in _ADDED}
     if tool.by_hand:
-        said["input_schema"] = tool.extended_json_schema["function"]["parameters"]
+        rules["input_schema"] = tool.extended_json_schema["function"]["parameters"]
     if tool.postprocess_func is not None or tool.extended_model is not None:
-        said["in_program"] = ServedTool(tool, hub.process)
-    return ToolRules(**said)
+        rules["in_program"] = ServedTool(tool, hub.process)
+    return ToolRules(**rules)

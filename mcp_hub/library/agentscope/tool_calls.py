@@ -44,10 +44,10 @@ def read_block(tool_call: Mapping[str, Any] | BaseModel) -> Json:
     block = dict(tool_call)
     if isinstance(block.get("input"), str):
         try:
-            given = decode(block["input"].encode() or b"{}")
+            arguments = decode(block["input"].encode() or b"{}")
         except FrameError:
-            given = None
-        block["input"] = given if isinstance(given, dict) else block["input"]
+            arguments = None
+        block["input"] = arguments if isinstance(arguments, dict) else block["input"]
     return block
 
 
@@ -112,43 +112,43 @@ async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
     Raises what the call raises, and NoResponse for a chunk that is not a ToolResponse. A chunk with `is_last` is held
     back until another one follows or the call ends. If the task is cancelled while it waits, a last chunk says so.
     """
-    waiting: deque[Any] = deque(maxlen=MAX_WAITING)
-    something = asyncio.Event()
+    chunks: deque[Any] = deque(maxlen=MAX_WAITING)
+    changed = asyncio.Event()
 
-    def heard(chunk: Any, more: bool) -> None:
-        if more:
-            waiting.append(chunk)
-            something.set()
+    def on_chunk(chunk: Any, more_follow: bool) -> None:
+        if more_follow:
+            chunks.append(chunk)
+            changed.set()
 
-    acting = asyncio.ensure_future(act(heard))
-    acting.add_done_callback(partial(_ended, something))
-    passed: ToolResponse | None = None
-    held: ToolResponse | None = None
+    call = asyncio.ensure_future(act(on_chunk))
+    call.add_done_callback(partial(_on_call_done, changed))
+    last_yielded: ToolResponse | None = None
+    held_chunk: ToolResponse | None = None
     try:
-        while not acting.done() or waiting:
-            await something.wait()
-            something.clear()
-            while waiting:
-                chunk = _checked(waiting.popleft())
-                if held is not None:
-                    passed, held = held, None
-                    yield passed
+        while not call.done() or chunks:
+            await changed.wait()
+            changed.clear()
+            while chunks:
+                chunk = _checked(chunks.popleft())
+                if held_chunk is not None:
+                    last_yielded, held_chunk = held_chunk, None
+                    yield last_yielded
                 if chunk.is_last:
-                    held = chunk
+                    held_chunk = chunk
                 else:
-                    passed = chunk
-                    yield passed
-        last = acting.result()
+                    last_yielded = chunk
+                    yield last_yielded
+        last = call.result()
     except ToolRaised as raised:
-        if held is not None:
-            yield held
+        if held_chunk is not None:
+            yield held_chunk
         raise raised.error from None
     except asyncio.CancelledError:
-        acting.cancel()
-        yield interrupted_response(held or passed)
+        call.cancel()
+        yield interrupted_response(held_chunk or last_yielded)
         return
     finally:
-        acting.cancel()
+        call.cancel()
     if isinstance(last, McpObject):
         yield last
         return
@@ -156,10 +156,10 @@ async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
     yield last if last.is_last else dataclasses.replace(last, is_last=True)
 
 
-def _ended(something: asyncio.Event, acting: asyncio.Future[Any]) -> None:
-    something.set()
-    if not acting.cancelled():
-        acting.exception()  # marks it as retrieved, so that asyncio does not log it
+def _on_call_done(changed: asyncio.Event, call: asyncio.Future[Any]) -> None:
+    changed.set()
+    if not call.cancelled():
+        call.exception()  # marks it as retrieved, so that asyncio does not log it
 
 
 def response(text: str) -> ToolResponse:
@@ -168,16 +168,16 @@ def response(text: str) -> ToolResponse:
 
 
 def _checked(chunk: Any) -> ToolResponse:
-    given = given_response(chunk)
-    if given is None:
+    tool_response = given_response(chunk)
+    if tool_response is None:
         raise NoResponse(
             "The tool function must return a ToolResponse object, or an AsyncGenerator/Generator of ToolResponse "
             f"objects, but got {type(chunk)}."
         )
-    return given
+    return tool_response
 
 
-Heard = Callable[[Any, bool], None]
+OnChunk = Callable[[Any, bool], None]
 
 
 async def call_tool(
@@ -188,19 +188,19 @@ async def call_tool(
     Raises NoResponse for a chunk that is not a ToolResponse, and, with `raise_on_error`, what the tool raises. A tool
     with a post-processor raises ToolFailed with the post-processed text instead.
     """
-    given = block.get("input") or {}
-    if not isinstance(given, dict):
-        yield await record_answer(hub, tool, block, invalid_input(tool.name, given))
+    arguments = block.get("input") or {}
+    if not isinstance(arguments, dict):
+        yield await record_answer(hub, tool, block, invalid_input(tool.name, arguments))
         return
-    if dropped := tool.preset_kwargs.keys() & given.keys():
+    if dropped := tool.preset_kwargs.keys() & arguments.keys():
         log.warning("%s: %d arguments were dropped because they are preset", tool.name, len(dropped))
-    given = {name: value for name, value in given.items() if name not in tool.preset_kwargs}
+    arguments = {name: value for name, value in arguments.items() if name not in tool.preset_kwargs}
     act = _through_the_client if tool.local is None else partial(_through_the_hub, hub, raise_on_error)
     try:
-        async with aclosing(stream_chunks(partial(act, tool, block, given))) as stream:
+        async with aclosing(stream_chunks(partial(act, tool, block, arguments))) as stream:
             async for chunk in stream:
                 if tool.extended_model is not None and not isinstance(chunk, McpObject) and chunk.is_last:
-                    _add_message(tool.extended_model, given, chunk)
+                    _add_message(tool.extended_model, arguments, chunk)
                 yield chunk
     except NoResponse:
         raise
@@ -217,9 +217,9 @@ async def call_tool(
         yield response(f"Error: {error}") if changed is None else changed
 
 
-def invalid_input(tool: str, given: object) -> str:
+def invalid_input(tool: str, value: object) -> str:
     """Returns the text for a call whose input is not an object."""
-    return f"Error: the input of {tool!r} must be an object, but got {type(given).__name__}."
+    return f"Error: the input of {tool!r} must be an object, but got {type(value).__name__}."
 
 
 async def record_answer(
@@ -229,20 +229,22 @@ async def record_answer(
     answer = response(text)
     if not hub.closed:
         hidden = tool.preset_kwargs if tool is not None else {}
-        given = block.get("input")
-        shown = {key: value for key, value in given.items() if key not in hidden} if isinstance(given, dict) else {}
-        await hub.answered(label_of(block), shown, answer.to_wire() | ({"isError": True} if failed else {}))
+        arguments = block.get("input")
+        visible = (
+            {key: value for key, value in arguments.items() if key not in hidden} if isinstance(arguments, dict) else {}
+        )
+        await hub.answered(label_of(block), visible, answer.to_wire() | ({"isError": True} if failed else {}))
     return answer
 
 
 async def _through_the_hub(
-    hub: Hub, raise_on_error: bool, tool: RegisteredToolFunction, block: Json, given: Json, heard: Heard
+    hub: Hub, raise_on_error: bool, tool: RegisteredToolFunction, block: Json, arguments: Json, on_chunk: OnChunk
 ) -> Any:
-    before = tool_call.set(block)
+    token = tool_call.set(block)
     try:
-        outcome = await hub.act(hub.functions or "", tool.name, given, on_chunk=heard, label=label_of(block))
+        outcome = await hub.act(hub.functions or "", tool.name, arguments, on_chunk=on_chunk, label=label_of(block))
     finally:
-        tool_call.reset(before)
+        tool_call.reset(token)
     if outcome.error is not None:
         raise outcome.error
     result = outcome.result or {}
@@ -258,11 +260,11 @@ async def _through_the_hub(
     return ToolResponse([]) if nothing else outcome.value
 
 
-async def _through_the_client(tool: RegisteredToolFunction, block: Json, given: Json, heard: Heard) -> Any:
+async def _through_the_client(tool: RegisteredToolFunction, block: Json, arguments: Json, on_chunk: OnChunk) -> Any:
     if tool.extended_model is not None:
-        ModelExtension(tool.extended_model).checked(tool.name, given)
+        ModelExtension(tool.extended_model).checked(tool.name, arguments)
     assert tool.remote is not None
-    answer = await tool.remote.called(given, tool.preset_kwargs, label_of(block))
+    answer = await tool.remote.called(arguments, tool.preset_kwargs, label_of(block))
     if tool.postprocess_func is None:
         return answer
     chunk = response_of(answer) if isinstance(answer, McpObject) else answer
@@ -297,13 +299,13 @@ def _text(chunk: ToolResponse) -> str:
     return "\n".join(texts).removeprefix("Error: ")
 
 
-def _add_message(model: type[BaseModel], given: Json, chunk: ToolResponse) -> None:
+def _add_message(model: type[BaseModel], arguments: Json, chunk: ToolResponse) -> None:
     """Adds the checked fields of the extended model as `metadata["response_msg"]`, where agents read their answer."""
     metadata = chunk.metadata or {}
     if "response_msg" in metadata:
         return
     names = ModelExtension(model).names
-    message = model.model_validate({name: value for name, value in given.items() if name in names})
+    message = model.model_validate({name: value for name, value in arguments.items() if name in names})
     chunk.metadata = {**metadata, "response_msg": message.model_dump_json(by_alias=True)}
 
 

@@ -66,13 +66,13 @@ class ToolGroups(dict[str, ToolGroup]):
             if not isinstance(value, bool):
                 return f"Invalid arguments: the argument {name} should be a bool value, but got {type(value)}."
             if name not in self:
-                known = ", ".join(f"'{one}'" for one in self)
-                return f"Invalid arguments: there is no tool group '{name}'; there are: {known}. Nothing was changed."
-        wanted = [name for name, value in states.items() if value]
+                names = ", ".join(f"'{group_name}'" for group_name in self)
+                return f"Invalid arguments: there is no tool group '{name}'; there are: {names}. Nothing was changed."
+        activated = [name for name, value in states.items() if value]
         for name, group in self.items():
-            group.active = name in wanted
-        quoted = ", ".join(f"'{name}'" for name in wanted)
-        text = f"Now tool groups {quoted} are activated." if wanted else ""
+            group.active = name in activated
+        quoted = ", ".join(f"'{name}'" for name in activated)
+        text = f"Now tool groups {quoted} are activated." if activated else ""
         if notes := self.notes():
             text += f" You MUST follow these notes to use these tools:\n<notes>{notes}</notes>"
         return text or "All tool groups are now deactivated currently."
@@ -115,7 +115,7 @@ class GroupRegistry:
     def __init__(self) -> None:
         self.groups = ToolGroups()
 
-    def _tell(self) -> None:
+    def _update_hub(self) -> None:
         """Called when groups have changed."""
 
     def _remove_tools_of(self, groups: Collection[str]) -> None:
@@ -126,12 +126,12 @@ class GroupRegistry:
     ) -> None:
         """Adds a group. Raises ValueError if it exists or is called `basic`."""
         self.groups.create(group_name, description, active, notes)
-        self._tell()
+        self._update_hub()
 
     def update_tool_groups(self, group_names: list[str], active: bool) -> None:
         """Activates or deactivates groups. `basic` stays active, and unknown names are ignored."""
         self.groups.switch(group_names, active)
-        self._tell()
+        self._update_hub()
 
     def remove_tool_groups(self, group_names: str | list[str]) -> None:
         """Removes groups and their tools.
@@ -144,7 +144,7 @@ class GroupRegistry:
         self._remove_tools_of(names)
         for name in names:
             self.groups.pop(name, None)
-        self._tell()
+        self._update_hub()
 
     def get_activated_notes(self) -> str:
         """Returns the notes of the active groups as one text."""
@@ -167,9 +167,9 @@ class GroupRegistry:
         groups, which you **MUST pay attention to and follow**. You can also
         reuse this function to check the notes of the tool groups.
         """
-        said = self.groups.reset(kwargs)
-        self._tell()
-        return ToolResponse([{"type": "text", "text": said}])
+        text = self.groups.reset(kwargs)
+        self._update_hub()
+        return ToolResponse([{"type": "text", "text": text}])
 
     def state_dict(self) -> dict[str, Any]:
         """Returns `{"active_groups": [...]}`."""
@@ -181,14 +181,16 @@ class GroupRegistry:
         Raises ValueError if it is malformed or, with `strict`, has other keys.
         """
         self.groups.load_state_dict(state_dict, strict)
-        self._tell()
+        self._update_hub()
 
 
-def take_names(value: Any, what: str) -> list[str]:
-    """Returns the names in an argument called `what`. Raises TypeError if it has anything else."""
-    names = [value] if isinstance(value, str) and what != "enable_funcs" and what != "disable_funcs" else value
+def take_names(value: Any, parameter: str) -> list[str]:
+    """Returns the names in an argument called `parameter`. Raises TypeError if it has anything else."""
+    names = (
+        [value] if isinstance(value, str) and parameter != "enable_funcs" and parameter != "disable_funcs" else value
+    )
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"The {what} must be a list of strings, but got {type(value)}.")
+        raise TypeError(f"The {parameter} must be a list of strings, but got {type(value)}.")
     return names
 
 
@@ -201,15 +203,15 @@ class StateOfAgent:
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """Returns the class of the object, which is a subclass of AgentScope's too where 1.x is imported."""
-        theirs = getattr(sys.modules.get("agentscope.tool"), "Toolkit", None)
-        own: Any = type(self)
-        joins = isinstance(theirs, type) and hasattr(theirs, "state_dict")
-        return _joined(own, theirs) if joins else own
+        agentscope_class = getattr(sys.modules.get("agentscope.tool"), "Toolkit", None)
+        cls: Any = type(self)
+        joins = isinstance(agentscope_class, type) and hasattr(agentscope_class, "state_dict")
+        return _joined_class(cls, agentscope_class) if joins else cls
 
 
 @cache
-def _joined(own: type, theirs: type) -> type:
-    return type(own.__name__, (own, theirs), {"__module__": own.__module__, "__doc__": own.__doc__})
+def _joined_class(cls: type, agentscope_class: type) -> type:
+    return type(cls.__name__, (cls, agentscope_class), {"__module__": cls.__module__, "__doc__": cls.__doc__})
 
 
 SKILL_INSTRUCTION: Final = """# Agent Skills
@@ -254,5 +256,5 @@ class SkillRegistry:
 
     def get_agent_skill_prompt(self) -> str | None:
         """Returns the prompt that describes the skills, or None if there are none."""
-        parts = [self._template.format(**one) for one in self.skills.values()]
+        parts = [self._template.format(**skill) for skill in self.skills.values()]
         return "\n".join([self._instruction, *parts]) if parts else None

@@ -71,21 +71,21 @@ class StepLog:
 
     def info(self, step: str, message: str, metadata: Any = None) -> None:
         """Logs a step that succeeded."""
-        self._tell("info", step, message, metadata)
+        self._log_step("info", step, message, metadata)
 
     def debug(self, step: str, message: str) -> None:
         """Logs a detail."""
-        self._tell("debug", step, message, None)
+        self._log_step("debug", step, message, None)
 
     def warning(self, step: str, message: str) -> None:
         """Logs a refusal."""
-        self._tell("warning", step, message, None)
+        self._log_step("warning", step, message, None)
 
     def error(self, step: str, message: str) -> None:
         """Logs a failure."""
-        self._tell("error", step, message, None)
+        self._log_step("error", step, message, None)
 
-    def _tell(self, level: str, step: str, message: str, metadata: Any) -> None:
+    def _log_step(self, level: str, step: str, message: str, metadata: Any) -> None:
         if self.sink is None:
             return
         try:
@@ -125,9 +125,9 @@ class ToolsByServer:
         self._steps = StepLog()
         self._on_timeout = on_timeout
         self._unusable: dict[str, Exception] = {}
-        self._applied: frozenset[tuple[str, str]] = frozenset(self.tool_blacklist)
+        self._applied_blacklist: frozenset[tuple[str, str]] = frozenset(self.tool_blacklist)
         """The blacklist that the hub has."""
-        self.hub.edit_unstarted(functools.partial(_with_blacklist, frozenset(), self._applied))
+        self.hub.edit_unstarted(functools.partial(_with_blacklist, frozenset(), self._applied_blacklist))
         for name, params in self.server_dict.items():
             try:
                 self._add(name, params)
@@ -174,7 +174,7 @@ class ToolsByServer:
             await self.browser_session.open()
         for name in self.server_dict:
             self._steps.info("Get Tool Definitions", f"Getting tool definitions for server '{name}'...")
-        listed = {one.server: one for one in await self.hub.listed()}
+        listed = {server_tools.server: server_tools for server_tools in await self.hub.listed()}
         names = dict.fromkeys([*self.server_dict, *listed])
         return [{"name": name, "tools": self._definitions(name, listed.get(name))} for name in names]
 
@@ -186,9 +186,11 @@ class ToolsByServer:
                 self._steps.error(
                     "Unknown Parameter Type", f"Error: Unknown parameter type for server '{name}': {kind}"
                 )
-            said = str(error) if error is not None else "it is switched off in the configuration"
-            self._steps.error("Connection Error", f"Error: Unable to connect or get tools from server '{name}': {said}")
-            return [{"error": f"Unable to fetch tools: {said}"}]
+            reason = str(error) if error is not None else "it is switched off in the configuration"
+            self._steps.error(
+                "Connection Error", f"Error: Unable to connect or get tools from server '{name}': {reason}"
+            )
+            return [{"error": f"Unable to fetch tools: {reason}"}]
         for tool in listed.blacklisted:
             self._steps.debug("Tool Blacklisted", f"Tool '{tool}' in server '{name}' is blacklisted, skipping.")
         tools = [{"name": card.name, "description": card.description, "schema": card.schema} for card in listed.tools]
@@ -199,11 +201,11 @@ class ToolsByServer:
 
     async def _apply_blacklist(self) -> None:
         """Updates the hub if the program has changed the attribute `tool_blacklist`."""
-        wanted = frozenset(_pair(item) for item in self.tool_blacklist)
-        if wanted == self._applied:
+        blacklist = frozenset(_pair(item) for item in self.tool_blacklist)
+        if blacklist == self._applied_blacklist:
             return
-        former, self._applied = self._applied, wanted
-        await self.hub.edit(functools.partial(_with_blacklist, former, wanted))
+        former_blacklist, self._applied_blacklist = self._applied_blacklist, blacklist
+        await self.hub.edit(functools.partial(_with_blacklist, former_blacklist, blacklist))
 
     # --- calls -------------------------------------------------------------------------------------------------
 
@@ -217,7 +219,7 @@ class ToolsByServer:
         server_name = str(server_name)  # a model may have written anything
         if server_name in self._unusable:
             return answer | {"error": f"Tool call failed: {self._unusable[server_name]}"}
-        if server_name not in self.server_dict and server_name not in [one.id for one in self.hub.config.servers]:
+        if server_name not in self.server_dict and server_name not in [server.id for server in self.hub.config.servers]:
             return answer | {"error": await self._not_found(server_name, tool_name)}
         if not isinstance(tool_name, str):
             self._steps.error("Tool Call Failed", "Error: The name of a tool must be a string")
@@ -226,35 +228,38 @@ class ToolsByServer:
         if await self.hub.why_hidden(server_name, tool_name) == BLACKLIST.name:
             self._steps.error("Tool Blacklisted", f"Tool '{tool_name}' on server '{server_name}' is blacklisted.")
             return answer | {"error": f"Tool '{tool_name}' on server '{server_name}' is blacklisted."}
-        shown = self.hub.redaction.value(arguments or {})
-        started = f"Connecting to server '{server_name}' to call tool '{tool_name}'"
-        self._steps.info("Tool Call Start", started, {"arguments": shown})
+        redacted = self.hub.redaction.value(arguments or {})
+        message = f"Connecting to server '{server_name}' to call tool '{tool_name}'"
+        self._steps.info("Tool Call Start", message, {"arguments": redacted})
         outcome = await self.hub.act(server_name, tool_name, arguments or {})
-        self._tell_fallback(outcome)
-        answered = self._answered(server_name, tool_name, outcome)
+        self._log_fallback(outcome)
+        outcome_fields = self._outcome_fields(server_name, tool_name, outcome)
         if isinstance(outcome.error, UnknownName) and (hint := await self._hint(server_name, tool_name)):
-            answered["error"] += f".{hint}"
-        return answer | answered
+            outcome_fields["error"] += f".{hint}"
+        return answer | outcome_fields
 
     async def _not_found(self, server: str, tool: str) -> str:
-        known = [one.id for one in self.hub.config.servers if one.enabled]
-        near = difflib.get_close_matches(server, known, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else await self._hint(server, tool)
+        ids = [candidate.id for candidate in self.hub.config.servers if candidate.enabled]
+        close_matches = difflib.get_close_matches(server, ids, n=1)
+        hint = f" Did you mean '{close_matches[0]}'?" if close_matches else await self._hint(server, tool)
         self._steps.error(
             "Server Not Found",
             f"Error: Attempting to call server '{printable(server)}' not found."
-            + (hint or f" There are: {', '.join(known)}"),
+            + (hint or f" There are: {', '.join(ids)}"),
         )
         return f"Server '{server}' not found."  # exactly this text, as in MiroFlow
 
     async def _hint(self, server: str, tool: str) -> str:
         """Returns a hint which usable tool, or which server of the tool, may have been meant; "" for none."""
-        listed = {one.server: [card.name for card in one.tools] for one in await self.hub.listed(connect=False)}
-        near = difflib.get_close_matches(str(tool), listed.get(server, []), n=1)
-        if near:
-            return f" Did you mean '{near[0]}'?"
-        having = [f"'{id}'" for id, names in listed.items() if tool in names]
-        return f" It is a tool of {' and of '.join(having[:3])}." if having else ""
+        listed = {
+            server_tools.server: [card.name for card in server_tools.tools]
+            for server_tools in await self.hub.listed(connect=False)
+        }
+        close_matches = difflib.get_close_matches(str(tool), listed.get(server, []), n=1)
+        if close_matches:
+            return f" Did you mean '{close_matches[0]}'?"
+        owners = [f"'{id}'" for id, names in listed.items() if tool in names]
+        return f" It is a tool of {' and of '.join(owners[:3])}." if owners else ""
 
     async def _use_browser(self, server: str) -> None:
         if server != PLAYWRIGHT:
@@ -263,30 +268,30 @@ class ToolsByServer:
             self.browser_session = PlaywrightSession(self.server_dict.get(server), hub=self.hub)
         await self.browser_session.open()
 
-    def _tell_fallback(self, outcome: CallOutcome) -> None:
+    def _log_fallback(self, outcome: CallOutcome) -> None:
         notes = outcome.call.notes if outcome.call is not None else []
-        tried = [note for note in notes if note.startswith("fallback: ")]
-        if not tried:
+        fallback_notes = [note for note in notes if note.startswith("fallback: ")]
+        if not fallback_notes:
             return
         self._steps.info("Fallback Attempt", "The server failed to scrape; fetching the page with MarkItDown")
         if outcome.call is not None and outcome.call.fallback is not None:
             self._steps.info("Fallback Success", "MarkItDown fetched the page")
         else:
-            self._steps.error("Fallback Failed", tried[-1])
+            self._steps.error("Fallback Failed", fallback_notes[-1])
 
-    def _answered(self, server: str, tool: str, outcome: CallOutcome) -> Json:
+    def _outcome_fields(self, server: str, tool: str, outcome: CallOutcome) -> Json:
         """Returns `{"result": ...}` or `{"error": ...}`."""
         error, result = outcome.error, outcome.result
         if isinstance(error, GuardBlocked) or (result is not None and _code(result) == GuardBlocked.code):
-            said = error.message if isinstance(error, GuardBlocked) else formats.error_text(result or {})
-            self._steps.warning("Tool Call Blocked", f"Tool '{tool}' (server: '{server}') was not called: {said}")
-            return {"result": said}
+            text = error.message if isinstance(error, GuardBlocked) else formats.error_text(result or {})
+            self._steps.warning("Tool Call Blocked", f"Tool '{tool}' (server: '{server}') was not called: {text}")
+            return {"result": text}
         if isinstance(error, DeadlineExceeded | TimeoutError):
-            said = formats.error_message(error) or "the call took longer than its deadline"
-            self._steps.error("Tool Call Failed", f"Error: Failed to call tool '{tool}' (server: '{server}'): {said}")
+            text = formats.error_message(error) or "the call took longer than its deadline"
+            self._steps.error("Tool Call Failed", f"Error: Failed to call tool '{tool}' (server: '{server}'): {text}")
             if self._on_timeout == "raise":
-                raise TimeoutError(said) from error
-            return {"error": f"Tool execution failed: {said}"}
+                raise TimeoutError(text) from error
+            return {"error": f"Tool execution failed: {text}"}
         if isinstance(error, _CONNECTION):
             self._steps.error(
                 "Tool Call Failed",
@@ -298,22 +303,24 @@ class ToolsByServer:
             return {"error": _execution_error(error)}
         assert result is not None
         if result.get("isError"):
-            said = formats.error_text(result) or "the tool answered with an error that says nothing"
-            self._steps.error("Tool Execution Error", f"Tool execution error: {said}")
-            return {"error": said}
+            text = formats.error_text(result) or "the tool answered with an error that says nothing"
+            self._steps.error("Tool Execution Error", f"Tool execution error: {text}")
+            return {"error": text}
         self._steps.info("Tool Call Success", f"Tool '{tool}' (server: '{server}') called successfully.")
         return {"result": formats.result_text(_page_alone(result))}
 
 
-def _with_blacklist(former: frozenset[tuple[str, str]], wanted: frozenset[tuple[str, str]], config: Config) -> Config:
-    others = [pair for pair in BLACKLIST.of(config) if pair not in former]
-    return BLACKLIST.changed(config, (*others, *sorted(wanted)))
+def _with_blacklist(
+    former_blacklist: frozenset[tuple[str, str]], blacklist: frozenset[tuple[str, str]], config: Config
+) -> Config:
+    remaining_pairs = [pair for pair in BLACKLIST.of(config) if pair not in former_blacklist]
+    return BLACKLIST.changed(config, (*remaining_pairs, *sorted(blacklist)))
 
 
 def _pair(item: Any) -> tuple[str, str]:
     """Reads `("server", "tool")`, `["server", "tool"]` or `"server/tool"` as (server, tool). Raises ValueError."""
     pair = item.split("/", 1) if isinstance(item, str) else list(item)
-    if len(pair) != 2 or not all(isinstance(one, str) and one for one in pair):
+    if len(pair) != 2 or not all(isinstance(part, str) and part for part in pair):
         raise ValueError(f"an item of tool_blacklist is (server, tool) or 'server/tool', not {item!r}")
     return pair[0], pair[1]
 

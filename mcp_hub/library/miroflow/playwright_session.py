@@ -24,12 +24,12 @@ class PlaywrightSession:
 
     def __init__(self, server_params: Any, *, hub: Hub | None = None) -> None:
         self.server_params = server_params
-        self._own = hub is None
-        self._hub = hub or self._made()
-        self._ended: tuple[int, Server] | None = None
-        """The hub's entry of the server and its place, while the session is closed."""
+        self._owns_hub = hub is None
+        self._hub = hub or self._new_hub()
+        self._removed_entry: tuple[int, Server] | None = None
+        """The index and the server of the hub's entry, while the session is closed."""
 
-    def _made(self) -> Hub:
+    def _new_hub(self) -> Hub:
         hub = Hub()
         entry, literal = entry_of(PLAYWRIGHT, self.server_params)
         hub.add_server_unstarted(PLAYWRIGHT, entry, literal=literal)
@@ -44,11 +44,11 @@ class PlaywrightSession:
 
     async def open(self) -> None:
         """Makes the session usable again after `close`, without waiting until it is connected."""
-        ended = self._ended
-        if ended is not None:  # other calls may do the same meanwhile: none may go on before the server is back
-            await self._hub.edit(functools.partial(_with_server_at, *ended))
-            if self._ended is ended:
-                self._ended = None
+        removed = self._removed_entry
+        if removed is not None:  # other calls may do the same meanwhile: none may go on before the server is back
+            await self._hub.edit(functools.partial(_with_server_at, *removed))
+            if self._removed_entry is removed:
+                self._removed_entry = None
 
     async def call_tool(self, tool_name: str, arguments: Json | None = None) -> str:
         """Calls a tool and returns the texts of its result, also of an error result.
@@ -63,18 +63,18 @@ class PlaywrightSession:
 
     async def close(self) -> None:
         """Ends the session and the server's process, once its running calls have ended. Idempotent."""
-        if self._own:
-            ended, self._hub = self._hub, self._made()
-            await ended.aclose()
-        elif self._ended is None and not self._hub.closed:
+        if self._owns_hub:
+            former_hub, self._hub = self._hub, self._new_hub()
+            await former_hub.aclose()
+        elif self._removed_entry is None and not self._hub.closed:
             servers = self._hub.config.servers
-            self._ended = next(
-                ((place, server) for place, server in enumerate(servers) if server.id == PLAYWRIGHT), None
+            self._removed_entry = next(
+                ((index, server) for index, server in enumerate(servers) if server.id == PLAYWRIGHT), None
             )
-            if self._ended is not None:
+            if self._removed_entry is not None:
                 await self._hub.remove_server(PLAYWRIGHT)
 
 
-def _with_server_at(place: int, server: Server, config: Config) -> Config:
-    others = [one for one in config.servers if one.id != server.id]
-    return config.model_copy(update={"servers": (*others[:place], server, *others[place:])})
+def _with_server_at(index: int, server: Server, config: Config) -> Config:
+    servers = [entry for entry in config.servers if entry.id != server.id]
+    return config.model_copy(update={"servers": (*servers[:index], server, *servers[index:])})

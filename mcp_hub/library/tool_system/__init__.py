@@ -65,7 +65,7 @@ class ToolSetMerger:
     """The IConfigSystem that ToolManager uses by default: the tool sets of a configuration by name."""
 
     def __init__(self, config: Config) -> None:
-        self._sets = {one.name: one.tools for one in config.tool_sets}
+        self._sets = {tool_set.name: tool_set.tools for tool_set in config.tool_sets}
 
     def merged_tools(self, tool_sets: Sequence[str], tools: Sequence[str]) -> list[str]:
         """Returns the members of the tool sets in their order, then the tools, each once.
@@ -74,9 +74,9 @@ class ToolSetMerger:
         """
         for name in tool_sets:
             if name not in self._sets:
-                known = ", ".join(self._sets)
-                there = f"there are: {known}" if known else "the configuration has none"
-                raise ValueError(f"there is no tool set {name!r}; {there}")
+                names = ", ".join(self._sets)
+                choices = f"there are: {names}" if names else "the configuration has none"
+                raise ValueError(f"there is no tool set {name!r}; {choices}")
         return list(dict.fromkeys([*(member for name in tool_sets for member in self._sets[name]), *tools]))
 
 
@@ -128,21 +128,21 @@ class ToolsBySet:
 
     async def async_get_tool(self, name: str) -> BaseTool:
         """Does what `get_tool` does, for coroutines."""
-        found = self._tools([await find_tool(name, self.hub)])
-        if not found:
+        matches = self._tools([await find_tool(name, self.hub)])
+        if not matches:
             raise ToolNotFound(f"the server of '{name}' was removed")
-        return found[0]
+        return matches[0]
 
     def get_tool_set(self, name: str) -> ToolList:
         """Returns the available tools of a tool set in its order, and what is missing.
 
         Raises ValueError for an unknown set.
         """
-        return self._chosen([name], [], (), self.hub.listed_sync())
+        return self._selected_tools([name], [], (), self.hub.listed_sync())
 
     async def async_get_tool_set(self, name: str) -> ToolList:
         """Does what `get_tool_set` does, for coroutines."""
-        return self._chosen([name], [], (), await self.hub.listed())
+        return self._selected_tools([name], [], (), await self.hub.listed())
 
     def get_profile(self, profile: str | Mapping[str, Any]) -> ToolList:
         """Returns the tools of a profile: those of its tool sets, then its single tools, each once.
@@ -150,41 +150,41 @@ class ToolsBySet:
         `profile` is the name of one of the configuration, or a mapping with `tool_sets`, `tools` and `tags`. Raises
         ValueError for an unknown profile or tool set.
         """
-        return self._chosen(*self._profile(profile), self.hub.listed_sync())
+        return self._selected_tools(*self._profile(profile), self.hub.listed_sync())
 
     async def async_get_profile(self, profile: str | Mapping[str, Any]) -> ToolList:
         """Does what `get_profile` does, for coroutines."""
-        return self._chosen(*self._profile(profile), await self.hub.listed())
+        return self._selected_tools(*self._profile(profile), await self.hub.listed())
 
     def _profile(self, profile: str | Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
         if isinstance(profile, str):
-            known = {one.name: one for one in self.hub.config.profiles}
-            if profile not in known:
-                there = f"there are: {', '.join(known)}" if known else "the configuration has none"
-                raise ValueError(f"there is no profile {profile!r}; {there}")
-            found = known[profile]
-            return found.tool_sets, found.tools, found.tags
+            profiles = {entry.name: entry for entry in self.hub.config.profiles}
+            if profile not in profiles:
+                choices = f"there are: {', '.join(profiles)}" if profiles else "the configuration has none"
+                raise ValueError(f"there is no profile {profile!r}; {choices}")
+            settings = profiles[profile]
+            return settings.tool_sets, settings.tools, settings.tags
         return profile.get("tool_sets") or (), profile.get("tools") or (), profile.get("tags") or ()
 
-    def _chosen(
+    def _selected_tools(
         self, tool_sets: Sequence[str], tools: Sequence[str], tags: Sequence[str], listed: list[ServerTools]
     ) -> ToolList:
         config = self.hub.config
         system = self.config_system or ToolSetMerger(config)
         servers = {server.id: server for server in config.servers}
-        cards = [card for one in listed for card in one.tools if card.server in servers]
+        cards = [card for server_tools in listed for card in server_tools.tools if card.server in servers]
         chosen: dict[tuple[str, str], ToolCard] = {}
         missing: dict[str, str] = {}
         for member in system.merged_tools(tool_sets, tools):
             pattern = Patterns((member,))
-            found = [card for card in cards if matches_tool(pattern, servers[card.server], card.name)]
-            chosen |= {(card.server, card.name): card for card in found if (card.server, card.name) not in chosen}
-            if not found:
-                away = _away(_owners(member, config.servers), listed)
-                missing[member] = _in_words(away) or "no server lists it"
+            matches = [card for card in cards if matches_tool(pattern, servers[card.server], card.name)]
+            chosen |= {(card.server, card.name): card for card in matches if (card.server, card.name) not in chosen}
+            if not matches:
+                errors = _unavailable_servers(_owners(member, config.servers), listed)
+                missing[member] = _error_text(errors) or "no server lists it"
         if tags:
-            wanted = frozenset(tags)
-            tagged = [card for card in cards if wanted & _tags(servers[card.server], card)]
+            tag_set = frozenset(tags)
+            tagged = [card for card in cards if tag_set & _tags(servers[card.server], card)]
             chosen |= {(card.server, card.name): card for card in tagged}
         for member, reason in missing.items():
             log.warning("the tool %r of a tool set or profile is missing: %s", member, reason)
@@ -209,14 +209,16 @@ async def find_tool(name: str, hub: Hub) -> ToolCard:
     owners = _owners(name, servers)
     if owners:
         # Other servers may be slow, and are asked only if these are available and do not have the tool.
-        wanted = [server.id for server in servers if server.id in owners or not server.namespace]
-        named = [one for found in await asyncio.gather(*map(hub.listed, wanted)) for one in found]
-        if (card := _exactly(name, named)) is not None:
+        server_ids = [server.id for server in servers if server.id in owners or not server.namespace]
+        candidates = [
+            server_tools for batch in await asyncio.gather(*map(hub.listed, server_ids)) for server_tools in batch
+        ]
+        if (card := _card_named(name, candidates)) is not None:
             return card
-        if away := _away(owners, named):
-            raise _unavailable(name, away)
+        if errors := _unavailable_servers(owners, candidates):
+            raise _unavailable(name, errors)
     listed = await hub.listed()
-    if (card := _exactly(name, listed)) is not None:
+    if (card := _card_named(name, listed)) is not None:
         return card
     cards = list(_cards(listed))
     same = [card for card in cards if card.name == name]
@@ -224,19 +226,19 @@ async def find_tool(name: str, hub: Hub) -> ToolCard:
         return same[0]
     if same:
         raise ToolNotFound(f"several servers have a tool '{name}': {', '.join(card.exposed for card in same)}")
-    if away := _away(owners, listed):
-        raise _unavailable(name, away)
-    near = difflib.get_close_matches(name, [card.exposed for card in cards], n=3, cutoff=0.6)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    if errors := _unavailable_servers(owners, listed):
+        raise _unavailable(name, errors)
+    close_matches = difflib.get_close_matches(name, [card.exposed for card in cards], n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(close_matches)}?" if close_matches else ""
     raise ToolNotFound(f"there is no tool '{name}'{hint}")
 
 
 def _cards(listed: Iterable[ServerTools]) -> Iterator[ToolCard]:
     """Yields all tools, also those of servers that are unavailable now."""
-    return (card for one in listed for card in (*one.tools, *one.absent))
+    return (card for server_tools in listed for card in (*server_tools.tools, *server_tools.absent))
 
 
-def _exactly(name: str, listed: Iterable[ServerTools]) -> ToolCard | None:
+def _card_named(name: str, listed: Iterable[ServerTools]) -> ToolCard | None:
     return next((card for card in _cards(listed) if name in (card.exposed, f"{card.server}/{card.name}")), None)
 
 
@@ -249,16 +251,20 @@ def _owners(name: str, servers: Iterable[Server]) -> frozenset[str]:
     )
 
 
-def _away(owners: Collection[str], listed: Iterable[ServerTools]) -> list[tuple[str, CallError]]:
+def _unavailable_servers(owners: Collection[str], listed: Iterable[ServerTools]) -> list[tuple[str, CallError]]:
     """Returns the unavailable servers, with their errors, that may have a tool which belongs to one of `owners`."""
-    return [(one.server, one.error) for one in listed if one.error is not None and (not owners or one.server in owners)]
+    return [
+        (entry.server, entry.error)
+        for entry in listed
+        if entry.error is not None and (not owners or entry.server in owners)
+    ]
 
 
-def _unavailable(name: str, away: Sequence[tuple[str, CallError]]) -> ToolNotFound:
-    codes = {error.code for _, error in away}
+def _unavailable(name: str, errors: Sequence[tuple[str, CallError]]) -> ToolNotFound:
+    codes = {error.code for _, error in errors}
     code = codes.pop() if len(codes) == 1 else ServerUnavailable.code
-    return ToolNotFound(f"the tool '{name}' is not available: {_in_words(away)}", code)
+    return ToolNotFound(f"the tool '{name}' is not available: {_error_text(errors)}", code)
 
 
-def _in_words(away: Iterable[tuple[str, CallError]]) -> str:
-    return "; ".join(f"{server}: {formats.error_message(error)}" for server, error in away)
+def _error_text(errors: Iterable[tuple[str, CallError]]) -> str:
+    return "; ".join(f"{server}: {formats.error_message(error)}" for server, error in errors)

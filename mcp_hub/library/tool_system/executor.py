@@ -59,54 +59,54 @@ class ToolExecutor:
 
     def execute(self, tool: Tool, parameters: Mapping[str, Any] | None = None) -> ToolMessage:
         """Calls a tool. Errors of the tool or its server are in the message's `error` and not raised."""
-        called = self._hub.run(lambda: self._called(tool, parameters or {}, in_hub=True))
-        return self._told(parameters or {}, called)
+        timed = self._hub.run(lambda: self._execute(tool, parameters or {}, in_hub=True))
+        return self._log(parameters or {}, timed)
 
     async def async_execute(self, tool: Tool, parameters: Mapping[str, Any] | None = None) -> ToolMessage:
         """Does what `execute` does, for coroutines."""
-        return self._told(parameters or {}, await self._called(tool, parameters or {}))
+        return self._log(parameters or {}, await self._execute(tool, parameters or {}))
 
     def execute_many(self, calls: Sequence[ToolCall], parallel: bool = True) -> list[ToolMessage]:
         """Returns the messages in the order of the calls. A call that fails does not affect the others."""
-        read = [_read(call) for call in calls]
-        done = self._hub.run(lambda: self._many(read, parallel, in_hub=True))
-        return [self._told(parameters, called) for (_, parameters), called in zip(read, done, strict=True)]
+        pairs = [_read(call) for call in calls]
+        results = self._hub.run(lambda: self._execute_all(pairs, parallel, in_hub=True))
+        return [self._log(parameters, timed) for (_, parameters), timed in zip(pairs, results, strict=True)]
 
     async def async_execute_many(self, calls: Sequence[ToolCall], parallel: bool = True) -> list[ToolMessage]:
         """Does what `execute_many` does, for coroutines."""
-        read = [_read(call) for call in calls]
-        done = await self._many(read, parallel, in_hub=False)
-        return [self._told(parameters, called) for (_, parameters), called in zip(read, done, strict=True)]
+        pairs = [_read(call) for call in calls]
+        results = await self._execute_all(pairs, parallel, in_hub=False)
+        return [self._log(parameters, timed) for (_, parameters), timed in zip(pairs, results, strict=True)]
 
-    async def _many(
+    async def _execute_all(
         self, calls: list[tuple[Tool, Mapping[str, Any]]], parallel: bool, *, in_hub: bool
     ) -> list[tuple[ToolMessage, float]]:
         if parallel:
-            return list(await asyncio.gather(*(self._called(*call, in_hub=in_hub) for call in calls)))
-        return [await self._called(*call, in_hub=in_hub) for call in calls]
+            return list(await asyncio.gather(*(self._execute(*call, in_hub=in_hub) for call in calls)))
+        return [await self._execute(*call, in_hub=in_hub) for call in calls]
 
-    async def _called(
+    async def _execute(
         self, tool: Tool, parameters: Mapping[str, Any], *, in_hub: bool = False
     ) -> tuple[ToolMessage, float]:
         """Returns the message and the seconds that the call took."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         name = tool.name if isinstance(tool, BaseTool) else tool
         if not isinstance(parameters, Mapping):
             text = f"the parameters must be a mapping of names to values, not {type(parameters).__name__}"
-            return _failed(name, InvalidParameters.code, text), time.monotonic() - began
+            return _failed(name, InvalidParameters.code, text), time.monotonic() - started_at
         if isinstance(tool, BaseTool) and tool.server:
             server, original = tool.server, tool.tool_name
         else:
             try:
                 card = await find_tool(name, self._hub)
             except ToolNotFound as error:
-                return _failed(name, error.code, str(error)), time.monotonic() - began
+                return _failed(name, error.code, str(error)), time.monotonic() - started_at
             server, original = card.server, card.name
         outcome = await self._hub.act(server, original, parameters, in_hub=in_hub)
-        return _message(name, outcome), time.monotonic() - began
+        return _message(name, outcome), time.monotonic() - started_at
 
-    def _told(self, parameters: Mapping[str, Any], called: tuple[ToolMessage, float]) -> ToolMessage:
-        message, seconds = called
+    def _log(self, parameters: Mapping[str, Any], timed: tuple[ToolMessage, float]) -> ToolMessage:
+        message, seconds = timed
         redaction = self._hub.redaction
         failed = message.error is not None
         self._logger.info(
@@ -142,8 +142,8 @@ def _message(name: str, outcome: CallOutcome) -> ToolMessage:
     if result.get("isError"):
         meta = result.get("_meta")
         facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
-        said = facts.get("code") if isinstance(facts, dict) else None
-        return _failed(name, said if isinstance(said, str) else "tool_error", formats.error_text(result))
+        hub_code = facts.get("code") if isinstance(facts, dict) else None
+        return _failed(name, hub_code if isinstance(hub_code, str) else "tool_error", formats.error_text(result))
     return ToolMessage(name, value_of(result, outcome.value if outcome.direct else None))
 
 

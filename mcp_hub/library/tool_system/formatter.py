@@ -122,5 +122,5 @@ class ToolFormatter:
 
         Raises FormatError if a call of the model's interface cannot be read.
         """
-        known = None if tools is None else [formats.describe_tool(tool).name for tool in tools]
-        return formats.calls_in(text_or_message, known)
+        names = None if tools is None else [formats.describe_tool(tool).name for tool in tools]
+        return formats.calls_in(text_or_message, names)

@@ -123,8 +123,10 @@ def tool_of(card: ToolCard, server: Server) -> BaseTool:
     required = schema.get("required")
     names = required if isinstance(required, list) else []
     parameters = [
-        Parameter(name=name, type=_type(one), description=_description(one), required=name in names)
-        for name, one in (properties.items() if isinstance(properties, dict) else ())
+        Parameter(
+            name=name, type=_type(property_schema), description=_description(property_schema), required=name in names
+        )
+        for name, property_schema in (properties.items() if isinstance(properties, dict) else ())
     ]
     values: Json = {
         "name": card.exposed,
@@ -143,14 +145,14 @@ def tool_of(card: ToolCard, server: Server) -> BaseTool:
 
 def _endpoint(server: Server, name: str) -> Json:
     """Returns the address of a REST endpoint, and how the hub signs in there."""
-    known = json.loads(server.native.get_secret_value()) if server.native is not None else []
-    tool: Json = next((one for one in known if one["name"] == name), {})
+    endpoints = json.loads(server.native.get_secret_value()) if server.native is not None else []
+    tool: Json = next((endpoint for endpoint in endpoints if endpoint["name"] == name), {})
     return {"api_url": tool.get("url", ""), "auth_method": tool.get("auth_method", "none")}
 
 
 def _type(schema: Any) -> str:
-    said = schema.get("type") if isinstance(schema, dict) else None
-    return " | ".join(map(str, said)) if isinstance(said, list) else str(said or "any")
+    types = schema.get("type") if isinstance(schema, dict) else None
+    return " | ".join(map(str, types)) if isinstance(types, list) else str(types or "any")
 
 
 def _description(schema: Any) -> str:
