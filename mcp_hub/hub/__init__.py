@@ -70,7 +70,7 @@ class Engine:
         ancestry = services.ancestry
         self.waits = options.get("one_client", False) and (ancestry.too_deep or ancestry.repeated)
         """Whether servers are started only once the client is known, as it may be a hub that must be refused."""
-        self._refresh: asyncio.TimerHandle | None = None
+        self._refresh_timer: asyncio.TimerHandle | None = None
         self.task_ids, self.long_results = services.task_ids, services.long_results
         self._groups: Groups | None = None
         self._own_tools = OwnTools(services, self.catalogs, lambda: self._generations.now)
@@ -165,7 +165,7 @@ class Engine:
     def _start_servers(self) -> None:
         self.place.ancestry.check_depth()
         self._generations.start()
-        self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
+        self._refresh_timer = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
 
     def admit(self, client_info: Any) -> None:
         """Starts the servers of a hub that `waits`, once its client is known.
@@ -184,8 +184,8 @@ class Engine:
         """Stops all upstreams at the same time, and ends what is left of their processes. Idempotent."""
         self.catalogs.close()
         self._screening.close()
-        if self._refresh is not None:
-            self._refresh.cancel()
+        if self._refresh_timer is not None:
+            self._refresh_timer.cancel()
         await self._own_tools.close()
         await self._generations.close()
         if self._groups is not None:

@@ -60,7 +60,7 @@ class Catalogs:
         self._is_visible: Visible = lambda route, profile: True
         self._on_conflict: OnConflict = "keep_first"
         self._info = info
-        self._built: Callable[[], None] = lambda: None
+        self._on_built: Callable[[], None] = lambda: None
         self._view: CallerViews | None = None
         """None: every caller sees its full catalog."""
         self._notified_view: CallerViews | None = None
@@ -73,11 +73,11 @@ class Catalogs:
         self._is_new_generation = False
         """Whether the next build is the first of its generation: a name may lead elsewhere then."""
         self._catalog = Catalog.build((), server_info=info)
-        self._shaped: dict[str, ShapedItems] = {}
+        self._items_by_upstream: dict[str, ShapedItems] = {}
         """By upstream: its items as the rules in force leave them."""
         self._reviewed = False
         """Whether the rules may decide differently about lists that have not changed."""
-        self._building: asyncio.Task[None] | None = None
+        self._build_task: asyncio.Task[None] | None = None
         """The rest of a build, done in slices."""
         self.unread: frozenset[str] = frozenset()
         """Upstreams whose current lists have not been through the rules yet: their calls have to wait."""
@@ -88,7 +88,7 @@ class Catalogs:
         self._caller_catalogs: dict[Hashable, Catalog] = {}
         """Catalogs of callers to whom servers offer more items."""
         self._dirty = False
-        self._rebuild: asyncio.TimerHandle | None = None
+        self._rebuild_timer: asyncio.TimerHandle | None = None
         self._watchers: list[Watcher] = []
         self.seen = False
         """Whether a client has seen a list, or a call was routed by one."""
@@ -105,22 +105,22 @@ class Catalogs:
         is_visible: Visible,
         on_conflict: OnConflict,
         list_wait: float,
-        built: Callable[[], None],
+        on_built: Callable[[], None],
         view: CallerViews | None = None,
         reserved: frozenset[str] = frozenset(),
     ) -> None:
         """Takes over a generation: its upstreams, its policies as `shape`, and `is_visible` for profiles.
 
-        `view` is as in `look`. `built()` is called after each build. `list_wait`: the seconds of `settled_for`.
+        `view` is as in `look`. `on_built()` is called after each build. `list_wait`: the seconds of `settled_for`.
         """
         self._list_wait = list_wait
         self._upstreams, self._shape, self._is_visible = upstreams, shape, is_visible
-        self._on_conflict, self._built = on_conflict, built
+        self._on_conflict, self._on_built = on_conflict, on_built
         self._view, self._reserved = view, reserved
         self._dirty = self._is_new_generation = self._reviewed = True
-        if self._building is not None:
-            self._building.cancel()  # it uses the policies of the former generation
-            self._building = None
+        if self._build_task is not None:
+            self._build_task.cancel()  # it uses the policies of the former generation
+            self._build_task = None
         if self.seen:
             self._build()
 
@@ -150,32 +150,32 @@ class Catalogs:
         """Schedules a rebuild, as an upstream's lists have changed, or with `reviewed`, what the rules do with them."""
         self._dirty = True
         self._reviewed = self._reviewed or reviewed
-        if self._rebuild is None:
+        if self._rebuild_timer is None:
             delay = REBUILD_AFTER if self.seen else REBUILD_UNSEEN
-            self._rebuild = asyncio.get_running_loop().call_later(delay, self._build)
+            self._rebuild_timer = asyncio.get_running_loop().call_later(delay, self._build)
 
     def close(self) -> None:
         """Cancels pending builds."""
-        if self._rebuild is not None:
-            self._rebuild.cancel()
-        if self._building is not None:
-            self._building.cancel()
+        if self._rebuild_timer is not None:
+            self._rebuild_timer.cancel()
+        if self._build_task is not None:
+            self._build_task.cancel()
 
     @property
     def everybodys(self) -> Catalog:
         """Returns the catalog for callers without a profile; while it is rebuilt in slices, the previous one."""
-        if self._dirty and self._building is None:
+        if self._dirty and self._build_task is None:
             self._build()
         return self._catalog
 
     async def settled(self, seconds: float = BUILT_WITHIN) -> None:
         """Waits until the current lists are built into the catalogs, at most `seconds`."""
-        if self._dirty and self._building is None:
+        if self._dirty and self._build_task is None:
             self._build()
         deadline = time.monotonic() + seconds
         for _ in range(2):  # the build that runs may have begun before the last change
-            if self._building is not None:
-                await asyncio.wait({self._building}, timeout=max(0.0, deadline - time.monotonic()))
+            if self._build_task is not None:
+                await asyncio.wait({self._build_task}, timeout=max(0.0, deadline - time.monotonic()))
 
     async def settled_for(self, caller: Hashable | None) -> Catalog:
         """Returns a caller's catalog once every upstream has connected or failed.
@@ -221,7 +221,7 @@ class Catalogs:
 
     def is_behind(self, caller: Hashable | None) -> bool:
         """Returns whether a caller's catalog is out of date or empty because a build is not finished."""
-        return self._building is not None or (bool(self._requested) and profile_of(caller) in self._requested)
+        return self._build_task is not None or (bool(self._requested) and profile_of(caller) in self._requested)
 
     def of(self, caller: Hashable | None) -> Catalog:
         """Returns the catalog that one caller sees."""
@@ -243,35 +243,35 @@ class Catalogs:
         """Returns the catalog that all callers of a profile share."""
         if profile is None:
             return everybodys
-        if profile not in self._profile_catalogs and self._building is None:
+        if profile not in self._profile_catalogs and self._build_task is None:
             steps = self._merge(profile, (), None, None)
             done, catalog = run_for(steps, AT_ONCE)
             if done and catalog is not None:
                 self._profile_catalogs[profile] = catalog
         if profile not in self._profile_catalogs:
             self._requested.add(profile)
-            if self._building is None:
+            if self._build_task is None:
                 self._build()
         return self._profile_catalogs.get(profile, _NOTHING)
 
     def _build(self) -> None:
-        if self._rebuild is not None:
-            self._rebuild.cancel()
-            self._rebuild = None
-        if self._building is not None:
+        if self._rebuild_timer is not None:
+            self._rebuild_timer.cancel()
+            self._rebuild_timer = None
+        if self._build_task is not None:
             self._dirty = True
             return
         steps = self._build_steps()
         done, _ = run_for(steps, AT_ONCE)
         if not done:
-            self._building = asyncio.get_running_loop().create_task(self._finish_build(steps))
+            self._build_task = asyncio.get_running_loop().create_task(self._finish_build(steps))
 
     async def _finish_build(self, steps: Generator[None]) -> None:
         try:
             await in_slices(steps)
         except Exception:
             log.exception("the catalog could not be built")
-        self._building = None
+        self._build_task = None
         if self._dirty or self._requested:
             self._build()
 
@@ -287,7 +287,7 @@ class Catalogs:
         """Applies the rules to lists that are new or have to be reviewed. Returns the parts of what it replaces."""
         listed = {id: upstream for id, upstream in self._upstreams.items() if upstream.lists.items}
         reviewed, self._reviewed = self._reviewed, False
-        shaped = {} if reviewed else {id: items for id, items in self._shaped.items() if id in listed}
+        shaped = {} if reviewed else {id: items for id, items in self._items_by_upstream.items() if id in listed}
         self.unread = frozenset(id for id in listed if id not in shaped or not shaped[id].is_of(listed[id]))
         shape = self._shape
         for id, upstream in listed.items():
@@ -295,8 +295,13 @@ class Catalogs:
                 shaped[id] = yield from shape_items(upstream, shape)
             elif shaped[id].upstream is not upstream:
                 shaped[id] = msgspec.structs.replace(shaped[id], upstream=upstream)
-        replaced = [part for id, items in self._shaped.items() if items is not shaped.get(id) for part in items.parts()]
-        self._shaped = {id: shaped[id] for id in listed}
+        replaced = [
+            part
+            for id, items in self._items_by_upstream.items()
+            if items is not shaped.get(id)
+            for part in items.parts()
+        ]
+        self._items_by_upstream = {id: shaped[id] for id in listed}
         return replaced
 
     def _merge_all(self, replaced: list[Any]) -> Generator[None]:
@@ -331,7 +336,7 @@ class Catalogs:
         self.unread = frozenset()
         self._requested -= set(profile_catalogs)
         former_profiles = {**{profile: _NOTHING for profile in requested}, **former_profiles}
-        self._built()
+        self._on_built()
         changed: dict[str | None, frozenset[Kind]] = {None: self._catalog.changed(previous)}
         changed.update(
             (profile, new.changed(former_profiles[profile])) for profile, new in self._profile_catalogs.items()
@@ -375,7 +380,7 @@ class Catalogs:
 
         unlisted = frozenset(id for id, upstream in self._upstreams.items() if not upstream.visibility.listed)
         sources: list[CatalogSource] = []
-        for items in self._shaped.values():
+        for items in self._items_by_upstream.values():
             lists = items.upstream.caller_lists
             source = yield from items.source(is_visible, *(lists.of(key) for key in caller))
             sources.append(source)

@@ -93,8 +93,8 @@ class CodeRuns:
             CallError: The program cannot be run, or did not end in time.
         """
         code = _code_in(call)
-        if (lacking := missing("code_mode")) is not None:
-            raise ServerUnavailable(f"{RUN}: {lacking}", executed=False)
+        if (problem := missing("code_mode")) is not None:
+            raise ServerUnavailable(f"{RUN}: {problem}", executed=False)
         if self._running >= MAX_RUNS:
             raise Overloaded(f"{MAX_RUNS} programs run already; try again later.", retry_after=1.0, executed=False)
         call.label = call.label or self._next_label()

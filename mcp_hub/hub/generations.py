@@ -160,9 +160,9 @@ class RetiringResources:
     """Stops upstreams and services of former generations, each as soon as the calls that use it have ended."""
 
     def __init__(self) -> None:
-        self._waiting: dict[asyncio.Task[None], Callable[[], Any]] = {}
+        self._waiting_tasks: dict[asyncio.Task[None], Callable[[], Any]] = {}
         """Tasks that wait for calls to end, the oldest first, and what each stops then."""
-        self._stopping: set[asyncio.Task[None]] = set()
+        self._stopping_tasks: set[asyncio.Task[None]] = set()
 
     def upstream(self, upstream: Upstream) -> None:
         """Stops an upstream when its calls have ended, at the latest by their own deadlines."""
@@ -176,17 +176,17 @@ class RetiringResources:
             if generation.tracing is not None and generation.tracing is not successor.tracing:
                 await generation.tracing.close()
 
-        longest = max((u.server.deadlines.call for u in generation.upstreams.values()), default=0.0)
-        self._retire(generation.calls, longest + PARKED_SECONDS, stop)
+        longest_deadline = max((u.server.deadlines.call for u in generation.upstreams.values()), default=0.0)
+        self._retire(generation.calls, longest_deadline + PARKED_SECONDS, stop)
 
     def _retire(self, calls: ReferenceCount, seconds: float, stop: Callable[[], Any]) -> None:
-        while len(self._waiting) >= MAX_RETIRING:
-            oldest = next(iter(self._waiting))
-            self._stop(self._waiting.pop(oldest))
+        while len(self._waiting_tasks) >= MAX_RETIRING:
+            oldest = next(iter(self._waiting_tasks))
+            self._stop(self._waiting_tasks.pop(oldest))
             oldest.cancel()
         task = asyncio.get_running_loop().create_task(_stop_when_unused(calls, seconds, stop))
-        self._waiting[task] = stop
-        task.add_done_callback(lambda done: self._waiting.pop(done, None))
+        self._waiting_tasks[task] = stop
+        task.add_done_callback(lambda done: self._waiting_tasks.pop(done, None))
 
     async def stopped(self, upstream: Upstream) -> None:
         """Stops an upstream now; its calls fail."""
@@ -194,16 +194,16 @@ class RetiringResources:
 
     def _stop(self, stop: Callable[[], Any]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(stop())
-        self._stopping.add(task)
-        task.add_done_callback(self._stopping.discard)
+        self._stopping_tasks.add(task)
+        task.add_done_callback(self._stopping_tasks.discard)
         return task
 
     async def close(self) -> None:
         """Stops everything now. Never raises."""
-        stops = list(self._waiting.values())
-        for task in list(self._waiting):
+        stops = list(self._waiting_tasks.values())
+        for task in list(self._waiting_tasks):
             task.cancel()
-        await asyncio.gather(*(stop() for stop in stops), *self._stopping, return_exceptions=True)
+        await asyncio.gather(*(stop() for stop in stops), *self._stopping_tasks, return_exceptions=True)
 
 
 async def _stop_when_unused(calls: ReferenceCount, seconds: float, stop: Callable[[], Any]) -> None:
@@ -266,8 +266,8 @@ class Generations:
         self._over_network = False
         self._started = False
         self._retiring = RetiringResources()
-        self._renewing = asyncio.Lock()
-        self._watching_pins: asyncio.Task[None] | None = None
+        self._renewal_lock = asyncio.Lock()
+        self._pin_task: asyncio.Task[None] | None = None
         self._retired: dict[str, None] = {}
         """Secrets of former configurations, the oldest first."""
         self._tracing: SpanTracing | None = None
@@ -295,8 +295,8 @@ class Generations:
         self._watch_pins()
         self._start_tracing()
 
-    async def renew(self, config: Config, selection: Selection, taken_over: Callable[[], None]) -> Generation:
-        """Changes to another configuration; `taken_over()` is called as soon as it is in force.
+    async def renew(self, config: Config, selection: Selection, on_applied: Callable[[], None]) -> Generation:
+        """Changes to another configuration; `on_applied()` is called as soon as it is in force.
 
         New upstreams are started first, and waited for at most `RENEW_WAIT` seconds. Upstreams whose entry still
         describes the same process keep it with all their sessions; the others stop when their last call has ended.
@@ -304,19 +304,23 @@ class Generations:
         Raises ConfigError if the pins cannot be read, or a server must not be served over the network; nothing has
         changed then.
         """
-        async with self._renewing:
+        async with self._renewal_lock:
             former = self.now
             if self._over_network:
                 refuse_over_network(config)
             successor = await asyncio.to_thread(self._build, former.number + 1, config, selection, former)
-            fresh = [u for id, u in successor.upstreams.items() if former.upstreams.get(id) is not u and self._started]
+            new_upstreams = [
+                u for id, u in successor.upstreams.items() if former.upstreams.get(id) is not u and self._started
+            ]
             try:
-                for upstream in fresh:
+                for upstream in new_upstreams:
                     upstream.start()
                     upstream.wake()
-                await _wait_until_tried([upstream for upstream in fresh if not upstream.server.lazy], RENEW_WAIT)
+                await _wait_until_tried(
+                    [upstream for upstream in new_upstreams if not upstream.server.lazy], RENEW_WAIT
+                )
             except BaseException:  # the hub is closing: nothing else refers to them
-                for upstream in fresh:
+                for upstream in new_upstreams:
                     self._retiring.upstream(upstream)
                 raise
             self.now = successor
@@ -327,7 +331,7 @@ class Generations:
                     upstream.renew(server)
                 elif former_upstream is not None:
                     upstream.succeed(former_upstream)
-            taken_over()
+            on_applied()
             self._watch_pins()
             self._start_tracing()
             for id, upstream in former.upstreams.items():
@@ -344,7 +348,7 @@ class Generations:
         Raises ConfigError if the server must not be served over the network, and what `build` raises; nothing has
         changed then.
         """
-        async with self._renewing:
+        async with self._renewal_lock:
             upstream = build(self.now)
             if self._over_network:
                 refuse_over_network(self.now.config.model_copy(update={"servers": (upstream.server,)}))
@@ -368,8 +372,8 @@ class Generations:
     async def close(self) -> None:
         """Stops every upstream, those of former generations included, at the same time. Never raises."""
         self._started = False
-        if self._watching_pins is not None:
-            self._watching_pins.cancel()
+        if self._pin_task is not None:
+            self._pin_task.cancel()
         stopping = (upstream.stop() for upstream in self.now.upstreams.values())
         await asyncio.gather(*stopping, self.now.own.close(), self._retiring.close(), return_exceptions=True)
         rules = self.now.rules
@@ -379,10 +383,10 @@ class Generations:
             await self._tracing.close()  # the last, for the spans of the calls that have ended with the upstreams
 
     def _watch_pins(self) -> None:
-        if self._watching_pins is not None:
-            self._watching_pins.cancel()
+        if self._pin_task is not None:
+            self._pin_task.cancel()
         watch = self.now.pin_watch
-        self._watching_pins = asyncio.create_task(watch.run(), name="pins") if watch is not None else None
+        self._pin_task = asyncio.create_task(watch.run(), name="pins") if watch is not None else None
 
     def _start_tracing(self) -> None:
         self._tracing = self.now.tracing

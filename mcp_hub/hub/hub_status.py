@@ -42,7 +42,7 @@ class Status:
 
     def __init__(self, hub: Engine) -> None:
         self._hub = hub
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self.began_at = time.time()
         self.serving: list[str] = ["stdio"]
         self.more: Json = {}
@@ -58,7 +58,7 @@ class Status:
         return {
             "version": VERSION,
             "pid": os.getpid(),
-            "seconds": round(time.monotonic() - self._began, 1),
+            "seconds": round(time.monotonic() - self._started_at, 1),
             "config": str(config.path) if config.path is not None else None,
             "overlays": [str(path) for path in config.overlays],
             "generation": hub.generation.number,
@@ -124,8 +124,8 @@ def runtime_directory() -> Path:
     """Returns the directory of this user's sockets: `$MCP_HUB_RUNTIME_DIR`, else the system's runtime directory."""
     import platformdirs
 
-    if named := os.environ.get(VARIABLE):
-        path = Path(named)
+    if configured := os.environ.get(VARIABLE):
+        path = Path(configured)
     elif sys.platform == "linux" and not os.environ.get("XDG_RUNTIME_DIR"):
         path = Path(platformdirs.user_cache_dir("mcp-hub", appauthor=False)) / "run"
     else:
@@ -146,22 +146,24 @@ async def status_server(facts: Callable[[], Json], answer: Answer) -> AsyncItera
 
     If the socket cannot be opened, a warning is logged and it is tried again.
     """
-    opened: list[tuple[Path, asyncio.Server]] = []
+    listeners: list[tuple[Path, asyncio.Server]] = []
 
     async def open_socket() -> None:
         path = _private(runtime_directory()) / f"{os.getpid()}.sock"
-        opened.append((path, await local_socket.listen(path, _StatusResponder(facts, answer).respond, backlog=AT_ONCE)))
+        listeners.append(
+            (path, await local_socket.listen(path, _StatusResponder(facts, answer).respond, backlog=AT_ONCE))
+        )
 
-    attempts = PendingWrites()
+    retries = PendingWrites()
     try:
         await open_socket()
     except (OSError, ValueError):
-        attempts.put("opening the socket on which `mcp-hub status` finds this hub", open_socket)
+        retries.put("opening the socket on which `mcp-hub status` finds this hub", open_socket)
     try:
         yield
     finally:
-        attempts.cancel()
-        for path, server in opened:
+        retries.cancel()
+        for path, server in listeners:
             server.close()
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -179,14 +181,14 @@ class _StatusResponder:
     def __init__(self, facts: Callable[[], Json], answer: Answer) -> None:
         self._facts = facts
         self._answer = answer
-        self._open = 0
-        self._streaming = 0
-        """The number of requests with streamed answers; they do not count in `_open`."""
+        self._open_count = 0
+        self._stream_count = 0
+        """The number of requests with streamed answers; they do not count in `_open_count`."""
 
     async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._open_count += 1
         try:
-            if self._open <= AT_ONCE:
+            if self._open_count <= AT_ONCE:
                 request = await _request(reader)
                 if request.get("ask") == "status":
                     writer.write(json.dumps(self._facts()).encode())
@@ -203,29 +205,29 @@ class _StatusResponder:
         except Exception:
             log.exception("the status could not be reported")
         finally:
-            self._open -= 1
+            self._open_count -= 1
             writer.close()
 
     async def _stream(
         self, answers: AsyncIterator[Json], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Writes answers, a line each, until there are no more or the command has gone."""
-        if self._streaming >= AT_ONCE:
+        if self._stream_count >= AT_ONCE:
             raise HubError(f"{AT_ONCE} commands read from it already")
-        self._streaming += 1
-        self._open -= 1
-        writing = asyncio.ensure_future(_write_all(answers, writer))
-        disconnected = asyncio.ensure_future(reader.read(1))
+        self._stream_count += 1
+        self._open_count -= 1
+        write_task = asyncio.ensure_future(_write_all(answers, writer))
+        read_task = asyncio.ensure_future(reader.read(1))
         try:
-            await asyncio.wait({writing, disconnected}, return_when=asyncio.FIRST_COMPLETED)
-            if writing.done():
-                writing.result()
+            await asyncio.wait({write_task, read_task}, return_when=asyncio.FIRST_COMPLETED)
+            if write_task.done():
+                write_task.result()
         finally:
-            for task in (writing, disconnected):
+            for task in (write_task, read_task):
                 task.cancel()
-            await asyncio.gather(writing, disconnected, return_exceptions=True)
-            self._streaming -= 1
-            self._open += 1
+            await asyncio.gather(write_task, read_task, return_exceptions=True)
+            self._stream_count -= 1
+            self._open_count += 1
 
 
 async def _write_all(answers: AsyncIterator[Json], writer: asyncio.StreamWriter) -> None:

@@ -89,8 +89,8 @@ class InternalServers:
 
     async def scrape(self, url: str, seconds: float) -> Json:
         """Returns a page as the result of `scrape_website`. Raises CallError, and TimeoutError after `seconds`."""
-        if self._listed_web() is None and (lacking := missing("web")) is not None:
-            raise ServerUnavailable(lacking)
+        if self._listed_web() is None and (problem := missing("web")) is not None:
+            raise ServerUnavailable(problem)
         server = Server(id=WEB, transport="stdio", builtin="web", namespace="", keep_catalog=False)
         async with asyncio.timeout(seconds):
             result = await self._call_tool(server, SCRAPE, {"url": url})

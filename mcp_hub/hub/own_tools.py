@@ -50,9 +50,9 @@ class OwnTools:
                 return await self._run_code(call, groups().whole_of(call.caller), find, act)
             from mcp_hub.hub.groups.meta_tools import call_meta_tool
 
-            return await call_meta_tool(groups(), call, self._find, code=self._writes_programs(call.caller))
-        reading = call.method == RESOURCES.act_method
-        page = self._services.long_results.read(call.exposed, call.caller) if reading else None
+            return await call_meta_tool(groups(), call, self._find, code=self._has_code_mode(call.caller))
+        is_read = call.method == RESOURCES.act_method
+        page = self._services.long_results.read(call.exposed, call.caller) if is_read else None
         if page is None:
             raise unknown_name(call.kind, call.exposed, call.era)
         return page
@@ -75,7 +75,7 @@ class OwnTools:
             if counter.awaited and not counter.count:
                 counter.notify()
 
-    def _writes_programs(self, caller: Hashable | None) -> bool:
+    def _has_code_mode(self, caller: Hashable | None) -> bool:
         """Returns whether a caller is listed `hub_run`."""
         exposure = self._catalogs.exposure
         generation = self._now()

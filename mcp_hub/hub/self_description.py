@@ -35,7 +35,7 @@ def merge_instructions(instructions: Iterable[tuple[str, str | None]], notes: st
     """
     parts: list[str] = []
     remaining = MAX_OF_ALL
-    silent: list[str] = []
+    omitted: list[str] = []
     for server, text in instructions:
         if text is None or not text.strip():
             continue
@@ -44,12 +44,12 @@ def merge_instructions(instructions: Iterable[tuple[str, str | None]], notes: st
             body = f"{body[:MAX_INSTRUCTIONS]}… (cut)"
         part = f"## {server}\n{body}"
         if len(part) > remaining:
-            silent.append(server)
+            omitted.append(server)
             continue
         remaining -= len(part)
         parts.append(part)
-    if silent:
-        parts.append(f"(instructions of {', '.join(silent)} left out: too long)")
+    if omitted:
+        parts.append(f"(instructions of {', '.join(omitted)} left out: too long)")
     return "\n\n".join([*([notes] if notes else []), *([_PREFACE, *parts] if parts else [])]) or None
 
 
@@ -77,18 +77,18 @@ MAX_PURPOSE: Final = 500
 class ServerPurposes:
     """Returns the purpose of each server: the first paragraph of its instructions, on one line.
 
-    `passed(server, instructions)` returns the instructions if they may be passed on.
+    `filter_text(server, instructions)` returns the instructions if they may be passed on.
     """
 
-    def __init__(self, upstreams: Mapping[str, Upstream], passed: Callable[[str, str | None], str | None]) -> None:
+    def __init__(self, upstreams: Mapping[str, Upstream], filter_text: Callable[[str, str | None], str | None]) -> None:
         self._upstreams = upstreams
-        self._passed = passed
+        self._filter_text = filter_text
 
     def __call__(self, server: str) -> str:
         """Returns the purpose of a server; "" if it has no instructions, or they may not be passed on."""
         upstream = self._upstreams.get(server)
         agreement = upstream.agreement if upstream is not None else None
-        text = self._passed(server, agreement.instructions if agreement is not None else None)
+        text = self._filter_text(server, agreement.instructions if agreement is not None else None)
         paragraph = (text or "").strip()[: 4 * MAX_PURPOSE].split("\n\n", 1)[0]
         return printable(" ".join(paragraph.split()), MAX_PURPOSE)
 

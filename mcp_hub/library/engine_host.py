@@ -118,13 +118,13 @@ class EngineHost:
         self.functions = FunctionServer()
         self._hub: Engine | None = None
         self._records: RecordWriter | None = None
-        self._changing = asyncio.Lock()
+        self._change_lock = asyncio.Lock()
         self._facts = _facts()
 
     async def hub(self) -> Engine:
         """Returns the engine, and starts it if it is not running. Raises ConfigError."""
         if self._hub is None:
-            async with self._changing:
+            async with self._change_lock:
                 if self._hub is None:
                     self._hub = await self._start()
         return self._hub
@@ -157,7 +157,7 @@ class EngineHost:
 
     async def change(self, edit: Callable[[Config], Config]) -> None:
         """Applies `edit` to the configuration. Raises ConfigError, and changes nothing then."""
-        async with self._changing:
+        async with self._change_lock:
             config = edit(self.config)
             if self._hub is not None:
                 await self._hub.renew(config)
@@ -183,7 +183,7 @@ class EngineHost:
         """Resets the host after a fork: everything that runs belongs to the parent process."""
         keep((self._hub, self._records))
         self._hub = self._records = None
-        self._changing = asyncio.Lock()
+        self._change_lock = asyncio.Lock()
         self.functions.begin_anew()
 
     # --- lists and calls ---------------------------------------------------------------------------------------

@@ -111,12 +111,12 @@ class PendingShutdown(Coroutine[Any, Any, None]):
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._awaited: Coroutine[Any, Any, None] | None = None
+        self._shutdown_coroutine: Coroutine[Any, Any, None] | None = None
 
     def _shutdown(self) -> Coroutine[Any, Any, None]:
-        if self._awaited is None:
-            self._awaited = self._hub.aclose()
-        return self._awaited
+        if self._shutdown_coroutine is None:
+            self._shutdown_coroutine = self._hub.aclose()
+        return self._shutdown_coroutine
 
     def __await__(self) -> Generator[Any, None, None]:
         return self._shutdown().__await__()
@@ -131,5 +131,5 @@ class PendingShutdown(Coroutine[Any, Any, None]):
 
     def close(self) -> None:
         """Closes the coroutine without stopping the shutdown; part of the protocol of coroutines."""
-        if self._awaited is not None:
-            self._awaited.close()
+        if self._shutdown_coroutine is not None:
+            self._shutdown_coroutine.close()

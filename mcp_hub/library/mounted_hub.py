@@ -58,8 +58,8 @@ class MountedHub:
     def __init__(self, config: Config, mount: Mount, *, sse: bool) -> None:
         token = os.environ.get(TOKEN_VARIABLE)
         listen = config.listen if not token else msgspec.structs.replace(config.listen, token=SecretStr(token))
-        asks = mount.authenticate
-        if asks is not None and not any(map(inspect.iscoroutinefunction, (asks, getattr(asks, "__call__", None)))):  # noqa: B004
+        hook = mount.authenticate
+        if hook is not None and not any(map(inspect.iscoroutinefunction, (hook, getattr(hook, "__call__", None)))):  # noqa: B004
             raise TypeError("authenticate= must be a coroutine function (`async def`): it runs in the server's loop")
         objection = mount.objection(listen)
         if objection is not None:
@@ -71,7 +71,7 @@ class MountedHub:
         self._sse = sse
         self._host: EngineHost | None = None
         self._app: App | None = None
-        self._front: AsgiFront | None = None
+        self._asgi_front: AsgiFront | None = None
         self._verifier: Verifier | None = None
 
     async def __aenter__(self) -> MountedHub:
@@ -96,7 +96,7 @@ class MountedHub:
                 quotas=quotas,
                 mount=self._mount,
             )
-            self._front = AsgiFront(self._app, self._app.refusals)
+            self._asgi_front = AsgiFront(self._app, self._app.refusals)
         except BaseException:
             await self._end()
             raise
@@ -115,13 +115,13 @@ class MountedHub:
         If you can, call it before the server of the application waits for its connections to end: otherwise a stream
         lasts until its client closes it.
         """
-        if self._app is not None and self._front is not None:
+        if self._app is not None and self._asgi_front is not None:
             await self._app.drain(grace)
-            await self._front.close(END_GRACE)
+            await self._asgi_front.close(END_GRACE)
 
     async def _end(self) -> None:
         host, app, verifier = self._host, self._app, self._verifier
-        self._host = self._app = self._front = self._verifier = None
+        self._host = self._app = self._asgi_front = self._verifier = None
         if app is not None:
             app.refusals.close()
         if verifier is not None:
@@ -134,8 +134,8 @@ class MountedHub:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one scope of ASGI."""
         kind = scope["type"]
-        if kind == "http" and self._front is not None:
-            await self._front(scope, receive, send)
+        if kind == "http" and self._asgi_front is not None:
+            await self._asgi_front(scope, receive, send)
         elif kind == "http":
             log.error(_NOT_RUNNING)
             text = _NOT_RUNNING.encode() + b"\n"
@@ -143,12 +143,12 @@ class MountedHub:
             await send({"type": "http.response.start", "status": 503, "headers": lines})
             await send({"type": "http.response.body", "body": text})
         elif kind == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         elif kind == "websocket":
             await receive()
             await send({"type": "websocket.close"})  # the server answers 403
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         """Runs the hub from the start of its server to its end."""
         await receive()
         try:

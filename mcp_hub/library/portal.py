@@ -26,18 +26,18 @@ Work = Callable[[], Coroutine[Any, Any, T]]
 class Portal:
     """Runs work in a separate event loop: `run` blocks until the work is done, `wait` awaits it in any loop.
 
-    The thread starts with the first work. `ending` runs in the loop before it ends, when `close` or `aclose` is called
+    The thread starts with the first work. `on_end` runs in the loop before it ends, when `close` or `aclose` is called
     or the program exits. After a `fork` the child has no such thread: it starts again with the first work, after
-    `forked()` is called.
+    `on_fork()` is called.
     """
 
-    def __init__(self, ending: Work[None], forked: Callable[[], None] = lambda: None) -> None:
-        self._ending = ending
-        self._forked = forked
-        self._starting = threading.Lock()
+    def __init__(self, on_end: Work[None], on_fork: Callable[[], None] = lambda: None) -> None:
+        self._on_end = on_end
+        self._on_fork = on_fork
+        self._start_lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._process = os.getpid()
+        self._pid = os.getpid()
         self._closed = False
         _open.add(self)
 
@@ -68,36 +68,36 @@ class Portal:
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            me = asyncio.current_task()
-            if me is None or me.cancelling() or not self._closed:
+            task = asyncio.current_task()
+            if task is None or task.cancelling() or not self._closed:
                 raise
             raise RuntimeError(_CLOSED) from None
 
     def begin(self, work: Work[T]) -> Future[T]:
         """Starts the work and returns its future. Raises RuntimeError if the portal is closed."""
-        with self._starting:  # also around the last line: `close` would not see work that is scheduled after its end
+        with self._start_lock:  # also around the last line: `close` would not see work that is scheduled after its end
             loop = self._running()
             return asyncio.run_coroutine_threadsafe(_await_work(work), loop)
 
     def close(self) -> None:
-        """Runs `ending`, then ends the thread, within `CLOSE_WITHIN` seconds. Idempotent; never raises."""
-        ending = self.end()
-        if ending is not None and ending is not threading.current_thread():
-            ending.join(CLOSE_WITHIN)
+        """Runs `on_end`, then ends the thread, within `CLOSE_WITHIN` seconds. Idempotent; never raises."""
+        thread = self.end()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(CLOSE_WITHIN)
 
     async def aclose(self) -> None:
         """Does what `close` does, for coroutines."""
-        ending = self.end()
-        if ending is not None and ending is not threading.current_thread():
-            await asyncio.get_running_loop().run_in_executor(None, ending.join, CLOSE_WITHIN)
+        thread = self.end()
+        if thread is not None and thread is not threading.current_thread():
+            await asyncio.get_running_loop().run_in_executor(None, thread.join, CLOSE_WITHIN)
 
     # --- the thread --------------------------------------------------------------------------------------------
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        """Returns the loop and starts it if needed. `_starting` must be held."""
+        """Returns the loop and starts it if needed. `_start_lock` must be held."""
         if self._closed:
             raise RuntimeError(_CLOSED)
-        if self._process != os.getpid():
+        if self._pid != os.getpid():
             self._begin_anew()
         if self._loop is None:
             self._loop = _new_loop()
@@ -119,10 +119,10 @@ class Portal:
 
     def end(self) -> threading.Thread | None:
         """Starts `close` and returns the thread to wait for, or None if there is none in this process."""
-        with self._starting:
+        with self._start_lock:
             first, self._closed = not self._closed, True
             loop, thread = self._loop, self._thread
-        if loop is None or thread is None or self._process != os.getpid():
+        if loop is None or thread is None or self._pid != os.getpid():
             return None
         if first:
             loop.call_soon_threadsafe(lambda: loop.create_task(self._stop(loop), name="end of the portal"))
@@ -131,7 +131,7 @@ class Portal:
     async def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             async with asyncio.timeout(CLOSE_WITHIN - 1):
-                await self._ending()
+                await self._on_end()
         except Exception:
             log.exception("ending the hub failed")
         finally:
@@ -140,9 +140,9 @@ class Portal:
     def _begin_anew(self) -> None:
         """Resets the portal after a fork. The thread is gone, and what it had open belongs to the parent process."""
         _inherited.append(self._loop)
-        self._process = os.getpid()
+        self._pid = os.getpid()
         self._loop = self._thread = None
-        self._forked()
+        self._on_fork()
 
 
 _CLOSED: Final = "this hub is closed; make another one"
@@ -183,6 +183,6 @@ if hasattr(os, "register_at_fork"):
 
     def _after_fork() -> None:
         for portal in list(_open):
-            portal._starting = threading.Lock()  # the thread that held it does not exist in the child
+            portal._start_lock = threading.Lock()  # the thread that held it does not exist in the child
 
     os.register_at_fork(after_in_child=_after_fork)

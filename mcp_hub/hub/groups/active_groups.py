@@ -157,18 +157,18 @@ def contents_of(catalog: Catalog) -> str:
     parts = [f"{printable(server, 64)} ({len(names[server])})" for server in servers]
     sizes = [estimate_tokens(part) + 1 for part in parts]
     remaining = MAX_CONTENTS - estimate_tokens(head) - 6  # for the number of the omitted ones
-    fit = 0
-    while fit < len(parts) and sizes[fit] <= remaining:
-        remaining -= sizes[fit]
-        fit += 1
-    for number, server in enumerate(servers[:fit]):
+    fitting_count = 0
+    while fitting_count < len(parts) and sizes[fitting_count] <= remaining:
+        remaining -= sizes[fitting_count]
+        fitting_count += 1
+    for number, server in enumerate(servers[:fitting_count]):
         purpose = summary(catalog.about(server), MAX_PURPOSE).rstrip(".") or _topics(names[server])
         size = estimate_tokens(f": {purpose}")
         if purpose and size <= remaining:
             parts[number] += f": {purpose}"
             remaining -= size
-    omitted_count = len(parts) - fit
-    return head + "; ".join([*parts[:fit], *([f"and {omitted_count} more"] if omitted_count else [])]) + "."
+    omitted_count = len(parts) - fitting_count
+    return head + "; ".join([*parts[:fitting_count], *([f"and {omitted_count} more"] if omitted_count else [])]) + "."
 
 
 def _topics(names: Sequence[str]) -> str:

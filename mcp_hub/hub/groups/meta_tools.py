@@ -76,9 +76,9 @@ def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
     groups_by_name = {group.name: group for group in groups.shown_to(call.caller)}
     for name, value in arguments.items():
         if name not in groups_by_name:
-            there_are = ", ".join(repr(group_name) for group_name in groups_by_name)
+            known_names = ", ".join(repr(group_name) for group_name in groups_by_name)
             raise InvalidParameters(
-                f"Invalid arguments: there is no tool group {printable(name, 200)!r}; there are: {there_are}. "
+                f"Invalid arguments: there is no tool group {printable(name, 200)!r}; there are: {known_names}. "
                 "Nothing was changed."
             )
         if not isinstance(value, bool):
@@ -97,10 +97,10 @@ def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
     if activated:
         catalog = groups.catalog_of(call.caller)
         members = groups.now.members
-        on = (
+        group_tools = (
             name for name in catalog.names(TOOLS) if (route := catalog.resolve(TOOLS, name)) and members.groups(route)
         )
-        content.append({"type": "text", "text": encode(_definitions(catalog, on)).decode()})
+        content.append({"type": "text", "text": encode(_definitions(catalog, group_tools)).decode()})
     return {"content": content}
 
 
@@ -108,8 +108,8 @@ async def _search(groups: Groups, call: Call, arguments: Json, find: Find, code:
     query, detail, limit, server = _search_arguments(arguments)
     full_catalog, now = groups.whole_of(call.caller), groups.now
     if server is not None and server not in (servers := {route.upstream for route in full_catalog.routes(TOOLS)}):
-        there_are = ", ".join(sorted(servers)[:MAX_NAMED])
-        raise InvalidParameters(f"{SEARCH}: no server {printable(server, 200)!r}; there are: {printable(there_are)}.")
+        known_names = ", ".join(sorted(servers)[:MAX_NAMED])
+        raise InvalidParameters(f"{SEARCH}: no server {printable(server, 200)!r}; there are: {printable(known_names)}.")
     names = await find(full_catalog, query) if query.strip() else list(full_catalog.names(TOOLS))
     routes = await in_slices(_existing_routes(full_catalog, names, server, now.members.gone))
     matches = list(routes)
@@ -130,8 +130,8 @@ async def _search(groups: Groups, call: Call, arguments: Json, find: Find, code:
     tools = []
     for name in matches[:limit]:
         facts = state(name)
-        off = f"off; in group {', '.join(facts['groups'])}" if facts and not facts["active"] else ""
-        tools.append(FoundTool(full_catalog.entry(TOOLS, name) or {}, off, code=code))
+        inactive_note = f"off; in group {', '.join(facts['groups'])}" if facts and not facts["active"] else ""
+        tools.append(FoundTool(full_catalog.entry(TOOLS, name) or {}, inactive_note, code=code))
     signatures = BEST if detail == "brief" else limit
     text = found_tools(_head(len(tools), len(matches)), tools, signatures, MAX_TOKENS)
     return {"content": [{"type": "text", "text": text}]}

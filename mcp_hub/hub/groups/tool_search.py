@@ -56,7 +56,7 @@ class MeaningProcess:
         self._may_cache = may_cache
         self._ready: WeakKeyDictionary[SearchIndex, tuple[ref[Any], str]] = WeakKeyDictionary()
         """The session that has the table of an index, and the name of the table there."""
-        self._preparing: WeakKeyDictionary[SearchIndex, asyncio.Task[None]] = WeakKeyDictionary()
+        self._preparations: WeakKeyDictionary[SearchIndex, asyncio.Task[None]] = WeakKeyDictionary()
 
     async def likeness(self, index: SearchIndex, query: str) -> list[float] | None:
         """Returns how much each tool of an index is like a query; None if the process has no index or no answer."""
@@ -82,17 +82,17 @@ class MeaningProcess:
 
     async def prepared(self, index: SearchIndex) -> bool:
         """Gives an index to the process if it does not have it; returns whether it has it then."""
-        if await self.likeness(index, "") is None and (task := self._preparing.get(index)) is not None:
+        if await self.likeness(index, "") is None and (task := self._preparations.get(index)) is not None:
             await asyncio.wait({task})
         return index in self._ready
 
     def _prepare(self, index: SearchIndex, process: Upstream) -> None:
-        if index not in self._preparing:
-            task = asyncio.get_running_loop().create_task(self._hand_over(index, process), name="search index")
-            self._preparing[index] = task
-            task.add_done_callback(lambda _: self._preparing.pop(index, None))
+        if index not in self._preparations:
+            task = asyncio.get_running_loop().create_task(self._send_index(index, process), name="search index")
+            self._preparations[index] = task
+            task.add_done_callback(lambda _: self._preparations.pop(index, None))
 
-    async def _hand_over(self, index: SearchIndex, process: Upstream) -> None:
+    async def _send_index(self, index: SearchIndex, process: Upstream) -> None:
         table = secrets.token_hex(8)
         secret = self._cache.secret("vectors") if self._cache is not None else None
         directory = str(self._cache.directory) if self._cache is not None and secret is not None else ""
@@ -121,7 +121,7 @@ class MeaningProcess:
 
     async def close(self) -> None:
         """Cancels all preparations."""
-        for task in list(self._preparing.values()):
+        for task in list(self._preparations.values()):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
@@ -143,7 +143,7 @@ class ToolSearch:
     ) -> None:
         self._process = MeaningProcess(start, cache, may_cache)
         self._indexes: OrderedDict[int, tuple[ref[Catalog], SearchIndex]] = OrderedDict()
-        self._making = asyncio.Lock()
+        self._index_lock = asyncio.Lock()
 
     async def find(self, catalog: Catalog, query: str) -> list[str]:
         """Returns the names of the listed tools that fit a query, the best first."""
@@ -162,7 +162,7 @@ class ToolSearch:
         await self._process.close()
 
     async def _index(self, catalog: Catalog) -> SearchIndex:
-        async with self._making:
+        async with self._index_lock:
             catalog_ref, index = self._indexes.get(id(catalog), (None, None))
             if index is None or catalog_ref is None or catalog_ref() is not catalog:
                 index = await in_slices(SearchIndex.building(_tools(catalog)))

@@ -47,9 +47,9 @@ class ToolsByName:
         self._checks = check_arguments
         self._imported: dict[str, Server] = {}
         """The servers of `use_mcp`, by id."""
-        self._choosing = threading.Lock()
+        self._id_lock = threading.Lock()
         self._chosen_ids: set[str] = set()
-        """Ids of servers that are being added, which no other import may take. `_choosing` must be held."""
+        """Ids of servers that are being added, which no other import may take. `_id_lock` must be held."""
         self._proxies: dict[tuple[str, str], Callable[..., Any]] = {}
         self._funcs: dict[str, Callable[..., Any]] = {}
         self._info: dict[str, Json] = {}
@@ -169,14 +169,14 @@ class ToolsByName:
     ) -> ToolsByName:
         """Does what `use_mcp` does, for coroutines."""
         entries = entries_of(transport, headers)
-        with self._choosing:
+        with self._id_lock:
             servers = {server.id: server for server in [self._server(name, *entry) for name, entry in entries.items()]}
             chosen = servers.keys() - self._chosen_ids
             self._chosen_ids |= chosen
         try:
             listed = await self._start_servers(servers)
         finally:
-            with self._choosing:
+            with self._id_lock:
                 self._chosen_ids -= chosen
         former_names = {name for name, (id, _) in self._addresses.items() if id in servers}
         used = {id for id, _ in self._addresses.values()}

@@ -129,7 +129,7 @@ async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
             await changed.wait()
             changed.clear()
             while chunks:
-                chunk = _checked(chunks.popleft())
+                chunk = _tool_response(chunks.popleft())
                 if held_chunk is not None:
                     last_yielded, held_chunk = held_chunk, None
                     yield last_yielded
@@ -152,7 +152,7 @@ async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
     if isinstance(last, McpObject):
         yield last
         return
-    last = _checked(last)
+    last = _tool_response(last)
     yield last if last.is_last else dataclasses.replace(last, is_last=True)
 
 
@@ -167,14 +167,14 @@ def response(text: str) -> ToolResponse:
     return ToolResponse([{"type": "text", "text": text}])
 
 
-def _checked(chunk: Any) -> ToolResponse:
-    tool_response = given_response(chunk)
-    if tool_response is None:
+def _tool_response(chunk: Any) -> ToolResponse:
+    given_chunk = given_response(chunk)
+    if given_chunk is None:
         raise NoResponse(
             "The tool function must return a ToolResponse object, or an AsyncGenerator/Generator of ToolResponse "
             f"objects, but got {type(chunk)}."
         )
-    return tool_response
+    return given_chunk
 
 
 OnChunk = Callable[[Any, bool], None]
@@ -209,7 +209,7 @@ async def call_tool(
             raise processed.error from None
         yield processed.chunk
     except Exception as error:
-        changed = await _of_error(tool, block, error)
+        changed = await _postprocessed_error(tool, block, error)
         if changed is not None and raise_on_error:
             raise ToolFailed(_text(changed)) from None
         if raise_on_error:
@@ -256,8 +256,8 @@ async def _through_the_hub(
         raise ToolRaised(raised or _error_of(result))
     if not outcome.direct:  # a policy of the hub has changed the result
         return response_of(result)
-    nothing = outcome.value is None and tool.local is not None and tool.local.is_stream
-    return ToolResponse([]) if nothing else outcome.value
+    is_empty = outcome.value is None and tool.local is not None and tool.local.is_stream
+    return ToolResponse([]) if is_empty else outcome.value
 
 
 async def _through_the_client(tool: RegisteredToolFunction, block: Json, arguments: Json, on_chunk: OnChunk) -> Any:
@@ -281,7 +281,7 @@ class _Processed(Exception):
         self.error = error
 
 
-async def _of_error(tool: RegisteredToolFunction, block: Json, error: Exception) -> ToolResponse | None:
+async def _postprocessed_error(tool: RegisteredToolFunction, block: Json, error: Exception) -> ToolResponse | None:
     """Returns the error as the post-processor changes it, or None if there is no post-processor or no change."""
     if tool.postprocess_func is None or isinstance(error, ResultWithheld):
         return None

@@ -205,8 +205,8 @@ class StateOfAgent:
         """Returns the class of the object, which is a subclass of AgentScope's too where 1.x is imported."""
         agentscope_class = getattr(sys.modules.get("agentscope.tool"), "Toolkit", None)
         cls: Any = type(self)
-        joins = isinstance(agentscope_class, type) and hasattr(agentscope_class, "state_dict")
-        return _joined_class(cls, agentscope_class) if joins else cls
+        is_joinable = isinstance(agentscope_class, type) and hasattr(agentscope_class, "state_dict")
+        return _joined_class(cls, agentscope_class) if is_joinable else cls
 
 
 @cache
