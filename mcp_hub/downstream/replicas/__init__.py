@@ -60,8 +60,8 @@ class Replicas:
         self._settings = settings
         self._dispatcher = dispatcher
         self.store = Store(settings)
-        self._keys = _configured(settings)
-        self._asking: asyncio.Task[None] | None = None
+        self._keys = _configured_keys(settings)
+        self._key_reading: asyncio.Task[None] | None = None
         self._own_address = ""
         self._store_back = asyncio.Event()
         self.store.changed = lambda away: None if away else self._store_back.set()
@@ -90,9 +90,9 @@ class Replicas:
 
     def reached_at(self, address: str) -> None:
         """Sets the URL at which others reach this replica: that of the settings, else `address`, its listener's."""
-        self.members.reached_at(self._settings.address or self._seen_from_elsewhere(address))
+        self.members.reached_at(self._settings.address or self._reachable_url(address))
 
-    def _seen_from_elsewhere(self, address: str) -> str:
+    def _reachable_url(self, address: str) -> str:
         """Returns a listener's URL; "all addresses" becomes the one from which this machine reaches the store."""
         parts = urlsplit(address)
         if parts.hostname not in EVERYWHERE or not self._own_address:
@@ -116,10 +116,12 @@ class Replicas:
         """
         self._own_address = await asyncio.to_thread(_address_towards, self._settings.url.get_secret_value())
         if host in EVERYWHERE and self._settings.address is None and not self._own_address:
-            text = (
+            message = (
                 "store.address: the other replicas cannot tell how to reach this one, as listen.host is all addresses"
             )
-            raise ConfigError(f"{text} and the host of the store is not known here; {GIVE_ADDRESS}", codes.VALUE_WRONG)
+            raise ConfigError(
+                f"{message} and the host of the store is not known here; {GIVE_ADDRESS}", codes.VALUE_WRONG
+            )
         await self.store.open()
         self._dispatcher.parked_calls.run = self.members.me.id
         if self._keys is None:
@@ -127,7 +129,7 @@ class Replicas:
                 self._keys = await ReplicaKeys.shared(self.store)
             except StoreUnavailable:
                 log.warning("no client can begin a session until the store, which has the replica keys, can be used")
-            self._asking = asyncio.get_running_loop().create_task(self._keep_asking())
+            self._key_reading = asyncio.get_running_loop().create_task(self._keep_reading_keys())
         self._use_keys()
         hub = self._dispatcher.hub
         hub.sharing.bucket = self._bucket
@@ -138,18 +140,18 @@ class Replicas:
             await self.members.join()
             await self._settle()
 
-    async def _keep_asking(self) -> None:
+    async def _keep_reading_keys(self) -> None:
         """Reads the replica keys as soon as the store can be reached, and newer ones as they are made."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(KEYS_EVERY if self._keys is not None else 0.5):
                     await self._store_back.wait()  # the store may have lost the keys meanwhile
             self._store_back.clear()
-            first = self._keys is None
+            is_first = self._keys is None
             with suppress(StoreUnavailable):
                 self._keys = await ReplicaKeys.shared(self.store, self._keys)
                 self._use_keys()
-                if first:
+                if is_first:
                     self._announce_config()
                     await self.members.join()
                     await self._settle()
@@ -176,15 +178,15 @@ class Replicas:
         """Makes every other live replica look for changes; returns when all have."""
         with suppress(StoreUnavailable, NoKeys):
             await self.members.look()  # one that has just joined is told too
-        await self._tell_others(LOOK, b"")
+        await self._notify_others(LOOK, b"")
 
     async def _have_others_check(self, name: str) -> None:
         """Makes every other live replica check whether it still owns `name`; returns when all have."""
-        await self._tell_others(CHECK, name.encode())
+        await self._notify_others(CHECK, name.encode())
 
-    async def _tell_others(self, method: str, body: bytes) -> None:
+    async def _notify_others(self, method: str, body: bytes) -> None:
         others = list(self.members.others.values())
-        await asyncio.gather(*(self._client.tell(one, ANONYMOUS, (), body, method) for one in others))
+        await asyncio.gather(*(self._client.tell(member, ANONYMOUS, (), body, method) for member in others))
 
     async def _settle(self) -> None:
         """Brings this replica and the others up to date with each other."""
@@ -195,9 +197,9 @@ class Replicas:
     def _announce_config(self) -> None:
         """Announces the configuration in force here, as a keyed digest that reveals nothing of it."""
         hub = self._dispatcher.hub
-        said = served_config(hub.config, hub.generation.selection)
+        content = served_config(hub.config, hub.generation.selection)
         key = self.keys().derived("config")[-1]
-        self.members.announce_config(hmac.digest(key, said, "sha256").hex()[:32])
+        self.members.announce_config(hmac.digest(key, content, "sha256").hex()[:32])
 
     async def have_others_reload(self) -> None:
         """Makes the other replicas load their files again, as this one does. Never raises."""
@@ -227,8 +229,8 @@ class Replicas:
 
     async def close(self) -> None:
         """Leaves the other replicas; what was owned here can be claimed at once. Never raises."""
-        if self._asking is not None:
-            self._asking.cancel()
+        if self._key_reading is not None:
+            self._key_reading.cancel()
         await self._owners.close()
         await self.changes.close()
         await self.sessions.close()
@@ -256,28 +258,29 @@ class Replicas:
             "broken_forwards": self._client.broken,
             "store_uses": self.store.uses,
             "others": [
-                {"id": one.id, "address": one.address, "leaving": one.leaving} for one in self.members.others.values()
+                {"id": member.id, "address": member.address, "leaving": member.leaving}
+                for member in self.members.others.values()
             ],
         }
 
 
 def _address_towards(store: str) -> str:
     """Returns the address from which this machine reaches a store; "" if that is not known. Nothing is sent."""
-    parts = urlsplit(store)
-    if parts.scheme == UNIX:
+    url = urlsplit(store)
+    if url.scheme == UNIX:
         return "127.0.0.1"
     try:
-        for family, kind, protocol, _, to in socket.getaddrinfo(
-            parts.hostname, parts.port or 6379, type=socket.SOCK_DGRAM
+        for family, socket_type, protocol, _, address in socket.getaddrinfo(
+            url.hostname, url.port or 6379, type=socket.SOCK_DGRAM
         ):
-            with suppress(OSError), socket.socket(family, kind, protocol) as asking:
-                asking.connect(to)
-                return str(asking.getsockname()[0])
+            with suppress(OSError), socket.socket(family, socket_type, protocol) as probe:
+                probe.connect(address)
+                return str(probe.getsockname()[0])
     except OSError:
         pass
     return ""
 
 
-def _configured(settings: StoreSettings) -> ReplicaKeys | None:
-    given = [hashlib.sha256(key.get_secret_value().encode()).digest() for key in settings.keys]
-    return ReplicaKeys(given) if given else None
+def _configured_keys(settings: StoreSettings) -> ReplicaKeys | None:
+    digests = [hashlib.sha256(key.get_secret_value().encode()).digest() for key in settings.keys]
+    return ReplicaKeys(digests) if digests else None

@@ -50,37 +50,41 @@ class ForwardEndpoint:
         body = await read_body(request, reply, self._max_body)
         if body is None:
             return True
-        found = self._gate.request(request, body)
-        if not isinstance(found, int) and found[0].method in (LOOK, CHECK):
+        opened = self._gate.request(request, body)
+        if not isinstance(opened, int) and opened[0].method in (LOOK, CHECK):
             request.let_in()
-            await (self._look() if found[0].method == LOOK else self._check(body.decode("utf-8", "replace")))
+            await (self._look() if opened[0].method == LOOK else self._check(body.decode("utf-8", "replace")))
             await reply.send(204)
             return True
-        if isinstance(found, int) or not self._knows(found[1]):
-            status = found if isinstance(found, int) else 403
+        if isinstance(opened, int) or not self._knows(opened[1]):
+            status = opened if isinstance(opened, int) else 403
             await reply.text(status, "This is not for this replica.")
             return status != 403
         request.let_in()
-        forwarded, principal = found
+        forwarded, principal = opened
         PEER.set(request.head.peer)
         if forwarded.method in (PUSH, KNOWS, RESTORE):
-            await self._tell(forwarded, reply, principal, body)
+            await self._serve_message(forwarded, reply, principal, body)
         else:
             await self._endpoint(forwarded, reply, principal)
         return True
 
-    async def _tell(self, request: ForwardedRequest, reply: HttpReply, principal: Principal, body: bytes) -> None:
+    async def _serve_message(
+        self, request: ForwardedRequest, reply: HttpReply, principal: Principal, body: bytes
+    ) -> None:
         """Answers PUSH, a message for a standing stream; RESTORE, subscriptions; KNOWS, whether a URI can be read."""
         session = self._session(request, principal)
         if request.method == RESTORE:
-            owned = session is not None and self._router.take(session, body)
-            await reply.send(202 if owned else 404)
+            is_owned = session is not None and self._router.take(session, body)
+            await reply.send(202 if is_owned else 404)
             return
         if request.method == KNOWS:
-            asked = bool(request.values(b"mcp-session-id"))
+            names_session = bool(request.values(b"mcp-session-id"))
             key = session.caller if session is not None else principal
-            known = (session is not None or not asked) and self._router.knows(body.decode("utf-8", "replace"), key)
-            await reply.send(204 if known else 404)
+            is_readable = (session is not None or not names_session) and self._router.knows(
+                body.decode("utf-8", "replace"), key
+            )
+            await reply.send(204 if is_readable else 404)
             return
         if session is not None:
             try:

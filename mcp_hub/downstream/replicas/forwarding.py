@@ -61,8 +61,8 @@ KNOWS: Final = "KNOWS"
 """The method that asks another replica whether it can read a resource."""
 RESTORE: Final = "RESTORE"
 """The method by which a former owner of a session makes the present one restore its subscriptions."""
-_CARRIED: Final = frozenset({"accept", "content-type", "last-event-id"})
-_OF_PROTOCOL: Final = "mcp-"
+_FORWARDED: Final = frozenset({"accept", "content-type", "last-event-id"})
+_PROTOCOL_PREFIX: Final = "mcp-"
 """The beginning of the names of all other headers that are forwarded."""
 MAX_HEADER: Final = 40_000
 """The most characters of a sealed header; no real client sends more."""
@@ -129,13 +129,13 @@ class ForwardClient:
         """
         self.forwarded += 1
         try:
-            with self._under_way(to) as scope:
+            with self._cancellable(to) as scope:
                 async with scope:
                     request.watch(partial(_break_off, scope))  # before the response begins, as that may take long
                     try:
-                        response = await self._sent(to, request, principal, body)
+                        response = await self._send(to, request, principal, body)
                         try:
-                            await _passed_on(response, reply)
+                            await _relay_response(response, reply)
                         finally:
                             response.close()
                     finally:
@@ -147,10 +147,10 @@ class ForwardClient:
             if reply.started:
                 reply.give_up()  # the client sees a stream that broke off, and resumes it
                 raise ClientGone from None
-            raise _gone() from None
+            raise _replica_gone() from None
 
     @contextlib.contextmanager
-    def _under_way(self, to: Member) -> Iterator[asyncio.Timeout]:
+    def _cancellable(self, to: Member) -> Iterator[asyncio.Timeout]:
         """Yields a scope that `gone` ends with TimeoutError, as a replica that hangs closes no connection."""
         scope = asyncio.timeout(None)
         self._open[scope] = to.owner
@@ -169,7 +169,7 @@ class ForwardClient:
         """Returns whether another replica can read a resource for a client."""
         try:
             async with asyncio.timeout(2 * CONNECT):
-                response = await self._posted(to, KNOWS, principal, headers, uri.encode())
+                response = await self._post(to, KNOWS, principal, headers, uri.encode())
                 response.close()
                 return response.status == 204
         except (HttpFailure, TimeoutError):
@@ -179,16 +179,16 @@ class ForwardClient:
         """Passes a message on; returns whether the other replica has taken it. Never raises: it may be gone."""
         try:
             async with asyncio.timeout(2 * CONNECT):
-                response = await self._posted(to, method, principal, headers, body)
+                response = await self._post(to, method, principal, headers, body)
                 response.close()
                 return response.status < 300
         except (HttpFailure, TimeoutError):
             return False
 
-    async def _sent(self, to: Member, request: HttpRequest, principal: Principal, body: bytes) -> HttpResponse:
-        carried = [pair for pair in request.head.text if pair[0] in _CARRIED or pair[0].startswith(_OF_PROTOCOL)]
+    async def _send(self, to: Member, request: HttpRequest, principal: Principal, body: bytes) -> HttpResponse:
+        headers = [pair for pair in request.head.text if pair[0] in _FORWARDED or pair[0].startswith(_PROTOCOL_PREFIX)]
         try:
-            response = await self._posted(to, request.method, principal, carried, body, lasts=_lasts(request))
+            response = await self._post(to, request.method, principal, headers, body, lasts=_is_long_lived(request))
         except _NOT_SENT:
             raise NotOwner from None
         if response.status == MISDIRECTED:
@@ -196,10 +196,10 @@ class ForwardClient:
             raise NotOwner
         return response
 
-    async def _posted(
+    async def _post(
         self, to: Member, method: str, principal: Principal, headers: Headers, body: bytes, *, lasts: bool = False
     ) -> HttpResponse:
-        said = Forward(
+        forward = Forward(
             to.owner,
             method,
             str(principal),
@@ -213,30 +213,30 @@ class ForwardClient:
         if not to.address:
             raise PoolClosed  # it has no listener yet
         pool, heads = await self._pool(to.address, MAX_STREAMS if lasts else LIMIT)
-        sealed = self._keys().seal(KIND, msgspec.to_builtins(said))
+        sealed = self._keys().seal(KIND, msgspec.to_builtins(forward))
         if len(sealed) > MAX_HEADER:
             raise PoolClosed  # the owner would refuse it, so it counts as not reachable
         head = heads.head("POST", PATH, {HEADER: sealed}, len(body))
         return await pool.exchange("POST", head, body)
 
     async def _pool(self, address: str, limit: int) -> tuple[HttpPool, RequestHeadEncoder]:
-        known = self._pools.get((address, limit))
-        if known is None:
+        entry = self._pools.get((address, limit))
+        if entry is None:
             from yarl import URL
 
             url = URL("http://localhost" if address.startswith(f"{UNIX}:") else address)
             pool = HttpPool(await _dialler(address), limit=limit, connect=CONNECT, keep=KEEP)
-            known = (
+            entry = (
                 pool,
                 RequestHeadEncoder(url, {"Accept-Encoding": "identity", "Content-Type": "application/json"}),
             )
             # Another forward may have made one while the dialler was made.
-            known = self._pools.setdefault((address, limit), known)
+            entry = self._pools.setdefault((address, limit), entry)
         self._pools.move_to_end((address, limit))
         while len(self._pools) > 128:
             _, (oldest, _) = self._pools.popitem(last=False)
             await oldest.close()
-        return known
+        return entry
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -249,9 +249,9 @@ async def _dialler(address: str) -> Dialler | PathDialler:
     """Returns the object that makes connections to the listener of a replica."""
     if address.startswith(f"{UNIX}:"):
         return PathDialler(address.removeprefix(f"{UNIX}:"))
-    parts = urlsplit(address)
-    tls = await asyncio.to_thread(trusted_certificates) if parts.scheme == "https" else None
-    return Dialler(parts.hostname or "", parts.port or (443 if tls else 80), tls)
+    url = urlsplit(address)
+    tls = await asyncio.to_thread(trusted_certificates) if url.scheme == "https" else None
+    return Dialler(url.hostname or "", url.port or (443 if tls else 80), tls)
 
 
 def _break_off(scope: asyncio.Timeout) -> None:
@@ -259,23 +259,23 @@ def _break_off(scope: asyncio.Timeout) -> None:
         scope.reschedule(0.0)
 
 
-def _lasts(request: HttpRequest) -> bool:
+def _is_long_lived(request: HttpRequest) -> bool:
     """Returns whether the response lasts as long as its client: a standing stream, or that of a listener."""
     return request.method == "GET" or request.values(b"mcp-method") == [LISTEN]
 
 
-def _gone() -> ReplicaGone:
+def _replica_gone() -> ReplicaGone:
     text = "The replica that this session belongs to failed. The call may have been carried out; it is not sent again."
     return ReplicaGone(text)
 
 
-async def _passed_on(response: HttpResponse, reply: HttpReply) -> None:
+async def _relay_response(response: HttpResponse, reply: HttpReply) -> None:
     """Writes a response to the client, an event stream as it comes. Raises HttpFailure if it breaks off, ClientGone."""
     lines: HeaderLines = [
         (name.encode(), value.encode("latin-1")) for name in _RETURNED if (value := response.get(name)) is not None
     ]
-    kind = (response.get("content-type") or "").encode("latin-1")
-    if kind.partition(b";")[0].strip() == EVENTS:
+    content_type = (response.get("content-type") or "").encode("latin-1")
+    if content_type.partition(b";")[0].strip() == EVENTS:
         await reply.start(lines)
         while chunk := await response.chunk():
             await reply.write(chunk)
@@ -284,7 +284,7 @@ async def _passed_on(response: HttpResponse, reply: HttpReply) -> None:
     body = bytearray()
     while chunk := await response.chunk():
         body += chunk
-    await reply.send(response.status, bytes(body), kind or b"application/json", lines)
+    await reply.send(response.status, bytes(body), content_type or b"application/json", lines)
 
 
 class ForwardGate:
@@ -296,7 +296,7 @@ class ForwardGate:
         self._keys = keys
         self._members = members
         self._clock = clock
-        self._seen: OrderedDict[str, float] = OrderedDict()
+        self._nonces: OrderedDict[str, float] = OrderedDict()
         """Nonces, and the time until which each is remembered."""
 
     def opened(self, sealed: str, body: bytes) -> Forward | int:
@@ -304,26 +304,26 @@ class ForwardGate:
 
         403: no replica has sealed it, or it is old or a replay. 421: it is meant for another replica.
         """
-        said = self._keys().open(KIND, sealed, MAX_HEADER)
+        content = self._keys().open(KIND, sealed, MAX_HEADER)
         try:
-            forward = msgspec.convert(said, Forward)
+            forward = msgspec.convert(content, Forward)
         except msgspec.ValidationError:
             return 403
         now = self._clock()
         if abs(now - forward.at) > FRESH or hashlib.sha256(body).hexdigest() != forward.digest:
             return 403
-        if forward.nonce in self._seen or not self._room(now):
+        if forward.nonce in self._nonces or not self._has_room(now):
             return 403
-        self._seen[forward.nonce] = now + 2 * FRESH
+        self._nonces[forward.nonce] = now + 2 * FRESH
         if forward.to != self._members.me.owner:
             return MISDIRECTED
         return forward
 
-    def _room(self, now: float) -> bool:
-        seen = self._seen
-        while seen and next(iter(seen.values())) < now:
-            seen.popitem(last=False)
-        return len(seen) < MAX_NONCES
+    def _has_room(self, now: float) -> bool:
+        nonces = self._nonces
+        while nonces and next(iter(nonces.values())) < now:
+            nonces.popitem(last=False)
+        return len(nonces) < MAX_NONCES
 
     def request(self, request: HttpRequest, body: bytes) -> tuple[ForwardedRequest, Principal] | int:
         """Returns the client's request in a forward, and its principal; or the status of a refusal."""
@@ -334,6 +334,6 @@ class ForwardGate:
         lines = [(name.encode(), value.encode("latin-1")) for name, value in forward.headers]
         head = RequestHead(forward.method, b"/mcp", lines)
         head.peer = request.head.peer
-        made = ForwardedRequest(request.wire, head, len(body), body=body)
-        request.watch(made.lose)
-        return made, Principal(forward.principal, forward.profile, forward.label)
+        forwarded = ForwardedRequest(request.wire, head, len(body), body=body)
+        request.watch(forwarded.lose)
+        return forwarded, Principal(forward.principal, forward.profile, forward.label)

@@ -91,140 +91,146 @@ class Owners:
         self._members = members
         self._ask_others = ask_others
         self._clock = clock
-        self._mine: dict[str, Ownership] = {}
+        self._owned: dict[str, Ownership] = {}
         """What this replica owns, or owned until its lease ended."""
         self._not_before = float("-inf")
         self._reclaiming: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        return len(self._mine)
+        return len(self._owned)
 
-    def is_here(self, what: Ownership) -> bool:
+    def is_here(self, ownership: Ownership) -> bool:
         """Returns whether this replica owns something, as far as it knows without asking the store."""
-        return what.owner == self._members.me.owner
+        return ownership.owner == self._members.me.owner
 
-    async def begin(self, what: Ownership) -> None:
+    async def begin(self, ownership: Ownership) -> None:
         """Claims something that has just begun here. If the store is unreachable, the first use claims it."""
         try:
-            await self._claim(what)
+            await self._claim(ownership)
         except (StoreUnavailable, NotOwner):
             return
 
-    async def elsewhere(self, what: Ownership) -> Member | None:
+    async def elsewhere(self, ownership: Ownership) -> Member | None:
         """Returns the replica that owns something, None if it is this one; claims it here if it has no owner.
 
         Raises StoreUnavailable, and NotOwner while the owner is not known here yet.
         """
         members = self._members
-        if what.owner == members.me.owner and members.holds and self._clock() - what.claimed < CLAIM_AGAIN:
+        if ownership.owner == members.me.owner and members.holds and self._clock() - ownership.claimed < CLAIM_AGAIN:
             return None
-        if what.owner is not None and (known := members.find(what.owner)) is not None:
-            return known
+        if ownership.owner is not None and (owner := members.find(ownership.owner)) is not None:
+            return owner
         if members.me.leaving:
-            return self._anybody()
-        if self._clock() < self._not_before and what.name not in self._mine:
+            return self._any_peer()
+        if self._clock() < self._not_before and ownership.name not in self._owned:
             raise NotOwner  # its owner may be about to claim it again
-        return await self._claim(what)
+        return await self._claim(ownership)
 
     async def check(self, name: str) -> None:
         """Claims something again if this replica believes it owns it, which shows whether another one does."""
-        if (what := self._mine.get(name)) is not None:
+        if (ownership := self._owned.get(name)) is not None:
             with suppress(NotOwner, StoreUnavailable):
-                await self._claim(what)
+                await self._claim(ownership)
 
-    async def still_here(self, what: Ownership) -> bool:
+    async def still_here(self, ownership: Ownership) -> bool:
         """Returns whether this replica still owns something; it asks the store if its last claim is too old.
 
         Returns True while the store is unreachable, as no other replica can take it over then. But if this replica was
         paused meanwhile, others may have reached the store; so this one first asks again for three seconds.
         """
-        here = False
+        is_here = False
         for _ in range(SURE_WITHIN):
             try:
-                return await self.elsewhere(what) is None
+                return await self.elsewhere(ownership) is None
             except NotOwner:
-                here = False
+                is_here = False
             except StoreUnavailable:
-                here = True
+                is_here = True
                 if not self._store.unknown:
                     break
             await asyncio.sleep(ASK_AGAIN)
-        return here
+        return is_here
 
-    def _anybody(self) -> Member:
+    def _any_peer(self) -> Member:
         """Returns a replica that can own something, in the place of this one. Raises NotOwner."""
-        found = next((one for one in self._members.others.values() if not one.leaving), None)
-        if found is None:
+        peer = next((member for member in self._members.others.values() if not member.leaving), None)
+        if peer is None:
             raise NotOwner
-        return found
+        return peer
 
-    async def _claim(self, what: Ownership) -> Member | None:
+    async def _claim(self, ownership: Ownership) -> Member | None:
         """Claims something; returns its owner if that is another one. Raises StoreUnavailable, NotOwner.
 
         A loss of state has to be reported to the client before any other request runs. So neither the request that
         caused this claim nor those that wait for it run before it is known whether there was a loss.
         """
-        async with what.claiming:
+        async with ownership.claiming:
             members = self._members
-            asked, me = self._clock(), members.me.owner
-            what.attempt = what.attempt or secrets.token_hex(6)
-            claim = await members.claim(what.name, own=what.own or what.restarted, attempt=what.attempt)
-            what.attempt = ""
+            start, me = self._clock(), members.me.owner
+            ownership.attempt = ownership.attempt or secrets.token_hex(6)
+            claim = await members.claim(
+                ownership.name, own=ownership.own or ownership.restarted, attempt=ownership.attempt
+            )
+            ownership.attempt = ""
             if not claim.owner:
                 raise NotOwner
-            what.owner, what.claimed, lost = claim.owner, float("-inf"), False  # it counts once all below is done
+            ownership.owner, ownership.claimed, is_lost = (
+                claim.owner,
+                float("-inf"),
+                False,
+            )  # it counts once all below is done
             if claim.owner != me or claim.taken_over:
-                lost = what.own
-                self._lose(what)
+                is_lost = ownership.own
+                self._lose(ownership)
             if claim.owner != me:
-                known = members.find(claim.owner)
-                if known is None:
+                owner = members.find(claim.owner)
+                if owner is None:
                     raise NotOwner
-                return known
-            what.restarted = what.restarted or lost
-            what.unrecorded = what.unrecorded or not claim.before
+                return owner
+            ownership.restarted = ownership.restarted or is_lost
+            ownership.unrecorded = ownership.unrecorded or not claim.before
             if not members.holds or members.me.owner != me:
                 raise NotOwner
-            known_here = what.name in self._mine
-            if not known_here and (claim.before or not what.began_here):
-                await self._inherit(what, claim)
-            if what.unrecorded and what.on_store_loss is not None:
-                await what.on_store_loss()
-            what.unrecorded = False
-            self._mine[what.name], what.claimed, what.began_here = what, asked, True
+            was_owned_here = ownership.name in self._owned
+            if not was_owned_here and (claim.before or not ownership.began_here):
+                await self._inherit(ownership, claim)
+            if ownership.unrecorded and ownership.on_store_loss is not None:
+                await ownership.on_store_loss()
+            ownership.unrecorded = False
+            self._owned[ownership.name], ownership.claimed, ownership.began_here = ownership, start, True
             return None
 
-    async def _inherit(self, what: Ownership, claim: Claim) -> None:
+    async def _inherit(self, ownership: Ownership, claim: Claim) -> None:
         """Takes over something from a former owner: another replica, this one, or one that the store has lost."""
-        if what.unrecorded:
-            await self._ask_others(what.name)  # its owner may be alive, if the store has lost only this key
-        if what.load is not None:
-            await what.load()
+        if ownership.unrecorded:
+            await self._ask_others(ownership.name)  # its owner may be alive, if the store has lost only this key
+        if ownership.load is not None:
+            await ownership.load()
         # With `unrecorded`, the store has lost whether something was open.
-        if what.restarted or claim.own or what.unrecorded:
-            what.restarted = True
-            await self.note_own(what)  # the next owner has to tell the client, if this one does not get to it
-        if what.taken_over is not None:
-            what.taken_over()
+        if ownership.restarted or claim.own or ownership.unrecorded:
+            ownership.restarted = True
+            await self.note_own(ownership)  # the next owner has to tell the client, if this one does not get to it
+        if ownership.taken_over is not None:
+            ownership.taken_over()
 
-    async def note_own(self, what: Ownership) -> None:
+    async def note_own(self, ownership: Ownership) -> None:
         """Notes in the store that servers may keep something for it alone. Raises StoreUnavailable."""
-        if not what.own:
-            key = self._store.key(f"state:{what.name}")
+        if not ownership.own:
+            key = self._store.key(f"state:{ownership.name}")
             await self._store.execute("HSET", key, "own", "1")
             await self._store.execute("EXPIRE", key, OWNED_FOR)
-            what.own = True
+            ownership.own = True
 
-    def forget(self, what: Ownership) -> None:
+    def forget(self, ownership: Ownership) -> None:
         """Forgets something that has ended here. If it comes again, what was open for it is lost."""
-        if self._mine.get(what.name) is what:
-            del self._mine[what.name]
+        if self._owned.get(ownership.name) is ownership:
+            del self._owned[ownership.name]
 
-    def _lose(self, what: Ownership) -> None:
+    def _lose(self, ownership: Ownership) -> None:
         """Ends what is open here for something that another replica owns now."""
-        what.own = what.restarted = what.began_here = what.unrecorded = False
-        if self._mine.pop(what.name, None) is not None and what.let_go is not None:
-            what.let_go()
+        ownership.own = ownership.restarted = ownership.began_here = ownership.unrecorded = False
+        if self._owned.pop(ownership.name, None) is not None and ownership.let_go is not None:
+            ownership.let_go()
 
     # --- after the store was unreachable, or this replica was paused -----------------------------------------------
 
@@ -238,17 +244,17 @@ class Owners:
         """Repeats the claims of what this replica owned until each is answered, so that no other's stays here."""
         members, me = self._members, ""
         while me != members.me.owner and not members.me.leaving:  # its lease may end meanwhile
-            me, left = members.me.owner, list(self._mine.values())
-            await asyncio.gather(*(self._reclaim_each(left, me) for _ in range(AT_ONCE)))
+            me, remaining = members.me.owner, list(self._owned.values())
+            await asyncio.gather(*(self._reclaim_each(remaining, me) for _ in range(AT_ONCE)))
 
-    async def _reclaim_each(self, left: list[Ownership], me: str) -> None:
-        while left and self._members.me.owner == me:
-            what = left.pop()
+    async def _reclaim_each(self, remaining: list[Ownership], me: str) -> None:
+        while remaining and self._members.me.owner == me:
+            ownership = remaining.pop()
             try:
-                await self._claim(what)
+                await self._claim(ownership)
             except (NotOwner, StoreUnavailable):  # the store is unreachable again, or too slow for so many claims
-                if self._mine.get(what.name) is what:
-                    left.append(what)
+                if self._owned.get(ownership.name) is ownership:
+                    remaining.append(ownership)
                     await asyncio.sleep(ASK_AGAIN)
 
     async def close(self) -> None:

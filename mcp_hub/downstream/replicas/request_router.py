@@ -52,9 +52,9 @@ OWNER_WITHIN: Final = 5.0
 MAX_PRINCIPALS: Final = 10_000
 """Principals of the modern era whose owner is remembered; the least recent are forgotten."""
 _LAST_EVENT_ID: Final = b"last-event-id"
-_ACTS: Final = {kind.act_method: kind for kind in KINDS}
-_LISTS: Final = frozenset(kind.list_method for kind in KINDS)
-_ANYWHERE: Final = frozenset({"ping", "initialize", "server/discover", SET_LEVEL})
+_KIND_BY_METHOD: Final = {kind.act_method: kind for kind in KINDS}
+_LIST_METHODS: Final = frozenset(kind.list_method for kind in KINDS)
+_ANY_REPLICA: Final = frozenset({"ping", "initialize", "server/discover", SET_LEVEL})
 _SUBSCRIPTIONS: Final = frozenset({SUBSCRIBE, UNSUBSCRIBE})
 _INITIALIZED: Final = "notifications/initialized"
 
@@ -96,14 +96,14 @@ class RequestRouter:
             if message["method"] == SET_LEVEL and not forwarded:
                 await self._spread_level(session, message)
             if self._needs_owner(message, session.caller, "handshake"):
-                taken = await self._by_owner(request, reply, session.ownership, principal, message)
-                if not taken and message["method"] in _SUBSCRIPTIONS:
+                is_answered = await self._by_owner(request, reply, session.ownership, principal, message)
+                if not is_answered and message["method"] in _SUBSCRIPTIONS:
                     try:
                         await self._sessions.watches(session, message)
                     except StoreUnavailable as error:
                         await _fail(reply, error, message, "handshake")
                         return True
-                return taken
+                return is_answered
             return not forwarded and await self._read_elsewhere(request, reply, principal, message, session)
         if shape == "response":
             asker = await self._members.reached(_replica_in(message.get("id")))
@@ -140,7 +140,7 @@ class RequestRouter:
                 else:
                     return True
             if last.stream:
-                return await self._resumed(request, reply, session, last)
+                return await self._resume(request, reply, session, last)
         elif last is not None and (last.stream or self._has_stream(session)):
             return False
         if await self._by_owner(request, reply, session.ownership, session.principal, None):
@@ -158,7 +158,7 @@ class RequestRouter:
         last = EventId.of(ids[0]) if len(ids) == 1 else None
         return last is not None and last.stream == 0 and last.replica != self._members.me.id
 
-    async def _resumed(self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, last: EventId) -> bool:
+    async def _resume(self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, last: EventId) -> bool:
         """Continues the stream of a request that another replica has begun to answer."""
         known_as = session.caller.known_as or ""
         try:
@@ -180,19 +180,19 @@ class RequestRouter:
             return standing.rewind(session.continued[1])
         session.continued = last, standing.written
         try:
-            left = await rest_of(self._store, session.caller.known_as or "", last)
+            events = await rest_of(self._store, session.caller.known_as or "", last)
         except StoreUnavailable:
             return True
-        for data in left or ():
+        for data in events or ():
             standing.put(data)
         return True
 
     def take(self, session: HandshakeSession, handed_over: bytes) -> bool:
         """Takes over the subscriptions of a former owner of a session; returns False if it is not owned here."""
-        owned = self._has_stream(session)
-        if owned:
+        is_owned = self._has_stream(session)
+        if is_owned:
             self._sessions.take(session, handed_over)
-        return owned
+        return is_owned
 
     async def ended(self, request: HttpRequest, session: HandshakeSession) -> None:
         """Tells the other replicas that a client has ended its session."""
@@ -214,8 +214,8 @@ class RequestRouter:
         if holder and await self._at_holder(request, reply, principal, message, holder):
             return True
         if self._needs_owner(message, principal, "modern"):
-            what = self._of_principal(principal)
-            return await self._by_owner(request, reply, what, principal, message, "modern")
+            ownership = self._principal_ownership(principal)
+            return await self._by_owner(request, reply, ownership, principal, message, "modern")
         forwarded = isinstance(request, ForwardedRequest)
         return not forwarded and await self._read_elsewhere(request, reply, principal, message, None)
 
@@ -235,28 +235,28 @@ class RequestRouter:
         self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, holder: str
     ) -> bool:
         """Forwards a request to the `holder` of its parked call or task; returns False if that is this one or gone."""
-        known = None if isinstance(request, ForwardedRequest) else await self._members.reached(holder)
-        if known is None:
+        member = None if isinstance(request, ForwardedRequest) else await self._members.reached(holder)
+        if member is None:
             return False
         try:
-            await self._client.forward(known, request, reply, principal, encode(message))
+            await self._client.forward(member, request, reply, principal, encode(message))
         except NotOwner:
             return False  # it is gone, and the parked call or task with it
         except ReplicaGone as error:
             await _fail(reply, error, message, "modern")
         return True
 
-    def _of_principal(self, principal: Principal) -> Ownership:
-        what = self._principals.get(principal)
-        if what is None:
-            said = f"{principal.profile or ''}\0{principal}".encode("utf-8", "surrogatepass")
-            what = Ownership(f"principal:{hashlib.sha256(said).hexdigest()}", principal)
-            what.let_go = partial(self._let_go, principal)
-            self._principals[principal] = what
+    def _principal_ownership(self, principal: Principal) -> Ownership:
+        ownership = self._principals.get(principal)
+        if ownership is None:
+            identity = f"{principal.profile or ''}\0{principal}".encode("utf-8", "surrogatepass")
+            ownership = Ownership(f"principal:{hashlib.sha256(identity).hexdigest()}", principal)
+            ownership.let_go = partial(self._let_go, principal)
+            self._principals[principal] = ownership
             while len(self._principals) > MAX_PRINCIPALS:
                 self._owners.forget(self._principals.popitem(last=False)[1])
         self._principals.move_to_end(principal)
-        return what
+        return ownership
 
     def _let_go(self, principal: Principal) -> None:
         for upstream in self._hub.upstreams.values():
@@ -269,21 +269,23 @@ class RequestRouter:
         method, params = message["method"], message.get("params")
         if era == "handshake" and method in _SUBSCRIPTIONS:
             return True
-        if method in _ANYWHERE:
+        if method in _ANY_REPLICA:
             return False
         if era == "handshake" and self._members.mixed and not self._store.away:
             return True  # one session is served by one configuration
         if not self._hub.generation.has_own_sessions:
             return False
-        if era == "modern" and method in _LISTS:
+        if era == "modern" and method in _LIST_METHODS:
             return False
         if era == "modern" and method == LISTEN:
-            wanted = params.get("notifications") if isinstance(params, dict) else None
-            return isinstance(wanted, dict) and bool(wanted.get("resourceSubscriptions"))
-        kind = _ACTS.get(method)
+            notifications = params.get("notifications") if isinstance(params, dict) else None
+            return isinstance(notifications, dict) and bool(notifications.get("resourceSubscriptions"))
+        kind = _KIND_BY_METHOD.get(method)
         name = params.get(kind.name_key) if kind is not None and isinstance(params, dict) else None
         if kind is None or not isinstance(name, str):
-            return kind is not None or method in _LISTS or method in TASK_METHODS or method == "completion/complete"
+            return (
+                kind is not None or method in _LIST_METHODS or method in TASK_METHODS or method == "completion/complete"
+            )
         route = self._hub.catalogs.of(key).resolve(kind, name)
         upstream = self._hub.upstreams.get(route.upstream) if route is not None else None
         return upstream is None or upstream.server.session == "client"
@@ -292,50 +294,54 @@ class RequestRouter:
         self,
         request: HttpRequest,
         reply: HttpReply,
-        what: Ownership | None,
+        ownership: Ownership | None,
         principal: Principal,
-        asked: Message | list[Any] | None,
+        payload: Message | list[Any] | None,
         era: Era = "handshake",
     ) -> bool:
         """Returns whether the owner has answered a request; False: this replica is the owner, and carries it out."""
-        if what is None:
+        if ownership is None:
             return False
-        body = b"" if asked is None else encode(asked)
+        body = b"" if payload is None else encode(payload)
         loop = asyncio.get_running_loop()
-        until = loop.time() + OWNER_WITHIN
+        deadline = loop.time() + OWNER_WITHIN
         while True:
             try:
-                owner = await self._store.again(partial(self._owners.elsewhere, what))
+                owner = await self._store.again(partial(self._owners.elsewhere, ownership))
                 if owner is None:
-                    return await self._here(reply, what, asked, era)
+                    return await self._report_loss(reply, ownership, payload, era)
                 if isinstance(request, ForwardedRequest):
                     await reply.text(MISDIRECTED, "Another replica owns this.")
                     return True
                 await self._client.forward(owner, request, reply, principal, body)
             except NotOwner:
-                if not self._owners.is_here(what):
-                    what.owner = None
+                if not self._owners.is_here(ownership):
+                    ownership.owner = None
                 if isinstance(request, ForwardedRequest):
                     await reply.text(MISDIRECTED, "This replica does not own this.")
                     return True
-                if loop.time() < until:
+                if loop.time() < deadline:
                     await asyncio.sleep(ASK_AGAIN)
                     continue
                 text = "The replica that this belongs to cannot be reached; try again."
-                await _fail(reply, NoOwner(text, retry_after=1.0, executed=False), asked, era)
-            except (ReplicaGone, StoreUnavailable) as failed:
-                await _fail(reply, failed, asked, era)
+                await _fail(reply, NoOwner(text, retry_after=1.0, executed=False), payload, era)
+            except (ReplicaGone, StoreUnavailable) as error:
+                await _fail(reply, error, payload, era)
             return True
 
-    async def _here(self, reply: HttpReply, what: Ownership, asked: Message | list[Any] | None, era: Era) -> bool:
+    async def _report_loss(
+        self, reply: HttpReply, ownership: Ownership, payload: Message | list[Any] | None, era: Era
+    ) -> bool:
         """Returns False if this replica, the owner, has to carry a request out; True if it reported a loss of state."""
-        acts = [one for one in (asked if isinstance(asked, list) else [asked]) if _acts(one)]
-        if what.restarted and acts:
-            await _fail(reply, SessionRestarted(RESTARTED, retry_after=0.0, executed=False), asked, era)
-            what.restarted = False  # not if `_fail` raised, as the client was gone: then it is told the next time
+        requests = [
+            message for message in (payload if isinstance(payload, list) else [payload]) if _is_kind_request(message)
+        ]
+        if ownership.restarted and requests:
+            await _fail(reply, SessionRestarted(RESTARTED, retry_after=0.0, executed=False), payload, era)
+            ownership.restarted = False  # not if `_fail` raised, as the client was gone: then it is told the next time
             return True
-        if acts and self._hub.generation.has_own_sessions:
-            await self._store.again(partial(self._owners.note_own, what))
+        if requests and self._hub.generation.has_own_sessions:
+            await self._store.again(partial(self._owners.note_own, ownership))
         return False
 
     async def _read_elsewhere(
@@ -355,12 +361,12 @@ class RequestRouter:
         if not isinstance(uri, str) or self.knows(uri, principal if session is None else session.caller):
             return False
         headers = () if session is None else headers_of(session)
-        others = await self._members.everybody()
-        found = await asyncio.gather(*(self._client.knows(one, principal, headers, uri) for one in others))
-        for one, known in zip(others, found, strict=True):
-            if known:
+        members = await self._members.everybody()
+        answers = await asyncio.gather(*(self._client.knows(member, principal, headers, uri) for member in members))
+        for member, is_known in zip(members, answers, strict=True):
+            if is_known:
                 try:
-                    await self._client.forward(one, request, reply, principal, encode(message))
+                    await self._client.forward(member, request, reply, principal, encode(message))
                 except (NotOwner, ReplicaGone):
                     continue  # a resource can be read again at another replica without harm
                 return True
@@ -374,20 +380,26 @@ class RequestRouter:
         return hub.catalogs.of(key).resolve(RESOURCES, uri) is not None or hub.uris.given(key, uri) is not None
 
 
-def _acts(message: Any) -> bool:
-    return isinstance(message, dict) and "id" in message and message.get("method") in _ACTS
+def _is_kind_request(message: Any) -> bool:
+    return isinstance(message, dict) and "id" in message and message.get("method") in _KIND_BY_METHOD
 
 
-async def _fail(reply: HttpReply, error: CallError, asked: Message | list[Any] | None, era: Era) -> None:
+async def _fail(reply: HttpReply, error: CallError, payload: Message | list[Any] | None, era: Era) -> None:
     """Answers a request, or each of a batch, with an error."""
-    requests = [one for one in (asked if isinstance(asked, list) else [asked]) if isinstance(one, dict) and "id" in one]
-    answers = [error_response(one["id"], error, one.get("method"), one.get("params"), era) for one in requests]
+    requests = [
+        request
+        for request in (payload if isinstance(payload, list) else [payload])
+        if isinstance(request, dict) and "id" in request
+    ]
+    answers = [
+        error_response(request["id"], error, request.get("method"), request.get("params"), era) for request in requests
+    ]
     if not answers:
         await refuse_with(reply, 503, error)
         return
     code = answers[0].get("error", {}).get("code")
     status = HTTP_STATUS.get(code, 200) if era == "modern" and isinstance(code, int) else 200
-    await reply.json(status, answers if isinstance(asked, list) else answers[0])
+    await reply.json(status, answers if isinstance(payload, list) else answers[0])
 
 
 def _replica_in(question: Any) -> str:

@@ -34,7 +34,7 @@ log = logging.getLogger("mcp_hub.replicas")
 
 MAX_CALLERS: Final = 10_000
 """The most callers whose changes are remembered until they come here; the least recent ones are dropped."""
-_OF_CALLERS: Final = frozenset({"groups", "used", "approved"})
+_CALLER_KINDS: Final = frozenset({"groups", "used", "approved"})
 """Kinds of changes that concern one caller, and that a replica needs from the time before it began."""
 
 
@@ -56,9 +56,9 @@ class SharedChanges:
         self._dispatcher = dispatcher
         self._hub = dispatcher.hub
         self._tell = tell
-        self._known: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._by_caller: OrderedDict[str, dict[str, Any]] = OrderedDict()
         """The changes of callers, by the caller's shared name and by the kind of the change."""
-        self._seen = 0
+        self._version = 0
         self._reading = asyncio.Lock()
         self._catching_up: asyncio.Task[None] | None = None
         self._began = False
@@ -72,21 +72,21 @@ class SharedChanges:
     async def publish(self, kind: ChangeKind, about: str, value: Any) -> None:
         """Publishes a change; returns when all live replicas know it. Raises CallError."""
         await self._log.append(Change(self._me(), kind, about, value))
-        if kind in _OF_CALLERS:
+        if kind in _CALLER_KINDS:
             self._remember(about, kind, value)
         await self._tell()
 
     def noticed(self, versions: Mapping[str, int]) -> None:
         """Takes the versions of the store's topics; reads new changes in the background."""
-        if versions.get(TOPIC, 0) != self._seen and (self._catching_up is None or self._catching_up.done()):
-            self._seen = versions.get(TOPIC, 0)
+        if versions.get(TOPIC, 0) != self._version and (self._catching_up is None or self._catching_up.done()):
+            self._version = versions.get(TOPIC, 0)
             self._catching_up = asyncio.get_running_loop().create_task(self._catch_up_quietly())
 
     async def _catch_up_quietly(self) -> None:
         try:
             await self.catch_up()
         except CallError:
-            self._seen = 0  # read again when the store is back
+            self._version = 0  # read again when the store is back
 
     async def catch_up(self) -> None:
         """Reads and applies the changes that other replicas have published. Raises StoreUnavailable."""
@@ -94,21 +94,21 @@ class SharedChanges:
             while changes := await self._log.read():
                 for change in changes:
                     if change.by != self._me():
-                        await self._take(change)
+                        await self._apply_change(change)
             self._began = True
             if self._log.skipped:
                 self._log.skipped = False
                 log.warning("some changes of other replicas were dropped before they were read here")
 
-    async def _take(self, change: Change) -> None:
+    async def _apply_change(self, change: Change) -> None:
         try:
-            if change.kind in _OF_CALLERS:
+            if change.kind in _CALLER_KINDS:
                 self._remember(change.about, change.kind, change.value)
                 caller = self._caller(change.about)
                 if caller is not None:
                     self._apply(caller, change.kind, change.value)
             elif self._began:  # older changes are not needed: this replica has just read its files
-                await self._act(change.kind, change.value)
+                await self._apply_to_hub(change.kind, change.value)
         except (CallError, HubError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             log.warning("a change of another replica (%s) was not taken over: %s", change.kind, printable(str(error)))
 
@@ -123,38 +123,38 @@ class SharedChanges:
 
     def introduce(self, caller: Hashable) -> None:
         """Applies to a caller that has just come to this replica the changes that were published for it before."""
-        known = self._known.get(shared_name(caller) or "", {})
-        for kind, value in known.items():
+        changes = self._by_caller.get(shared_name(caller) or "", {})
+        for kind, value in changes.items():
             self._apply(caller, kind, value)
 
     def _caller(self, about: str) -> Hashable | None:
         """Returns the key of a caller by its shared name; None if it has not come here."""
         if not about:
             return EVERYBODY
-        whose, _, name = about.partition(" ")
-        if whose == "principal":
+        kind, _, name = about.partition(" ")
+        if kind == "principal":
             return Principal(name)
-        return next((one for one in self._dispatcher.callers if one.known_as == name), None)
+        return next((caller for caller in self._dispatcher.callers if caller.known_as == name), None)
 
     def _remember(self, about: str, kind: str, value: Any) -> None:
-        known = self._known.setdefault(about, {})
+        changes = self._by_caller.setdefault(about, {})
         if kind == "groups":
-            known[kind] = {**known.get(kind, {}), **value}
+            changes[kind] = {**changes.get(kind, {}), **value}
         elif kind == "used":
-            labels, at = known.get(kind, ([], value[1]))
-            known[kind] = [sorted({*labels, *value[0]}), max(at, value[1])]
+            labels, used_at = changes.get(kind, ([], value[1]))
+            changes[kind] = [sorted({*labels, *value[0]}), max(used_at, value[1])]
         else:
-            known[kind] = [*(one for one in known.get(kind, ()) if one != value), value]
-        self._known.move_to_end(about)
-        while len(self._known) > MAX_CALLERS:
-            self._known.popitem(last=False)
+            changes[kind] = [*(entry for entry in changes.get(kind, ()) if entry != value), value]
+        self._by_caller.move_to_end(about)
+        while len(self._by_caller) > MAX_CALLERS:
+            self._by_caller.popitem(last=False)
 
     def _apply(self, caller: Hashable, kind: str, value: Any) -> None:
         if kind == "groups":
             self._hub.groups.take(caller, value)
         elif kind == "used":
-            labels, at = value
-            since = time.monotonic() - max(time.time() - at, 0.0)
+            labels, used_at = value
+            since = time.monotonic() - max(time.time() - used_at, 0.0)
             self._hub.used.merge(caller, since, frozenset(labels), FLOWS.of(self._hub.config).window)
         else:
             approvals = value if value and isinstance(value[0], list) else [value]
@@ -163,13 +163,13 @@ class SharedChanges:
 
     # --- servers and files -------------------------------------------------------------------------------------
 
-    async def _act(self, kind: str, value: Any) -> None:
+    async def _apply_to_hub(self, kind: str, value: Any) -> None:
         if kind == "reload":
             self.reload()
         elif kind == "switch":
-            id, how = value
+            id, action = value
             switch = self._hub.switch
-            await {"disable": switch.disable, "enable": switch.enable, "restart": switch.restart}[how](id)
+            await {"disable": switch.disable, "enable": switch.enable, "restart": switch.restart}[action](id)
         elif kind == "pins":
             await self._pin(value)
 
@@ -183,19 +183,19 @@ class SharedChanges:
             watch.look()
 
 
-_OF_THIS_REPLICA: Final = frozenset({
+_LOCAL_FIELDS: Final = frozenset({
     "path", "overlays", "store", "listen", "cache_dir", "token_dir", "token_store", "state_file", "tracing", "unread",
     "watch", "proxy", "max_hub_depth", "list_wait", "settings",
 })  # fmt: skip
 """Fields of a configuration that replicas may differ in, as clients do not see them."""
-_NOT_SEEN: Final = frozenset({"call_log", "pins"})
+_LOCAL_SETTINGS: Final = frozenset({"call_log", "pins"})
 """Settings that replicas may differ in, for the same reason."""
 
 
 def served_config(config: Config, selection: Selection) -> bytes:
     """Returns the part of a configuration that clients see, as JSON. It has secrets: do not show or store it."""
-    fields = {name: getattr(config, name) for name in config.__struct_fields__ if name not in _OF_THIS_REPLICA}
-    settings = {name: value for name, value in config.settings.items() if name not in _NOT_SEEN}
+    fields = {name: getattr(config, name) for name in config.__struct_fields__ if name not in _LOCAL_FIELDS}
+    settings = {name: value for name, value in config.settings.items() if name not in _LOCAL_SETTINGS}
     home = None if config.path is None else config.path.parent
 
     def text(value: Any) -> str:
@@ -205,5 +205,5 @@ def served_config(config: Config, selection: Selection) -> bytes:
             return str(value.relative_to(home))  # each replica may have its files in another directory
         return str(value)
 
-    said = (VERSION, fields, settings, selection)
-    return json.dumps(msgspec.to_builtins(said, enc_hook=text, order="deterministic"), sort_keys=True).encode()
+    content = (VERSION, fields, settings, selection)
+    return json.dumps(msgspec.to_builtins(content, enc_hook=text, order="deterministic"), sort_keys=True).encode()

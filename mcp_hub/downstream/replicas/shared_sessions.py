@@ -84,8 +84,8 @@ class SharedSessions:
         self._owners = owners
         self._client = client
         self._dispatcher = dispatcher
-        self._pushing: dict[str, deque[Message]] = {}
-        self._running: set[asyncio.Task[None]] = set()
+        self._push_queues: dict[str, deque[Message]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # --- begin and end ---------------------------------------------------------------------------------------------
 
@@ -119,14 +119,14 @@ class SharedSessions:
         state = await self.state(claims.id)
         if "ended" in state:
             return None
-        if (known := sessions.find(sealed, principal)) is not None:  # a concurrent request has adopted it
-            return known
+        if (adopted := sessions.find(sealed, principal)) is not None:  # a concurrent request has adopted it
+            return adopted
         session = sessions.new(principal)
         if session is None:
             raise Overloaded("Too many sessions are open.")
         session.id = sealed
-        what, caller = self._share(session, claims.id), session.caller
-        what.owner, what.began_here = claims.owner, False
+        ownership, caller = self._share(session, claims.id), session.caller
+        ownership.owner, ownership.began_here = claims.owner, False
         caller.declare(claims.version, claims.capabilities, claims.client_info)
         caller.initialized = True
         if (level := state.get("level")) in LOG_LEVELS:
@@ -142,28 +142,28 @@ class SharedSessions:
         caller, me = session.caller, self._members.me.id
         caller.known_as = known_as
         caller.questions.prefix = f"hub-{me}-"
-        session.ownership = what = Ownership(f"session:{known_as}", caller)
-        session.streams.keep_with(SessionEvents(self._store, known_as, me, partial(self._owners.still_here, what)))
+        session.ownership = ownership = Ownership(f"session:{known_as}", caller)
+        session.streams.keep_with(SessionEvents(self._store, known_as, me, partial(self._owners.still_here, ownership)))
         session.watched = watched = WatchedResources(
             self._store, self._dispatcher, session, self._store.key(f"watches:{known_as}"), LIFE
         )
-        what.let_go = partial(self._let_go, session)
-        what.load = watched.load
-        what.taken_over = partial(self._in_background, watched.restore)
-        what.on_store_loss = watched.keep
-        session.passed_on = partial(self._passed_on, session, what)
-        session.closed = partial(self._owners.forget, what)
-        return what
+        ownership.let_go = partial(self._let_go, session)
+        ownership.load = watched.load
+        ownership.taken_over = partial(self._in_background, watched.restore)
+        ownership.on_store_loss = watched.keep
+        session.passed_on = partial(self._pass_on, session, ownership)
+        session.closed = partial(self._owners.forget, ownership)
+        return ownership
 
     def _claims(self, sealed: str, principal: Principal) -> SessionClaims | None:
         """Returns the content of a sealed id; None if it is invalid, another principal's, or too old."""
         try:
-            said = msgspec.convert(self._keys().open(SESSION, sealed), SessionClaims)
+            claims = msgspec.convert(self._keys().open(SESSION, sealed), SessionClaims)
         except msgspec.ValidationError:
             return None
-        if (said.principal, said.profile) != (str(principal), principal.profile) or time.time() - said.at > LIFE:
+        if (claims.principal, claims.profile) != (str(principal), principal.profile) or time.time() - claims.at > LIFE:
             return None
-        return said
+        return claims
 
     async def ended(self, session: HandshakeSession) -> None:
         """Notes in the store that a session has ended, for replicas that do not serve it yet, and tells the others."""
@@ -173,9 +173,9 @@ class SharedSessions:
     async def tell_others(self, session: HandshakeSession, method: str, body: bytes) -> None:
         """Passes a request about a session on to all other replicas."""
         await self._members.addressed()
-        headers, others = headers_of(session), self._members.others.values()
-        telling = (self._client.tell(one, session.principal, headers, body, method) for one in others)
-        await asyncio.gather(*telling)
+        headers, members = headers_of(session), self._members.others.values()
+        sends = (self._client.tell(member, session.principal, headers, body, method) for member in members)
+        await asyncio.gather(*sends)
 
     # --- what the store knows --------------------------------------------------------------------------------------
 
@@ -185,10 +185,10 @@ class SharedSessions:
         Members: `ended`; `level`, that of logging; `own`, set if servers may have kept something for it alone.
         """
         try:
-            found = await self._store.execute("HGETALL", self._store.key(f"state:session:{known_as}"))
+            fields = await self._store.execute("HGETALL", self._store.key(f"state:session:{known_as}"))
         except StoreUnavailable:
             return {}
-        return {key.decode(): value.decode() for key, value in dict(found).items()}
+        return {key.decode(): value.decode() for key, value in dict(fields).items()}
 
     async def keep(self, session: HandshakeSession, name: str, value: str, seconds: int = LIFE) -> None:
         """Stores a fact about a session for replicas that serve it later."""
@@ -214,70 +214,70 @@ class SharedSessions:
         for upstream in self._dispatcher.hub.upstreams.values():
             upstream.forget(session.caller)
         self._dispatcher.unsubscribe(session.caller)
-        what, watched = session.ownership, session.watched
-        if what is not None and watched is not None and not self._owners.is_here(what):
+        ownership, watched = session.ownership, session.watched
+        if ownership is not None and watched is not None and not self._owners.is_here(ownership):
             turn, uris = watched.let_go()
             if uris:
-                self._in_background(partial(self._hand_over, session, what, encode(HandedOver(turn, uris))))
+                self._in_background(partial(self._hand_over, session, ownership, encode(HandedOver(turn, uris))))
         session.let_stream_go()
 
-    async def _hand_over(self, session: HandshakeSession, what: Ownership, handed: bytes) -> None:
+    async def _hand_over(self, session: HandshakeSession, ownership: Ownership, body: bytes) -> None:
         """Tells the next owner what a client subscribes to, as the store may have lost it."""
         for pause in AGAIN_AFTER:
-            if self._owners.is_here(what):  # this replica owns it again, and has loaded what the others stored
+            if self._owners.is_here(ownership):  # this replica owns it again, and has loaded what the others stored
                 return
-            owner = await self._members.reached((what.owner or "").partition(":")[0])
+            owner = await self._members.reached((ownership.owner or "").partition(":")[0])
             headers = headers_of(session)
-            if owner is not None and await self._client.tell(owner, session.principal, headers, handed, RESTORE):
+            if owner is not None and await self._client.tell(owner, session.principal, headers, body, RESTORE):
                 return
             await asyncio.sleep(pause)
 
     def take(self, session: HandshakeSession, body: bytes) -> None:
         """Takes over the subscriptions that a former owner of a session has handed over."""
-        handed = msgspec.json.decode(body, type=HandedOver)
+        handed_over = msgspec.json.decode(body, type=HandedOver)
         if session.watched is not None:
-            self._in_background(partial(session.watched.take, handed.turn, handed.uris))
+            self._in_background(partial(session.watched.take, handed_over.turn, handed_over.uris))
 
     # --- the standing stream ---------------------------------------------------------------------------------------
 
-    def _passed_on(self, session: HandshakeSession, what: Ownership, message: Message) -> bool:
+    def _pass_on(self, session: HandshakeSession, ownership: Ownership, message: Message) -> bool:
         """Passes a message on to the replica that has a session's standing stream; returns False if it is this one."""
-        owner = None if self._owners.is_here(what) else self._members.find(what.owner or "")
+        owner = None if self._owners.is_here(ownership) else self._members.find(ownership.owner or "")
         if owner is None:
             return False
         if message.get("method") == UPDATED or str(message.get("method")).endswith("/list_changed"):
             return True  # the owner notices the change by itself, if its client is to hear of it
-        waiting = self._pushing.get(session.id)
-        if waiting is None:
-            self._pushing[session.id] = deque([message])
+        queue = self._push_queues.get(session.id)
+        if queue is None:
+            self._push_queues[session.id] = deque([message])
             self._in_background(partial(self._push, session))
-        elif len(waiting) < MAX_PUSHED:
-            waiting.append(message)
+        elif len(queue) < MAX_PUSHED:
+            queue.append(message)
         return True
 
     async def _push(self, session: HandshakeSession) -> None:
         """Sends the messages that wait for the owner of a session, one after the other."""
-        waiting, what = self._pushing[session.id], session.ownership
-        while waiting:
-            owner = self._members.find((what and what.owner) or "")
-            message = waiting.popleft()
+        queue, ownership = self._push_queues[session.id], session.ownership
+        while queue:
+            owner = self._members.find((ownership and ownership.owner) or "")
+            message = queue.popleft()
             if owner is None:
                 session.standing.put_once(message)
             else:
                 await self._client.tell(owner, session.principal, headers_of(session), encode(message), PUSH)
-        del self._pushing[session.id]
+        del self._push_queues[session.id]
 
     def _in_background(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = asyncio.get_running_loop().create_task(work())
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """Cancels all background tasks."""
-        running = tuple(self._running)
-        for task in running:
+        tasks = tuple(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def headers_of(session: HandshakeSession) -> Headers:

@@ -32,8 +32,8 @@ class EventId(NamedTuple):
     @classmethod
     def of(cls, text: str) -> EventId | None:
         """Reads an id; None if no replica has made it."""
-        replica, _, rest = text.partition(".")
-        stream, _, number = rest.partition("-")
+        replica, _, remainder = text.partition(".")
+        stream, _, number = remainder.partition("-")
         numbers = (stream, number)
         if len(text) > MAX_ID or any(len(part) > MAX_DIGITS for part in numbers):
             return None
@@ -49,7 +49,7 @@ class SessionEvents:
     """
 
     def __init__(self, store: Store, session: str, replica: str, owned: Callable[[], Awaitable[bool]]) -> None:
-        self._owned = owned
+        self._is_owned = owned
         self._store = store
         self._session = session
         self._replica = replica
@@ -61,11 +61,11 @@ class SessionEvents:
     async def begin(self, stream: int, asked: Any) -> None:
         """Keeps `asked`, the request or batch that a stream answers."""
         with suppress(StoreUnavailable):
-            await self._stream(stream).begin(encode(_questions(asked)))
+            await self._stream(stream).begin(encode(_requests_of(asked)))
 
     async def keep(self, stream: int, number: int, data: bytes | None) -> bool:
         """Keeps an event; `data` None ends the stream. Returns False if another replica has taken over the stream."""
-        if not stream and not await self._owned():
+        if not stream and not await self._is_owned():
             return False
         with suppress(StoreUnavailable):
             await self._stream(stream).append(number, data)
@@ -89,12 +89,12 @@ async def rest_of(store: Store, session: str, last: EventId) -> list[bytes] | No
     Raises StoreUnavailable.
     """
     stream = StoredStream(store, f"{session}:{last.replica}:{last.stream}")
-    found: list[bytes] = []
+    messages: list[bytes] = []
     after = last.number
     while events := await stream.read(after):
-        found += [event.data for event in events if event.data is not None]
+        messages += [event.data for event in events if event.data is not None]
         after = events[-1].number
-    return found if events is not None else None
+    return messages if events is not None else None
 
 
 async def write_rest(
@@ -105,8 +105,8 @@ async def write_rest(
     If that replica dies before the stream ends (`lives()` is false), its open requests are answered with an error.
     Raises StoreUnavailable before anything is written, and ClientGone.
     """
-    stream, after, silent = StoredStream(store, f"{session}:{last.replica}:{last.stream}"), last.number, 0.0
-    lived, events = lives(), await stream.read(after)
+    stream, after, idle_seconds = StoredStream(store, f"{session}:{last.replica}:{last.stream}"), last.number, 0.0
+    was_alive, events = lives(), await stream.read(after)
     if events is None or (not events and not after and await stream.asked() is None):
         return False
     await reply.start()
@@ -116,33 +116,35 @@ async def write_rest(
                 await reply.end()
                 return True
             await reply.write(encode_event(event.data, id=f"{last.replica}.{last.stream}-{event.number}"))
-            after, silent = event.number, 0.0
-        if not events and not lived:
-            events = await _broken_off(stream, after)
+            after, idle_seconds = event.number, 0.0
+        if not events and not was_alive:
+            events = await _end_with_errors(stream, after)
             continue
         if not events:
             await asyncio.sleep(LOOK_EVERY)
-            silent += LOOK_EVERY
-            if silent >= KEEP_ALIVE:
-                silent = 0.0
+            idle_seconds += LOOK_EVERY
+            if idle_seconds >= KEEP_ALIVE:
+                idle_seconds = 0.0
                 await reply.write(COMMENT)
         try:
-            lived, events = lives(), await stream.read(after) or []
+            was_alive, events = lives(), await stream.read(after) or []
         except StoreUnavailable:
             reply.give_up()  # the client comes back with its last event
             raise ClientGone from None
     return True
 
 
-async def _broken_off(stream: StoredStream, after: int) -> list[StoredEvent]:
+async def _end_with_errors(stream: StoredStream, after: int) -> list[StoredEvent]:
     """Ends a stream whose replica is gone with errors for the requests that it has not answered."""
     try:
-        asked = decode(await stream.asked() or b"[]")
+        requests = decode(await stream.asked() or b"[]")
     except FrameError:
-        asked = []
-    done = {id for event in await stream.kept() for id in _answered(event.data)}
-    left = [one for one in asked if encode(one[0]) not in done]
-    answers = [error_response(one[0], ReplicaLost(_BROKEN_OFF), one[1], {"name": one[2]}) for one in left]
+        requests = []
+    answered_ids = {id for event in await stream.kept() for id in _answered_ids(event.data)}
+    unanswered = [request for request in requests if encode(request[0]) not in answered_ids]
+    answers = [
+        error_response(request[0], ReplicaLost(_BROKEN_OFF), request[1], {"name": request[2]}) for request in unanswered
+    ]
     number = after + 1
     for answer in answers:
         await stream.append(number, encode(answer))
@@ -151,23 +153,27 @@ async def _broken_off(stream: StoredStream, after: int) -> list[StoredEvent]:
     return await stream.read(after) or [StoredEvent(number, None)]
 
 
-def _answered(data: bytes | None) -> set[bytes]:
+def _answered_ids(data: bytes | None) -> set[bytes]:
     """Returns the ids, as JSON, of the requests that an event answers: one, or those of a batch."""
     try:
-        found = decode(data or b"{}")
+        content = decode(data or b"{}")
     except FrameError:
         return set()
-    messages = found if isinstance(found, list) else [found]
-    return {encode(one["id"]) for one in messages if isinstance(one, dict) and "id" in one and "method" not in one}
+    messages = content if isinstance(content, list) else [content]
+    return {
+        encode(message["id"])
+        for message in messages
+        if isinstance(message, dict) and "id" in message and "method" not in message
+    }
 
 
-def _questions(asked: Any) -> list[list[Any]]:
+def _requests_of(payload: Any) -> list[list[Any]]:
     """Returns id, method and name of each request in what a stream answers."""
-    requests = asked if isinstance(asked, list) else [asked]
-    found = []
-    for one in requests:
-        if isinstance(one, dict) and "id" in one:
-            params = one.get("params")
+    messages = payload if isinstance(payload, list) else [payload]
+    requests = []
+    for message in messages:
+        if isinstance(message, dict) and "id" in message:
+            params = message.get("params")
             name = params.get("name") if isinstance(params, dict) else None
-            found.append([one["id"], one.get("method"), name if isinstance(name, str) else None])
-    return found
+            requests.append([message["id"], message.get("method"), name if isinstance(name, str) else None])
+    return requests

@@ -48,9 +48,9 @@ class WatchedResources:
         """The URIs that the client has subscribed to (`_added`) and unsubscribed from since this replica owns it."""
         self._turn = 1
         """The turn of this replica; 0 once another one owns the session."""
-        self._taken = 0
+        self._former_turn = 0
         """The turn of the owner whose subscriptions this one has taken over."""
-        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._uri_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """A lock by URI, held while a subscription is restored or ended here; the client's own requests wait for it."""
         self._writing = asyncio.Lock()
         """Held while the store is written, so that the store and this replica change in the same order."""
@@ -64,7 +64,7 @@ class WatchedResources:
         uri = params.get("uri") if isinstance(params, dict) else None
         if not isinstance(uri, str) or not 0 < len(uri) <= MAX_URI:
             return
-        async with self._made(uri), self._writing:
+        async with self._uri_lock(uri), self._writing:
             if message["method"] != SUBSCRIBE:
                 await self._store.execute("HDEL", self._key, uri)
                 self._uris.discard(uri)
@@ -72,7 +72,7 @@ class WatchedResources:
                 if len(self._dropped) < MAX_WATCHED:
                     self._dropped.add(uri)
             elif uri in self._uris or len(self._uris) < MAX_WATCHED:
-                await self._written([uri])
+                await self._write([uri])
                 self._uris.add(uri)
                 self._added.add(uri)
                 self._dropped.discard(uri)
@@ -81,9 +81,9 @@ class WatchedResources:
         """Writes the subscriptions to the store again, after it has lost them. Raises StoreUnavailable."""
         async with self._writing:
             if self._uris:
-                await self._written(sorted(self._uris))
+                await self._write(sorted(self._uris))
 
-    async def _written(self, uris: list[str]) -> None:
+    async def _write(self, uris: list[str]) -> None:
         fields = [text for uri in uris for text in (uri, "1")]
         await self._store.execute("HSET", self._key, _TURN, self._turn, *fields)
         await self._store.execute("EXPIRE", self._key, self._life)
@@ -94,13 +94,13 @@ class WatchedResources:
         """Loads the subscriptions of the former owner, unless the store has lost them. Raises StoreUnavailable."""
         async with self._writing:
             flat = await self._store.execute("HGETALL", self._key)
-            found = {key.decode(): value for key, value in dict(flat).items()}
-            self._taken = int(found.pop(_TURN, 0))
-            self._turn = self._taken + 1
+            fields = {key.decode(): value for key, value in dict(flat).items()}
+            self._former_turn = int(fields.pop(_TURN, 0))
+            self._turn = self._former_turn + 1
             self._added.clear()
             self._dropped.clear()
-            if self._taken:
-                self._uris = set(found)
+            if self._former_turn:
+                self._uris = set(fields)
                 await self._store.execute("HSET", self._key, _TURN, self._turn)
 
     def let_go(self) -> tuple[int, list[str]]:
@@ -113,17 +113,17 @@ class WatchedResources:
 
         What the client has subscribed to or unsubscribed from here since then takes precedence.
         """
-        if turn <= self._taken:
+        if turn <= self._former_turn:
             return
-        self._taken, self._turn = turn, max(self._turn, turn + 1)
+        self._former_turn, self._turn = turn, max(self._turn, turn + 1)
         before, self._uris = self._uris, ({*uris} - self._dropped) | self._added
-        for uri in sorted(ended := before - self._uris):
-            async with self._made(uri):
+        for uri in sorted(removed := before - self._uris):
+            async with self._uri_lock(uri):
                 if uri not in self._uris:
-                    await self._answered(uri, UNSUBSCRIBE)
-        await asyncio.gather(self._subscribe(self._uris - before), self._rewrite(ended))
+                    await self._execute(uri, UNSUBSCRIBE)
+        await asyncio.gather(self._subscribe(self._uris - before), self._rewrite(removed))
 
-    async def _rewrite(self, ended: set[str]) -> None:
+    async def _rewrite(self, removed: set[str]) -> None:
         """Writes the subscriptions that a former owner has handed over to the store."""
         turn = self._turn
         for pause in AGAIN_AFTER:
@@ -131,10 +131,10 @@ class WatchedResources:
                 async with self._writing:
                     if self._turn != turn:
                         return  # another replica owns the session by now
-                    if left := sorted(ended - self._uris):
-                        await self._store.execute("HDEL", self._key, *left)
+                    if obsolete := sorted(removed - self._uris):
+                        await self._store.execute("HDEL", self._key, *obsolete)
                     if self._uris:
-                        await self._written(sorted(self._uris))
+                        await self._write(sorted(self._uris))
             except StoreUnavailable:
                 await asyncio.sleep(pause)
             else:
@@ -148,33 +148,33 @@ class WatchedResources:
             self._session.standing.put_once({"jsonrpc": "2.0", "method": method})
         await self._subscribe(set(self._uris))
 
-    async def _subscribe(self, left: set[str]) -> None:
+    async def _subscribe(self, remaining: set[str]) -> None:
         for pause in AGAIN_AFTER:
-            left = {uri for uri in sorted(left) if not await self._subscribed(uri)}
-            if not left:
+            remaining = {uri for uri in sorted(remaining) if not await self._try_subscribe(uri)}
+            if not remaining:
                 return
             await asyncio.sleep(pause)
-        log.warning("%d subscriptions of a session could not be made again after its replica was gone", len(left))
+        log.warning("%d subscriptions of a session could not be made again after its replica was gone", len(remaining))
 
-    async def _subscribed(self, uri: str) -> bool:
+    async def _try_subscribe(self, uri: str) -> bool:
         """Subscribes to a resource again, and notifies the client that it may have changed; returns False to retry.
 
         It leaves alone what the client has unsubscribed from meanwhile, and what another replica subscribes to by now.
         """
-        async with self._made(uri):
+        async with self._uri_lock(uri):
             if uri not in self._uris:
                 return True
-            answer = await self._answered(uri, SUBSCRIBE)
+            answer = await self._execute(uri, SUBSCRIBE)
             if uri not in self._uris:
-                await self._answered(uri, UNSUBSCRIBE)
+                await self._execute(uri, UNSUBSCRIBE)
             elif "result" in answer:
                 self._session.standing.put({"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": uri}})
             return "result" in answer
 
-    def _made(self, uri: str) -> asyncio.Lock:
-        return self._making.setdefault(uri, asyncio.Lock())
+    def _uri_lock(self, uri: str) -> asyncio.Lock:
+        return self._uri_locks.setdefault(uri, asyncio.Lock())
 
-    async def _answered(self, uri: str, method: str) -> dict[str, Any]:
+    async def _execute(self, uri: str, method: str) -> dict[str, Any]:
         """Carries out a subscription request in the client's name."""
         request = {"jsonrpc": "2.0", "id": f"restore {uri}", "method": method, "params": {"uri": uri}}
         answer = partial(self._dispatcher.answer, send=self._session.standing.put_once, era="handshake")
