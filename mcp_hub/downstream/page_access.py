@@ -97,21 +97,21 @@ class PageAccess:
             self._own = PrivateListener(self.page)
         return await self._own.started()
 
-    async def answer(self, asked: Json) -> AsyncIterator[Json]:
+    async def answer(self, request: Json) -> AsyncIterator[Json]:
         """Yields the answers to a request on the socket of the hub: `{"ask": "page"}` or `{"ask": "logs", ...}`."""
         hub = self._sources.dispatcher.hub
-        if asked.get("ask") == "page":
+        if request.get("ask") == "page":
             if hub.config.listen.ui is False:
                 cure = "set listen.ui to true, or remove it, and the hub will show its page"
                 yield {"problem": "the configuration of this hub has listen.ui: false", "cure": cure}
             else:
                 yield {"url": await self.link()}
-        elif asked.get("ask") == "logs":
+        elif request.get("ask") == "logs":
             from mcp_hub.downstream.page.log_lines import log_lines
 
-            server = asked.get("server")
-            named = server if isinstance(server, str) else None
-            async for line in log_lines(hub, self.page.feed, named, follow=asked.get("follow") is True):
+            server = request.get("server")
+            server_id = server if isinstance(server, str) else None
+            async for line in log_lines(hub, self.page.feed, server_id, follow=request.get("follow") is True):
                 yield line
         else:
             cure = "restart it with the version of this command"

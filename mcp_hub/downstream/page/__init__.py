@@ -40,7 +40,7 @@ MAX_LOGIN: Final = 16 * 1024
 """Bytes of a request that begins a session."""
 COOKIE_SECONDS: Final = 12 * 3600
 
-_STRANGE: Final = "This does not belong to a sign-in that the hub waits for."
+_UNKNOWN_SIGN_IN: Final = "This does not belong to a sign-in that the hub waits for."
 OPEN_AGAIN: Final = "Run `mcp-hub open` on the machine of the hub, and open the link that it prints."
 
 
@@ -86,9 +86,9 @@ class LivePage:
             raise
         except Exception:
             log.exception("a request of the page failed inside the hub")
-            broken = PageError(500, "internal", "The hub failed to answer.", "Its log says why.")
+            internal_error = PageError(500, "internal", "The hub failed to answer.", "Its log says why.")
             if not reply.started:
-                await reply.json(500, broken.body, [*CONFINED, *NO_STORE])
+                await reply.json(500, internal_error.body, [*CONFINED, *NO_STORE])
 
     async def _serve(self, request: HttpRequest, reply: HttpReply, fronts: Callable[[], PageFront]) -> None:
         path, method, front = request.path, request.method, fronts()
@@ -99,46 +99,48 @@ class LivePage:
                 raise not_found("such file")
             return
         if path == RETURN:
-            await self._come_back(request, reply)
+            await self._finish_sign_in(request, reply)
             return
         if not path.startswith(API + "/"):
             raise not_found("such page")
         if method not in ("GET", "HEAD"):
             self._check_origin(request, front)
-        below = path.removeprefix(API)
-        if (method, below) == ("POST", SESSION):
+        subpath = path.removeprefix(API)
+        if (method, subpath) == ("POST", SESSION):
             await self._begin_session(request, reply, front)
             return
         session = await self._session(request, fronts)
         request.let_in()
-        if (method, below) == ("DELETE", SESSION):
+        if (method, subpath) == ("DELETE", SESSION):
             self.sessions.end(session)
-            gone = f"{session.cookie_name}=; Max-Age=0; Path={UI}; HttpOnly; SameSite=Strict"
-            await reply.json(200, {"done": True}, [*CONFINED, *NO_STORE, (b"set-cookie", gone.encode())])
+            cookie = f"{session.cookie_name}=; Max-Age=0; Path={UI}; HttpOnly; SameSite=Strict"
+            await reply.json(200, {"done": True}, [*CONFINED, *NO_STORE, (b"set-cookie", cookie.encode())])
             return
-        endpoint, rest = self._endpoint(method, below)
-        verify = partial(self._verified, session, request, fronts)
-        answer = await endpoint(PageRequest(request, reply, session, rest, verify))
+        endpoint, remainder = self._endpoint(method, subpath)
+        verify = partial(self._verify, session, request, fronts)
+        answer = await endpoint(PageRequest(request, reply, session, remainder, verify))
         if answer is not None:
             await reply.json(200, answer, [*CONFINED, *NO_STORE])
 
-    async def _come_back(self, request: HttpRequest, reply: HttpReply) -> None:
+    async def _finish_sign_in(self, request: HttpRequest, reply: HttpReply) -> None:
         """Answers a browser that comes back from a sign-in: it sends no cookie, but the sign-in's secret `state`."""
         if request.method != "GET":
             raise _not_allowed("GET")
-        found = self.returned(query_of(request))
+        is_expected = self.returned(query_of(request))
         text = "This window can be closed; the page of the hub says what came of it."
-        await reply.text(200 if found else 400, text if found else _STRANGE, [*CONFINED, *NO_STORE])
+        await reply.text(200 if is_expected else 400, text if is_expected else _UNKNOWN_SIGN_IN, [*CONFINED, *NO_STORE])
 
-    def _endpoint(self, method: str, below: str) -> tuple[Endpoint, str]:
-        directory, _, rest = below.rpartition("/")
-        for path, left in ((below, ""), (directory + "/", rest)):
-            found = self._endpoints.get((method, path))
-            if found is not None:
-                return found, left
-            other = next((one for one, known in self._endpoints if known == path), None)
-            if other is not None:
-                raise _not_allowed(other)
+    def _endpoint(self, method: str, subpath: str) -> tuple[Endpoint, str]:
+        directory, _, name = subpath.rpartition("/")
+        for path, remainder in ((subpath, ""), (directory + "/", name)):
+            endpoint = self._endpoints.get((method, path))
+            if endpoint is not None:
+                return endpoint, remainder
+            allowed_method = next(
+                (known_method for known_method, known_path in self._endpoints if known_path == path), None
+            )
+            if allowed_method is not None:
+                raise _not_allowed(allowed_method)
         raise not_found("such endpoint")
 
     # --- sessions ----------------------------------------------------------------------------------------------
@@ -178,33 +180,33 @@ class LivePage:
 
     async def _session(self, request: HttpRequest, fronts: Callable[[], PageFront]) -> PageSession:
         """Returns the session that cookie and token of a request name together. Raises PageError."""
-        given = request.values(HEADER)
-        session = self.sessions.find(given[0], request.values(b"cookie")) if len(given) == 1 else None
+        tokens = request.values(HEADER)
+        session = self.sessions.find(tokens[0], request.values(b"cookie")) if len(tokens) == 1 else None
         if session is None:
             raise PageError(401, "session", "This page is not signed in, or not any more.", OPEN_AGAIN)
-        if not await self._verified(session, request, fronts):
+        if not await self._verify(session, request, fronts):
             self.sessions.end(session)
             raise PageError(401, "token", "Your token is not valid any more.", "Sign in with your new token.")
         return session
 
     @staticmethod
-    async def _verified(session: PageSession, request: HttpRequest, fronts: Callable[[], PageFront]) -> bool:
+    async def _verify(session: PageSession, request: HttpRequest, fronts: Callable[[], PageFront]) -> bool:
         """Returns whether a session is valid: the token that began it is valid and belongs to the same principal."""
-        before = session.viewer
-        if before.token is None:
+        viewer = session.viewer
+        if viewer.token is None:
             return not session.ended
-        now = await _viewer(before.token, request, fronts())
-        if session.ended or now is None or now.principal != before.principal:
+        current = await _viewer(viewer.token, request, fronts())
+        if session.ended or current is None or current.principal != viewer.principal:
             return False
-        session.viewer = now
+        session.viewer = current
         return True
 
     def close(self) -> None:
         """Ends every session; the hub ends."""
         self.closing = True
         self.sessions.end_all()
-        for ended in self.on_close:
-            ended()
+        for callback in self.on_close:
+            callback()
         self.feed.close()
 
 
@@ -213,12 +215,12 @@ async def _viewer(token: str, request: HttpRequest, front: PageFront) -> Viewer 
     if front.admission is None or not front.gate.authenticates or not token.isascii():
         return None
     headers = [(b"authorization", b"Bearer " + token.encode())]
-    known = front.gate.admit(headers)
-    found = known if isinstance(known, Principal) else await front.admission.admit(headers, request.port)
-    if not isinstance(found, Principal):
+    admitted = front.gate.admit(headers)
+    principal = admitted if isinstance(admitted, Principal) else await front.admission.admit(headers, request.port)
+    if not isinstance(principal, Principal):
         return None
-    admin = isinstance(known, Principal) and front.gate.is_admin(known)
-    return Viewer(found, found.label or str(found), admin, network=True, token=token)
+    admin = isinstance(admitted, Principal) and front.gate.is_admin(admitted)
+    return Viewer(principal, principal.label or str(principal), admin, network=True, token=token)
 
 
 def _not_allowed(method: str) -> PageError:

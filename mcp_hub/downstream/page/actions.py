@@ -55,9 +55,9 @@ class ActionsPart:
         """Returns the one endpoint."""
         return {("POST", "/actions/"): self.act}
 
-    async def act(self, asked: PageRequest) -> Json:
+    async def act(self, page_request: PageRequest) -> Json:
         """Carries out an action and records it, also one that is refused. Raises PageError."""
-        name, viewer = asked.rest, asked.session.viewer
+        name, viewer = page_request.rest, page_request.session.viewer
         if not viewer.admin:
             cure = "Ask an administrator: `listen.principals.NAME.admin: true` makes one."
             refusal = PageError(403, "not_admin", "Only an administrator of the hub may do this.", cure)
@@ -66,35 +66,35 @@ class ActionsPart:
         action = self._actions.get(name)
         if action is None:
             raise not_found("such action")
-        body = await asked.body(MAX_ACTION)
+        body = await page_request.body(MAX_ACTION)
         try:
-            done = await action(body, asked)
+            outcome = await action(body, page_request)
         except PageError as error:
             self._record(viewer.principal, name, body, error, "error")
             raise
         except CallError as error:
             text = "done at this replica only, as the store is unavailable"
-            failed = PageError(503, error.code, text, "Do it again when the store is back.")
-            self._record(viewer.principal, name, body, failed, "error")
-            raise failed from None
+            page_error = PageError(503, error.code, text, "Do it again when the store is back.")
+            self._record(viewer.principal, name, body, page_error, "error")
+            raise page_error from None
         except (CannotSwitch, ConfigError) as error:
-            failed = PageError(409, error.hub_code or "refused", printable(str(error), 1000), _LOOK)
-            self._record(viewer.principal, name, body, failed, "error")
-            raise failed from None
+            page_error = PageError(409, error.hub_code or "refused", printable(str(error), 1000), _SEE_STATE)
+            self._record(viewer.principal, name, body, page_error, "error")
+            raise page_error from None
         self._record(viewer.principal, name, body, None, "ok")
-        return {"done": True, **done, "text": printable(done["text"], 1000)}
+        return {"done": True, **outcome, "text": printable(outcome["text"], 1000)}
 
-    async def _tell(self, kind: ChangeKind, value: Any) -> None:
+    async def _publish(self, kind: ChangeKind, value: Any) -> None:
         """Tells every other replica of the hub to do the same. Raises CallError while the store is unreachable."""
         sharing = self._hub.sharing
         await sharing.tell(kind, EVERYBODY, value)
 
     def _record(self, principal: Principal, name: str, body: Json, error: PageError | None, verdict: str) -> None:
         target = body.get("server", body.get("client"))
-        named = ", ".join(map(str, body["states"])) if isinstance(body.get("states"), dict) else None
+        group_names = ", ".join(map(str, body["states"])) if isinstance(body.get("states"), dict) else None
         facts: Json = {"client": CLIENT["name"], "name": printable(name, 100), "verdict": verdict}
-        if isinstance(target, str) or named is not None:
-            facts["upstream" if "server" in body else "target"] = target if isinstance(target, str) else named
+        if isinstance(target, str) or group_names is not None:
+            facts["upstream" if "server" in body else "target"] = target if isinstance(target, str) else group_names
         if error is not None:
             facts |= {"code": error.code, "reason": str(error)}
         rules = self._hub.rules
@@ -102,37 +102,37 @@ class ActionsPart:
 
     # --- servers -----------------------------------------------------------------------------------------------
 
-    async def _restart(self, body: Json, asked: PageRequest) -> Json:
+    async def _restart(self, body: Json, page_request: PageRequest) -> Json:
         id = self._server(body)
         await self._hub.switch.restart(id)
-        await self._tell("switch", [id, "restart"])
+        await self._publish("switch", [id, "restart"])
         return {"text": f"{id} is being started again"}
 
-    async def _disable(self, body: Json, asked: PageRequest) -> Json:
+    async def _disable(self, body: Json, page_request: PageRequest) -> Json:
         id = self._server(body)
         await self._hub.switch.disable(id, SWITCHED_OFF)
-        await self._tell("switch", [id, "disable"])
+        await self._publish("switch", [id, "disable"])
         return {"text": f"{id} is switched off until the configuration is read again"}
 
-    async def _enable(self, body: Json, asked: PageRequest) -> Json:
+    async def _enable(self, body: Json, page_request: PageRequest) -> Json:
         id = self._server(body)
         await self._hub.switch.enable(id)
-        await self._tell("switch", [id, "enable"])
+        await self._publish("switch", [id, "enable"])
         return {"text": f"{id} is switched on until the configuration is read again"}
 
-    async def _sign_in(self, body: Json, asked: PageRequest) -> Json:
+    async def _sign_in(self, body: Json, page_request: PageRequest) -> Json:
         id = self._server(body)
-        origin = asked.request.values(b"origin")[0]  # which was checked to be this listener's own
+        origin = page_request.request.values(b"origin")[0]  # which was checked to be this listener's own
         url = await self.sign_ins.begin(id, origin + RETURN)
         return {"text": f"open the address to sign in to {id}", "url": url}
 
     def _signed_in(self, server: str, problem: str | None) -> None:
         facts = {"client": CLIENT["name"], "name": "signed_in", "upstream": server}
-        ended = {"verdict": "ok"} if problem is None else {"verdict": "error", "reason": problem}
+        outcome = {"verdict": "ok"} if problem is None else {"verdict": "error", "reason": problem}
         rules = self._hub.rules
-        rules.trace.acted(None, {**facts, **ended})
+        rules.trace.acted(None, {**facts, **outcome})
 
-    async def _pin(self, body: Json, asked: PageRequest) -> Json:
+    async def _pin(self, body: Json, page_request: PageRequest) -> Json:
         upstream = self._upstream(body)
         server, config = upstream.server, self._hub.config
         path = pins_file(config)
@@ -150,24 +150,24 @@ class ActionsPart:
             await in_thread(merge_pins, path, {server.id: record})
         if (watch := self._hub.generation.pin_watch) is not None:
             watch.look()
-        await self._tell("pins", pins_text({server.id: record}))
+        await self._publish("pins", pins_text({server.id: record}))
         counts = ", ".join(f"{len(record.items.get(kind, {}))} {kind.name}" for kind in PARTS)
-        off = "; pins are off for it: set pins to warn or enforce" if pin_mode(config, server) == "off" else ""
-        return {"text": f"pinned {counts} of {server.id}{off}"}
+        note = "; pins are off for it: set pins to warn or enforce" if pin_mode(config, server) == "off" else ""
+        return {"text": f"pinned {counts} of {server.id}{note}"}
 
     def _server(self, body: Json) -> str:
         return self._upstream(body).server.id
 
     def _upstream(self, body: Json) -> Upstream:
         id = body.get("server")
-        found = self._hub.upstreams.get(id) if isinstance(id, str) else None
-        if found is None:
+        upstream = self._hub.upstreams.get(id) if isinstance(id, str) else None
+        if upstream is None:
             raise not_found("such server")
-        return found
+        return upstream
 
     # --- callers -----------------------------------------------------------------------------------------------
 
-    async def _end_session(self, body: Json, asked: PageRequest) -> Json:
+    async def _end_session(self, body: Json, page_request: PageRequest) -> Json:
         id, labels = body.get("client"), self._hub.labels
         callers = {labels.caller(caller.handshake_key): caller for caller in self._dispatcher.callers}
         caller = callers.get(id) if isinstance(id, str) else None
@@ -180,24 +180,24 @@ class ActionsPart:
         await caller.end()
         return {"text": f"the session {id} has ended"}
 
-    async def _groups(self, body: Json, asked: PageRequest) -> Json:
+    async def _groups(self, body: Json, page_request: PageRequest) -> Json:
         states: Any = body.get("states")
-        known = [group.name for group in self._hub.config.groups]
-        if not isinstance(states, dict) or not states or not all(isinstance(on, bool) for on in states.values()):
+        group_names = [group.name for group in self._hub.config.groups]
+        if not isinstance(states, dict) or not states or not all(isinstance(is_on, bool) for is_on in states.values()):
             text = "`states` has true or false for each group."
             raise PageError(400, "invalid", text, "Mend the request.")
-        unknown = [name for name in states if name not in known]
+        unknown = [name for name in states if name not in group_names]
         if unknown:
-            text = f"There is no group {printable(unknown[0], 100)!r}; there are: {', '.join(known) or 'none'}."
+            text = f"There is no group {printable(unknown[0], 100)!r}; there are: {', '.join(group_names) or 'none'}."
             raise PageError(404, "not_found", text, "Reload the page.")
         groups = self._hub.groups
         for active in (True, False):
-            names = [name for name, on in states.items() if on is active]
+            names = [name for name, is_on in states.items() if is_on is active]
             if names:
                 groups.update(names, active)
         await groups.spread()
-        said = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in states.items())
-        return {"text": f"switched for all callers without a choice of their own: {said}"}
+        changes = ", ".join(f"{name} {'on' if is_on else 'off'}" for name, is_on in states.items())
+        return {"text": f"switched for all callers without a choice of their own: {changes}"}
 
 
-_LOOK: Final = "The row of the server says how it is; `mcp-hub doctor` says what to mend."
+_SEE_STATE: Final = "The row of the server says how it is; `mcp-hub doctor` says what to mend."

@@ -47,50 +47,50 @@ class ClientRows:
         self._dispatcher = dispatcher
         self._labels = dispatcher.hub.labels
         self._feed = feed
-        self._seen: dict[str, tuple[int, Seen]] = {}
+        self._cached_clients: dict[str, tuple[int, Seen]] = {}
         """(Principal, or `""` for admins) -> (number of the newest record, the clients of the records)."""
         self._rows: WeakKeyDictionary[Caller, tuple[Any, Json]] = WeakKeyDictionary()
         """Caller -> the envelope that its row was made from, and the row without its calls."""
 
     async def rows(self, viewer: Viewer) -> list[Json]:
         """Returns the rows that a viewer may see, in the order in which the clients came."""
-        seen = dict(await self._by_calls(viewer))
+        by_label = dict(await self._by_calls(viewer))
         rows: list[Json] = []
         for number, caller in enumerate(sorted(self._dispatcher.callers, key=attrgetter("joined"))):
             if number % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
                 await asyncio.sleep(0)
             if len(rows) < MAX_CLIENTS and (viewer.admin or caller.principal == viewer.principal):
-                row = self._of_caller(caller)
-                calls = sum(client.calls for client in seen.pop(row["id"], {}).values())
+                row = self._caller_row(caller)
+                calls = sum(client.calls for client in by_label.pop(row["id"], {}).values())
                 rows.append({**row, "calls": calls})
-        for label, clients in seen.items():
+        for label, clients in by_label.items():
             for client in clients.values():
                 # A client whose session has ended is not shown any more.
                 if not label.startswith("session-") and len(rows) < MAX_CLIENTS:
-                    rows.append(shown(_of_calls(label, client), 500))
+                    rows.append(shown(_client_row(label, client), 500))
         return rows
 
     async def _by_calls(self, viewer: Viewer) -> Seen:
         owner = "" if viewer.admin else viewer.principal
-        known = self._seen.get(owner)
-        if known is not None and known[0] == self._feed.newest:
-            return known[1]
+        cached = self._cached_clients.get(owner)
+        if cached is not None and cached[0] == self._feed.newest:
+            return cached[1]
         newest = self._feed.newest
-        seen: Seen = {}
+        by_label: Seen = {}
         for number, entry in enumerate(self._feed.newest_first()):
             if number % CALLS_AT_ONCE == CALLS_AT_ONCE - 1:
                 await asyncio.sleep(0)
             if entry.record.get("event") == "call" and (viewer.admin or entry.principal == viewer.principal):
-                _count(seen, entry)
-        while len(self._seen) >= MAX_CACHED:
-            del self._seen[next(iter(self._seen))]
-        self._seen[owner] = newest, seen
-        return seen
+                _count(by_label, entry)
+        while len(self._cached_clients) >= MAX_CACHED:
+            del self._cached_clients[next(iter(self._cached_clients))]
+        self._cached_clients[owner] = newest, by_label
+        return by_label
 
-    def _of_caller(self, caller: Caller) -> Json:
+    def _caller_row(self, caller: Caller) -> Json:
         envelope = caller.envelope
-        known = self._rows.get(caller)
-        if known is None or known[0] is not envelope:
+        cached = self._rows.get(caller)
+        if cached is None or cached[0] is not envelope:
             info = envelope.client_info or {}
             row = {
                 "id": self._labels.caller(caller.handshake_key),
@@ -103,15 +103,15 @@ class ClientRows:
                 "declared": envelope.capabilities or {},
                 "since": iso(caller.joined),
             }
-            known = self._rows[caller] = envelope, shown(row, 500)
-        return known[1]
+            cached = self._rows[caller] = envelope, shown(row, 500)
+        return cached[1]
 
 
-def _count(seen: Seen, entry: Entry) -> None:
+def _count(by_label: Seen, entry: Entry) -> None:
     """Counts a call for its client. Calls come newest first, so that the oldest one sets `since` last."""
     record = entry.record
     name = record.get("client")
-    clients = seen.setdefault(str(record.get("caller")), {})
+    clients = by_label.setdefault(str(record.get("caller")), {})
     client = clients.get(name)
     if client is None:
         client = clients[name] = SeenClient(name, str(entry.principal), record.get("era"), None)
@@ -119,7 +119,7 @@ def _count(seen: Seen, entry: Entry) -> None:
     client.calls += 1
 
 
-def _of_calls(label: str, client: SeenClient) -> Json:
+def _client_row(label: str, client: SeenClient) -> Json:
     return {
         "id": f"{label}/{client.name}" if client.name else label,
         "name": client.name,

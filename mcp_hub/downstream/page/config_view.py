@@ -50,7 +50,7 @@ class ConfigView:
         self._hub = hub
         self._facts = facts
         self._cure = cure
-        self._read: tuple[Any, list[Json], dict[str, str]] = (None, [], {})
+        self._cached_rules: tuple[Any, list[Json], dict[str, str]] = (None, [], {})
         """(Generation, its problem) for which the files were read; their rules; the places of groups and profiles."""
 
     @property
@@ -62,34 +62,34 @@ class ConfigView:
     async def show(self, viewer: Viewer) -> Json:
         """Returns the parts `rules`, `groups`, `profiles` and `configuration` of the page's state."""
         facts, config = self._facts(), self._hub.config
-        rules, places = await self._rules(config, facts.refused)
+        rules, locations = await self._rules(config, facts.refused)
         selection = self._hub.generation.selection
         if selection is not EVERYTHING:
-            of = {"policy": "access", "key": "selection", "value": shown(selection.name), "server": None}
-            rules = [{**of, "where": "command line"}, *rules]
+            rule = {"policy": "access", "key": "selection", "value": shown(selection.name), "server": None}
+            rules = [{**rule, "where": "command line"}, *rules]
         if not viewer.admin:
-            own = [one for one in config.profiles if one.name == viewer.principal.profile]
+            own = [profile for profile in config.profiles if profile.name == viewer.principal.profile]
             return {
                 "rules": [],
                 "groups": self._groups(viewer, {}),
-                "profiles": [{"name": one.name} for one in own],
+                "profiles": [{"name": profile.name} for profile in own],
                 "configuration": {"files": [], "findings": [], "reloads": [], "problem": None},
             }
         profiles = [
             {
-                **{"name": one.name, "tool_sets": list(one.tool_sets), "tools": list(one.tools)},
-                **{"tags": list(one.tags), "where": places.get(f"profiles.{one.name}")},
+                **{"name": profile.name, "tool_sets": list(profile.tool_sets), "tools": list(profile.tools)},
+                **{"tags": list(profile.tags), "where": locations.get(f"profiles.{profile.name}")},
             }
-            for one in config.profiles
+            for profile in config.profiles
         ]
         return {
             "rules": rules,
-            "groups": self._groups(viewer, places),
+            "groups": self._groups(viewer, locations),
             "profiles": shown(profiles, MAX_VALUE),
             "configuration": {
                 "files": [shown(str(path)) for path in config.files],
                 "findings": self._findings(facts),
-                "reloads": [shown(msgspec.structs.asdict(one)) for one in facts.reloads],
+                "reloads": [shown(msgspec.structs.asdict(reload)) for reload in facts.reloads],
                 "problem": shown(facts.refused) if facts.refused is not None else None,
             },
         }
@@ -101,81 +101,84 @@ class ConfigView:
             "warning": (*loaded.warnings, *map(str, loaded.duplicates)),
             "advice": loaded.advice,
         }
-        found: list[Json] = []
+        findings: list[Json] = []
         for level, lines in levels.items():
             for line in lines:
                 text, code = str(line), code_of(line)
                 match = _LINE.fullmatch(text)
-                place = {"text": match["text"], "where": match["where"]} if match else {"text": text, "where": None}
+                location = {"text": match["text"], "where": match["where"]} if match else {"text": text, "where": None}
                 cure = self._cure(code) if code is not None else None
-                found.append(shown({"level": level, "code": code, **place, "cure": cure}))
-        return found[:MAX_RULES]
+                findings.append(shown({"level": level, "code": code, **location, "cure": cure}))
+        return findings[:MAX_RULES]
 
-    def _groups(self, viewer: Viewer, places: dict[str, str]) -> list[Json]:
+    def _groups(self, viewer: Viewer, locations: dict[str, str]) -> list[Json]:
         config = self._hub.config
         if not config.groups and not config.meta_tools:
             return []
         groups = self._hub.groups
         caller = None if viewer.admin else viewer.principal
-        on = groups.active() if viewer.admin else groups.active_for(caller)
-        members: dict[str, int] = {}
+        active = groups.active() if viewer.admin else groups.active_for(caller)
+        tool_counts: dict[str, int] = {}
         for route in groups.whole_of(caller).routes(TOOLS):
             for name in groups.of(route):
-                members[name] = members.get(name, 0) + 1
-        listed = list(groups) if viewer.admin else list(groups.shown_to(caller))
+                tool_counts[name] = tool_counts.get(name, 0) + 1
+        visible = list(groups) if viewer.admin else list(groups.shown_to(caller))
         return [
             shown(
                 {
-                    "name": one.name,
-                    "description": one.description,
-                    "active": one.name in on,
-                    "tools": members.get(one.name, 0),
-                    "where": places.get(f"groups.{one.name}"),
+                    "name": group.name,
+                    "description": group.description,
+                    "active": group.name in active,
+                    "tools": tool_counts.get(group.name, 0),
+                    "where": locations.get(f"groups.{group.name}"),
                 }
             )
-            for one in listed
+            for group in visible
         ]
 
     async def _rules(self, config: Config, refused: str | None) -> tuple[list[Json], dict[str, str]]:
         """Returns the rules of the files, and where groups and profiles are. They are read once for each generation."""
-        of = (self._hub.generation.number, refused)
-        if self._read[0] != of:
-            rules, places = await in_thread(_read_rules, config)
-            self._read = of, rules, places
-        return self._read[1], self._read[2]
+        key = (self._hub.generation.number, refused)
+        if self._cached_rules[0] != key:
+            rules, locations = await in_thread(_read_rules, config)
+            self._cached_rules = key, rules, locations
+        return self._cached_rules[1], self._cached_rules[2]
 
 
 def _read_rules(config: Config) -> tuple[list[Json], dict[str, str]]:
     """Reads the rules of all files again, to find their lines. A file that cannot be read now is skipped."""
-    redaction, owners = Redactor(secrets_of(config)), _owners()
+    redactor, owners = Redactor(secrets_of(config)), _owners()
     root: dict[str, list[Json]] = {}
     entries: dict[str, list[Json]] = {}
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     for path in config.files:
         document = _document(path)
         if document is None or not isinstance(document.tree, dict):
             continue
         findings = document.findings()
 
-        def where(at: KeyPath, findings: Findings = findings) -> str:
+        def location_of(at: KeyPath, findings: Findings = findings) -> str:
             file, line = findings.place(at)
             return file if line is None else f"{file}:{line}"
 
         for key, value in document.tree.items():
             if key in (ROOT_KEYS | KEYS.root_names) - NOT_RULES:
-                before = root.get(key, []) if key == "blacklist" else []
-                root[key] = [*before, _rule(owners.get(str(key), str(key)), (key,), value, None, where, redaction)]
+                earlier = root.get(key, []) if key == "blacklist" else []
+                root[key] = [
+                    *earlier,
+                    _rule(owners.get(str(key), str(key)), (key,), value, None, location_of, redactor),
+                ]
             if key in ("groups", "profiles"):
-                places |= dict(_named_places(key, value, where))
-        _, found = find_entries(document.tree, path, KEYS, Findings(findings.place), alone=False)
-        for entry in found:
+                locations |= dict(_named_locations(key, value, location_of))
+        _, raw_entries = find_entries(document.tree, path, KEYS, Findings(findings.place), alone=False)
+        for entry in raw_entries:
             entries[entry.id] = []
             for key, value in entry.values.items():
                 if key in ENTRY_RULES:
                     owner = owners.get(KEYS.entry_names.get(key) or key, key)
-                    entries[entry.id].append(_rule(owner, (*entry.at, key), value, entry.id, where, redaction))
+                    entries[entry.id].append(_rule(owner, (*entry.at, key), value, entry.id, location_of, redactor))
     rules = [rule for listed in (*root.values(), *entries.values()) for rule in listed]
-    return rules[:MAX_RULES], places
+    return rules[:MAX_RULES], locations
 
 
 def _document(path: Path) -> ConfigDocument | None:
@@ -186,16 +189,16 @@ def _document(path: Path) -> ConfigDocument | None:
 
 
 def _rule(
-    policy: str, at: KeyPath, value: Any, server: str | None, where: Callable[[KeyPath], str], redaction: Redactor
+    policy: str, at: KeyPath, value: Any, server: str | None, location_of: Callable[[KeyPath], str], redactor: Redactor
 ) -> Json:
-    clean = redaction.value({str(at[-1]): value})
+    redacted = redactor.value({str(at[-1]): value})
     return shown_object(
         {
             "policy": policy,
             "key": str(at[-1]),
-            "value": clean.get(str(at[-1])) if isinstance(clean, dict) else clean,
+            "value": redacted.get(str(at[-1])) if isinstance(redacted, dict) else redacted,
             "server": server,
-            "where": where(at),
+            "where": location_of(at),
         },
         MAX_VALUE,
     )
@@ -203,19 +206,22 @@ def _rule(
 
 def _owners() -> dict[str, str]:
     """Returns the name of the policy that owns each key."""
-    found: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for policy in POLICIES:
         for key in getattr(policy, "keys", ()):
             for name in (key.name, *key.spellings):
-                found[name] = policy.name
-    return {**found, **dict.fromkeys((*FILTERS, *RESTRICTIONS, "blacklist", "profiles", "tool_sets", "tags"), "access")}
+                owners[name] = policy.name
+    return {
+        **owners,
+        **dict.fromkeys((*FILTERS, *RESTRICTIONS, "blacklist", "profiles", "tool_sets", "tags"), "access"),
+    }
 
 
-def _named_places(key: str, value: Any, where: Callable[[KeyPath], str]) -> Iterator[tuple[str, str]]:
+def _named_locations(key: str, value: Any, location_of: Callable[[KeyPath], str]) -> Iterator[tuple[str, str]]:
     """Yields (`groups.NAME`, place) of a mapping by name, or of a list of mappings with names."""
     if isinstance(value, dict):
         for name in value:
-            yield f"{key}.{name}", where((key, name))
-    for index, one in enumerate(value if isinstance(value, list) else ()):
-        if isinstance(one, dict):
-            yield f"{key}.{one.get('name')}", where((key, index))
+            yield f"{key}.{name}", location_of((key, name))
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        if isinstance(item, dict):
+            yield f"{key}.{item.get('name')}", location_of((key, index))

@@ -43,16 +43,16 @@ class ConfirmationsPart:
 
     def rows(self, viewer: Viewer) -> list[Json]:
         """Returns the calls that wait for a viewer's answer, the oldest first."""
-        seen = [one for one in self._pending if self._sees(viewer, one.call)]
-        return [self._row(one) for one in seen[:MAX_ROWS]]
+        visible = [pending for pending in self._pending if self._sees(viewer, pending.call)]
+        return [self._row(pending) for pending in visible[:MAX_ROWS]]
 
     def watched(self, session: PageSession, notify: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
         """Lets the viewer of a session answer while its page is open; `notify()` is called when `rows` changes."""
         return self._pending.watched(ConfirmationWatcher(lambda call: self._sees(session.viewer, call), notify))
 
-    async def confirm(self, asked: PageRequest) -> Json:
+    async def confirm(self, page_request: PageRequest) -> Json:
         """Passes the viewer's answer to the call that waits. Raises PageError, also if it was answered already."""
-        body, viewer = await asked.body(MAX_ANSWER), asked.session.viewer
+        body, viewer = await page_request.body(MAX_ANSWER), page_request.session.viewer
         id, answer = body.get("id"), body.get("answer")
         pending = self._pending.find(id) if isinstance(id, str) else None
         if pending is None or not self._sees(viewer, pending.call):
@@ -76,8 +76,8 @@ class ConfirmationsPart:
         return {"done": True}
 
     def _sees(self, viewer: Viewer, call: Call) -> bool:
-        own = viewer.admin or principal_of(call.caller) == viewer.principal
-        return own and not self._runs.has_made(call)
+        is_own = viewer.admin or principal_of(call.caller) == viewer.principal
+        return is_own and not self._runs.has_made(call)
 
     def _row(self, pending: PendingConfirmation) -> Json:
         call = pending.call

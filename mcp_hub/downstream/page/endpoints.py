@@ -93,9 +93,9 @@ async def json_body(request: HttpRequest, limit: int) -> Json:
     return value
 
 
-def not_found(what: str) -> PageError:
+def not_found(subject: str) -> PageError:
     """Returns the error for something that does not exist or is somebody else's; it does not tell which of the two."""
-    return PageError(404, "not_found", f"There is no {what}.", "Reload the page.")
+    return PageError(404, "not_found", f"There is no {subject}.", "Reload the page.")
 
 
 Endpoint = Callable[[PageRequest], Awaitable[Json | None]]

@@ -38,9 +38,11 @@ UNWATCHED_FOR: Final = 300.0
 """Seconds without a watcher after which nothing is kept any more."""
 
 
-_OF_RULES: Final = frozenset({"notes", "fallback", "attempts", "peer", "questions"})
+_RULE_MEMBERS: Final = frozenset({"notes", "fallback", "attempts", "peer", "questions"})
 """Members of a record that say what rules and other servers did."""
-_OF_UNKNOWN: Final = frozenset({"event", "time", "id", "caller", "client", "era", "method", "name", "verdict", "code"})
+_UNKNOWN_MEMBERS: Final = frozenset(
+    {"event", "time", "id", "caller", "client", "era", "method", "name", "verdict", "code"}
+)
 """Members of the record of a call under a name that does not exist."""
 
 
@@ -55,8 +57,8 @@ class Entry(msgspec.Struct, frozen=True):
     @property
     def id(self) -> str:
         """The id of the call in its record."""
-        found = self.record.get("id")
-        return found if isinstance(found, str) else f"event-{self.number}"
+        id = self.record.get("id")
+        return id if isinstance(id, str) else f"event-{self.number}"
 
     def seen_by(self, viewer: Viewer) -> Json | None:
         """Returns the record as a viewer may see it; None if it may not.
@@ -68,36 +70,36 @@ class Entry(msgspec.Struct, frozen=True):
             return self.record
         if self.principal is None or self.principal != viewer.principal:
             return None
-        own = {name: value for name, value in self.record.items() if name not in _OF_RULES}
+        own = {name: value for name, value in self.record.items() if name not in _RULE_MEMBERS}
         if own.get("verdict") == "refused" and own.get("code") in (INVALID_PARAMS, RESOURCE_NOT_FOUND):
-            own = {name: value for name, value in own.items() if name in _OF_UNKNOWN}
+            own = {name: value for name, value in own.items() if name in _UNKNOWN_MEMBERS}
             own |= {"policy": None, "reason": "unknown"}
         return own
 
     def row(self, viewer: Viewer) -> Json | None:
         """Returns the call as a row of the page, as a viewer may see it; None if it may not."""
-        one = self.seen_by(viewer)
-        if one is None:
+        record = self.seen_by(viewer)
+        if record is None:
             return None
-        route = {"name": one.get("name"), "server": one.get("upstream"), "tool": one.get("tool")}
-        if one.get("event") == "refused":
-            route = {"name": one.get("cause"), "server": None, "tool": None}
+        route = {"name": record.get("name"), "server": record.get("upstream"), "tool": record.get("tool")}
+        if record.get("event") == "refused":
+            route = {"name": record.get("cause"), "server": None, "tool": None}
         return shown_object(
             {
                 "id": self.id,
-                "time": one.get("time"),
-                "event": one.get("event"),
-                "method": one.get("method"),
+                "time": record.get("time"),
+                "event": record.get("event"),
+                "method": record.get("method"),
                 **route,
-                "run": run_of(one.get("within"), one.get("id")),
+                "run": run_of(record.get("within"), record.get("id")),
                 "principal": str(self.principal) if self.principal is not None else None,
-                "caller": one.get("caller"),
-                "client": one.get("client"),
-                "verdict": one.get("verdict", "refused"),
-                "code": one.get("code"),
-                "policy": one.get("policy"),
-                "reason": one.get("reason") or one.get("error"),
-                "duration_ms": one.get("duration_ms"),
+                "caller": record.get("caller"),
+                "client": record.get("client"),
+                "verdict": record.get("verdict", "refused"),
+                "code": record.get("code"),
+                "policy": record.get("policy"),
+                "reason": record.get("reason") or record.get("error"),
+                "duration_ms": record.get("duration_ms"),
             }
         )
 
@@ -113,14 +115,14 @@ class Feed:
     def __init__(self, hub: Engine, clock: Callable[[], float] = time.monotonic) -> None:
         self._hub = hub
         self._clock = clock
-        self._kept: deque[Entry] = deque()
+        self._entries: deque[Entry] = deque()
         self._by_id: dict[str, Entry] = {}
         self._size = 0
         self._next = 1
         self._run = secrets.token_hex(4)
         self._durations: dict[str, deque[float]] = {}
         self._followers: set[asyncio.Event] = set()
-        self._watched = clock()
+        self._watched_at = clock()
         self._check: asyncio.TimerHandle | None = None
         self.since: str | None = None
         """When it began to keep records; None: it keeps none."""
@@ -129,7 +131,7 @@ class Feed:
 
     def watch(self) -> None:
         """Keeps records from now on, until nobody has watched for `UNWATCHED_FOR` seconds."""
-        self._watched = self._clock()
+        self._watched_at = self._clock()
         if self.since is None:
             self.since = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
             tap, times = self._hub.tap, self._hub.times
@@ -138,9 +140,9 @@ class Feed:
             self._check = asyncio.get_running_loop().call_later(UNWATCHED_FOR, self._end_unwatched)
 
     def _end_unwatched(self) -> None:
-        left = UNWATCHED_FOR - (self._clock() - self._watched)
-        if self._followers or left > 0:
-            self._check = asyncio.get_running_loop().call_later(max(left, 1.0), self._end_unwatched)
+        remaining = UNWATCHED_FOR - (self._clock() - self._watched_at)
+        if self._followers or remaining > 0:
+            self._check = asyncio.get_running_loop().call_later(max(remaining, 1.0), self._end_unwatched)
         else:
             self.close()
 
@@ -154,7 +156,7 @@ class Feed:
         tap, times = self._hub.tap, self._hub.times
         tap.sink = self.since = None
         times.unwatch()
-        self._kept.clear()
+        self._entries.clear()
         self._by_id.clear()
         self._durations.clear()
         self._size = 0
@@ -169,7 +171,7 @@ class Feed:
     def unfollow(self, news: asyncio.Event) -> None:
         """Ends a `follow`."""
         self._followers.discard(news)
-        self._watched = self._clock()
+        self._watched_at = self._clock()
 
     # --- records -----------------------------------------------------------------------------------------------
 
@@ -180,11 +182,11 @@ class Feed:
             self._next, record, None if is_of_nobody else principal_of(caller), approximate_size(record) + 200
         )
         self._next += 1
-        self._kept.append(entry)
+        self._entries.append(entry)
         self._by_id[entry.id] = entry
         self._size += entry.size
-        while len(self._kept) > MAX_CALLS or (self._size > MAX_BYTES and len(self._kept) > 1):
-            oldest = self._kept.popleft()
+        while len(self._entries) > MAX_CALLS or (self._size > MAX_BYTES and len(self._entries) > 1):
+            oldest = self._entries.popleft()
             self._size -= oldest.size
             if self._by_id.get(oldest.id) is oldest:
                 del self._by_id[oldest.id]
@@ -216,16 +218,16 @@ class Feed:
 
     def after(self, number: int) -> tuple[int, list[Entry]]:
         """Returns how many records after `number` are not kept any more, and those that are, oldest first."""
-        oldest = self._kept[0].number if self._kept else self._next
+        oldest = self._entries[0].number if self._entries else self._next
         first = max(number + 1, oldest)
-        return first - (number + 1), list(islice(self._kept, first - oldest, None))
+        return first - (number + 1), list(islice(self._entries, first - oldest, None))
 
     def newest_first(self, before: str | None = None) -> Iterator[Entry]:
         """Iterates over the kept records, the newest first; with `before`, the id of a call, over older ones only."""
         limit = self._by_id.get(before) if before is not None else None
         if before is not None and limit is None:
             return
-        for entry in reversed(tuple(self._kept)):
+        for entry in reversed(tuple(self._entries)):
             if limit is None or entry.number < limit.number:
                 yield entry
 

@@ -33,21 +33,21 @@ async def log_lines(hub: Engine, feed: Feed, server: str | None, *, follow: bool
     none of that name. With `follow`, it goes on until the consumer ends it.
     """
     if server is not None and server not in hub.upstreams:
-        known = ", ".join(hub.upstreams) or "none"
-        yield {"problem": f"there is no server {server!r}", "cure": f"name one of these: {known}"}
+        ids = ", ".join(hub.upstreams) or "none"
+        yield {"problem": f"there is no server {server!r}", "cure": f"name one of these: {ids}"}
         return
     kept_before = feed.since
     news = feed.follow()
     try:
         yield {"since": feed.since}
         if kept_before is None:
-            for record in await _earlier(hub):
+            for record in await _earlier_records(hub):
                 if server in (None, record.get("upstream")):
                     yield {"record": record}
         number = 0
-        seen: dict[str, Sequence[str]] = {}
+        last_lines: dict[str, Sequence[str]] = {}
         while True:
-            for id, line in _new_stderr(hub, seen, server):
+            for id, line in _new_stderr(hub, last_lines, server):
                 yield {"server": id, "stderr": line}
             dropped, entries = feed.after(number)
             if dropped and number:
@@ -64,18 +64,18 @@ async def log_lines(hub: Engine, feed: Feed, server: str | None, *, follow: bool
         feed.unfollow(news)
 
 
-def _new_stderr(hub: Engine, seen: dict[str, Sequence[str]], server: str | None) -> list[tuple[str, str]]:
-    """Returns (server, line) for each line that is not yet in `seen`, and updates `seen`."""
-    found = []
+def _new_stderr(hub: Engine, last_lines: dict[str, Sequence[str]], server: str | None) -> list[tuple[str, str]]:
+    """Returns (server, line) for each line that is not yet in `last_lines`, and updates `last_lines`."""
+    new = []
     for id, upstream in hub.upstreams.items():
         if server in (None, id):
-            now = upstream.last_words
-            found += [(id, line) for line in new_lines(seen.get(id, ()), now)]
-            seen[id] = now
-    return found
+            lines = upstream.last_words
+            new += [(id, line) for line in new_lines(last_lines.get(id, ()), lines)]
+            last_lines[id] = lines
+    return new
 
 
-async def _earlier(hub: Engine) -> list[Json]:
+async def _earlier_records(hub: Engine) -> list[Json]:
     """Returns the last records of this run in the call log, if the hub writes one."""
     settings = CALL_LOG.of(hub.config)
     if not settings.enabled or settings.file is None:
@@ -92,12 +92,12 @@ def _tail(path: Path, run: str) -> list[Json]:
             lines = file.read(MAX_TAIL).split(b"\n")
     except OSError:
         return []
-    found = []
+    records = []
     for line in lines[1 if size > MAX_TAIL else 0 :]:
         try:
             record = decode(line) if line else None
         except FrameError:
             continue
         if isinstance(record, dict) and str(record.get("id", "")).startswith(run):
-            found.append(record)
-    return found[-MAX_EARLIER:]
+            records.append(record)
+    return records[-MAX_EARLIER:]

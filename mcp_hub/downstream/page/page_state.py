@@ -51,9 +51,9 @@ class StatePart:
         """Returns the one endpoint."""
         return {("GET", "/state"): self.state}
 
-    async def state(self, asked: PageRequest) -> Json:
+    async def state(self, page_request: PageRequest) -> Json:
         """Returns the state as the viewer of a session may see it."""
-        viewer, hub = asked.session.viewer, self._hub
+        viewer, hub = page_request.session.viewer, self._hub
         self._feed.watch()
         rows = await self._servers.rows(viewer)
         config = hub.config
@@ -63,7 +63,7 @@ class StatePart:
             "began": iso(self._status.began_at),
             "generation": hub.generation.number,
             "config": shown(str(config.path)) if config.path is not None and viewer.admin else None,
-            "serving": [shown(one) for one in self._status.serving] if viewer.admin else [],
+            "serving": [shown(address) for address in self._status.serving] if viewer.admin else [],
             "who": viewer.facts,
             "servers": rows,
             "clients": await self._clients.rows(viewer),
@@ -91,31 +91,31 @@ class CallsPart:
         """Returns the two endpoints."""
         return {("GET", "/calls"): self.calls, ("GET", "/calls/"): self.call}
 
-    async def calls(self, asked: PageRequest) -> Json:
+    async def calls(self, page_request: PageRequest) -> Json:
         """Returns the newest calls that fit the query."""
         self._feed.watch()
-        query, viewer = asked.query, asked.session.viewer
+        query, viewer = page_request.query, page_request.session.viewer
         text = query.get("limit", "200")
         limit = min(int(text[:9]), MAX_PAGE) if text.isascii() and text.isdigit() else 200
-        wanted = {name: query[name] for name in ("verdict", "server", "principal") if query.get(name)}
-        part = query.get("text", "").casefold()[:200]
-        found: list[Json] = []
+        filters = {name: query[name] for name in ("verdict", "server", "principal") if query.get(name)}
+        search_text = query.get("text", "").casefold()[:200]
+        rows: list[Json] = []
         for number, entry in enumerate(self._feed.newest_first(query.get("before") or None)):
             if number % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
                 await asyncio.sleep(0)
             row = entry.row(viewer)
-            if row is None or any(row[name] != value for name, value in wanted.items()):
+            if row is None or any(row[name] != value for name, value in filters.items()):
                 continue
-            if part and part not in _words(row):
+            if search_text and search_text not in _searchable_text(row):
                 continue
-            if len(found) == limit:
-                return {"calls": found, "more": True}
-            found.append(row)
-        return {"calls": found, "more": False}
+            if len(rows) == limit:
+                return {"calls": rows, "more": True}
+            rows.append(row)
+        return {"calls": rows, "more": False}
 
-    async def call(self, asked: PageRequest) -> Json:
+    async def call(self, page_request: PageRequest) -> Json:
         """Returns the record of one call. Raises PageError for a call of somebody else, as for one that is not kept."""
-        viewer, entry = asked.session.viewer, self._feed.find(asked.rest)
+        viewer, entry = page_request.session.viewer, self._feed.find(page_request.rest)
         record = entry.seen_by(viewer) if entry is not None else None
         if record is None:
             raise not_found("such call, or it is not kept any more")
@@ -125,6 +125,6 @@ class CallsPart:
         return {"call": shown(record), "route": shown(route), "steps": steps}
 
 
-def _words(row: Json) -> str:
+def _searchable_text(row: Json) -> str:
     texts = (row.get(name) for name in ("name", "server", "tool", "method", "client", "code", "policy", "reason", "id"))
     return " ".join(str(text) for text in texts if text is not None).casefold()

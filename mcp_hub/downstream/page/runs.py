@@ -64,13 +64,13 @@ class Question(msgspec.Struct, eq=False):
     @property
     def event(self) -> Json:
         """The data of the event that shows it on the page."""
-        given = self.request.get("params")
-        params: Json = given if isinstance(given, dict) else {}
+        raw_params = self.request.get("params")
+        params: Json = raw_params if isinstance(raw_params, dict) else {}
         meta = params.get("_meta")
         server = meta.get(SERVER_KEY) if isinstance(meta, dict) else None
         if self.request["method"] != ELICITATION:
-            shown = {key: params[key] for key in ("systemPrompt", "messages") if key in params}
-            text = f"{server} asks a model: {encode(shown).decode()}"
+            prompt = {key: params[key] for key in ("systemPrompt", "messages") if key in params}
+            text = f"{server} asks a model: {encode(prompt).decode()}"
             return {"id": self.id, "server": server, "mode": "form", "message": text, "schema": SAMPLING_SCHEMA}
         facts = {"id": self.id, "server": server, "message": params.get("message", "")}
         if params.get("mode") == "url":
@@ -86,13 +86,13 @@ class Question(msgspec.Struct, eq=False):
     def _answer(self, action: str, content: Any) -> Message:
         head: Message = {"jsonrpc": "2.0", "id": self.request["id"]}
         if self.request["method"] == ELICITATION:
-            form = action == "accept" and isinstance(content, dict)
-            return {**head, "result": {"action": action, **({"content": content} if form else {})}}
+            has_content = action == "accept" and isinstance(content, dict)
+            return {**head, "result": {"action": action, **({"content": content} if has_content else {})}}
         if action != "accept":
             return {**head, "error": DECLINED}
         text = str(content.get("text", "")) if isinstance(content, dict) else ""
-        said = {"role": "assistant", "content": {"type": "text", "text": text}}
-        return {**head, "result": {**said, "model": "a person", "stopReason": "endTurn"}}
+        message = {"role": "assistant", "content": {"type": "text", "text": text}}
+        return {**head, "result": {**message, "model": "a person", "stopReason": "endTurn"}}
 
 
 class RunsPart:
@@ -107,16 +107,16 @@ class RunsPart:
         self._callers: dict[tuple[PageSession, Principal, str | None], Caller] = {}
         self._running: dict[PageSession, int] = {}
         self._questions: dict[str, Question] = {}
-        self._last = 0
+        self._last_id = 0
 
     def endpoints(self) -> Mapping[tuple[str, str], Endpoint]:
         """Returns both endpoints."""
         return {("POST", "/run"): self.run, ("POST", "/answer"): self.answer}
 
-    async def run(self, asked: PageRequest) -> None:
+    async def run(self, page_request: PageRequest) -> None:
         """Runs a tool and streams its progress, questions and result. Raises PageError, ClientGone."""
-        session, hub = asked.session, self._dispatcher.hub
-        body = await asked.body(hub.config.listen.max_body)
+        session, hub = page_request.session, self._dispatcher.hub
+        body = await page_request.body(hub.config.listen.max_body)
         tool, arguments, name = body.get("tool"), body.get("arguments", {}), body.get("as")
         if not isinstance(tool, str) or not isinstance(arguments, dict) or not isinstance(name, str | None):
             text = "A run needs `tool`, a text, and `arguments`, an object."
@@ -134,29 +134,29 @@ class RunsPart:
             facts = {"client": CLIENT["name"], "name": "run_as", "target": str(principal), "verdict": "ok"}
             rules = hub.rules
             rules.trace.acted(session.viewer.principal, facts)
-        self._last += 1
-        params = {"name": tool, "arguments": arguments, "_meta": {eras.PROGRESS_TOKEN: self._last}}
-        request: Message = {"jsonrpc": "2.0", "id": self._last, "method": TOOLS.act_method, "params": params}
+        self._last_id += 1
+        params = {"name": tool, "arguments": arguments, "_meta": {eras.PROGRESS_TOKEN: self._last_id}}
+        request: Message = {"jsonrpc": "2.0", "id": self._last_id, "method": TOOLS.act_method, "params": params}
         run = ToolRun(self, caller, session)
         self._running[session] = self._running.get(session, 0) + 1
         session.streams += 1
-        asked.reply.charge_to(self._dispatcher.backlog.of(caller))
+        page_request.reply.charge_to(self._dispatcher.backlog.of(caller))
         try:
-            await run.stream(asked, self._dispatcher, request)
+            await run.stream(page_request, self._dispatcher, request)
         finally:
             session.streams -= 1
             self._running[session] -= 1
-            for question in [one for one in self._questions.values() if one.run is run]:
+            for question in [pending for pending in self._questions.values() if pending.run is run]:
                 del self._questions[question.id]
             if session.ended:
                 self._forget(session)
 
-    async def answer(self, asked: PageRequest) -> Json:
+    async def answer(self, page_request: PageRequest) -> Json:
         """Answers a question of a run of the same session. Raises PageError; the first answer counts."""
-        body = await asked.body(MAX_ANSWER)
+        body = await page_request.body(MAX_ANSWER)
         action, id, content = body.get("action"), body.get("id"), body.get("content")
         question = self._questions.get(id) if isinstance(id, str) else None
-        if question is None or question.run.session is not asked.session:
+        if question is None or question.run.session is not page_request.session:
             raise not_found("such question, or it is not open any more")
         if action not in ACTIONS or not isinstance(content, dict | None):
             text = f"`action` is one of {', '.join(ACTIONS)}, and `content` an object."
@@ -181,7 +181,7 @@ class RunsPart:
         key = (session, principal, principal.profile)
         caller = self._callers.get(key)
         if caller is None:
-            if not any(known is session for known, *_ in self._callers):
+            if not any(owner is session for owner, *_ in self._callers):
                 session.on_end.append(lambda: self._forget(session))
             caller = self._callers[key] = Caller(principal, _unreachable)
             caller.declare(eras.LATEST_HANDSHAKE, CAPABILITIES, CLIENT)
@@ -207,63 +207,65 @@ class ToolRun:
         self._news = asyncio.Event()
         self._progress: Json | None = None
         """The newest progress that was not written yet."""
-        self._asked: list[Question] = []
+        self._new_questions: list[Question] = []
         """Questions that were not written yet."""
 
-    async def stream(self, asked: PageRequest, dispatcher: Dispatcher, request: Message) -> None:
+    async def stream(self, page_request: PageRequest, dispatcher: Dispatcher, request: Message) -> None:
         """Makes the call and writes its events until it has ended. Raises ClientGone.
 
         The call is cancelled when the page is closed.
         """
-        reply, session = asked.reply, self.session
-        if asked.request.disconnected:  # while its session was verified
+        reply, session = page_request.reply, self.session
+        if page_request.request.disconnected:  # while its session was verified
             raise ClientGone
-        call = asyncio.get_running_loop().create_task(dispatcher.answer(self.caller, request, self._take, "handshake"))
+        call = asyncio.get_running_loop().create_task(
+            dispatcher.answer(self.caller, request, self._receive, "handshake")
+        )
         call.add_done_callback(lambda _: self._news.set())
         session.on_end.append(self._news.set)
-        asked.request.watch(self._news.set)
+        page_request.request.watch(self._news.set)
         try:
             await reply.start([*CONFINED, *NO_STORE])
-            verified = time.monotonic()
-            while not call.done() and not session.ended and not asked.request.disconnected:
-                silent = not await _wait(self._news, HEARTBEAT)
-                if silent or time.monotonic() - verified > HEARTBEAT:
-                    if not await asked.still_valid():
+            verified_at = time.monotonic()
+            while not call.done() and not session.ended and not page_request.request.disconnected:
+                is_silent = not await _wait(self._news, HEARTBEAT)
+                if is_silent or time.monotonic() - verified_at > HEARTBEAT:
+                    if not await page_request.still_valid():
                         break
-                    verified = time.monotonic()
-                if silent:
+                    verified_at = time.monotonic()
+                if is_silent:
                     await reply.write(b": alive\n\n")
                 self._news.clear()
-                data = self._waiting()
+                data = self._pending_events()
                 if data:
                     await reply.write(data)
                     await asyncio.wait({call}, timeout=PAUSE)
-            if not asked.request.disconnected:
-                last = await self._last_event(call, request) if call.done() else _ENDED
-                await reply.write(self._waiting() + last)
+            if not page_request.request.disconnected:
+                last_event = await self._last_event(call, request) if call.done() else _ENDED
+                await reply.write(self._pending_events() + last_event)
                 await reply.end()
         finally:
-            asked.request.unwatch()
+            page_request.request.unwatch()
             if self._news.set in session.on_end:
                 session.on_end.remove(self._news.set)
             call.cancel()  # also before it has begun, when its caller does not know it yet
             await asyncio.wait({call})
 
-    def _waiting(self) -> bytes:
+    def _pending_events(self) -> bytes:
         """Returns the events that wait to be written."""
         progress, self._progress = self._progress, None
-        asked, self._asked = self._asked, []
-        data = [_event("progress", progress)] if progress is not None else []
-        return b"".join([*data, *(_event("question", bounded(one.event)) for one in asked)])
+        questions, self._new_questions = self._new_questions, []
+        events = [_event("progress", progress)] if progress is not None else []
+        return b"".join([*events, *(_event("question", bounded(question.event)) for question in questions)])
 
-    def _take(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         """Takes a message that the call sends to its client."""
         params, method = message.get("params"), message.get("method")
         if method == eras.PROGRESS and isinstance(params, dict):
-            told = {key: params.get(key) for key in ("progress", "total", "message")}
-            self._progress = bounded(told)
+            progress = {key: params.get(key) for key in ("progress", "total", "message")}
+            self._progress = bounded(progress)
         elif "id" in message:
-            self._asked.append(self._part.put(self, message))
+            self._new_questions.append(self._part.put(self, message))
         else:
             return
         self._news.set()
@@ -276,20 +278,24 @@ class ToolRun:
         if "result" in answer:
             return _event("result", await in_thread(bounded, answer["result"]))
         error = answer.get("error")
-        known: Json = error if isinstance(error, dict) else {}
-        data = known.get("data")
+        details: Json = error if isinstance(error, dict) else {}
+        data = details.get("data")
         code = data.get("code") if isinstance(data, dict) else None
-        facts = {"code": str(code or known.get("code")), "message": str(known.get("message")), "cure": _cure(known)}
+        facts = {
+            "code": str(code or details.get("code")),
+            "message": str(details.get("message")),
+            "cure": _cure(details),
+        }
         return _event("error", bounded(facts))
 
 
-_UNKNOWN: Final = "Reload the list of tools: it may have changed, or this principal may not see the tool."
-_OTHERS: Final = "Open the call in the list of calls: it says what every rule did."
+_RELOAD_TOOLS: Final = "Reload the list of tools: it may have changed, or this principal may not see the tool."
+_OPEN_CALL: Final = "Open the call in the list of calls: it says what every rule did."
 
 
 def _cure(error: Json) -> str:
-    unknown = str(error.get("message")).startswith("Unknown tool")
-    return _UNKNOWN if unknown else _OTHERS
+    is_unknown = str(error.get("message")).startswith("Unknown tool")
+    return _RELOAD_TOOLS if is_unknown else _OPEN_CALL
 
 
 def _event(name: str, value: Any) -> bytes:

@@ -15,7 +15,7 @@ MAX_DEPTH: Final = 60
 
 
 class _Budget:
-    left = 16 * 1024 * 1024
+    remaining = 16 * 1024 * 1024
     """Characters of all texts together."""
 
 
@@ -35,32 +35,32 @@ def _bounded(value: Any, budget: _Budget, depth: int) -> Any:
     if isinstance(value, list):
         if not depth:
             return "…"
-        shown = [_bounded(member, budget, depth - 1) for member in value[:MAX_MEMBERS]]
-        return shown if len(value) <= MAX_MEMBERS else [*shown, f"… ({len(value):,} members)"]
+        members = [_bounded(member, budget, depth - 1) for member in value[:MAX_MEMBERS]]
+        return members if len(value) <= MAX_MEMBERS else [*members, f"… ({len(value):,} members)"]
     return value
 
 
 def _object(value: dict[str, Any], budget: _Budget, depth: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for name, member in list(value.items())[:MAX_MEMBERS]:
         if name in _DATA and isinstance(member, str) and isinstance(value.get("mimeType"), str):
-            found |= _data(name, member, budget)
+            members |= _data(name, member, budget)
         else:
-            found[_text(str(name), budget)] = _bounded(member, budget, depth)
+            members[_text(str(name), budget)] = _bounded(member, budget, depth)
     if len(value) > MAX_MEMBERS:
-        found["…"] = f"{len(value):,} members"
-    return found
+        members["…"] = f"{len(value):,} members"
+    return members
 
 
 def _data(name: str, data: str, budget: _Budget) -> dict[str, Any]:
     """Returns the base64 data of a block whole or not at all, as a part of it shows nothing."""
-    if len(data) > min(MAX_DATA, budget.left):
+    if len(data) > min(MAX_DATA, budget.remaining):
         return {name: "", "cut": len(data)}
-    budget.left -= len(data)
+    budget.remaining -= len(data)
     return {name: data}
 
 
 def _text(text: str, budget: _Budget) -> str:
-    most = max(0, min(MAX_TEXT, budget.left))
-    budget.left -= min(len(text), most)
-    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+    limit = max(0, min(MAX_TEXT, budget.remaining))
+    budget.remaining -= min(len(text), limit)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"

@@ -58,11 +58,11 @@ class ServerRows:
         """By the `id()` of the catalog, which is kept so that no other object gets the same id."""
         self._flags: dict[str, list[tuple[str, str]]] = {}
         """Server -> (exposed name or `""`, finding)."""
-        self._counted: dict[str, tuple[int, Counter[str], Counter[str]]] = {}
+        self._cached_counts: dict[str, tuple[int, Counter[str], Counter[str]]] = {}
         """Principal -> (number of the newest record, calls and errors by server)."""
         self._rows: dict[tuple[str, str], tuple[tuple[Any, ...], Json]] = {}
         """(Principal, or `""` for admins; server) -> the facts that the row was made from, and the row."""
-        self._flags_of: tuple[Catalog | None, ScreenReview | None, int] = None, None, 0
+        self._flags_source: tuple[Catalog | None, ScreenReview | None, int] = None, None, 0
         """The catalog, the review, and the version of the review that `_flags` were collected from."""
         self._flags_at = 0.0
 
@@ -80,33 +80,33 @@ class ServerRows:
         costs = await self._costs_of(catalog)
         flags = await self._findings()
         counts = self._counts(viewer)
-        found = []
+        rows = []
         for number, (id, upstream) in enumerate(list(self._hub.upstreams.items())):
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             if self.sees(viewer, id):
                 cost = costs.get(id, ServerCost())
-                seen = [text for name, text in flags.get(id, []) if viewer.admin or catalog.entry(TOOLS, name)]
-                found.append(self._cached_row(upstream, viewer, cost, seen, (counts[0][id], counts[1][id])))
-        return found
+                findings = [text for name, text in flags.get(id, []) if viewer.admin or catalog.entry(TOOLS, name)]
+                rows.append(self._cached_row(upstream, viewer, cost, findings, (counts[0][id], counts[1][id])))
+        return rows
 
     def _cached_row(
         self, upstream: Upstream, viewer: Viewer, cost: ServerCost, flags: list[str], counts: tuple[int, int]
     ) -> Json:
         """Returns the row of a server; it is made anew only if something in it has changed."""
         id, session = upstream.server.id, upstream.session
-        now = (
+        facts = (
             *(upstream, upstream.state, upstream.error, upstream.starts, upstream.wants_sign_in, upstream.calls.count),
             *(session, session.last_words if session is not None else (), flags, counts, cost.tools, cost.tokens),
             *(self._hub.rules.breaker_state(id), tuple(upstream.incomplete), self._pin_problems(id)),
         )
         owner = "" if viewer.admin else viewer.principal
-        known = self._rows.get((owner, id))
-        if known is None or known[0] != now:
+        cached = self._rows.get((owner, id))
+        if cached is None or cached[0] != facts:
             while len(self._rows) >= MAX_ROWS:
                 del self._rows[next(iter(self._rows))]
-            known = self._rows[owner, id] = now, self._row(upstream, viewer, cost, flags, counts)
-        return known[1]
+            cached = self._rows[owner, id] = facts, self._row(upstream, viewer, cost, flags, counts)
+        return cached[1]
 
     def _counts(self, viewer: Viewer) -> tuple[Counter[str], Counter[str]]:
         """Returns the calls and the failed calls by server: all of them for an admin, else the viewer's own."""
@@ -118,17 +118,17 @@ class ServerRows:
                 calls[series.server] += count
             errors.update(metrics.failures)
             return calls, errors
-        known = self._counted.get(viewer.principal)
-        if known is not None and known[0] == self._feed.newest:
-            return known[1], known[2]
+        cached = self._cached_counts.get(viewer.principal)
+        if cached is not None and cached[0] == self._feed.newest:
+            return cached[1], cached[2]
         for entry in self._feed.newest_first():
             server = entry.record.get("upstream")
             if entry.principal == viewer.principal and isinstance(server, str):
                 calls[server] += 1
                 errors[server] += entry.record.get("verdict") in FAILURES
-        while len(self._counted) >= MAX_CACHED:
-            del self._counted[next(iter(self._counted))]
-        self._counted[viewer.principal] = self._feed.newest, calls, errors
+        while len(self._cached_counts) >= MAX_CACHED:
+            del self._cached_counts[next(iter(self._cached_counts))]
+        self._cached_counts[viewer.principal] = self._feed.newest, calls, errors
         return calls, errors
 
     def _row(
@@ -141,7 +141,7 @@ class ServerRows:
     ) -> Json:
         server, session, agreement = upstream.server, upstream.session, upstream.agreement
         code = code_of(upstream.error)
-        median, slow = self._percentiles(server.id) if viewer.admin else (None, None)
+        median, p95 = self._percentiles(server.id) if viewer.admin else (None, None)
         pins = [f"{kind} {name}: {text}" for kind, name, text in self._pin_problems(server.id)]
         return shown_object(
             {
@@ -153,7 +153,7 @@ class ServerRows:
                 "calls": counts[0],
                 "errors": counts[1],
                 "p50_ms": median,
-                "p95_ms": slow,
+                "p95_ms": p95,
                 "restarts": max(0, upstream.starts - 1) if viewer.admin else None,
                 "problem": printable(upstream.error, 2000) if upstream.error is not None else None,
                 "code": code,
@@ -182,59 +182,61 @@ class ServerRows:
         newest = self._feed.percentiles(server)
         if newest is not None:
             return newest
-        known = self._hub.metrics.durations.get((server, TOOLS.act_method))
-        return (_quantile(known, 0.5), _quantile(known, 0.95)) if known is not None else (None, None)
+        durations = self._hub.metrics.durations.get((server, TOOLS.act_method))
+        return (_quantile(durations, 0.5), _quantile(durations, 0.95)) if durations is not None else (None, None)
 
     async def _costs_of(self, catalog: Catalog) -> dict[str, ServerCost]:
-        known = self._costs.get(id(catalog))
-        if known is None:
+        cached = self._costs.get(id(catalog))
+        if cached is None:
             costs = await in_thread(_costs, catalog)
             while len(self._costs) >= 8:
                 del self._costs[next(iter(self._costs))]
-            known = self._costs[id(catalog)] = catalog, costs
-        return known[1]
+            cached = self._costs[id(catalog)] = catalog, costs
+        return cached[1]
 
     async def _findings(self) -> dict[str, list[tuple[str, str]]]:
         """Returns what the screen has found so far, by server."""
         catalog, screen, now = self._hub.catalog, self._hub.rules.screen, time.monotonic()
         source = catalog, screen, screen.version
-        if source[:2] != self._flags_of[:2] or (source != self._flags_of and now - self._flags_at >= FINDINGS_EVERY):
-            self._flags_of, self._flags_at = source, now
-            self._flags = await in_thread(self._flags_now, catalog)
+        if source[:2] != self._flags_source[:2] or (
+            source != self._flags_source and now - self._flags_at >= FINDINGS_EVERY
+        ):
+            self._flags_source, self._flags_at = source, now
+            self._flags = await in_thread(self._collect_flags, catalog)
         return self._flags
 
-    def _flags_now(self, catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
-        found: dict[str, list[tuple[str, str]]] = {}
+    def _collect_flags(self, catalog: Catalog) -> dict[str, list[tuple[str, str]]]:
+        flags: dict[str, list[tuple[str, str]]] = {}
         screen = self._hub.rules.screen
         for _ in range(3):
             try:
                 for id, route, flag in screen.flags():
-                    of_server = found.setdefault(id, [])
-                    if len(of_server) < MAX_FINDINGS:
+                    server_flags = flags.setdefault(id, [])
+                    if len(server_flags) < MAX_FINDINGS:
                         text = f"{route.kind.unknown} {route.name[:200]}: {what_is(flag)}"
-                        of_server.append((catalog.exposed(route) or "", printable(text, 600)))
-                return found
+                        server_flags.append((catalog.exposed(route) or "", printable(text, 600)))
+                return flags
             except RuntimeError:  # the lists have changed meanwhile
-                found = {}
-        return found
+                flags = {}
+        return flags
 
 
 def _costs(catalog: Catalog) -> dict[str, ServerCost]:
-    found: dict[str, ServerCost] = {}
+    costs: dict[str, ServerCost] = {}
     for entry in catalog.listed(TOOLS):
-        cost = found.setdefault(entry.route.upstream, ServerCost())
+        cost = costs.setdefault(entry.route.upstream, ServerCost())
         cost.tools += 1
         cost.tokens += entry.tokens
-    return found
+    return costs
 
 
 def _quantile(durations: DurationHistogram, share: float) -> float | None:
     """Estimates a quantile from the buckets of a histogram, in milliseconds."""
-    wanted, before, start = durations.count * share, 0, 0.0
+    target, before, start = durations.count * share, 0, 0.0
     for end, total in durations.cumulative():
-        if total >= wanted and total > before:
+        if total >= target and total > before:
             if end == float("inf"):
                 return round(start * 1000, 1)
-            return round((start + (end - start) * (wanted - before) / (total - before)) * 1000, 1)
+            return round((start + (end - start) * (target - before) / (total - before)) * 1000, 1)
         before, start = total, end
     return None

@@ -57,25 +57,25 @@ class OneTimeLinks:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until: dict[bytes, float] = {}
+        self._expiry: dict[bytes, float] = {}
 
     def issue(self) -> str:
         """Returns a new secret."""
-        while len(self._until) >= MAX_LINKS:
-            del self._until[next(iter(self._until))]
+        while len(self._expiry) >= MAX_LINKS:
+            del self._expiry[next(iter(self._expiry))]
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        self._until[_hash(secret)] = self._clock() + LINK_SECONDS
+        self._expiry[_hash(secret)] = self._clock() + LINK_SECONDS
         return secret
 
     def redeem(self, secret: str) -> bool:
         """Uses up a secret, and returns whether it was valid."""
-        until = self._until.pop(_hash(secret), None)
+        until = self._expiry.pop(_hash(secret), None)
         return until is not None and self._clock() <= until
 
     @property
     def waiting(self) -> bool:
         """Whether a link can still be used."""
-        return any(self._clock() <= until for until in self._until.values())
+        return any(self._clock() <= until for until in self._expiry.values())
 
 
 class PageSession:
@@ -97,9 +97,9 @@ class PageSession:
     def end(self) -> None:
         """Ends the session. Idempotent."""
         self.ended = True
-        waiting, self.on_end = self.on_end, []
-        for ended in waiting:
-            ended()
+        callbacks, self.on_end = self.on_end, []
+        for callback in callbacks:
+            callback()
 
 
 class PageSessions:
@@ -118,11 +118,17 @@ class PageSessions:
     def begin(self, viewer: Viewer) -> PageSession:
         """Returns a new session."""
         self._end_idle()
-        who = viewer.principal, viewer.network
-        own = [one for one in self._by_token.values() if (one.viewer.principal, one.viewer.network) == who]
+        owner = viewer.principal, viewer.network
+        own = [
+            candidate
+            for candidate in self._by_token.values()
+            if (candidate.viewer.principal, candidate.viewer.network) == owner
+        ]
         if len(own) >= MAX_OF_ONE or len(self._by_token) >= MAX_SESSIONS:
             some = own if len(own) >= MAX_OF_ONE else self._by_token.values()
-            self.end(min(some, key=lambda one: (not one.viewer.network, one.streams > 0, one.used)))
+            self.end(
+                min(some, key=lambda candidate: (not candidate.viewer.network, candidate.streams > 0, candidate.used))
+            )
         session = PageSession(viewer, self._clock())
         self._by_token[_hash(session.token)] = session
         return session
@@ -132,8 +138,8 @@ class PageSessions:
         session = self._by_token.get(_hash(token))
         if session is None:
             return None
-        given = [value for line in cookies for name, value in _COOKIE.findall(line) if name == session.cookie_name]
-        if len(given) != 1 or not hmac.compare_digest(given[0], session.cookie):
+        values = [value for line in cookies for name, value in _COOKIE.findall(line) if name == session.cookie_name]
+        if len(values) != 1 or not hmac.compare_digest(values[0], session.cookie):
             return None
         if not session.streams and self._clock() - session.used > IDLE_SECONDS:
             self.end(session)

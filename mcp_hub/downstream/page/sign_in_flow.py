@@ -26,9 +26,9 @@ MAX_WAITING: Final = 8
 class SignIns:
     """The sign-ins that wait for their user. `ended(server, problem)` is called at the end; None means success."""
 
-    def __init__(self, hub: Engine, ended: Callable[[str, str | None], None]) -> None:
+    def __init__(self, hub: Engine, on_end: Callable[[str, str | None], None]) -> None:
         self._hub = hub
-        self._ended = ended
+        self._on_end = on_end
         self._waiting: dict[str, tuple[BrowserReturn, asyncio.Task[None]]] = {}
 
     async def begin(self, id: str, return_uri: str) -> str:
@@ -41,25 +41,25 @@ class SignIns:
         if server.oauth is not None and (server.oauth.client_id is not None or server.oauth.redirect_port is not None):
             text = f"The client of {id} is registered for the address of `mcp-hub login`, not for that of this page."
             raise PageError(409, "registered", text, by_hand)
-        parts = urlsplit(return_uri)
-        if parts.scheme != "https" and not is_loopback(parts.hostname):
+        url_parts = urlsplit(return_uri)
+        if url_parts.scheme != "https" and not is_loopback(url_parts.hostname):
             text = "An authorization server sends its answer over https or to this machine only."
             raise PageError(409, "not_private", text, by_hand)
         self._end(id)
         while len(self._waiting) >= MAX_WAITING:
             self._end(next(iter(self._waiting)))
-        shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        user = BrowserReturn(return_uri, lambda url: None if shown.done() else shown.set_result(url))
+        login_url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        user = BrowserReturn(return_uri, lambda url: None if login_url.done() else login_url.set_result(url))
         task = asyncio.get_running_loop().create_task(self._sign_in(server, user), name=f"sign-in {id}")
-        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # `_ended` reports it
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # `_on_end` reports it
         self._waiting[id] = user, task
-        waiting: set[asyncio.Future[Any]] = {shown, task}
-        await asyncio.wait(waiting, timeout=CONNECT, return_when=asyncio.FIRST_COMPLETED)
+        futures: set[asyncio.Future[Any]] = {login_url, task}
+        await asyncio.wait(futures, timeout=CONNECT, return_when=asyncio.FIRST_COMPLETED)
         if task.cancelled():
             text = f"This sign-in to {id} has ended, as another one has begun."
             raise PageError(409, "replaced", text, "Go on with the newest one, or begin again.")
-        if shown.done():
-            return shown.result()
+        if login_url.done():
+            return login_url.result()
         task.cancel()  # `_end` could end a newer one
         problem = task.exception() if task.done() and not task.cancelled() else None
         text = str(problem) if problem is not None else "The server did not ask for a sign-in in time."
@@ -75,8 +75,8 @@ class SignIns:
             self._end(id)
 
     def _end(self, id: str) -> None:
-        if (waiting := self._waiting.pop(id, None)) is not None:
-            waiting[1].cancel()
+        if (entry := self._waiting.pop(id, None)) is not None:
+            entry[1].cancel()
 
     def _server(self, id: str) -> Server:
         try:
@@ -107,6 +107,6 @@ class SignIns:
             problem = str(error)
             raise
         finally:
-            if (waiting := self._waiting.get(server.id)) is not None and waiting[0] is user:
+            if (entry := self._waiting.get(server.id)) is not None and entry[0] is user:
                 del self._waiting[server.id]
-            self._ended(server.id, problem)
+            self._on_end(server.id, problem)

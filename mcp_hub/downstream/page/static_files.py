@@ -55,12 +55,12 @@ class StaticFile(msgspec.Struct, frozen=True):
 @cache
 def static_files() -> dict[str, StaticFile]:
     """Returns all files of the page by name. They are read once."""
-    found = {}
+    files = {}
     for path in sorted(DIRECTORY.iterdir()) if DIRECTORY.is_dir() else ():
         if path.is_file() and path.suffix in KINDS:
             body = path.read_bytes()
-            found[path.name] = StaticFile(body, KINDS[path.suffix], f'"{sha256(body).hexdigest()[:32]}"')
-    return found
+            files[path.name] = StaticFile(body, KINDS[path.suffix], f'"{sha256(body).hexdigest()[:32]}"')
+    return files
 
 
 async def send_file(request: HttpRequest, reply: HttpReply, name: str) -> bool:
@@ -69,8 +69,8 @@ async def send_file(request: HttpRequest, reply: HttpReply, name: str) -> bool:
     if file is None:
         return False
     headers = [*CONFINED, (b"etag", file.etag.encode()), (b"cache-control", b"no-cache")]
-    asked = [one.strip() for value in request.values(b"if-none-match") for one in value.split(",")]
-    if any(one.removeprefix("W/") == file.etag for one in asked):
+    etags = [etag.strip() for value in request.values(b"if-none-match") for etag in value.split(",")]
+    if any(etag.removeprefix("W/") == file.etag for etag in etags):
         await reply.send(304, headers=headers)
     else:
         await reply.send(200, file.body, file.kind, headers)

@@ -38,53 +38,53 @@ class ToolsPart:
         """Returns the endpoints."""
         return {("GET", "/tools"): self.tools, ("GET", "/tools/"): self.tool, ("GET", "/costs"): self.costs}
 
-    async def costs(self, asked: PageRequest) -> Json:
+    async def costs(self, page_request: PageRequest) -> Json:
         """Returns the cost of the tools in each way of listing them, and of those never called. For admins only."""
-        viewer = asked.session.viewer
+        viewer = page_request.session.viewer
         if not viewer.admin:
             raise not_found("such endpoint")
         await self._hub.settled_catalog()
         for _ in range(ATTEMPTS):
             try:
-                found = await in_thread(self._costs, self._hub)
+                costs = await in_thread(self._costs, self._hub)
                 break
             except RuntimeError:  # the lists have changed meanwhile
                 continue
         else:
             raise PageError(503, "busy", "The lists of tools keep changing.", "Look again when they have settled.")
-        unused = [one for one in found["tools"] if one["calls"] == 0 and one["server"]]
-        never = {"tools": len(unused), "tokens": sum(one["tokens"] for one in unused)}
-        kept = {name: found[name] for name in ("client", "ways", "groups", "servers")}
-        return {**shown(kept), "never_called": never}
+        unused = [tool for tool in costs["tools"] if tool["calls"] == 0 and tool["server"]]
+        never_called = {"tools": len(unused), "tokens": sum(tool["tokens"] for tool in unused)}
+        overview = {name: costs[name] for name in ("client", "ways", "groups", "servers")}
+        return {**shown(overview), "never_called": never_called}
 
-    async def tools(self, asked: PageRequest) -> Json:
+    async def tools(self, page_request: PageRequest) -> Json:
         """Returns a row for each tool, and for an admin also for those that the principal does not see."""
-        viewer = asked.session.viewer
-        principal = self.seen_as(viewer, asked.query.get("as"))
+        viewer = page_request.session.viewer
+        principal = self.seen_as(viewer, page_request.query.get("as"))
         catalog = await self._hub.catalogs.settled_for(principal)
         rows = await in_slices(self._rows(catalog, principal, hidden=viewer.admin))
         listen = self._hub.config.listen
-        known = list(listen.principals) if viewer.admin else []
-        return {"tools": rows, "as": str(principal) or None, "principals": known}
+        principals = list(listen.principals) if viewer.admin else []
+        return {"tools": rows, "as": str(principal) or None, "principals": principals}
 
-    async def tool(self, asked: PageRequest) -> Json:
+    async def tool(self, page_request: PageRequest) -> Json:
         """Returns one tool as it is listed, for an admin also as its server lists it and what each rule did to it.
 
         Definitions are not escaped, so texts may have hidden characters; only texts that are too long are cut.
         """
-        viewer = asked.session.viewer
-        principal = self.seen_as(viewer, asked.query.get("as"))
+        viewer = page_request.session.viewer
+        principal = self.seen_as(viewer, page_request.query.get("as"))
         catalog = await self._hub.catalogs.settled_for(principal)
-        definition, route = catalog.entry(TOOLS, asked.rest), catalog.resolve(TOOLS, asked.rest)
+        definition, route = catalog.entry(TOOLS, page_request.rest), catalog.resolve(TOOLS, page_request.rest)
         if route is None and viewer.admin:
-            route = await in_slices(self._hidden_route(asked.rest, catalog))
+            route = await in_slices(self._hidden_route(page_request.rest, catalog))
         if route is None:
             raise not_found("such tool")
         item = self._item(route)
-        found: Json = {"definition": definition, "original": None, "rules": []}
+        details: Json = {"definition": definition, "original": None, "rules": []}
         if viewer.admin and item is not None:
-            found |= {"original": item.wire, "rules": self._rules(item, principal)}
-        return {**await in_thread(bounded, found), "name": asked.rest, "server": route.upstream}
+            details |= {"original": item.wire, "rules": self._rules(item, principal)}
+        return {**await in_thread(bounded, details), "name": page_request.rest, "server": route.upstream}
 
     def seen_as(self, viewer: Viewer, name: str | None) -> Principal:
         """Returns whose view a viewer asks for: an admin may ask for that of any principal with a token.
@@ -96,10 +96,10 @@ class ToolsPart:
         if name == viewer.principal:
             return viewer.principal
         listen = self._hub.config.listen
-        known = listen.principals.get(name) if viewer.admin else None
-        if known is None:
+        settings = listen.principals.get(name) if viewer.admin else None
+        if settings is None:
             raise not_found("such principal")
-        return Principal(name, known.profile, label=name)
+        return Principal(name, settings.profile, label=name)
 
     # --- rows --------------------------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class ToolsPart:
             for name, item in self._unlisted(catalog):
                 yield
                 if item is not None and len(rows) < MAX_ROWS:
-                    rows.append(_row(name, item.route, item.wire, 0, self._why(item.route, principal)))
+                    rows.append(_row(name, item.route, item.wire, 0, self._hidden_by(item.route, principal)))
         return rows
 
     def _unlisted(self, catalog: Catalog) -> Generator[tuple[str, Item | None]]:
@@ -134,7 +134,7 @@ class ToolsPart:
                 return item.route
         return None
 
-    def _why(self, route: Route, principal: Principal) -> str:
+    def _hidden_by(self, route: Route, principal: Principal) -> str:
         hub = self._hub
         rule = hub.rules.why(route, principal.profile)
         if rule is None and (group := self._inactive_group(route, principal)) is not None:
@@ -166,15 +166,15 @@ class ToolsPart:
 
 
 def _row(name: str, route: Route, wire: Any, tokens: int, hidden_by: str | None) -> Json:
-    listed = wire if isinstance(wire, dict) else {}
-    given = listed.get("annotations")
-    annotations: Json = given if isinstance(given, dict) else {}
-    title = listed.get("title") or annotations.get("title")
+    definition = wire if isinstance(wire, dict) else {}
+    raw_annotations = definition.get("annotations")
+    annotations: Json = raw_annotations if isinstance(raw_annotations, dict) else {}
+    title = definition.get("title") or annotations.get("title")
     return {
         "name": name,
         "server": "" if route.upstream == OWN else route.upstream,
         "title": printable(title, LINE) if isinstance(title, str) else None,
-        "line": _first_sentence(listed.get("description")),
+        "line": _first_sentence(definition.get("description")),
         "tokens": tokens,
         "read_only": _flag(annotations.get("readOnlyHint")),
         "destructive": _flag(annotations.get("destructiveHint")),

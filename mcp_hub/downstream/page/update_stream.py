@@ -62,48 +62,48 @@ class UpdatesPart:
         """Returns the one endpoint."""
         return {("GET", "/events"): self.events}
 
-    async def events(self, asked: PageRequest) -> None:
+    async def events(self, page_request: PageRequest) -> None:
         """Streams events until the client goes, the session ends or the hub ends. Raises PageError, ClientGone."""
-        session, reply = asked.session, asked.reply
-        if not asked.request.accepts(EVENTS):
+        session, reply = page_request.session, page_request.reply
+        if not page_request.request.accepts(EVENTS):
             raise PageError(406, "accept", "This is an event stream.", "Send Accept: text/event-stream.")
         if session.streams >= MAX_STREAMS:
             text = f"This page has {MAX_STREAMS} event streams open already."
             raise PageError(429, "streams", text, "Close a tab of the page.")
         news = self._feed.follow()
         session.streams += 1
-        ended = session.on_end
-        ended.append(news.set)
-        asked.request.watch(news.set)
-        stream = _Stream(self, session, self._begin_at(asked))
+        on_end = session.on_end
+        on_end.append(news.set)
+        page_request.request.watch(news.set)
+        stream = _Stream(self, session, self._begin_at(page_request))
         try:
             await stream.begin()
             with self._confirmations.watched(session, news.set):
                 await reply.start(CONFINED)
                 await reply.write(b": connected\n\n")
-                await self._follow(asked, stream, news)
-            if not asked.request.disconnected:
+                await self._follow(page_request, stream, news)
+            if not page_request.request.disconnected:
                 reason = "the hub is stopping" if self._page.closing else "the session has ended"
                 await reply.write(_event("bye", {"reason": reason}))
                 await reply.end()
         finally:
-            asked.request.unwatch()
+            page_request.request.unwatch()
             session.streams -= 1
             self._page.sessions.touch(session)
-            if news.set in ended:
-                ended.remove(news.set)
+            if news.set in on_end:
+                on_end.remove(news.set)
             self._feed.unfollow(news)
 
-    async def _follow(self, asked: PageRequest, stream: _Stream, news: asyncio.Event) -> None:
+    async def _follow(self, page_request: PageRequest, stream: _Stream, news: asyncio.Event) -> None:
         """Writes events until the client goes or the session ends."""
-        session, reply = asked.session, asked.reply
-        verified = time.monotonic()
-        while not session.ended and not asked.request.disconnected:
-            if time.monotonic() - verified > HEARTBEAT:
-                if not await asked.still_valid():
+        session, reply = page_request.session, page_request.reply
+        verified_at = time.monotonic()
+        while not session.ended and not page_request.request.disconnected:
+            if time.monotonic() - verified_at > HEARTBEAT:
+                if not await page_request.still_valid():
                     self._page.sessions.end(session)
                     break
-                verified = time.monotonic()
+                verified_at = time.monotonic()
             data = await stream.changes()
             if data:
                 await reply.write(data)
@@ -115,11 +115,11 @@ class UpdatesPart:
             await _wait(news, LOOK - PAUSE)
             news.clear()
 
-    def _begin_at(self, asked: PageRequest) -> int:
+    def _begin_at(self, page_request: PageRequest) -> int:
         """Returns the number of the last call that the client has."""
-        given = asked.request.values(b"last-event-id")
-        known = self._feed.number_of(given[0]) if len(given) == 1 else None
-        return self._feed.newest if known is None else known
+        event_ids = page_request.request.values(b"last-event-id")
+        number = self._feed.number_of(event_ids[0]) if len(event_ids) == 1 else None
+        return self._feed.newest if number is None else number
 
     async def servers(self, session: PageSession) -> list[Json]:
         """Returns the rows of the servers."""
@@ -169,7 +169,7 @@ class _Stream:
         self._confirmations = part.confirmations(session)
         self._catalog: tuple[Any, int] | None = None
         self._load = part.newest_load()
-        self._looked = self._told_clients = -CLIENTS_EVERY
+        self._checked_at = self._clients_at = -CLIENTS_EVERY
         self.written = time.monotonic()
 
     async def begin(self) -> None:
@@ -185,12 +185,12 @@ class _Stream:
             data.append(_event("dropped", {"count": dropped}))
         if calls:
             data.append(_event("calls", calls, part.event_id(self._number)))
-        if (waiting := part.confirmations(session)) != self._confirmations:
-            self._confirmations = waiting
-            data.append(_event("confirmations", waiting))
+        if (confirmations := part.confirmations(session)) != self._confirmations:
+            self._confirmations = confirmations
+            data.append(_event("confirmations", confirmations))
         now = time.monotonic()
-        if calls or now - self._looked >= LOOK:
-            self._looked = now
+        if calls or now - self._checked_at >= LOOK:
+            self._checked_at = now
             data += await self._states(now)
         return b"".join(data)
 
@@ -198,22 +198,22 @@ class _Stream:
         part, session, data = self._part, self._session, []
         rows = {row["server"]: row for row in await part.servers(session)}
         changed = [row for id, row in rows.items() if self._rows.get(id) is not row and self._rows.get(id) != row]
-        gone = self._rows.keys() - rows.keys()
-        first = self._catalog is None
-        if (changed or gone) and not first:
+        removed = self._rows.keys() - rows.keys()
+        is_first = self._catalog is None
+        if (changed or removed) and not is_first:
             data.append(_event("servers", changed))
         self._rows = rows
-        if now - self._told_clients >= CLIENTS_EVERY:
+        if now - self._clients_at >= CLIENTS_EVERY:
             clients = await part.clients(session)
-            if clients != self._clients and not first:
+            if clients != self._clients and not is_first:
                 data.append(_event("clients", clients))
-            self._clients, self._told_clients = clients, now
-        catalog, before = part.catalog(session), self._catalog
-        if before is not None and (before[0] is not catalog[0] or before[1] != catalog[1]):
+            self._clients, self._clients_at = clients, now
+        catalog, earlier = part.catalog(session), self._catalog
+        if earlier is not None and (earlier[0] is not catalog[0] or earlier[1] != catalog[1]):
             tools = sum(row["tools"] for row in rows.values())
             data.append(_event("catalog", {"generation": catalog[1], "tools": tools}))
-        load, before_load = part.newest_load(), self._load
-        if before is not None and (before[1] != catalog[1] or gone or load is not before_load):
+        load, earlier_load = part.newest_load(), self._load
+        if earlier is not None and (earlier[1] != catalog[1] or removed or load is not earlier_load):
             data.append(_event("configuration", {"generation": catalog[1], **await part.configuration(session)}))
         self._catalog, self._load = catalog, load
         return data
