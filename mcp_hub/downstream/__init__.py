@@ -221,8 +221,8 @@ class ClientQuestions:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._waiting: dict[str, asyncio.Future[Message]] = {}
-        self._last = 0
+        self._pending: dict[str, asyncio.Future[Message]] = {}
+        self._last_id = 0
         self.prefix = "hub-"
         """The beginning of the ids of questions; where there are several replicas, it names the one that asks."""
 
@@ -232,22 +232,22 @@ class ClientQuestions:
         If the task is cancelled, the client is told. Raises ClientAnswered for the client's error, ProtocolError if the
         client goes away or has too many open questions.
         """
-        if len(self._waiting) >= MAX_ASKED:
+        if len(self._pending) >= MAX_ASKED:
             raise ProtocolError(INVALID_REQUEST, f"The client has {MAX_ASKED} questions to answer already.")
-        self._last += 1
-        request_id = f"{self.prefix}{self._last}"
-        reach = send or self._send
+        self._last_id += 1
+        request_id = f"{self.prefix}{self._last_id}"
+        put = send or self._send
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._waiting[request_id] = future
+        self._pending[request_id] = future
         try:
-            reach({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+            put({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
             message = await future
         except asyncio.CancelledError:
-            if not future.cancelled() or request_id in self._waiting:
-                reach({"jsonrpc": "2.0", "method": eras.CANCELLED, "params": {"requestId": request_id}})
+            if not future.cancelled() or request_id in self._pending:
+                put({"jsonrpc": "2.0", "method": eras.CANCELLED, "params": {"requestId": request_id}})
             raise
         finally:
-            self._waiting.pop(request_id, None)
+            self._pending.pop(request_id, None)
         if message.get("error") is not None:
             raise ClientAnswered(message["error"])
         result = message.get("result")
@@ -258,13 +258,13 @@ class ClientQuestions:
     def answered(self, message: Message) -> None:
         """Takes the client's answer; ignores one that matches no question."""
         request_id = message.get("id")
-        future = self._waiting.pop(request_id, None) if isinstance(request_id, str) else None
+        future = self._pending.pop(request_id, None) if isinstance(request_id, str) else None
         if future is not None and not future.done():
             future.set_result(message)
 
     def close(self) -> None:
         """Fails all open questions; the client is gone."""
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
             if not future.done():
                 future.set_exception(ProtocolError(INVALID_REQUEST, "The client is gone."))

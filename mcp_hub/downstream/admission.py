@@ -39,7 +39,7 @@ _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
 """Values of Sec-Fetch-Site that are accepted: a navigation by the user (`none`), and the hub's own pages."""
 _SETTINGS: Final = " (setting: listen.public_host, or listen.allowed_hosts for any other)"
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]*")
-_SAY_WHO: Final = "set listen.token (or listen.principals or listen.verify)"
+_SET_TOKEN: Final = "set listen.token (or listen.principals or listen.verify)"
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -65,8 +65,8 @@ def check_listener(listen: Listen) -> CodedText | None:
     if listen.tls is not None and listen.socket_path is not None:
         text = f"listen.tls is for addresses, not for {listen.host}; a proxy in front of the socket has the certificate"
         return CodedText(text, codes.VALUE_WRONG)
-    if not listen.authenticates and (way := _lets_others_in(listen)) is not None:
-        return CodedText(way, codes.TOKEN_MISSING)
+    if not listen.authenticates and (exposure := _exposure(listen)) is not None:
+        return CodedText(exposure, codes.TOKEN_MISSING)
     if listen.verify is not None and not has_resource(listen):
         text = "clients cannot be told what listen.verify is for: set listen.verify.resource to the URL they use"
         return CodedText(text, codes.RESOURCE_MISSING)
@@ -90,24 +90,24 @@ def check_tokens(listen: Listen) -> CodedText | None:
     return None
 
 
-def _lets_others_in(listen: Listen) -> str | None:
+def _exposure(listen: Listen) -> str | None:
     """Returns how others can reach a listener without authentication, as a text for the user; None if they cannot."""
     if listen.public_host:
-        return f"{listen.public_host[0]} (public_host) lets others in: {_SAY_WHO}"
+        return f"{listen.public_host[0]} (public_host) lets others in: {_SET_TOKEN}"
     if UNIX in listen.trusted_proxies:
-        return f"{UNIX} (trusted_proxies) is a proxy, which lets others in: {_SAY_WHO}"
+        return f"{UNIX} (trusted_proxies) is a proxy, which lets others in: {_SET_TOKEN}"
     if not listen.is_local:
-        where = listen.host or "every address"
-        return f"listening on {where} lets others in: {_SAY_WHO}, or listen.host to 127.0.0.1"
+        address = listen.host or "every address"
+        return f"listening on {address} lets others in: {_SET_TOKEN}, or listen.host to 127.0.0.1"
     if "null" in (origin.strip().lower() for origin in listen.allowed_origins):
-        return f"allowed_origins: null lets in every web page that you visit, by a frame in it: {_SAY_WHO}"
+        return f"allowed_origins: null lets in every web page that you visit, by a frame in it: {_SET_TOKEN}"
     for host in listen.allowed_hosts:
-        if not is_loopback(_name_of(host)):
-            return f"{host} (allowed_hosts) lets others in, as public_host does: {_SAY_WHO}"
+        if not is_loopback(_host_name(host)):
+            return f"{host} (allowed_hosts) lets others in, as public_host does: {_SET_TOKEN}"
     return None
 
 
-def _name_of(host: str) -> str:
+def _host_name(host: str) -> str:
     """Returns the name in `name` or `name:port`, without the brackets of an IPv6 address."""
     match = _HOST.fullmatch(host.removesuffix(":*").encode())
     return match[1].decode().strip("[]") if match is not None else host
@@ -117,17 +117,17 @@ def _tokens_of(listen: Listen) -> Iterable[tuple[str, str]]:
     """Yields (configuration key, token)."""
     if listen.token is not None:
         yield "listen.token", listen.token.get_secret_value()
-    for name, one in listen.principals.items():
-        if one.token is not None:
-            yield f"listen.principals.{name}.token", one.token.get_secret_value()
+    for name, settings in listen.principals.items():
+        if settings.token is not None:
+            yield f"listen.principals.{name}.token", settings.token.get_secret_value()
 
 
 def _principals_of(listen: Listen) -> Iterable[tuple[bytes, Principal]]:
     if listen.token is not None:
         yield listen.token.get_secret_value().encode(), Principal(TOKEN_HOLDER)
-    for name, one in listen.principals.items():
-        if one.token is not None:
-            yield one.token.get_secret_value().encode(), Principal(name, one.profile, label=name)
+    for name, settings in listen.principals.items():
+        if settings.token is not None:
+            yield settings.token.get_secret_value().encode(), Principal(name, settings.profile, label=name)
 
 
 class Gate:
@@ -145,22 +145,22 @@ class Gate:
         own_uid: int | None = None,
         authenticated: bool = False,
     ) -> None:
-        known = tokens.items() if tokens is not None else _principals_of(listen)
-        self._tokens = {token: name if isinstance(name, Principal) else Principal(name) for token, name in known}
+        pairs = tokens.items() if tokens is not None else _principals_of(listen)
+        self._tokens = {token: name if isinstance(name, Principal) else Principal(name) for token, name in pairs}
         self._peers = PeerPrincipals(listen, own_uid=own_uid)
-        named = (*self._tokens.values(), *self._peers.principals)
-        self.principals = frozenset((principal, principal.profile) for principal in named)
+        principals = (*self._tokens.values(), *self._peers.principals)
+        self.principals = frozenset((principal, principal.profile) for principal in principals)
         """The principals of the configuration, each with its profile."""
-        self.authenticates = bool(named) or listen.verify is not None or authenticated
+        self.authenticates = bool(principals) or listen.verify is not None or authenticated
         """Whether every request has to be authenticated, by what its connection proves or by a token."""
         self._proxies = TrustedProxies(listen.trusted_proxies)
         self._scheme = b"http" if listen.tls is None else b"https"
         hosts = (*listen.public_host, *listen.allowed_hosts)
         self._any_host = listen.host in _WILDCARDS and not hosts and self.authenticates
-        own = set(_LOOPBACK_NAMES) if listen.is_local else set()
+        own_names = set(_LOOPBACK_NAMES) if listen.is_local else set()
         if listen.host not in _WILDCARDS and listen.socket_path is None:
-            own.add(_bracketed(listen.host))
-        self._own_names = frozenset(own)
+            own_names.add(_bracketed(listen.host))
+        self._own_names = frozenset(own_names)
         self._hosts = self._own_names | {host.lower().removesuffix(":*").encode() for host in hosts}
         if listen.host in _WILDCARDS:
             self._hosts |= _LOOPBACK_NAMES  # for health checks on this machine; a foreign page has none of these names
@@ -168,7 +168,7 @@ class Gate:
         self._pages = frozenset(page.lower().encode() for page in pages)
         """The origins of the hub's own pages behind a reverse proxy."""
         self._origins = self._pages | {origin.lower().rstrip("/").encode() for origin in listen.allowed_origins}
-        self._admins = frozenset(name for name, one in listen.principals.items() if one.admin)
+        self._admins = frozenset(name for name, settings in listen.principals.items() if settings.admin)
 
     def refusal(
         self,
@@ -182,7 +182,7 @@ class Gate:
         `port`: the listener's own. `authority`: the values of Host that agree with the request's URL, if its target is
         a whole URL. `peer`: what the connection proves about its client.
         """
-        hosts, origins, sites, forwarded = [], [], [], False
+        hosts, origins, sites, is_forwarded = [], [], [], False
         for name, value in headers:
             if name == b"host":
                 hosts.append(value)
@@ -191,10 +191,10 @@ class Gate:
             elif name == b"sec-fetch-site":
                 sites.append(value)
             elif name == b"forwarded" or name.startswith(b"x-forwarded-"):
-                forwarded = True
+                is_forwarded = True
         return (
             self._host(hosts, authority, peer)
-            or self._forwarded(forwarded)
+            or self._forwarded(is_forwarded)
             or (None if self.authenticates else self._unproven(peer, headers))
             or self._origin(origins, port)
             or self._site(sites, origins)
@@ -204,21 +204,21 @@ class Gate:
         match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if match is None:
             return Refusal(421, f"The request needs exactly one well-formed Host header{_SETTINGS}.", "host")
-        said = match[0].decode()
+        host = match[0].decode()
         if authority is not None and match[0].lower() not in authority:
-            return Refusal(421, "The URL of the request names another host than its Host header.", "target", said=said)
+            return Refusal(421, "The URL of the request names another host than its Host header.", "target", said=host)
         if self._any_host or match[1].lower() in self._hosts or match[0].lower() in self._hosts:
             return None
         if isinstance(peer, UnixPeer) and match[1].lower() in _LOOPBACK_NAMES:
             return None  # for a Unix socket that was handed over together with a TCP socket
-        text = f"The Host {said} is not accepted. If your reverse proxy is known by it, serve with --public-host {said}"
-        return Refusal(421, f"{text}{_SETTINGS}.", "host", said=said)
+        text = f"The Host {host} is not accepted. If your reverse proxy is known by it, serve with --public-host {host}"
+        return Refusal(421, f"{text}{_SETTINGS}.", "host", said=host)
 
-    def _forwarded(self, forwarded: bool) -> Refusal | None:
-        if not forwarded or self.authenticates:
+    def _forwarded(self, is_forwarded: bool) -> Refusal | None:
+        if not is_forwarded or self.authenticates:
             return None
         # Behind a proxy, every client seems to be on this machine, whose programs need no token.
-        return Refusal(403, f"A request through a proxy needs a token: {_SAY_WHO}.", "forwarded")
+        return Refusal(403, f"A request through a proxy needs a token: {_SET_TOKEN}.", "forwarded")
 
     def _unproven(self, peer: Peer | None, headers: Headers) -> Refusal | None:
         """Returns the refusal if what the connection proves is not accepted, such as a foreign uid; else None."""
@@ -231,9 +231,12 @@ class Gate:
         if len(origins) == 1 and self.allows_origin(origins[0], port):
             return None
         text = "The Origin of the request is not accepted. If it is your reverse proxy's, serve with --public-host HOST"
-        said = origins[0].decode() if len(origins) == 1 and _ORIGIN.fullmatch(origins[0]) else None
+        origin = origins[0].decode() if len(origins) == 1 and _ORIGIN.fullmatch(origins[0]) else None
         return Refusal(
-            403, f"{text} (setting: listen.public_host, or listen.allowed_origins for any other).", "origin", said=said
+            403,
+            f"{text} (setting: listen.public_host, or listen.allowed_origins for any other).",
+            "origin",
+            said=origin,
         )
 
     def _site(self, sites: list[bytes], origins: list[bytes]) -> Refusal | None:
@@ -252,9 +255,9 @@ class Gate:
         origin = origin.lower()
         if origin in self._pages:
             return True
-        default = 443 if self._scheme == b"https" else 80
-        ends = {b"", b":%d" % port} if port == default else {b":%d" % port} if port is not None else set()
-        return any(origin == self._scheme + b"://" + name + end for name in self._own_names for end in ends)
+        default_port = 443 if self._scheme == b"https" else 80
+        suffixes = {b"", b":%d" % port} if port == default_port else {b":%d" % port} if port is not None else set()
+        return any(origin == self._scheme + b"://" + name + suffix for name in self._own_names for suffix in suffixes)
 
     def is_admin(self, principal: Principal) -> bool:
         """Returns whether a principal of the configuration is an admin, who sees and does everything."""
@@ -286,21 +289,21 @@ class Gate:
                 return proven
             return Refusal(401, "The request needs a bearer token (setting: listen.token).", "no_token", CHALLENGE)
         credentials = bearer(headers)
-        found: Principal | None = None
+        by_token: Principal | None = None
         for token, principal in self._tokens.items():  # all of them, so that the time does not reveal which one matches
             if hmac.compare_digest(token, credentials or b""):
-                found = principal
-        if isinstance(proven, Principal) and proven is not ANONYMOUS and found != proven:
+                by_token = principal
+        if isinstance(proven, Principal) and proven is not ANONYMOUS and by_token != proven:
             return Refusal(403, "The bearer token is not one of the principal of the certificate.", "certificate")
-        if credentials and found is not None:
-            return found
+        if credentials and by_token is not None:
+            return by_token
         text = "The bearer token is not known here (setting: listen.token)."
         return Refusal(401, text, "bad_token", CHALLENGE + b', error="invalid_token"')
 
 
 _UNPROVEN: Final[dict[Unproven, Refusal]] = {
-    "uid": Refusal(403, f"A program of another user needs a token: {_SAY_WHO}.", "uid"),
-    "forwarded": Refusal(403, f"A request through a proxy needs a token: {_SAY_WHO}.", "forwarded"),
+    "uid": Refusal(403, f"A program of another user needs a token: {_SET_TOKEN}.", "uid"),
+    "forwarded": Refusal(403, f"A request through a proxy needs a token: {_SET_TOKEN}.", "forwarded"),
     "certificate": Refusal(403, "No principal has this certificate (setting: listen.principals).", "certificate"),
     "certificate_ended": Refusal(403, "The certificate has ended; connect with a new one.", "certificate"),
 }
@@ -309,8 +312,8 @@ CHALLENGE: Final = b'Bearer realm="mcp-hub"'
 
 def bearer(headers: Headers) -> bytes | None:
     """Returns the bearer token of a request; None if there is none, or more than one Authorization."""
-    given = [value for name, value in headers if name == b"authorization"]
-    scheme, _, credentials = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+    values = [value for name, value in headers if name == b"authorization"]
+    scheme, _, credentials = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
     return credentials.strip(b" ") or None if scheme.lower() == b"bearer" else None
 
 
@@ -322,7 +325,7 @@ def _bracketed(host: str) -> bytes:
 COME_BACK: Final = 5
 """Seconds after which a client may try again with a token that could not be verified."""
 
-_UNKNOWN: Final = "The request needs a valid bearer token (settings: listen.verify, listen.token)."
+_TOKEN_NEEDED: Final = "The request needs a valid bearer token (settings: listen.verify, listen.token)."
 _REFUSALS: Final[dict[Reason, tuple[int, str | None, str, str]]] = {
     "invalid": (401, "invalid_token", "The bearer token is not valid here, or has expired.", "bad_token"),
     "scope": (403, "insufficient_scope", "The bearer token lacks a required scope.", "scope"),
@@ -350,13 +353,13 @@ class Admission:
         `port`: the listener's own. `peer`: what the connection proves.
         """
         headers = list(headers)
-        found = self._gate.admit(headers, peer)
-        if isinstance(found, Principal) or self._verifier is None or self._resource is None:
-            return found
-        if found.cause == "certificate":
-            return found
+        admitted = self._gate.admit(headers, peer)
+        if isinstance(admitted, Principal) or self._verifier is None or self._resource is None:
+            return admitted
+        if admitted.cause == "certificate":
+            return admitted
         if not any(name == b"authorization" for name, _ in headers):
-            return Refusal(401, _UNKNOWN, "no_token", self._resource.challenge(port))
+            return Refusal(401, _TOKEN_NEEDED, "no_token", self._resource.challenge(port))
         token = bearer(headers)
         verified = await self._verifier.verify(token) if token is not None else None
         if isinstance(verified, Principal):

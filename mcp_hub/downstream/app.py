@@ -148,14 +148,14 @@ class App:
     def _route(self, request: HttpRequest, reply: HttpReply) -> Awaitable[None]:
         head, gate = request.head, self._gate
         if head.route is not None and head.passed is gate and not self._draining:
-            found = gate.admit(head.lines, request.proven) if gate.authenticates else ANONYMOUS
-            if isinstance(found, Principal):
+            principal = gate.admit(head.lines, request.proven) if gate.authenticates else ANONYMOUS
+            if isinstance(principal, Principal):
                 PEER.set(head.peer)
                 request.let_in()
-                serving: Awaitable[None] = head.route(request, reply, found)
+                serving: Awaitable[None] = head.route(request, reply, principal)
                 return serving
         if self._forwards is not None and request.path == FORWARDS:
-            return self._forwarded(request, reply, self._forwards)
+            return self._serve_forward(request, reply, self._forwards)
         return self._check(request, reply)
 
     def join(self, replicas: Replicas) -> None:
@@ -163,7 +163,7 @@ class App:
         self._replicas = replicas
         self._forwards = replicas.serves(self.streamable, self._max_forwarded, self._knows)
 
-    async def _forwarded(self, request: HttpRequest, reply: HttpReply, forwards: ForwardEndpoint) -> None:
+    async def _serve_forward(self, request: HttpRequest, reply: HttpReply, forwards: ForwardEndpoint) -> None:
         if not await forwards(request, reply):
             self._note(request, "replica", 403)
 
@@ -179,10 +179,10 @@ class App:
             head.peer = self._gate.peer(request.peer, request.headers)
             request.speaks_for(head.peer)
             refusal = self._gate.refusal(request.headers, request.port, head.authority, request.proven)
-            returns = (
+            is_return = (
                 refusal is not None and refusal.cause == "cross_site" and self._serves_page and comes_back(request)
             )
-            if refusal is not None and not returns:
+            if refusal is not None and not is_return:
                 await self._turn_away(request, reply, refusal)
                 return
             head.passed = self._gate
@@ -288,7 +288,7 @@ class App:
 
     def take(self, listen: Listen) -> None:
         """Applies changed tokens, principals, names and limits; ends the sessions of principals that are gone."""
-        before, self._gate = self._gate.principals, self._make_gate(listen)
+        earlier, self._gate = self._gate.principals, self._make_gate(listen)
         self._serves_page = listen.serves_page
         self.shutdown_delay = listen.shutdown_delay
         if self.page is not None and not self._serves_page:
@@ -297,11 +297,11 @@ class App:
             self._resource = self._make_resource(listen)
         self._admission = self._make_admission()
         self._quotas.take(listen)
-        gone = before - self._gate.principals
-        if gone:
-            self.streamable.close_of(gone)
+        removed = earlier - self._gate.principals
+        if removed:
+            self.streamable.close_of(removed)
             if self.sse is not None:
-                self.sse.close_of(gone)
+                self.sse.close_of(removed)
 
     # --- shutdown ----------------------------------------------------------------------------------------------
 
@@ -351,37 +351,39 @@ async def serve_network(
         raise HubError(problem)
     certificates = Certificates(listen.tls) if listen.tls is not None else None
     sockets = list(handed) or await bind(listen)
-    path = OwnPath(listen.socket_path) if listen.socket_path is not None and not handed else None
+    own_path = OwnPath(listen.socket_path) if listen.socket_path is not None and not handed else None
     try:
         listener = Listener(app, connections_possible(), refusals=app.refusals, exempt=app.trusts)
         servers: list[asyncio.Server | TlsServer] = []
         loop = asyncio.get_running_loop()
-        watching = None if certificates is None else loop.create_task(certificates.watched(), name="certificates")
+        certificate_watch = (
+            None if certificates is None else loop.create_task(certificates.watched(), name="certificates")
+        )
         try:
-            for each in sockets:
-                if certificates is None or is_unix(each):
-                    servers.append(await accepting(each, partial(ServerConnection, listener)))
+            for sock in sockets:
+                if certificates is None or is_unix(sock):
+                    servers.append(await accepting(sock, partial(ServerConnection, listener)))
                 else:
-                    servers.append(TlsServer(listener, certificates, each))
-            ready([base_url(each, "http" if certificates is None else "https") for each in sockets])
+                    servers.append(TlsServer(listener, certificates, sock))
+            ready([base_url(sock, "http" if certificates is None else "https") for sock in sockets])
             await stop.wait()
             app.leave()
             await asyncio.sleep(app.shutdown_delay)
-            if path is not None:
-                path.remove()
+            if own_path is not None:
+                own_path.remove()
             for server in servers:
                 server.close()
             await app.drain(grace)
             await listener.close(END_GRACE)
         finally:
-            if watching is not None:
-                watching.cancel()
-            if path is not None:
-                path.remove()
+            if certificate_watch is not None:
+                certificate_watch.cancel()
+            if own_path is not None:
+                own_path.remove()
             for server in servers:
                 server.close()
             await listener.abort()  # clients that have not read their replies until now
             app.refusals.close()
     finally:
-        for each in sockets:
-            each.close()
+        for sock in sockets:
+            sock.close()

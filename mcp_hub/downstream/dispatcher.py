@@ -53,8 +53,8 @@ class Dispatcher:
         self._methods = Methods(hub, self.backlog)
         self._handlers = self._methods.handlers
         if hub.waits:
-            admitting = {name: partial(self._admit_first, handler) for name, handler in self._handlers.items()}
-            self._handlers = {**admitting, "ping": self._methods.ping}
+            admitting_handlers = {name: partial(self._admit_first, handler) for name, handler in self._handlers.items()}
+            self._handlers = {**admitting_handlers, "ping": self._methods.ping}
         hub.catalogs.watch(self._catalog_changed)
 
     @property
@@ -100,8 +100,8 @@ class Dispatcher:
             fault = ProtocolError(INVALID_REQUEST, "This id is in use by a running request.")
             return error_response(request_id, fault)
         if len(running) >= MAX_IN_FLIGHT:
-            too_many = Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0)
-            return error_response(request_id, too_many)
+            overload = Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0)
+            return error_response(request_id, overload)
         self._loop = self._loop or asyncio.get_running_loop()
         if (task := asyncio.current_task(self._loop)) is not None:
             running[request_id] = task
@@ -200,15 +200,15 @@ class Dispatcher:
         respondent = UnreachableRespondent(declared) if isinstance(declared, dict) else None
         self.hub.clients.introduce(None, respondent, "modern")
 
-    def _catalog_changed(self, kinds: frozenset[Kind], whom: CallerFilter) -> None:
-        """Notifies every caller whose view has changed, that is, for whose key `whom(key)` is true."""
-        known = {kind.changed for kind in kinds if kind.extension is None}
+    def _catalog_changed(self, kinds: frozenset[Kind], caller_filter: CallerFilter) -> None:
+        """Notifies every caller whose view has changed, that is, for whose key `caller_filter(key)` is true."""
+        handshake_methods = {kind.changed for kind in kinds if kind.extension is None}
         for method in sorted({kind.changed for kind in kinds}):
-            for caller in self.callers if method in known else ():
-                if caller.initialized and whom(caller.handshake_key):
+            for caller in self.callers if method in handshake_methods else ():
+                if caller.initialized and caller_filter(caller.handshake_key):
                     with contextlib.suppress(Exception):
                         caller.notify({"jsonrpc": "2.0", "method": method})
-            self._methods.subscriptions.changed(method, whom)
+            self._methods.subscriptions.changed(method, caller_filter)
 
 
 class Duplex:
@@ -267,27 +267,27 @@ class Duplex:
         self._write(self._share.encoded(answer, message))
 
     async def _batch(self, messages: list[Any], size: int) -> None:
-        requests = [m for m in messages if isinstance(m, dict) and "method" in m and "id" in m]
+        requests = [member for member in messages if isinstance(member, dict) and "method" in member and "id" in member]
         for message in messages:
             if isinstance(message, dict) and "method" in message and "id" not in message:
                 self._dispatcher.notification(self.caller, message)
             elif isinstance(message, dict) and "method" not in message:
                 self.caller.answered(message)
-        broken = [self._dispatcher.broken(self.caller) for m in messages if not isinstance(m, dict)]
+        broken = [self._dispatcher.broken(self.caller) for member in messages if not isinstance(member, dict)]
         if (refusal := self._share.begin(requests, size)) is not None:
             self._write([*declined(requests, refusal), *broken])
             return
         try:
             answers = await asyncio.gather(
-                *(unless_given_up(self.caller, one, self._answered(one)) for one in requests)
+                *(unless_given_up(self.caller, request, self._dispatch(request)) for request in requests)
             )
         finally:
             self._share.end(size)
-        owed = [*(answer for answer in answers if answer is not None), *broken]
-        if owed:
-            self._write(self._share.encoded(owed, requests))
+        responses = [*(answer for answer in answers if answer is not None), *broken]
+        if responses:
+            self._write(self._share.encoded(responses, requests))
 
-    def _answered(self, request: Message) -> Coroutine[Any, Any, Message]:
+    def _dispatch(self, request: Message) -> Coroutine[Any, Any, Message]:
         return self._dispatcher.answer(self.caller, request, self._write, era_of(request))
 
     def _spawn(self, work: Any) -> None:

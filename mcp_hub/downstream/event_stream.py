@@ -75,7 +75,7 @@ class Outbox:
         """Adds a message, but no second `list_changed` of the same kind while the first one waits."""
         method = message.get("method")
         repeats = isinstance(method, str) and method.endswith("/list_changed")
-        if not (repeats and any(method == waiting for _, waiting in self._waiting)):
+        if not (repeats and any(method == queued_method for _, queued_method in self._waiting)):
             self.put(message)
 
     def take(self) -> bytes | None:
@@ -133,15 +133,15 @@ class EventLog(Outbox):
         self.grown: Callable[[EventLog], None] | None = None
         """Called when it grows while nobody reads it."""
         self._next = 1
-        self._again: deque[tuple[int, bytes]] = deque()
+        self._rewound: deque[tuple[int, bytes]] = deque()
         self._written: deque[tuple[int, bytes]] = deque()
         self._written_bytes = 0
 
     @property
     def unread(self) -> int:
         """Returns the number of bytes that wait, and of the kept copy of an answer being written (ByteQueue)."""
-        again = sum(len(data) for _, data in self._again)
-        return self._bytes + again + (self._written_bytes if self.done and self.grown is None else 0)
+        rewound = sum(len(data) for _, data in self._rewound)
+        return self._bytes + rewound + (self._written_bytes if self.done and self.grown is None else 0)
 
     def _prefix(self) -> str:
         return "" if self.keeper is None else self.keeper.prefix
@@ -149,12 +149,12 @@ class EventLog(Outbox):
     @property
     def size(self) -> int:
         """Bytes that wait or are kept."""
-        return self._written_bytes + self._bytes + sum(len(data) for _, data in self._again)
+        return self._written_bytes + self._bytes + sum(len(data) for _, data in self._rewound)
 
     @property
     def written(self) -> int:
         """The number of the last event before the next one to be written."""
-        return (self._again[0][0] if self._again else self._next) - 1
+        return (self._rewound[0][0] if self._rewound else self._next) - 1
 
     def first(self) -> bytes:
         """Returns an event without a message, whose id the client can resume from."""
@@ -168,13 +168,13 @@ class EventLog(Outbox):
 
     def take_event(self) -> bytes | None:
         """Returns the next event and keeps it for resumption; None if none waits."""
-        if self._again:
-            number, data = self._again.popleft()
+        if self._rewound:
+            number, data = self._rewound.popleft()
         else:
-            taken = self.take()
-            if taken is None:
+            oldest = self.take()
+            if oldest is None:
                 return None
-            number, data = self._next, taken
+            number, data = self._next, oldest
             self._next += 1
         self._written.append((number, data))
         self._written_bytes += len(data)
@@ -196,7 +196,7 @@ class EventLog(Outbox):
         async with self._keeping:
             last = self._next + len(self._waiting)
             waiting = zip(range(self._next, last), (data for data, _ in self._waiting), strict=True)
-            if await self._keep(keeper, [*self._written, *self._again, *waiting]):
+            if await self._keep(keeper, [*self._written, *self._rewound, *waiting]):
                 await keeper.keep(self.number, last, None)
 
     async def _keep(self, keeper: EventKeeper, events: Iterable[tuple[int, bytes]]) -> bool:
@@ -210,23 +210,23 @@ class EventLog(Outbox):
 
     def rewind(self, last: int) -> bool:
         """Queues all events after number `last` to be written again; returns False if they are not kept any more."""
-        kept = self._written or self._again  # an earlier resumption may have written nothing
-        oldest = kept[0][0] if kept else self._next
+        logged = self._written or self._rewound  # an earlier resumption may have written nothing
+        oldest = logged[0][0] if logged else self._next
         if not oldest - 1 <= last < self._next:
             return False
-        while self._again and self._again[0][0] <= last:
-            number, data = self._again.popleft()
+        while self._rewound and self._rewound[0][0] <= last:
+            number, data = self._rewound.popleft()
             self._written.append((number, data))
             self._written_bytes += len(data)
         while self._written and self._written[-1][0] > last:
             number, data = self._written.pop()
             self._written_bytes -= len(data)
-            self._again.appendleft((number, data))
+            self._rewound.appendleft((number, data))
         self.news.set()
         return True
 
     def __len__(self) -> int:
-        return super().__len__() + len(self._again)
+        return super().__len__() + len(self._rewound)
 
 
 KEEP_ALIVE: Final = 15.0
@@ -248,10 +248,10 @@ async def pump(
     request: HttpRequest,
     reply: HttpReply,
     outbox: Outbox,
-    ended: Callable[[], bool],
+    is_done: Callable[[], bool],
     replaced: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Writes an outbox to an open stream until the client is gone, or `ended()` is true and nothing waits.
+    """Writes an outbox to an open stream until the client is gone, or `is_done()` is true and nothing waits.
 
     With `replaced()` true it ends at once: what waits is for the response that has taken over the outbox, and would be
     lost on this one. Set `outbox.news` after making either of them true.
@@ -270,7 +270,7 @@ async def pump(
                     await reply.end()
                     return
                 await reply.write(event)
-            elif ended():
+            elif is_done():
                 await reply.end()
                 return
             elif not await news_within(outbox.news, KEEP_ALIVE):

@@ -96,22 +96,22 @@ class HandshakeEndpoint:
         if (fault := batch_fault(messages)) is not None:
             await refuse_with(reply, 400, fault)
             return
-        if any(isinstance(each, dict) and each.get("method") == "initialize" for each in messages):
+        if any(isinstance(message, dict) and message.get("method") == "initialize" for message in messages):
             await refuse(reply, 400, INVALID_REQUEST, "A batch must not have an initialize in it.")
             return
         self.sessions.begin(session)
         try:
-            owed = []
-            for each in messages:
-                shape = shape_of(each)
+            requests = []
+            for message in messages:
+                shape = shape_of(message)
                 if shape == "notification":
-                    self._dispatcher.notification(session.caller, each)
+                    self._dispatcher.notification(session.caller, message)
                 elif shape == "response":
-                    session.caller.answered(each)
+                    session.caller.answered(message)
                 else:
-                    owed.append(each)
-            if owed:
-                await self._deliver(request, reply, session, owed, streams)
+                    requests.append(message)
+            if requests:
+                await self._deliver(request, reply, session, requests, streams)
             else:
                 await reply.send(202)
         finally:
@@ -127,7 +127,7 @@ class HandshakeEndpoint:
         if not request.accepts(EVENTS):
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.")
             return
-        log = self._asked_for(request, session)
+        log = self._requested_stream(request, session)
         if log is None:
             text = "Last-Event-ID is not an event of this session, or the event is not stored any more."
             await refuse(reply, 400, INVALID_REQUEST, text)
@@ -154,15 +154,15 @@ class HandshakeEndpoint:
                 session.streams.restart_timeout(log)
             self.sessions.finish(session)
 
-    def _asked_for(self, request: HttpRequest, session: HandshakeSession) -> EventLog | None:
+    def _requested_stream(self, request: HttpRequest, session: HandshakeSession) -> EventLog | None:
         """Returns the stream that a GET asks for, rewound to the client's last event; None if it is not kept."""
         ids = request.values(LAST_EVENT_ID)
         if not ids or (self.replicas is not None and self.replicas.continues_here(ids)):
             return session.streams.standing
-        found = session.streams.find(ids[0]) if len(ids) == 1 else None
-        if found is None or not found[0].rewind(found[1]):
+        event = session.streams.find(ids[0]) if len(ids) == 1 else None
+        if event is None or not event[0].rewind(event[1]):
             return None
-        return found[0]
+        return event[0]
 
     async def delete(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
         """Answers DELETE: closes the session."""
@@ -174,15 +174,15 @@ class HandshakeEndpoint:
             await reply.send(204)
 
     async def _initialize(self, reply: HttpReply, principal: Principal, message: Message) -> None:
-        later: HeaderLines = [(b"retry-after", b"%d" % RETRY_AFTER)]
+        retry_headers: HeaderLines = [(b"retry-after", b"%d" % RETRY_AFTER)]
         try:
             session = self.sessions.new(principal)
         except Overloaded as error:
-            await refuse_with(reply, 429, error, message["id"], later)
+            await refuse_with(reply, 429, error, message["id"], retry_headers)
             return
         if session is None:
-            too_many = Overloaded("Too many sessions are open.", retry_after=float(RETRY_AFTER))
-            await refuse_with(reply, 503, too_many, message["id"], later)
+            overload = Overloaded("Too many sessions are open.", retry_after=float(RETRY_AFTER))
+            await refuse_with(reply, 503, overload, message["id"], retry_headers)
             return
         headers: HeaderLines = []
         try:
@@ -193,7 +193,7 @@ class HandshakeEndpoint:
                 self.sessions.admit(session)
                 headers.append((SESSION_HEADER, session.id.encode()))
         except CallError as error:  # the session could not be stored for the other replicas
-            await refuse_with(reply, 503, error, message["id"], later)
+            await refuse_with(reply, 503, error, message["id"], retry_headers)
             return
         finally:
             if not headers:
@@ -225,31 +225,31 @@ class HandshakeEndpoint:
         request: HttpRequest,
         reply: HttpReply,
         session: HandshakeSession,
-        what: Message | list[Any],
+        payload: Message | list[Any],
         streams: bool,
     ) -> Awaitable[None]:
         """Answers a request or a batch."""
-        if isinstance(what, dict):
-            work: Work = partial(self._responder.answer, session.caller, what, era="handshake")
+        if isinstance(payload, dict):
+            work: Work = partial(self._responder.answer, session.caller, payload, era="handshake")
         else:
-            work = partial(self._batch, session.caller, what)
+            work = partial(self._batch, session.caller, payload)
         return self._responder.respond(
             request,
             reply,
             work,
-            what,
+            payload,
             session.share,
             streams=streams,
-            request_id=what["id"] if isinstance(what, dict) else None,
-            resumable=Resumable(session.streams, _primes(session.caller), what),
+            request_id=payload["id"] if isinstance(payload, dict) else None,
+            resumable=Resumable(session.streams, _primes(session.caller), payload),
         )
 
     async def _batch(self, caller: Caller, messages: list[Any], send: Send) -> list[Message] | None:
         """Returns the answers to the members of a batch; None if the client has cancelled all of them."""
-        answers = await asyncio.gather(*(self._part(caller, each, send) for each in messages))
+        answers = await asyncio.gather(*(self._answer_member(caller, message, send) for message in messages))
         return [answer for answer in answers if answer is not None] or None
 
-    async def _part(self, caller: Caller, message: Any, send: Send) -> Message | None:
+    async def _answer_member(self, caller: Caller, message: Any, send: Send) -> Message | None:
         if shape_of(message) is None:
             return self._dispatcher.broken(caller, id_of(message))
         return await unless_given_up(caller, message, self._responder.answer(caller, message, send, era_of(message)))
@@ -330,10 +330,10 @@ class SessionStore:
             self._quotas.close_session(session.caller.principal)
         session.end()
 
-    def close_of(self, gone: Collection[tuple[str, str | None]]) -> None:
+    def close_of(self, principals: Collection[tuple[str, str | None]]) -> None:
         """Closes the sessions of some principals, each given with its profile."""
         for session in list(self._sessions.values()):
-            if (session.principal, session.principal.profile) in gone:
+            if (session.principal, session.principal.profile) in principals:
                 self.close(session)
 
     def close_all(self) -> None:
@@ -353,9 +353,9 @@ class SessionStore:
 
     def _schedule(self) -> None:
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(SWEEP_EVERY, self._swept)
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_EVERY, self._on_sweep)
 
-    def _swept(self) -> None:
+    def _on_sweep(self) -> None:
         self._sweep = None
         self.forget_idle()
         if self._sessions:

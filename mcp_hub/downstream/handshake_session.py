@@ -124,9 +124,9 @@ class SessionStreams:
             self.forget(number)
 
     def _set_timer(self, number: int, seconds: float) -> None:
-        before = self._timers.pop(number, None)
-        if before is not None:
-            before.cancel()
+        timer = self._timers.pop(number, None)
+        if timer is not None:
+            timer.cancel()
         self._timers[number] = asyncio.get_running_loop().call_later(seconds, self.forget, number)
 
 
@@ -145,29 +145,29 @@ class RetentionBudget:
     """Bounds the bytes that all sessions of a listener keep; above MAX_TOTAL it drops the stream kept for longest."""
 
     def __init__(self) -> None:
-        self._left: OrderedDict[EventLog, SessionStreams] = OrderedDict()
+        self._kept_by: OrderedDict[EventLog, SessionStreams] = OrderedDict()
         self._sizes: dict[EventLog, int] = {}
         self._bytes = 0
 
     def add(self, streams: SessionStreams, log: EventLog) -> None:
         """Counts a stream that is kept."""
         self.remove(log)
-        self._left[log] = streams
+        self._kept_by[log] = streams
         log.grown = self._measure
         self._measure(log)
 
     def remove(self, log: EventLog) -> None:
         """Stops counting a stream."""
-        self._left.pop(log, None)
+        self._kept_by.pop(log, None)
         self._bytes -= self._sizes.pop(log, 0)
         log.grown = None
 
     def _measure(self, log: EventLog) -> None:
         self._bytes += log.size - self._sizes.get(log, 0)
         self._sizes[log] = log.size
-        while len(self._left) > 1 and self._bytes > MAX_TOTAL:
-            oldest, of = next(iter(self._left.items()))
-            of.forget(oldest.number)
+        while len(self._kept_by) > 1 and self._bytes > MAX_TOTAL:
+            oldest, streams = next(iter(self._kept_by.items()))
+            streams.forget(oldest.number)
 
 
 class HandshakeSession:

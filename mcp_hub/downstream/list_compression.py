@@ -44,7 +44,7 @@ class ListCompressor:
     """Compresses the responses to list requests, with a cache of the last lists."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, tuple[Raw, asyncio.Future[bytes]]] = OrderedDict()
+        self._cache: OrderedDict[int, tuple[Raw, asyncio.Future[bytes]]] = OrderedDict()
         """Each list and its compressed bytes, by the `id()` of the list."""
         self._size = 0
         """Bytes of these lists before compression."""
@@ -57,38 +57,38 @@ class ListCompressor:
         result = answer.get("result") if isinstance(answer, dict) else None
         if not isinstance(result, Raw):
             return data, None
-        listed = memoryview(result)
-        begin = len(data) - 1 - listed.nbytes
-        if not 0 < begin <= MAX_STORED or memoryview(data)[begin:-1] != listed:
+        view = memoryview(result)
+        begin = len(data) - 1 - view.nbytes
+        if not 0 < begin <= MAX_STORED or memoryview(data)[begin:-1] != view:
             return data, None  # the response holds more than the id and the list
-        found = self._kept.get(id(result))
-        if found is None:
-            found = self._keep(result, listed)
+        entry = self._cache.get(id(result))
+        if entry is None:
+            entry = self._compress(result, view)
         else:
-            self._kept.move_to_end(id(result))
-        middle = await asyncio.shield(found[1])
+            self._cache.move_to_end(id(result))
+        compressed = await asyncio.shield(entry[1])
         trailer = _TRAILER.pack(zlib.crc32(data), len(data) & 0xFFFFFFFF)
-        return b"".join((_HEADER, _stored(data[:begin]), middle, _stored(data[-1:], last=True), trailer)), GZIPPED
+        return b"".join((_HEADER, _stored(data[:begin]), compressed, _stored(data[-1:], last=True), trailer)), GZIPPED
 
-    def _keep(self, result: Raw, listed: memoryview) -> tuple[Raw, asyncio.Future[bytes]]:
+    def _compress(self, result: Raw, view: memoryview) -> tuple[Raw, asyncio.Future[bytes]]:
         loop = asyncio.get_running_loop()
-        if listed.nbytes > AT_ONCE:
-            made: asyncio.Future[bytes] = loop.run_in_executor(None, _deflated, listed)
+        if view.nbytes > AT_ONCE:
+            compressed: asyncio.Future[bytes] = loop.run_in_executor(None, _deflate, view)
         else:
-            made = loop.create_future()
-            made.set_result(_deflated(listed))
-        found = self._kept[id(result)] = (result, made)
-        self._size += listed.nbytes
-        while len(self._kept) > 1 and (len(self._kept) > MAX_KEPT or self._size > MAX_KEPT_BYTES):
-            _, (oldest, _) = self._kept.popitem(last=False)
+            compressed = loop.create_future()
+            compressed.set_result(_deflate(view))
+        entry = self._cache[id(result)] = (result, compressed)
+        self._size += view.nbytes
+        while len(self._cache) > 1 and (len(self._cache) > MAX_KEPT or self._size > MAX_KEPT_BYTES):
+            _, (oldest, _) = self._cache.popitem(last=False)
             self._size -= memoryview(oldest).nbytes
-        return found
+        return entry
 
 
-def _deflated(listed: memoryview) -> bytes:
+def _deflate(view: memoryview) -> bytes:
     """Returns deflate blocks that depend on nothing before them, and that other blocks can follow."""
-    deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return deflate.compress(listed) + deflate.flush(zlib.Z_FULL_FLUSH)
+    compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return compressor.compress(view) + compressor.flush(zlib.Z_FULL_FLUSH)
 
 
 def _stored(text: bytes, *, last: bool = False) -> bytes:

@@ -92,8 +92,8 @@ class Methods:
         }
 
     def _capabilities(self, exchange: Exchange) -> dict[str, Any]:
-        found = self._hub.extensions(exchange.era, exchange.key)
-        return {**CAPABILITIES, "extensions": found} if found else CAPABILITIES
+        extensions = self._hub.extensions(exchange.era, exchange.key)
+        return {**CAPABILITIES, "extensions": extensions} if extensions else CAPABILITIES
 
     def _instructions(self, exchange: Exchange) -> dict[str, str]:
         """Returns the instructions as a member of a result, as far as they are known now; waits for no server."""
@@ -106,7 +106,7 @@ class Methods:
 
     async def _discover(self, exchange: Exchange) -> dict[str, Any]:
         await self._hub.begun()
-        place = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else {}
+        place_meta = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else {}
         return {
             "resultType": "complete",
             "supportedVersions": [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)],
@@ -114,7 +114,7 @@ class Methods:
             **self._instructions(exchange),
             "ttlMs": 0,
             "cacheScope": "private",
-            "_meta": {eras.SERVER_INFO_KEY: self._hub.info, **place},
+            "_meta": {eras.SERVER_INFO_KEY: self._hub.info, **place_meta},
         }
 
     async def _set_level(self, exchange: Exchange) -> dict[str, Any]:
@@ -132,19 +132,19 @@ class Methods:
         catalog = await self._catalogs.settled_for(exchange.key)
         exposure = self._catalogs.exposure
         # This is `exposure.concerns` inlined, as every list request passes here.
-        large = exposure is not None and (
+        is_large = exposure is not None and (
             catalog.tool_bytes > exposure.large_bytes or catalog.tool_count > exposure.large_count
         )
-        if kind is TOOLS and exposure is not None and large:
-            who = (catalog, exchange.key, exchange.envelope)
-            catalog = exposure.given(*who) or await exposure.listed(*who)
-        place = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else None
-        return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place)
+        if kind is TOOLS and exposure is not None and is_large:
+            view = (catalog, exchange.key, exchange.envelope)
+            catalog = exposure.given(*view) or await exposure.listed(*view)
+        place_meta = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else None
+        return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place_meta)
 
     async def _list_skills(self, exchange: Exchange) -> Raw:
-        listed = await self._list(SKILLS, exchange)
+        page = await self._list(SKILLS, exchange)
         self._hub.generation.refresh(SKILLS)
-        return listed
+        return page
 
     async def _act(self, kind: Kind, exchange: Exchange) -> dict[str, Any]:
         name = exchange.params.get(kind.name_key)
@@ -154,14 +154,14 @@ class Methods:
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
         route = await self._resolve(self._hub.route, kind, name, exchange)
-        held = None
+        inner = None
         if route.upstream == OWN and kind is TOOLS:
             from mcp_hub.hub.groups.meta_tools import inner_call
 
-            held = inner_call(route, arguments)
-        if held is not None:
+            inner = inner_call(route, arguments)
+        if inner is not None:
             # `hub_call` is replaced by the call in its arguments, so that every rule sees a direct call.
-            name, arguments = held
+            name, arguments = inner
             exchange.params = {**exchange.params, kind.name_key: name, "arguments": arguments}
             route = await self._resolve(self._hub.route, kind, name, exchange)
         key, state = exchange.key, exchange.params.get("requestState")
@@ -187,7 +187,7 @@ class Methods:
             on_message=respondent.hear if respondent is not None else _log_relay(exchange),
             asker=respondent,
         )
-        if held is not None:
+        if inner is not None:
             call.notes.append("called by its name through hub_call")
             call.within = "hub_call"
         if (
@@ -219,10 +219,10 @@ class Methods:
 
     async def _complete(self, exchange: Exchange) -> dict[str, Any]:
         reference = exchange.params.get("ref")
-        sort = reference.get("type") if isinstance(reference, dict) else None
-        if not isinstance(reference, dict) or not isinstance(sort, str) or sort not in _REFERENCES:
+        reference_type = reference.get("type") if isinstance(reference, dict) else None
+        if not isinstance(reference, dict) or not isinstance(reference_type, str) or reference_type not in _REFERENCES:
             raise ProtocolError(INVALID_PARAMS, "params.ref must be a 'ref/prompt' or a 'ref/resource'.")
-        kind, key = _REFERENCES[sort]
+        kind, key = _REFERENCES[reference_type]
         name = reference.get(key)
         if not isinstance(name, str):
             raise ProtocolError(INVALID_PARAMS, f"params.ref.{key} must be a text.")
@@ -246,9 +246,9 @@ class Methods:
         if exchange.era == "handshake" or server_requests.TASKS_EXTENSION not in self._hub.extensions("modern", key):
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         if server_requests.extension_settings(exchange.envelope.capabilities, server_requests.TASKS_EXTENSION) is None:
-            needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {server_requests.TASKS_EXTENSION: {}}}}
+            data: dict[str, Any] = {"requiredCapabilities": {"extensions": {server_requests.TASKS_EXTENSION: {}}}}
             text = f"Missing required client capability: {server_requests.TASKS_EXTENSION}"
-            raise ProtocolError(MISSING_CLIENT_CAPABILITY, text, needed)
+            raise ProtocolError(MISSING_CLIENT_CAPABILITY, text, data)
         sealed = exchange.params.get(exposed_ids.TASK_ID)
         if not isinstance(sealed, str):
             raise ProtocolError(INVALID_PARAMS, f"params.{exposed_ids.TASK_ID} must be a text.")
@@ -272,12 +272,12 @@ def _log_relay(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
     """Returns a function that sends a request's log messages to its client, from the level it wants; None for none."""
     if exchange.era == "handshake":
         return Respondent(exchange.caller, exchange.send).hear
-    least = exchange.envelope.log_level
-    if least is None:
+    lowest_level = exchange.envelope.log_level
+    if lowest_level is None:
         return None
 
     def relay(params: dict[str, Any]) -> None:
-        if level_passes(params.get("level"), least):
+        if level_passes(params.get("level"), lowest_level):
             exchange.send({"jsonrpc": "2.0", "method": LOG_MESSAGE, "params": params})
 
     return relay

@@ -28,10 +28,14 @@ def metrics_page(
     `refusals`: counts by cause. `replicas`: the facts of `Replicas`; None if there is one process only.
     """
     hub = dispatcher.hub
-    shown = _shown(dispatcher, principal)
+    is_shown = _visibility(dispatcher, principal)
     info = MetricFamily("mcp_hub", "info", "The version of the hub.")
     info.add(1, {"version": VERSION}, "_info")
-    families = [info, *_calls(dispatcher, shown), *_servers(dispatcher, shown, whole=principal.profile is None)]
+    families = [
+        info,
+        *_call_families(dispatcher, is_shown),
+        *_server_families(dispatcher, is_shown, unrestricted=principal.profile is None),
+    ]
     if principal.profile is None:
         clients = MetricFamily("mcp_hub_clients", "gauge", "Clients with a session or a connection.")
         clients.add(len(dispatcher.callers))
@@ -47,11 +51,11 @@ def metrics_page(
             refused.add(refusals.get(cause, 0), {"cause": cause}, "_total")
         families += [clients, requests, generation, refused]
         if replicas is not None:
-            families += _of_replicas(replicas)
+            families += _replica_families(replicas)
     return write_openmetrics(families)
 
 
-def _of_replicas(facts: Mapping[str, Any]) -> list[MetricFamily]:
+def _replica_families(facts: Mapping[str, Any]) -> list[MetricFamily]:
     replicas = MetricFamily("mcp_hub_replicas", "gauge", "Replicas that this one knows to be alive, itself included.")
     replicas.add(facts["replicas"])
     away = MetricFamily("mcp_hub_store_away", "gauge", "1 while the store of the replicas does not answer, else 0.")
@@ -71,39 +75,39 @@ Shown = Callable[[str, str], bool]
 """Returns whether a tool of a server may be seen; with `""` as the tool, whether the server may be seen."""
 
 
-def _shown(dispatcher: Dispatcher, principal: Principal) -> Shown:
+def _visibility(dispatcher: Dispatcher, principal: Principal) -> Shown:
     if principal.profile is None:
         return lambda server, tool: True
     hub = dispatcher.hub
     servers = hub.catalogs.of(principal).upstreams
 
-    def shown(server: str, tool: str) -> bool:
-        seen = server in servers and server in hub.upstreams
-        return seen and (not tool or hub.rules.why(Route(server, TOOLS, tool), principal.profile) is None)
+    def is_shown(server: str, tool: str) -> bool:
+        is_known = server in servers and server in hub.upstreams
+        return is_known and (not tool or hub.rules.why(Route(server, TOOLS, tool), principal.profile) is None)
 
-    return shown
+    return is_shown
 
 
-def _calls(dispatcher: Dispatcher, shown: Shown) -> list[MetricFamily]:
+def _call_families(dispatcher: Dispatcher, is_shown: Shown) -> list[MetricFamily]:
     metrics = dispatcher.hub.metrics
     calls = MetricFamily("mcp_hub_calls", "counter", "Calls that have ended, by outcome (ok, tool_error, a code).")
     for series, count in list(metrics.calls.items()):
-        if shown(series.server, series.tool):
+        if is_shown(series.server, series.tool):
             calls.add(count, series._asdict(), "_total")
     text = "Time from the first rule to the answer."
     durations = MetricFamily("mcp_hub_call_duration_seconds", "histogram", text, "seconds")
-    for (server, method), one in list(metrics.durations.items()):
-        if not shown(server, ""):
+    for (server, method), histogram in list(metrics.durations.items()):
+        if not is_shown(server, ""):
             continue
         labels = {"server": server, "method": method}
-        for end, count in one.cumulative():
+        for end, count in histogram.cumulative():
             durations.add(count, {**labels, "le": bucket_bound(end)}, "_bucket")
-        durations.add(one.count, labels, "_count")
-        durations.add(one.seconds, labels, "_sum")
+        durations.add(histogram.count, labels, "_count")
+        durations.add(histogram.seconds, labels, "_sum")
     return [calls, durations]
 
 
-def _servers(dispatcher: Dispatcher, shown: Shown, *, whole: bool) -> list[MetricFamily]:
+def _server_families(dispatcher: Dispatcher, is_shown: Shown, *, unrestricted: bool) -> list[MetricFamily]:
     hub = dispatcher.hub
     state = MetricFamily("mcp_hub_server_state", "stateset", "The state of each server.")
     breaker = MetricFamily("mcp_hub_server_breaker", "stateset", "The state of its circuit breaker.")
@@ -111,13 +115,13 @@ def _servers(dispatcher: Dispatcher, shown: Shown, *, whole: bool) -> list[Metri
     tools = MetricFamily("mcp_hub_server_tools", "gauge", "Tools it lists.")
     starts = MetricFamily("mcp_hub_server_starts", "counter", "Attempts to connect to it.")
     for id, upstream in hub.upstreams.items():
-        if not shown(id, ""):
+        if not is_shown(id, ""):
             continue
         labels = {"server": id}
-        state.add_state(str(upstream.state), [str(one) for one in type(upstream.state)], labels)
-        breaker.add_state(str(hub.rules.breaker_state(id)), [str(one) for one in Breaker], labels)
+        state.add_state(str(upstream.state), [str(value) for value in type(upstream.state)], labels)
+        breaker.add_state(str(hub.rules.breaker_state(id)), [str(value) for value in Breaker], labels)
         running.add(upstream.calls.count, labels)
-        if whole:  # the number includes what a profile hides
+        if unrestricted:  # the number includes what a profile hides
             tools.add(len(upstream.lists.items.get(TOOLS, ())), labels)
         starts.add(upstream.starts, labels, "_total")
     return [state, breaker, running, tools, starts]

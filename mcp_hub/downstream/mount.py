@@ -40,7 +40,7 @@ class Mount(msgspec.Struct, frozen=True):
 
         The addresses of `listen` are not used: the application's own decide who reaches the hub.
         """
-        tokens = listen.token is not None or any(one.token is not None for one in listen.principals.values())
+        tokens = listen.token is not None or any(settings.token is not None for settings in listen.principals.values())
         if self.authenticate is None and not tokens and listen.verify is None:
             text = (
                 "an application that the hub is mounted in lets others in: "
@@ -58,35 +58,35 @@ class Mount(msgspec.Struct, frozen=True):
 
     def admission(self, gate: Gate, verifier: Verifier | None, resource: ProtectedResource | None) -> Admission:
         """Returns the object that authenticates requests."""
-        known = Admission(gate, verifier, resource)
-        return known if self.authenticate is None else MountedAdmission(known, self.authenticate)
+        by_token = Admission(gate, verifier, resource)
+        return by_token if self.authenticate is None else MountedAdmission(by_token, self.authenticate)
 
 
 class MountedAdmission(Admission):
-    """Asks the application about the senders whom `known` refuses."""
+    """Asks the application about the senders whom `admission` refuses."""
 
-    def __init__(self, known: Admission, authenticate: Authenticate) -> None:
-        self._known = known
+    def __init__(self, admission: Admission, authenticate: Authenticate) -> None:
+        self._admission = admission
         self._authenticate = authenticate
 
     async def admit(self, headers: Headers, port: int | None, peer: Peer | None = None) -> Principal | Refusal:
         """Returns the principal who sends the request, or the refusal."""
         headers = list(headers)
-        found = await self._known.admit(headers, port, peer)
-        if isinstance(found, Principal):
-            return found
-        said: dict[str, str] = {}
+        admitted = await self._admission.admit(headers, port, peer)
+        if isinstance(admitted, Principal):
+            return admitted
+        joined: dict[str, str] = {}
         for key, value in headers:
             name, text = key.decode("latin-1"), value.decode("latin-1")
-            said[name] = f"{said[name]}, {text}" if name in said else text
+            joined[name] = f"{joined[name]}, {text}" if name in joined else text
         try:
             async with asyncio.timeout(AUTHENTICATE_WITHIN):
-                who = await self._authenticate(said)
+                sender = await self._authenticate(joined)
         except Exception:  # also TimeoutError
             log.exception("authenticate= of the application failed")
             return Refusal(503, "Who sends the request cannot be found out now.", "verifier", retry_after=COME_BACK)
-        if not who:
-            return found
-        profile = who.profile if isinstance(who, Principal) else None
+        if not sender:
+            return admitted
+        profile = sender.profile if isinstance(sender, Principal) else None
         # The prefix keeps these principals apart by profile, and from those of the configuration.
-        return Principal(f"application:{profile or ''}:{who}", profile, label=str(who))
+        return Principal(f"application:{profile or ''}:{sender}", profile, label=str(sender))

@@ -69,7 +69,7 @@ class PageAccess:
     def __init__(self, sources: PageSources) -> None:
         self._sources = sources
         self._page: LivePage | None = None
-        self._own: PrivateListener | None = None
+        self._private_listener: PrivateListener | None = None
         self.base: Callable[[], str | None] = lambda: None
         """Returns the URL of the hub's own listener where that serves the page; None where it does not."""
 
@@ -91,11 +91,11 @@ class PageAccess:
 
     async def _private_base(self) -> str:
         """Returns the URL of a listener for the page alone; starts it if it does not run."""
-        if self._own is None:
+        if self._private_listener is None:
             from mcp_hub.downstream.page.private_listener import PrivateListener
 
-            self._own = PrivateListener(self.page)
-        return await self._own.started()
+            self._private_listener = PrivateListener(self.page)
+        return await self._private_listener.started()
 
     async def answer(self, request: Json) -> AsyncIterator[Json]:
         """Yields the answers to a request on the socket of the hub: `{"ask": "page"}` or `{"ask": "logs", ...}`."""
@@ -130,5 +130,5 @@ class PageAccess:
     async def close(self) -> None:
         """Ends the page and its own listener."""
         self.end_sessions()
-        if self._own is not None:
-            await self._own.close()
+        if self._private_listener is not None:
+            await self._private_listener.close()

@@ -48,11 +48,11 @@ class _ParkedCall(msgspec.Struct, eq=False):
     full: Callable[[], bool]
     relay: Relay | None = None
     """Sends progress to the request that is being answered now."""
-    said: Relay | None = None
+    log_relay: Relay | None = None
     """Sends log messages to that request."""
     questions: dict[str, tuple[Json, asyncio.Future[Json]]] = msgspec.field(default_factory=dict)
     news: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    stopped: list[Suspendable] = msgspec.field(default_factory=list)
+    suspended: list[Suspendable] = msgspec.field(default_factory=list)
     """The call's suspended deadlines."""
     token: str | None = None
     """Its key among the parked calls; None while it is not parked."""
@@ -62,9 +62,9 @@ class _ParkedCall(msgspec.Struct, eq=False):
     queue: asyncio.Lock | None = None
     """Held while the call is sent, where calls of its owner go to the server one by one."""
     sending: bool = False
-    held: QueuedAnswer | None = None
+    queued_result: QueuedAnswer | None = None
     """Its result, while that waits for the client to come back."""
-    refused: UpstreamAnswered | None = None
+    url_error: UpstreamAnswered | None = None
     """The server's error that the client has to visit a URL first; the server has not executed the call."""
 
     @property
@@ -84,17 +84,21 @@ class _ParkedCall(msgspec.Struct, eq=False):
         Returns False if it is another error, if the client cannot visit URLs, or if too many of its calls are parked.
         """
         data = error.error.get("data")
-        listed = data.get("elicitations") if isinstance(data, dict) else None
-        wanted = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        able = missing_capability(self.capabilities, ELICITATION, {"mode": "url"}) is None
-        if error.code != URL_ELICITATION_REQUIRED or not able or not 0 < len(wanted) <= MAX_INPUT_REQUESTS:
+        raw_elicitations = data.get("elicitations") if isinstance(data, dict) else None
+        elicitations = (
+            [elicitation for elicitation in raw_elicitations if isinstance(elicitation, dict)]
+            if isinstance(raw_elicitations, list)
+            else []
+        )
+        can_visit = missing_capability(self.capabilities, ELICITATION, {"mode": "url"}) is None
+        if error.code != URL_ELICITATION_REQUIRED or not can_visit or not 0 < len(elicitations) <= MAX_INPUT_REQUESTS:
             return False
         if self.full():
             return False
-        self.refused = error
+        self.url_error = error
         self.call.deadlines.clear()  # the attempt that they belong to is over
-        for one in wanted:
-            self._put(ELICITATION, one)
+        for elicitation in elicitations:
+            self._put(ELICITATION, elicitation)
         return True
 
     def yield_turn(self) -> None:
@@ -133,18 +137,18 @@ class _ParkedCall(msgspec.Struct, eq=False):
             self.relay(params)
 
     def message(self, params: Json) -> None:
-        if self.said is not None:
-            self.said(params)
+        if self.log_relay is not None:
+            self.log_relay(params)
 
     def stop_clocks(self) -> None:
         for scope in self.call.deadlines:
             scope.suspend()
-            self.stopped.append(scope)
+            self.suspended.append(scope)
 
     def start_clocks(self) -> None:
-        for scope in self.stopped:
+        for scope in self.suspended:
             scope.resume()
-        self.stopped.clear()
+        self.suspended.clear()
 
 
 class UnreachableRespondent(msgspec.Struct, frozen=True):
@@ -200,38 +204,38 @@ class ParkedCalls:
         owner = call.caller
         parked = _ParkedCall(call, owner, lambda: self._count(owner) >= MAX_PARKED, relay)
         parked.capabilities = call.envelope.capabilities
-        parked.said = call.on_message
+        parked.log_relay = call.on_message
         call.on_message = parked.message
         call.asker = parked
         if self._one_by_one(call):
             parked.queue = self._queues.setdefault((call.route.upstream, owner), asyncio.Lock())
         call.on_progress = parked.progress if relay is not None else None
-        return await self._next(parked, self._started(parked))
+        return await self._next(parked, self._start(parked))
 
     async def resume(
-        self, state: str, owner: Hashable | None, answers: Any, relay: Relay | None, said: Relay | None
+        self, state: str, owner: Hashable | None, answers: Any, relay: Relay | None, log_relay: Relay | None
     ) -> Json:
         """Resumes a parked call; `answers` are the client's results by key.
 
         Raises CallCancelled for a state of another run of the hub, DeadlineExceeded for one that has expired.
         """
         run, _, token = state.removeprefix(PREFIX).partition(":")
-        found = self._parked.get(token) if run == self.run else None
-        if found is None or found[0].owner != owner:
+        entry = self._parked.get(token) if run == self.run else None
+        if entry is None or entry[0].owner != owner:
             if run == self.run and token in self._expired and self._expired[token] == owner:
                 raise DeadlineExceeded(f"The answer came more than {PARKED_SECONDS:.0f} s after the question.")
             raise CallCancelled("This call is not known any more. It may have been carried out; start it again.")
         if not isinstance(answers, dict):
             raise ProtocolError(INVALID_PARAMS, "params.inputResponses must be an object.")
-        parked, task = found
+        parked, task = entry
         del self._parked[token]
-        parked.held = parked.token = None
+        parked.queued_result = parked.token = None
         if parked.expiry is not None:
             parked.expiry.cancel()
-        parked.relay, parked.said = relay, said
+        parked.relay, parked.log_relay = relay, log_relay
         parked.start_clocks()
-        if parked.refused is not None:
-            parked, task = self._visited(parked, answers)
+        if parked.url_error is not None:
+            parked, task = self._retry_after_visit(parked, answers)
         for key, (_, future) in list(parked.questions.items()):
             answer = answers.get(key)
             if isinstance(answer, dict) and not future.done():
@@ -244,12 +248,12 @@ class ParkedCalls:
         try:
             while not task.done() and not parked.questions:
                 parked.news.clear()
-                waiting = asyncio.ensure_future(parked.news.wait())
-                either: set[asyncio.Future[Any]] = {task, waiting}
+                news_task = asyncio.ensure_future(parked.news.wait())
+                futures: set[asyncio.Future[Any]] = {task, news_task}
                 try:
-                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    waiting.cancel()
+                    news_task.cancel()
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -262,34 +266,36 @@ class ParkedCalls:
                 raise
             return self._park(parked, task)
 
-    def _visited(self, parked: _ParkedCall, answers: Json) -> tuple[_ParkedCall, asyncio.Future[Json]]:
+    def _retry_after_visit(self, parked: _ParkedCall, answers: Json) -> tuple[_ParkedCall, asyncio.Future[Json]]:
         """Sends the call again, which was not executed, after the client has visited every URL.
 
         Raises the server's error, UpstreamAnswered, if the client has not.
         """
-        error, parked.refused = parked.refused, None
-        given = [answers.get(key) for key in parked.questions]
+        error, parked.url_error = parked.url_error, None
+        visits = [answers.get(key) for key in parked.questions]
         parked.questions.clear()
-        if error is not None and not all(isinstance(one, dict) and one.get("action") == "accept" for one in given):
+        if error is not None and not all(
+            isinstance(visit, dict) and visit.get("action") == "accept" for visit in visits
+        ):
             raise error
-        return parked, self._started(parked)
+        return parked, self._start(parked)
 
-    def _started(self, parked: _ParkedCall) -> asyncio.Task[Json]:
+    def _start(self, parked: _ParkedCall) -> asyncio.Task[Json]:
         task = asyncio.ensure_future(self._act(parked.call))
-        task.add_done_callback(partial(self._ended, parked))
+        task.add_done_callback(partial(self._on_end, parked))
         return task
 
     def _park(self, parked: _ParkedCall, task: asyncio.Future[Json]) -> Json:
         parked.token = token = secrets.token_urlsafe(18)
         self._parked[token] = (parked, task)
-        parked.relay = parked.said = None
+        parked.relay = parked.log_relay = None
         parked.yield_turn()
         parked.stop_clocks()
         parked.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, token)
         requests = {key: request for key, (request, _) in parked.questions.items()}
         return {"resultType": INPUT_REQUIRED, "inputRequests": requests, "requestState": f"{PREFIX}{self.run}:{token}"}
 
-    def _ended(self, parked: _ParkedCall, task: asyncio.Future[Json]) -> None:
+    def _on_end(self, parked: _ParkedCall, task: asyncio.Future[Json]) -> None:
         """Counts the result of a call that has ended while it is parked among the bytes that wait for its client."""
         parked.yield_turn()
         token = parked.token
@@ -299,13 +305,13 @@ class ParkedCalls:
             return
         share = self._backlog.of(parked.owner)
         if (refusal := share.refusal(size)) is None:
-            parked.held = QueuedAnswer(size)
-            share.watch(parked.held)
+            parked.queued_result = QueuedAnswer(size)
+            share.watch(parked.queued_result)
             return
-        refused: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        refused.set_exception(refusal)
-        refused.exception()  # marks it as retrieved
-        self._parked[token] = parked, refused
+        failure: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        failure.set_exception(refusal)
+        failure.exception()  # marks it as retrieved
+        self._parked[token] = parked, failure
 
     def _expire(self, token: str) -> None:
         parked, task = self._parked.pop(token)

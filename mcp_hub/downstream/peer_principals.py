@@ -46,10 +46,10 @@ class PeerPrincipals:
                 return "uid"
             return "forwarded" if self._behind_proxy or any(_shows_proxy(name) for name, _ in headers) else ANONYMOUS
         if isinstance(peer, CertifiedPeer):
-            found = {self._by_name[name] for name in peer.names if name in self._by_name}
-            if len(found) != 1:
+            principals = {self._by_name[name] for name in peer.names if name in self._by_name}
+            if len(principals) != 1:
                 return "certificate"
-            return found.pop() if self._now() < peer.until else "certificate_ended"
+            return principals.pop() if self._now() < peer.until else "certificate_ended"
         return None
 
 
@@ -58,12 +58,12 @@ def _shows_proxy(name: bytes) -> bool:
 
 
 def _names_of(listen: Listen) -> Iterator[tuple[str, Principal]]:
-    for name, one in listen.principals.items():
-        for known in one.certificate or (name,):
-            yield _spelled(known), Principal(name, one.profile, label=name)
+    for name, settings in listen.principals.items():
+        for alias in settings.certificate or (name,):
+            yield _normalized(alias), Principal(name, settings.profile, label=name)
 
 
-def _spelled(name: str) -> str:
+def _normalized(name: str) -> str:
     """Normalises a name as those of certificates are: DNS names to lower case."""
     return name if ":" in name or "@" in name else name.lower()
 
@@ -74,18 +74,18 @@ def check_certificates(listen: Listen) -> CodedText | None:
     if by_certificate and not listen.principals:
         text = "listen.tls.client_ca lets nobody in: name who has a certificate in listen.principals"
         return CodedText(text, codes.VALUE_WRONG)
-    known: dict[str, str] = {}
-    for name, one in listen.principals.items():
-        if one.certificate and not by_certificate:
+    owners: dict[str, str] = {}
+    for name, settings in listen.principals.items():
+        if settings.certificate and not by_certificate:
             text = (
                 f"listen.principals.{name}.certificate needs listen.tls.client_ca, which says whose certificates count"
             )
             return CodedText(text, codes.VALUE_WRONG)
-        if one.token is None and not by_certificate:
+        if settings.token is None and not by_certificate:
             text = f"listen.principals.{name}.token is missing: set it, or listen.tls.client_ca for its certificate"
             return CodedText(text, codes.TOKEN_MISSING)
-        for each in map(_spelled, one.certificate or (name,)) if by_certificate else ():
-            if known.setdefault(each, name) != name:
-                text = f"listen.principals: {known[each]} and {name} have the same certificate, {each}"
+        for alias in map(_normalized, settings.certificate or (name,)) if by_certificate else ():
+            if owners.setdefault(alias, name) != name:
+                text = f"listen.principals: {owners[alias]} and {name} have the same certificate, {alias}"
                 return CodedText(text, codes.VALUE_WRONG)
     return None

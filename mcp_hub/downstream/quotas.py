@@ -47,7 +47,7 @@ class Quotas:
         self._sharing = sharing or Sharing()
         self._clock = clock
         self._running: Counter[Principal] = Counter()
-        self._all = 0
+        self._total = 0
         self._sessions: Counter[Principal] = Counter()
         self._buckets: OrderedDict[Principal, TokenBucket] = OrderedDict()
 
@@ -56,8 +56,8 @@ class Quotas:
         self._listen = listen
 
     def _limits(self, listen: Listen, principal: Principal) -> CallerLimits:
-        own = listen.principals.get(principal) if principal.label is not None else None
-        return own.limits if own is not None and own.limits is not None else listen.limits
+        settings = listen.principals.get(principal) if principal.label is not None else None
+        return settings.limits if settings is not None and settings.limits is not None else listen.limits
 
     async def check_shared(self, principal: Principal, method: str) -> None:
         """Counts a request against the rate of its principal at all replicas, before `enter`. Raises Overloaded."""
@@ -88,14 +88,14 @@ class Quotas:
         if self._running[principal] >= limits.calls:
             text = f"{limits.calls} requests of this principal are running already (setting: listen.limits.calls)."
             raise Overloaded(text, retry_after=1.0, executed=False)
-        if self._all >= MAX_CALLS:
+        if self._total >= MAX_CALLS:
             raise Overloaded(f"{MAX_CALLS} requests are running already.", retry_after=1.0, executed=False)
         self._running[principal] += 1
-        self._all += 1
+        self._total += 1
         return partial(self._leave, principal)
 
     def _leave(self, principal: Principal) -> None:
-        self._all -= 1
+        self._total -= 1
         self._running[principal] -= 1
         if not self._running[principal]:
             del self._running[principal]
@@ -117,9 +117,9 @@ class Quotas:
 
     def open_session(self, principal: Principal) -> None:
         """Counts a session or stream that begins. Raises Overloaded."""
-        most = self._limits(self._listen, principal).sessions if self._listen is not None else None
-        if most is not None and self._sessions[principal] >= most:
-            text = f"{most} sessions of this principal are open (setting: listen.limits.sessions)."
+        limit = self._limits(self._listen, principal).sessions if self._listen is not None else None
+        if limit is not None and self._sessions[principal] >= limit:
+            text = f"{limit} sessions of this principal are open (setting: listen.limits.sessions)."
             raise Overloaded(text, retry_after=SESSION_AGAIN, executed=False)
         self._sessions[principal] += 1
 
@@ -191,12 +191,12 @@ class Share:
         if self._queues is None:
             return self._requests
         now, total = self._backlog.clock(), self._requests
-        for queue, seen in list(self._queues.items()):
+        for queue, observed in list(self._queues.items()):
             unread = queue.unread
             if not unread:
                 del self._queues[queue]
-            elif unread != seen.unread:
-                seen.unread, seen.since = unread, now
+            elif unread != observed.unread:
+                observed.unread, observed.since = unread, now
             total += unread
         return total
 
@@ -217,7 +217,7 @@ class Share:
         """Returns the queues that nobody has read from for STALLED seconds, with the bytes they hold."""
         oldest = self._backlog.clock() - STALLED
         queues = list(self._queues.items()) if self._queues is not None else []
-        return [(seen.unread, queue) for queue, seen in queues if seen.since <= oldest]
+        return [(observed.unread, queue) for queue, observed in queues if observed.since <= oldest]
 
     def refusal(self, size: int) -> Overloaded | None:
         """Returns why `size` more bytes may not wait; None if they may, which is always so while nothing waits."""
@@ -279,7 +279,7 @@ class Backlog:
         self.clock = clock
         self.active: set[Share] = set()
         """Shares with something in them; empty ones are removed at the next count."""
-        self._of: dict[Hashable, Share] = {}
+        self._by_key: dict[Hashable, Share] = {}
 
     def share(self) -> Share:
         """Returns a new share, for a caller with a session or connection of its own."""
@@ -287,12 +287,12 @@ class Backlog:
 
     def of(self, key: Hashable) -> Share:
         """Returns the share of a caller known by a key: the same one as long as something waits in it."""
-        found = self._of.get(key)
-        if found is None:
-            if len(self._of) >= MAX_KNOWN:
-                self._of = {known: share for known, share in self._of.items() if share in self.active}
-            found = self._of[key] = Share(self)
-        return found
+        share = self._by_key.get(key)
+        if share is None:
+            if len(self._by_key) >= MAX_KNOWN:
+                self._by_key = {owner: existing for owner, existing in self._by_key.items() if existing in self.active}
+            share = self._by_key[key] = Share(self)
+        return share
 
     @property
     def waiting(self) -> int:
@@ -310,7 +310,7 @@ class Backlog:
         waiting = self.waiting
         if not waiting or waiting + size <= bound:
             return True
-        stalled = sorted((one for share in self.active for one in share.stalled()), key=lambda one: -one[0])
+        stalled = sorted((entry for share in self.active for entry in share.stalled()), key=lambda entry: -entry[0])
         for unread, queue in stalled:
             if waiting + size <= bound:
                 break
@@ -326,8 +326,8 @@ def uploads_of(backlog: Backlog, max_body: int) -> Backlog:
     """
 
     def bounds() -> UnreadLimits:
-        given = backlog.bounds()
-        return UnreadLimits(caller=max(given.caller, max_body), total=given.total)
+        limits = backlog.bounds()
+        return UnreadLimits(caller=max(limits.caller, max_body), total=limits.total)
 
     return Backlog(bounds)
 
@@ -335,7 +335,7 @@ def uploads_of(backlog: Backlog, max_body: int) -> Backlog:
 def declined(request: Any, error: Overloaded) -> Any:
     """Returns the response with which a request is refused; for a batch, the list of them."""
     if isinstance(request, list):
-        return [declined(one, error) for one in request if isinstance(one, dict) and "id" in one]
+        return [declined(member, error) for member in request if isinstance(member, dict) and "id" in member]
     return error_response(request.get("id"), error, request.get("method"), request.get("params"), era_of(request))
 
 

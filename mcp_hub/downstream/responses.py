@@ -48,8 +48,8 @@ class Responder:
         self._dispatcher = dispatcher
         self._running: set[asyncio.Task[Any]] = set()
         self._idle: asyncio.Future[None] | None = None
-        self._unprimed = TimeoutQueue(lambda: PRIME_AFTER)
-        self._silent = TimeoutQueue(lambda: event_stream.KEEP_ALIVE)
+        self._prime_timeouts = TimeoutQueue(lambda: PRIME_AFTER)
+        self._keep_alive_timeouts = TimeoutQueue(lambda: event_stream.KEEP_ALIVE)
         self._lists = ListCompressor()
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class Responder:
         request: HttpRequest,
         reply: HttpReply,
         work: Work,
-        asked: Any,
+        payload: Any,
         share: Share,
         *,
         streams: bool,
@@ -82,7 +82,7 @@ class Responder:
         request_id: RequestId | None = None,
         resumable: Resumable | None = None,
     ) -> None:
-        """Does `work` and writes the response. `asked`: the request or batch. `share`: its caller's.
+        """Does `work` and writes the response. `payload`: the request or batch. `share`: its caller's.
 
         The work is cancelled when the client goes away, unless its stream has begun and is `resumable`. `streams`:
         whether the client accepts an event stream; else notifications are dropped. `status(answer)` returns the HTTP
@@ -93,17 +93,17 @@ class Responder:
         if request.disconnected:
             raise ClientGone
         size = request.length or 0
-        if (refusal := share.begin(asked, size)) is not None:
-            await _decline(reply, declined(asked, refusal), status)
+        if (refusal := share.begin(payload, size)) is not None:
+            await _decline(reply, declined(payload, refusal), status)
             return
         reply.charge_to(share)
         writer = ResponseWriter(request, reply, share, resumable, task)
         self._running.add(task)
-        timeouts = self._unprimed if writer.primes else self._silent
+        timeouts = self._prime_timeouts if writer.primes else self._keep_alive_timeouts
         if streams:
             timeouts.begin(writer, writer.on_silence)
         request.watch(writer.client_gone)
-        broken = False
+        failed = False
         try:
             answer = await work(writer.put if streams else _drop)
         except asyncio.CancelledError:
@@ -111,7 +111,7 @@ class Responder:
             answer = None
         except Exception:
             log.exception("a request failed inside the hub")
-            broken = True
+            failed = True
             answer = {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": BROKEN}}
         finally:
             if size >= LARGE:
@@ -121,10 +121,10 @@ class Responder:
             self._running.discard(task)
             if self._idle is not None and not self._running and not self._idle.done():
                 self._idle.set_result(None)
-        data = None if answer is None else share.encoded(answer, asked)
-        code = 202 if answer is None else 500 if broken else 200 if status is None else status(answer)
-        lines, listed = None, request.head.takes_gzip and isinstance(asked, dict) and asked.get("method") in LISTS
-        if listed and not writer.streams and data is not None and len(data) >= WORTH:
+        data = None if answer is None else share.encoded(answer, payload)
+        code = 202 if answer is None else 500 if failed else 200 if status is None else status(answer)
+        lines, is_list = None, request.head.takes_gzip and isinstance(payload, dict) and payload.get("method") in LISTS
+        if is_list and not writer.streams and data is not None and len(data) >= WORTH:
             data, lines = await self._lists.shortened(data, answer)
         del answer  # only the text is kept until it is read
         if writer.streams:
@@ -132,9 +132,9 @@ class Responder:
             del data
             await writer.finish()
             return
-        held = QueuedAnswer(len(data)) if data is not None and len(data) >= LARGE else None
-        if held is not None:
-            share.watch(held)
+        queued = QueuedAnswer(len(data)) if data is not None and len(data) >= LARGE else None
+        if queued is not None:
+            share.watch(queued)
         await reply.send(code, data or b"", JSON, lines)
 
     async def drained(self) -> None:
@@ -172,7 +172,7 @@ class ResponseWriter:
     """
 
     __slots__ = (
-        *("_left", "_log", "_outbox", "_reply", "_request", "_resumable", "_share", "_task", "_writer", "primes"),
+        *("_detached", "_log", "_outbox", "_reply", "_request", "_resumable", "_share", "_task", "_writer", "primes"),
         *("streams", "work_done"),
     )
 
@@ -194,7 +194,7 @@ class ResponseWriter:
         """Whether its stream begins with an event id to resume from."""
         self.work_done = False
         """Whether the work is done or given up."""
-        self._left = False
+        self._detached = False
         """Whether the client has gone and may come back."""
 
     def put(self, message: Message) -> None:
@@ -212,7 +212,7 @@ class ResponseWriter:
         if outbox is None:
             if self._resumable is not None:
                 self._log = outbox = self._outbox = self._resumable.streams.new()
-                self._resumable.streams.begin(self._log, self._hand_on)
+                self._resumable.streams.begin(self._log, self._hand_over)
             else:
                 outbox = self._outbox = Outbox(self._share)
         if self._writer is None:
@@ -234,7 +234,7 @@ class ResponseWriter:
                 await reply.write(log.first())
             elif silent:
                 await reply.write(COMMENT)
-            while not (request.disconnected or self._left):
+            while not (request.disconnected or self._detached):
                 event = outbox.take_event()
                 if event is not None:
                     if log is not None and keeper is not None:
@@ -258,24 +258,24 @@ class ResponseWriter:
         if self.work_done:
             return
         if self._resumable is not None and self._log is not None and self._reply.streams:
-            self._left = True
+            self._detached = True
             self._resumable.streams.keep(self._log, self._task.cancel)
         else:
             self._task.cancel()
 
-    def _hand_on(self) -> None:
+    def _hand_over(self) -> None:
         """Hands the stream over to another response, as its client has come back already."""
         self._request.unwatch()
         self.client_gone()
         if self.work_done and self._log is not None and self._resumable is not None:
-            self._left = True
+            self._detached = True
             self._resumable.streams.keep(self._log, None, REMEMBERED)
         self._reply.give_up()
 
     def put_answer(self, answer: bytes | None) -> None:
         """Puts the answer's text at the end of the stream; None: there is no answer. Call `finish` next."""
         log, outbox = self._log, self._open()
-        if self._left and self._resumable is not None and log is not None:
+        if self._detached and self._resumable is not None and log is not None:
             self._resumable.streams.detach_call(log)  # first, as adding the answer may give up streams
         if answer is not None:
             outbox.put(answer)
@@ -285,19 +285,19 @@ class ResponseWriter:
 
     async def finish(self) -> None:
         """Waits until the stream has been written or its client is gone, and ends it."""
-        log, kept = self._log, self._resumable.streams if self._resumable is not None else None
+        log, streams = self._log, self._resumable.streams if self._resumable is not None else None
         if self._writer is not None:
             await self._writer
-        if kept is not None and log is not None:
-            kept.end(log)
+        if streams is not None and log is not None:
+            streams.end(log)
             if log.keeper is not None:
                 await log.keep_end(log.keeper)
         if log is None and self._outbox is not None:
             self._outbox.clear()
-        if self._reply.streams and not self._left:
+        if self._reply.streams and not self._detached:
             await self._reply.end()
-            if kept is not None and log is not None:
-                kept.keep(log, None, REMEMBERED)  # the end may have been written without arriving
+            if streams is not None and log is not None:
+                streams.keep(log, None, REMEMBERED)  # the end may have been written without arriving
 
 
 class TimeoutQueue:
@@ -308,38 +308,38 @@ class TimeoutQueue:
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._since: dict[object, tuple[float, Callable[[], None]]] = {}
+        self._deadlines: dict[object, tuple[float, Callable[[], None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         """Cached: `get_running_loop` costs a system call."""
 
     def __len__(self) -> int:
-        return len(self._since)
+        return len(self._deadlines)
 
-    def begin(self, what: object, late: Callable[[], None]) -> None:
-        """Calls `late()` once, unless `end(what)` is called in time."""
+    def begin(self, key: object, on_timeout: Callable[[], None]) -> None:
+        """Calls `on_timeout()` once, unless `end(key)` is called in time."""
         loop = self._loop
         if loop is None:
             loop = self._loop = asyncio.get_running_loop()
-        at = loop.time() + self._seconds()
-        self._since[what] = (at, late)
+        deadline = loop.time() + self._seconds()
+        self._deadlines[key] = (deadline, on_timeout)
         if self._timer is None:
-            self._timer = loop.call_at(at, self._look)
+            self._timer = loop.call_at(deadline, self._expire)
 
-    def end(self, what: object) -> None:
-        """Removes the timeout of `what`, expired or not."""
-        self._since.pop(what, None)
+    def end(self, key: object) -> None:
+        """Removes the timeout of `key`, expired or not."""
+        self._deadlines.pop(key, None)
 
-    def _look(self) -> None:
+    def _expire(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
-        while self._since:
-            what, (at, late) = next(iter(self._since.items()))
-            if at > loop.time() + 0.001:  # event loops count in milliseconds
-                self._timer = loop.call_at(at, self._look)
+        while self._deadlines:
+            key, (deadline, on_timeout) = next(iter(self._deadlines.items()))
+            if deadline > loop.time() + 0.001:  # event loops count in milliseconds
+                self._timer = loop.call_at(deadline, self._expire)
                 return
-            del self._since[what]
-            late()
+            del self._deadlines[key]
+            on_timeout()
 
 
 Shape = Literal["request", "notification", "response"]
@@ -367,8 +367,8 @@ async def read_body(request: HttpRequest, reply: HttpReply, max_body: int, share
 
 def id_of(message: Any) -> RequestId | None:
     """Returns the id with which a message can be answered; None if it has no valid one."""
-    found = message.get("id") if isinstance(message, dict) else None
-    return found if isinstance(found, int | str) and not isinstance(found, bool) else None
+    request_id = message.get("id") if isinstance(message, dict) else None
+    return request_id if isinstance(request_id, int | str) and not isinstance(request_id, bool) else None
 
 
 def shape_of(message: Any) -> Shape | None:

@@ -38,10 +38,10 @@ class _Connection:
         # Unsolicited notifications go to the same stream as answers, but repeat nothing that still waits.
         self.duplex.caller.notify = self.outbox.put_once
         self.duplex.caller.end = self._end_at_once
-        self.ended = False
+        self.is_closed = False
 
     def end(self) -> None:
-        self.ended = True
+        self.is_closed = True
         self.outbox.news.set()
 
     async def _end_at_once(self) -> None:
@@ -82,9 +82,9 @@ class SseEndpoint:
         try:
             reply.charge_to(connection.share)
             await reply.start()
-            where = f"{request.head.prefix}{MESSAGES}?session_id={connection.id}"
-            await reply.write(encode_event(where.encode(), "endpoint"))
-            await pump(request, reply, connection.outbox, lambda: connection.ended)
+            endpoint_url = f"{request.head.prefix}{MESSAGES}?session_id={connection.id}"
+            await reply.write(encode_event(endpoint_url.encode(), "endpoint"))
+            await pump(request, reply, connection.outbox, lambda: connection.is_closed)
         finally:
             self._quotas.close_session(principal)
             del self._connections[connection.id]
@@ -121,11 +121,11 @@ class SseEndpoint:
         """Waits until no request is running; not bounded in time."""
         await asyncio.gather(*(connection.duplex.drained() for connection in self._connections.values()))
 
-    def close_of(self, gone: Collection[tuple[str, str | None]]) -> None:
+    def close_of(self, principals: Collection[tuple[str, str | None]]) -> None:
         """Ends the streams of some principals, each given with its profile."""
         for connection in self._connections.values():
             principal = connection.principal
-            if (principal, principal.profile) in gone:
+            if (principal, principal.profile) in principals:
                 connection.duplex.cancel_all()
                 connection.end()
 

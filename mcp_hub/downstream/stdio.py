@@ -41,8 +41,8 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     def write(message: Any) -> None:
         nonlocal resuming
         buffered = output.buffered
-        notification = isinstance(message, dict) and "method" in message and "id" not in message
-        if notification and buffered > HIGH_WATER:
+        is_notification = isinstance(message, dict) and "method" in message and "id" not in message
+        if is_notification and buffered > HIGH_WATER:
             return
         line = message if isinstance(message, bytes) else encoded(message)
         if len(line) >= LARGE:  # a copy of 30 MB would block the event loop
@@ -52,7 +52,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
             output.write(line + b"\n")
         if len(line) >= LARGE or buffered > LARGE:
             share.watch(unread)
-            if notification:
+            if is_notification:
                 return  # notifications never pause reading, as a cancellation must be read; they are dropped instead
             if output.buffered > HIGH_WATER and (resuming is None or resuming.done()):
                 pause.hold("unread", True)
@@ -66,23 +66,23 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     duplex = Duplex(dispatcher, write, share)
     duplex.caller.sole, duplex.caller.transport = True, "stdio"
 
-    def take(line: Line | OversizedLine) -> None:
+    def on_line(line: Line | OversizedLine) -> None:
         if isinstance(line, OversizedLine):
             # An error under the id of a response would end another request, one of this client.
-            ends = line.head + line.tail
-            is_response = b'"method"' not in ends or b'"result"' in ends or b'"error"' in ends
+            excerpt = line.head + line.tail
+            is_response = b'"method"' not in excerpt or b'"result"' in excerpt or b'"error"' in excerpt
             id = None if is_response else salvage_id(line.head, line.tail)
             duplex.refuse(INVALID_REQUEST, f"The message is {line.size:,} bytes, more than {MAX_LINE:,}.", id)
         elif line[:1] == b"{" or not is_blank(line):
             duplex.received(line)
 
-    lines = FairLineReader(MAX_LINE, take, partial(pause.hold, "turns"))
+    lines = FairLineReader(MAX_LINE, on_line, partial(pause.hold, "turns"))
 
-    def end() -> None:
+    def on_end() -> None:
         lines.end()
         stop.set()
 
-    pause.attach(await open_input(stdin, lines.feed, end))
+    pause.attach(await open_input(stdin, lines.feed, on_end))
     await stop.wait()
     dispatcher.close()
     await _drain(duplex, output, dispatcher)
@@ -112,9 +112,9 @@ class _ReadPause:
     def attach(self, source: Input) -> None:
         self._source = source
 
-    def hold(self, reason: str, wanted: bool) -> None:
+    def hold(self, reason: str, is_active: bool) -> None:
         """Adds a reason to pause, or removes it; reading resumes without one."""
-        (self._reasons.add if wanted else self._reasons.discard)(reason)
+        (self._reasons.add if is_active else self._reasons.discard)(reason)
         if self._source is not None:
             (self._source.pause if self._reasons else self._source.resume)()
 
@@ -122,14 +122,14 @@ class _ReadPause:
 async def _catch_up(output: Output, children: Children) -> None:
     """Pauses reading from the upstreams until the client has read everything, or nothing for HELD_BACK seconds."""
     while True:
-        before = output.buffered
+        buffered_before = output.buffered
         children.pause_reading()
         try:
             async with asyncio.timeout(HELD_BACK):
                 await output.flush()
                 return
         except TimeoutError:
-            if output.buffered >= before:
+            if output.buffered >= buffered_before:
                 return
         finally:
             children.resume_reading()

@@ -70,11 +70,11 @@ class StreamableEndpoint:
 
     def __call__(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> Awaitable[None]:
         """Answers one HTTP request of an authenticated sender."""
-        known = request.head.facts
-        facts = known if isinstance(known, HeadFacts) else HeadFacts.of(request)
+        cached = request.head.facts
+        facts = cached if isinstance(cached, HeadFacts) else HeadFacts.of(request)
         if request.method == "POST" and len(facts.versions) <= 1:
             return self._post(request, reply, principal, facts)
-        return self._other(request, reply, principal, facts)
+        return self._get_or_delete(request, reply, principal, facts)
 
     def join(self, router: RequestRouter, sessions: SharedSessions) -> None:
         """Makes this the endpoint of one replica among several."""
@@ -85,17 +85,19 @@ class StreamableEndpoint:
         """Waits until no request is being answered; not bounded in time."""
         await self.responder.drained()
 
-    def close_of(self, gone: Collection[tuple[str, str | None]]) -> None:
+    def close_of(self, principals: Collection[tuple[str, str | None]]) -> None:
         """Closes the sessions of some principals, each given with its profile, and cancels their requests."""
-        self.sessions.close_of(gone)
-        self.modern.cancel_of(gone)
+        self.sessions.close_of(principals)
+        self.modern.cancel_of(principals)
 
     def close_all(self) -> None:
         """Cancels all requests, which are answered with an error, and closes every session."""
         self.responder.abort()
         self.sessions.close_all()
 
-    async def _other(self, request: HttpRequest, reply: HttpReply, principal: Principal, facts: HeadFacts) -> None:
+    async def _get_or_delete(
+        self, request: HttpRequest, reply: HttpReply, principal: Principal, facts: HeadFacts
+    ) -> None:
         """Answers requests other than POST, and refuses a request with several versions."""
         version = facts.versions[0] if facts.versions else None
         if len(facts.versions) > 1:
@@ -188,9 +190,9 @@ class ModernEndpoint:
         if message["method"] == eras.LISTEN and not streams:
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.", request_id)
             return
-        fault = routing_headers.check(request.head.text, message, self._schema(message, principal))
-        if fault is not None:
-            await refuse_with(reply, eras.HTTP_STATUS.get(fault.code, 400), fault, request_id)
+        mismatch = routing_headers.check(request.head.text, message, self._schema(message, principal))
+        if mismatch is not None:
+            await refuse_with(reply, eras.HTTP_STATUS.get(mismatch.code, 400), mismatch, request_id)
             return
         if self.replicas is not None and await self.replicas.took_modern(request, reply, principal, message):
             return
@@ -214,15 +216,15 @@ class ModernEndpoint:
                 request_id=request_id,
             )
         finally:
-            (left := self._running[principal]).discard(caller)
-            if not left:
+            (callers := self._running[principal]).discard(caller)
+            if not callers:
                 del self._running[principal]
 
-    def cancel_of(self, gone: Collection[tuple[str, str | None]]) -> None:
+    def cancel_of(self, principals: Collection[tuple[str, str | None]]) -> None:
         """Cancels the requests of some principals, each given with its profile; subscriptions would never end."""
         for callers in list(self._running.values()):
             for caller in tuple(callers):
-                if (caller.principal, caller.profile) in gone:
+                if (caller.principal, caller.profile) in principals:
                     caller.cancel_all()
 
     def _schema(self, message: Message, principal: Principal) -> Any:

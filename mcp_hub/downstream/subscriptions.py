@@ -49,23 +49,23 @@ class Subscriptions:
         """Ends every `subscriptions/listen` gracefully."""
         self._closing.set()
 
-    def changed(self, method: str, whom: CallerFilter) -> None:
-        """Notifies the listeners whose view of a list has changed, that is, for whose key `whom(key)` is true."""
+    def changed(self, method: str, caller_filter: CallerFilter) -> None:
+        """Notifies the listeners whose view of a list has changed: for whose key `caller_filter(key)` is true."""
         for subscription in tuple(self._listeners):
-            if method in subscription.methods and whom(subscription.exchange.key):
+            if method in subscription.methods and caller_filter(subscription.exchange.key):
                 subscription.put(method, {})
 
     async def listen(self, exchange: Exchange) -> dict[str, Any]:
         """Serves one `subscriptions/listen` until it is cancelled or the hub ends."""
-        wanted = exchange.params.get("notifications")
-        if not isinstance(wanted, dict):
+        filters = exchange.params.get("notifications")
+        if not isinstance(filters, dict):
             raise ProtocolError(INVALID_PARAMS, "params.notifications must be an object of filters.")
-        honoured: dict[str, Any] = {name: True for name in LISTEN_FILTERS if wanted.get(name) is True}
+        honoured: dict[str, Any] = {name: True for name in LISTEN_FILTERS if filters.get(name) is True}
         subscription = _Subscription(exchange, frozenset(LISTEN_FILTERS[name] for name in honoured))
         try:
-            if isinstance(wanted.get(WATCHED), list):
+            if isinstance(filters.get(WATCHED), list):
                 honoured[WATCHED] = []
-                await self._watch_all(subscription, wanted[WATCHED], honoured[WATCHED])
+                await self._watch_all(subscription, filters[WATCHED], honoured[WATCHED])
             subscription.put(eras.ACKNOWLEDGED, {"notifications": honoured})
             self._listeners.add(subscription)
             await self._closing.wait()
@@ -82,19 +82,21 @@ class Subscriptions:
             raise ProtocolError(INVALID_PARAMS, "params.uri must be a text.")
         return await self._watch(exchange, exchange.method, uri, exchange.caller, exchange.caller.notify)
 
-    async def _watch(self, exchange: Exchange, method: str, uri: str, who: Hashable, put: Send) -> dict[str, Any]:
+    async def _watch(
+        self, exchange: Exchange, method: str, uri: str, subscriber: Hashable, put: Send
+    ) -> dict[str, Any]:
         route = await self._resolve(self._hub.route, RESOURCES, uri, exchange)
         key = exchange.key
 
-        def tell(params: dict[str, Any]) -> None:
+        def on_update(params: dict[str, Any]) -> None:
             if not self._hub.reaches(route, key):
                 return  # hidden by a configuration that was loaded since
-            same = params.get("uri") == route.name
-            known = uri if same else self._hub.uris.exposed(key, route.upstream, str(params.get("uri")))
-            put({"jsonrpc": "2.0", "method": UPDATED, "params": {**params, "uri": known}})
+            is_same = params.get("uri") == route.name
+            exposed_uri = uri if is_same else self._hub.uris.exposed(key, route.upstream, str(params.get("uri")))
+            put({"jsonrpc": "2.0", "method": UPDATED, "params": {**params, "uri": exposed_uri}})
 
         call = Call(method, uri, route, {"uri": route.name}, exchange.era, exchange.envelope, key)
-        call.subscriber, call.on_update = who, tell
+        call.subscriber, call.on_update = subscriber, on_update
         return await self._hub.act(call)
 
     async def _watch_all(self, subscription: _Subscription, uris: list[Any], honoured: list[str]) -> None:
@@ -109,9 +111,9 @@ class Subscriptions:
                     await self._watch(subscription.exchange, SUBSCRIBE, uri, subscription, put)
                     honoured.append(uri)
 
-    def forget(self, who: Hashable) -> None:
+    def forget(self, subscriber: Hashable) -> None:
         """Ends all subscriptions of a subscriber, in the background."""
-        task = asyncio.get_running_loop().create_task(self._hub.forget_watcher(who))
+        task = asyncio.get_running_loop().create_task(self._hub.forget_watcher(subscriber))
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
 

@@ -43,16 +43,16 @@ class TrustedProxies:
         if not self.trusts(peer):
             return peer
         lines = [value for name, value in headers if name == b"x-forwarded-for"]
-        named = [value.decode("latin-1") for value in b",".join(lines).rsplit(b",", MAX_HOPS)]
+        addresses = [value.decode("latin-1") for value in b",".join(lines).rsplit(b",", MAX_HOPS)]
         if not lines:
             lines = [value for name, value in headers if name == b"forwarded"]
             parts = b",".join(lines).rsplit(b",", MAX_HOPS) if lines else []
-            named = [said[1].decode("latin-1") if (said := _FOR.search(part)) else "" for part in parts]
-        for text in reversed(named[-MAX_HOPS:]):
-            found = _address(text)
-            if found is None:
+            addresses = [match[1].decode("latin-1") if (match := _FOR.search(part)) else "" for part in parts]
+        for text in reversed(addresses[-MAX_HOPS:]):
+            address = _address(text)
+            if address is None:
                 break
-            peer = found
+            peer = address
             if not self.trusts(peer):
                 break
         return peer

@@ -90,42 +90,44 @@ class Verifier:
         self._verify = verify
         self._profiles = frozenset(profiles)
         self._now = now
-        self._known: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
+        self._cache: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
         """The principal of a token, and until when that is cached."""
-        self._asking: dict[bytes, asyncio.Task[Principal | RejectedToken]] = {}
+        self._verifications: dict[bytes, asyncio.Task[Principal | RejectedToken]] = {}
         try:
             self._client, self._issuer = _client(egress)
             self._verifiers = _verifiers(verify.issued, self._client, keys_again_after)
         except Exception as error:
-            why = missing("verify") or printable(str(error), 300)
-            raise ConfigError(f"listen.verify cannot be used: {why}", codes.VALUE_WRONG) from None
+            reason = missing("verify") or printable(str(error), 300)
+            raise ConfigError(f"listen.verify cannot be used: {reason}", codes.VALUE_WRONG) from None
 
     async def verify(self, token: bytes) -> Principal | RejectedToken:
         """Returns the principal of a token, or why it is rejected. Raises nothing but CancelledError."""
         if len(token) > MAX_TOKEN or not token.isascii():
             return RejectedToken("invalid")
         key = sha256(token).digest()
-        remembered = self._known.get(key)
-        if remembered is not None:
-            if self._now() < remembered[1]:
-                return remembered[0]
-            del self._known[key]
-        task = self._asking.get(key)
+        cached = self._cache.get(key)
+        if cached is not None:
+            if self._now() < cached[1]:
+                return cached[0]
+            del self._cache[key]
+        task = self._verifications.get(key)
         if task is None:
-            if len(self._asking) >= MAX_ASKING:
+            if len(self._verifications) >= MAX_ASKING:
                 return RejectedToken("busy")
-            task = self._asking[key] = asyncio.get_running_loop().create_task(self._ask(key, token.decode()))
-            task.add_done_callback(lambda _: self._asking.pop(key, None))
+            task = self._verifications[key] = asyncio.get_running_loop().create_task(
+                self._check_token(key, token.decode())
+            )
+            task.add_done_callback(lambda _: self._verifications.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _ask(self, key: bytes, token: str) -> Principal | RejectedToken:
+    async def _check_token(self, key: bytes, token: str) -> Principal | RejectedToken:
         try:
             async with asyncio.timeout(VERIFY_DEADLINE):
                 verifier = self._verifiers.get(_algorithm(token) if self._verify.jwt is not None else "")
-                found: _Access | None = await verifier.verify_token(token) if verifier is not None else None
-            if found is None:
+                access: _Access | None = await verifier.verify_token(token) if verifier is not None else None
+            if access is None:
                 return self._reject("unreachable" if verifier is not None and self._issuer.broken else "invalid")
-            return self._take(key, found.claims, found.scopes)
+            return self._accept(key, access.claims, access.scopes)
         except TimeoutError:
             return self._reject("unreachable")
         except Exception:  # raised by a library on input from strangers
@@ -134,21 +136,28 @@ class Verifier:
 
     def _reject(self, reason: Reason) -> RejectedToken:
         if reason == "unreachable":
-            asked = self._verify.jwt.jwks_uri if self._verify.jwt is not None else self._verify.issued.issuer
-            log.warning("tokens cannot be verified: %s does not answer as it should", printable(str(asked), 300))
+            source = self._verify.jwt.jwks_uri if self._verify.jwt is not None else self._verify.issued.issuer
+            log.warning("tokens cannot be verified: %s does not answer as it should", printable(str(source), 300))
         return RejectedToken(reason)
 
-    def _take(self, key: bytes, claims: Mapping[str, Any], scopes: Collection[str]) -> Principal | RejectedToken:
+    def _accept(self, key: bytes, claims: Mapping[str, Any], scopes: Collection[str]) -> Principal | RejectedToken:
         """Checks what the libraries do not: activity, times, subject, scopes and profile; then caches the principal."""
         now, issued = self._now(), self._verify.issued
-        expires, begins = claims.get("exp"), claims.get("nbf", now)
+        expires, not_before = claims.get("exp"), claims.get("nbf", now)
         if isinstance(issued, Introspection):
             expires = math.inf if expires is None else expires
             if claims.get("active") is not True or claims.get("iss", issued.issuer) != issued.issuer:
                 return RejectedToken("invalid")
-        if not _is_timestamp(expires) or not _is_timestamp(begins) or expires <= now or begins > now + CLOCKS_DIFFER:
+        if (
+            not _is_timestamp(expires)
+            or not _is_timestamp(not_before)
+            or expires <= now
+            or not_before > now + CLOCKS_DIFFER
+        ):
             return RejectedToken("invalid")
-        subject = next(((kind, who) for kind in ("sub", "client_id", "azp") if (who := claims.get(kind))), None)
+        subject = next(
+            ((kind, identity) for kind in ("sub", "client_id", "azp") if (identity := claims.get(kind))), None
+        )
         if subject is None or not isinstance(subject[1], str) or len(subject[1]) > MAX_SUBJECT:
             return RejectedToken("invalid")
         if not set(issued.required_scopes) <= set(scopes):
@@ -160,14 +169,14 @@ class Verifier:
                 return RejectedToken("profile")
         # This text differs from every principal's name in the configuration, and for each profile.
         principal = Principal(json.dumps([issued.issuer, *subject, profile]), profile)
-        self._known[key] = (principal, min(now + self._verify.cache, expires))
-        while len(self._known) > MAX_REMEMBERED:
-            self._known.popitem(last=False)
+        self._cache[key] = (principal, min(now + self._verify.cache, expires))
+        while len(self._cache) > MAX_REMEMBERED:
+            self._cache.popitem(last=False)
         return principal
 
     async def close(self) -> None:
         """Cancels all running verifications. Idempotent; never raises."""
-        for task in list(self._asking.values()):
+        for task in list(self._verifications.values()):
             task.cancel()
         with contextlib.suppress(Exception):
             await self._client.aclose()
@@ -182,14 +191,14 @@ def _algorithm(token: str) -> str:
     from fastmcp.utilities.auth import decode_jwt_header
 
     try:
-        said = decode_jwt_header(token)
+        header = decode_jwt_header(token)
     except (ValueError, RecursionError):
         return ""
-    found = said.get("alg") if isinstance(said, dict) else None
-    return found if isinstance(found, str) else ""
+    algorithm = header.get("alg") if isinstance(header, dict) else None
+    return algorithm if isinstance(algorithm, str) else ""
 
 
-_OF_THE_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length"})
+_HOP_HEADERS: Final = frozenset({"connection", "transfer-encoding", "content-length"})
 
 
 class _IssuerHealth:
@@ -208,7 +217,7 @@ def _client(egress: Egress | None) -> tuple[httpx2.AsyncClient, _IssuerHealth]:
     from mcp_hub.transport.trust_store import UnusableCertificates
 
     health = _IssuerHealth()
-    way = Egress.of() if egress is None else egress
+    outbound = Egress.of() if egress is None else egress
     origins: dict[str, tuple[HttpPool, RequestHeadEncoder]] = {}
 
     class Bounded(httpx2.AsyncBaseTransport):
@@ -220,14 +229,14 @@ def _client(egress: Egress | None) -> tuple[httpx2.AsyncClient, _IssuerHealth]:
             origin = str(url.origin())
             try:
                 if origin not in origins:  # the origin of the issuer's keys, or of its introspection endpoint
-                    connections = await way.connections(
+                    connections = await outbound.connections(
                         url, {}, limit=MAX_ASKING, connect=VERIFY_DEADLINE, keep=KEEP_ALIVE
                     )
                     origins.setdefault(origin, connections)
                 pool, heads = origins[origin]
                 body = await request.aread()
                 raw = [(name.decode(), value.decode()) for name, value in request.headers.raw]
-                headers = {name: value for name, value in raw if name.lower() not in _OF_THE_HOP}
+                headers = {name: value for name, value in raw if name.lower() not in _HOP_HEADERS}
                 size = len(body) if body or request.method == "POST" else None
                 head = heads.head(request.method, url.raw_path_qs, headers, size)
                 response = await pool.exchange(request.method, head, body if size is not None else None)
@@ -240,8 +249,8 @@ def _client(egress: Egress | None) -> tuple[httpx2.AsyncClient, _IssuerHealth]:
             except (HttpFailure, UnusableCertificates, ValueError) as error:
                 raise httpx2.ConnectError(type(error).__name__) from None
             health.broken = answer.status != 200
-            kept = [(name, value) for name, value in answer.headers if name not in _OF_THE_HOP]
-            return httpx2.Response(answer.status, headers=kept, content=answer.content)
+            response_headers = [(name, value) for name, value in answer.headers if name not in _HOP_HEADERS]
+            return httpx2.Response(answer.status, headers=response_headers, content=answer.content)
 
         async def aclose(self) -> None:
             for pool, _ in origins.values():
@@ -261,7 +270,7 @@ def _verifiers(
     if isinstance(issued, Introspection):
         from fastmcp.server.auth.providers.introspection import IntrospectionTokenVerifier
 
-        asking = IntrospectionTokenVerifier(
+        introspection = IntrospectionTokenVerifier(
             introspection_url=issued.endpoint,
             client_id=issued.client_id,
             client_secret=issued.client_secret.get_secret_value(),
@@ -269,7 +278,7 @@ def _verifiers(
             audience=list(issued.audience) or None,
             http_client=client,
         )
-        return {"": asking}
+        return {"": introspection}
     from fastmcp.server.auth.providers.jwt import JWTVerifier
     from joserfc.errors import SecurityWarning
     from joserfc.jwk import ECKey, OKPKey, RSAKey
@@ -313,7 +322,7 @@ def _resource(listen: Listen, verify: TokenVerification, port: int | None) -> st
     if listen.host not in _WILDCARDS and listen.socket_path is None:
         host = listen.host.strip("[]")
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port or listen.port}{MCP}"
-    return next((one for one in verify.issued.audience if one.startswith("https://")), None)
+    return next((audience for audience in verify.issued.audience if audience.startswith("https://")), None)
 
 
 class ProtectedResource:
@@ -334,23 +343,23 @@ class ProtectedResource:
     def document(self, port: int | None) -> dict[str, Any]:
         """Returns the metadata document."""
         issued = self._verify.issued
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "resource": self.resource(port),
             "resource_name": "mcp-hub",
             "authorization_servers": [issued.issuer],
             "bearer_methods_supported": ["header"],
         }
         if issued.required_scopes:
-            found["scopes_supported"] = list(issued.required_scopes)
-        return found
+            document["scopes_supported"] = list(issued.required_scopes)
+        return document
 
     def challenge(self, port: int | None, error: str | None = None) -> bytes:
         """Returns the value of `WWW-Authenticate`."""
-        parts = urlsplit(self.resource(port))
-        base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-        where = f"{base}{path.removesuffix(MCP)}{WELL_KNOWN}" if self._mounted else f"{base}{WELL_KNOWN}{path}"
-        words = ['realm="mcp-hub"', *([f'error="{error}"'] if error is not None else [])]
+        url = urlsplit(self.resource(port))
+        base, path = f"{url.scheme}://{url.netloc}", url.path.rstrip("/")
+        metadata_url = f"{base}{path.removesuffix(MCP)}{WELL_KNOWN}" if self._mounted else f"{base}{WELL_KNOWN}{path}"
+        parameters = ['realm="mcp-hub"', *([f'error="{error}"'] if error is not None else [])]
         if self._verify.issued.required_scopes:
-            words.append(f'scope="{" ".join(self._verify.issued.required_scopes)}"')
-        words.append(f'resource_metadata="{where}"')
-        return f"Bearer {', '.join(words)}".encode()
+            parameters.append(f'scope="{" ".join(self._verify.issued.required_scopes)}"')
+        parameters.append(f'resource_metadata="{metadata_url}"')
+        return f"Bearer {', '.join(parameters)}".encode()

@@ -122,13 +122,13 @@ async def test_a_compressed_list_is_cached_and_the_cache_is_bounded(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    deflated: Callable[[memoryview], bytes] = list_compression._deflated
+    deflated: Callable[[memoryview], bytes] = list_compression._deflate
 
     def counted(listed: memoryview) -> bytes:
         made.append(listed.nbytes)
         return deflated(listed)
 
-    monkeypatch.setattr(list_compression, "_deflated", counted)
+    monkeypatch.setattr(list_compression, "_deflate", counted)
     lists = [tools(size) for size in range(2000, 2000 + 22 * 2 * list_compression.MAX_KEPT, 22)]
     for one in lists:
         served.dispatcher.listed = one

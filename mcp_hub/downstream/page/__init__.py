@@ -94,7 +94,7 @@ class LivePage:
         path, method, front = request.path, request.method, fronts()
         if path in (UI, UI + "/") or path.startswith(STATIC):
             if method not in ("GET", "HEAD"):
-                raise _not_allowed("GET")
+                raise _method_not_allowed("GET")
             if not await send_file(request, reply, path.removeprefix(STATIC) if path.startswith(STATIC) else INDEX):
                 raise not_found("such file")
             return
@@ -125,7 +125,7 @@ class LivePage:
     async def _finish_sign_in(self, request: HttpRequest, reply: HttpReply) -> None:
         """Answers a browser that comes back from a sign-in: it sends no cookie, but the sign-in's secret `state`."""
         if request.method != "GET":
-            raise _not_allowed("GET")
+            raise _method_not_allowed("GET")
         is_expected = self.returned(query_of(request))
         text = "This window can be closed; the page of the hub says what came of it."
         await reply.text(200 if is_expected else 400, text if is_expected else _UNKNOWN_SIGN_IN, [*CONFINED, *NO_STORE])
@@ -140,7 +140,7 @@ class LivePage:
                 (known_method for known_method, known_path in self._endpoints if known_path == path), None
             )
             if allowed_method is not None:
-                raise _not_allowed(allowed_method)
+                raise _method_not_allowed(allowed_method)
         raise not_found("such endpoint")
 
     # --- sessions ----------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ async def _viewer(token: str, request: HttpRequest, front: PageFront) -> Viewer 
     return Viewer(principal, principal.label or str(principal), admin, network=True, token=token)
 
 
-def _not_allowed(method: str) -> PageError:
+def _method_not_allowed(method: str) -> PageError:
     return PageError(405, "method", f"This takes {method} alone.", "Reload the page.")
 
 

@@ -68,11 +68,11 @@ class ConfigView:
             rule = {"policy": "access", "key": "selection", "value": shown(selection.name), "server": None}
             rules = [{**rule, "where": "command line"}, *rules]
         if not viewer.admin:
-            own = [profile for profile in config.profiles if profile.name == viewer.principal.profile]
+            own_profiles = [profile for profile in config.profiles if profile.name == viewer.principal.profile]
             return {
                 "rules": [],
                 "groups": self._groups(viewer, {}),
-                "profiles": [{"name": profile.name} for profile in own],
+                "profiles": [{"name": profile.name} for profile in own_profiles],
                 "configuration": {"files": [], "findings": [], "reloads": [], "problem": None},
             }
         profiles = [
@@ -177,7 +177,7 @@ def _read_rules(config: Config) -> tuple[list[Json], dict[str, str]]:
                 if key in ENTRY_RULES:
                     owner = owners.get(KEYS.entry_names.get(key) or key, key)
                     entries[entry.id].append(_rule(owner, (*entry.at, key), value, entry.id, location_of, redactor))
-    rules = [rule for listed in (*root.values(), *entries.values()) for rule in listed]
+    rules = [rule for section in (*root.values(), *entries.values()) for rule in section]
     return rules[:MAX_RULES], locations
 
 

@@ -70,11 +70,11 @@ class Entry(msgspec.Struct, frozen=True):
             return self.record
         if self.principal is None or self.principal != viewer.principal:
             return None
-        own = {name: value for name, value in self.record.items() if name not in _RULE_MEMBERS}
-        if own.get("verdict") == "refused" and own.get("code") in (INVALID_PARAMS, RESOURCE_NOT_FOUND):
-            own = {name: value for name, value in own.items() if name in _UNKNOWN_MEMBERS}
-            own |= {"policy": None, "reason": "unknown"}
-        return own
+        visible = {name: value for name, value in self.record.items() if name not in _RULE_MEMBERS}
+        if visible.get("verdict") == "refused" and visible.get("code") in (INVALID_PARAMS, RESOURCE_NOT_FOUND):
+            visible = {name: value for name, value in visible.items() if name in _UNKNOWN_MEMBERS}
+            visible |= {"policy": None, "reason": "unknown"}
+        return visible
 
     def row(self, viewer: Viewer) -> Json | None:
         """Returns the call as a row of the page, as a viewer may see it; None if it may not."""

@@ -60,8 +60,8 @@ class PrivateListener:
         servers: list[asyncio.Server] = []
         try:
             connection = partial(ServerConnection, listener)
-            for each in sockets:
-                servers.append(await loop.create_server(connection, sock=each, backlog=BACKLOG))
+            for sock in sockets:
+                servers.append(await loop.create_server(connection, sock=sock, backlog=BACKLOG))
             base.set_result(base_url(sockets[0], "http"))
             while True:
                 await asyncio.sleep(LOOK)  # the first link is issued as soon as the URL is known
@@ -74,13 +74,13 @@ class PrivateListener:
                 raise
             base.set_exception(HubError(f"the page cannot be served: {printable(str(error))}"))
         finally:
-            base.cancel()  # for whoever waits, if it did not come so far
+            base.cancel()  # ends the wait for a URL that will not come
             for server in servers:
                 server.close()
             await listener.close(END_GRACE)
             await listener.abort()
-            for each in sockets:
-                each.close()
+            for sock in sockets:
+                sock.close()
 
     async def _answer(self, request: HttpRequest, reply: HttpReply) -> None:
         refusal = self._front.gate.refusal(request.headers, request.port, request.head.authority)

@@ -232,11 +232,11 @@ def _costs(catalog: Catalog) -> dict[str, ServerCost]:
 
 def _quantile(durations: DurationHistogram, share: float) -> float | None:
     """Estimates a quantile from the buckets of a histogram, in milliseconds."""
-    target, before, start = durations.count * share, 0, 0.0
+    target, total_before, start = durations.count * share, 0, 0.0
     for end, total in durations.cumulative():
-        if total >= target and total > before:
+        if total >= target and total > total_before:
             if end == float("inf"):
                 return round(start * 1000, 1)
-            return round((start + (end - start) * (target - before) / (total - before)) * 1000, 1)
-        before, start = total, end
+            return round((start + (end - start) * (target - total_before) / (total - total_before)) * 1000, 1)
+        total_before, start = total, end
     return None

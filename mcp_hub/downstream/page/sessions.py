@@ -119,15 +119,18 @@ class PageSessions:
         """Returns a new session."""
         self._end_idle()
         owner = viewer.principal, viewer.network
-        own = [
+        own_sessions = [
             candidate
             for candidate in self._by_token.values()
             if (candidate.viewer.principal, candidate.viewer.network) == owner
         ]
-        if len(own) >= MAX_OF_ONE or len(self._by_token) >= MAX_SESSIONS:
-            some = own if len(own) >= MAX_OF_ONE else self._by_token.values()
+        if len(own_sessions) >= MAX_OF_ONE or len(self._by_token) >= MAX_SESSIONS:
+            sessions = own_sessions if len(own_sessions) >= MAX_OF_ONE else self._by_token.values()
             self.end(
-                min(some, key=lambda candidate: (not candidate.viewer.network, candidate.streams > 0, candidate.used))
+                min(
+                    sessions,
+                    key=lambda candidate: (not candidate.viewer.network, candidate.streams > 0, candidate.used),
+                )
             )
         session = PageSession(viewer, self._clock())
         self._by_token[_hash(session.token)] = session

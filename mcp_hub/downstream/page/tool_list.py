@@ -117,12 +117,12 @@ class ToolsPart:
 
     def _unlisted(self, catalog: Catalog) -> Generator[tuple[str, Item | None]]:
         """Yields the name and the item of each tool that a catalog does not list, and None for each that it does."""
-        listed = {entry.route for entry in catalog.listed(TOOLS)}
+        listed_routes = {entry.route for entry in catalog.listed(TOOLS)}
         for upstream in list(self._hub.upstreams.values()):
             server = upstream.server
             for name, wire in list(upstream.lists.tools.items()):
                 route = Route(server.id, TOOLS, name)
-                if route in listed:
+                if route in listed_routes:
                     yield "", None
                 else:
                     yield catalog.exposed(route) or names.expose(server.namespace, name), Item(route, name, wire)

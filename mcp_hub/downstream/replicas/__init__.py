@@ -185,8 +185,8 @@ class Replicas:
         await self._notify_others(CHECK, name.encode())
 
     async def _notify_others(self, method: str, body: bytes) -> None:
-        others = list(self.members.others.values())
-        await asyncio.gather(*(self._client.tell(member, ANONYMOUS, (), body, method) for member in others))
+        members = list(self.members.others.values())
+        await asyncio.gather(*(self._client.tell(member, ANONYMOUS, (), body, method) for member in members))
 
     async def _settle(self) -> None:
         """Brings this replica and the others up to date with each other."""

@@ -188,7 +188,9 @@ class ForwardClient:
     async def _send(self, to: Member, request: HttpRequest, principal: Principal, body: bytes) -> HttpResponse:
         headers = [pair for pair in request.head.text if pair[0] in _FORWARDED or pair[0].startswith(_PROTOCOL_PREFIX)]
         try:
-            response = await self._post(to, request.method, principal, headers, body, lasts=_is_long_lived(request))
+            response = await self._post(
+                to, request.method, principal, headers, body, is_long_lived=_is_long_lived(request)
+            )
         except _NOT_SENT:
             raise NotOwner from None
         if response.status == MISDIRECTED:
@@ -197,7 +199,14 @@ class ForwardClient:
         return response
 
     async def _post(
-        self, to: Member, method: str, principal: Principal, headers: Headers, body: bytes, *, lasts: bool = False
+        self,
+        to: Member,
+        method: str,
+        principal: Principal,
+        headers: Headers,
+        body: bytes,
+        *,
+        is_long_lived: bool = False,
     ) -> HttpResponse:
         forward = Forward(
             to.owner,
@@ -212,7 +221,7 @@ class ForwardClient:
         )
         if not to.address:
             raise PoolClosed  # it has no listener yet
-        pool, heads = await self._pool(to.address, MAX_STREAMS if lasts else LIMIT)
+        pool, heads = await self._pool(to.address, MAX_STREAMS if is_long_lived else LIMIT)
         sealed = self._keys().seal(KIND, msgspec.to_builtins(forward))
         if len(sealed) > MAX_HEADER:
             raise PoolClosed  # the owner would refuse it, so it counts as not reachable

@@ -116,12 +116,12 @@ class WatchedResources:
         if turn <= self._former_turn:
             return
         self._former_turn, self._turn = turn, max(self._turn, turn + 1)
-        before, self._uris = self._uris, ({*uris} - self._dropped) | self._added
-        for uri in sorted(removed := before - self._uris):
+        former_uris, self._uris = self._uris, ({*uris} - self._dropped) | self._added
+        for uri in sorted(removed := former_uris - self._uris):
             async with self._uri_lock(uri):
                 if uri not in self._uris:
                     await self._execute(uri, UNSUBSCRIBE)
-        await asyncio.gather(self._subscribe(self._uris - before), self._rewrite(removed))
+        await asyncio.gather(self._subscribe(self._uris - former_uris), self._rewrite(removed))
 
     async def _rewrite(self, removed: set[str]) -> None:
         """Writes the subscriptions that a former owner has handed over to the store."""

@@ -145,7 +145,7 @@ def test_no_principal_ever_exceeds_its_share_and_counts_return_to_zero(
             counted.close_session(Principal(name))
     assert not counted._running
     assert not counted._sessions
-    assert counted._all == 0
+    assert counted._total == 0
 
 
 # --- places of one server ---------------------------------------------------------------------------------------
