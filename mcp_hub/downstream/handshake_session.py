@@ -145,28 +145,28 @@ class RetentionBudget:
     """Bounds the bytes that all sessions of a listener keep; above MAX_TOTAL it drops the stream kept for longest."""
 
     def __init__(self) -> None:
-        self._kept_by: OrderedDict[EventLog, SessionStreams] = OrderedDict()
+        self._streams_by_log: OrderedDict[EventLog, SessionStreams] = OrderedDict()
         self._sizes: dict[EventLog, int] = {}
         self._bytes = 0
 
     def add(self, streams: SessionStreams, log: EventLog) -> None:
         """Counts a stream that is kept."""
         self.remove(log)
-        self._kept_by[log] = streams
+        self._streams_by_log[log] = streams
         log.grown = self._measure
         self._measure(log)
 
     def remove(self, log: EventLog) -> None:
         """Stops counting a stream."""
-        self._kept_by.pop(log, None)
+        self._streams_by_log.pop(log, None)
         self._bytes -= self._sizes.pop(log, 0)
         log.grown = None
 
     def _measure(self, log: EventLog) -> None:
         self._bytes += log.size - self._sizes.get(log, 0)
         self._sizes[log] = log.size
-        while len(self._kept_by) > 1 and self._bytes > MAX_TOTAL:
-            oldest, streams = next(iter(self._kept_by.items()))
+        while len(self._streams_by_log) > 1 and self._bytes > MAX_TOTAL:
+            oldest, streams = next(iter(self._streams_by_log.items()))
             streams.forget(oldest.number)
 
 

@@ -61,7 +61,7 @@ class Replicas:
         self._dispatcher = dispatcher
         self.store = Store(settings)
         self._keys = _configured_keys(settings)
-        self._key_reading: asyncio.Task[None] | None = None
+        self._key_reader: asyncio.Task[None] | None = None
         self._own_address = ""
         self._store_back = asyncio.Event()
         self.store.changed = lambda away: None if away else self._store_back.set()
@@ -129,7 +129,7 @@ class Replicas:
                 self._keys = await ReplicaKeys.shared(self.store)
             except StoreUnavailable:
                 log.warning("no client can begin a session until the store, which has the replica keys, can be used")
-            self._key_reading = asyncio.get_running_loop().create_task(self._keep_reading_keys())
+            self._key_reader = asyncio.get_running_loop().create_task(self._keep_reading_keys())
         self._use_keys()
         hub = self._dispatcher.hub
         hub.sharing.bucket = self._bucket
@@ -229,8 +229,8 @@ class Replicas:
 
     async def close(self) -> None:
         """Leaves the other replicas; what was owned here can be claimed at once. Never raises."""
-        if self._key_reading is not None:
-            self._key_reading.cancel()
+        if self._key_reader is not None:
+            self._key_reader.cancel()
         await self._owners.close()
         await self.changes.close()
         await self.sessions.close()

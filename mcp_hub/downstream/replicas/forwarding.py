@@ -61,7 +61,7 @@ KNOWS: Final = "KNOWS"
 """The method that asks another replica whether it can read a resource."""
 RESTORE: Final = "RESTORE"
 """The method by which a former owner of a session makes the present one restore its subscriptions."""
-_FORWARDED: Final = frozenset({"accept", "content-type", "last-event-id"})
+_FORWARDED_HEADERS: Final = frozenset({"accept", "content-type", "last-event-id"})
 _PROTOCOL_PREFIX: Final = "mcp-"
 """The beginning of the names of all other headers that are forwarded."""
 MAX_HEADER: Final = 40_000
@@ -186,7 +186,9 @@ class ForwardClient:
             return False
 
     async def _send(self, to: Member, request: HttpRequest, principal: Principal, body: bytes) -> HttpResponse:
-        headers = [pair for pair in request.head.text if pair[0] in _FORWARDED or pair[0].startswith(_PROTOCOL_PREFIX)]
+        headers = [
+            pair for pair in request.head.text if pair[0] in _FORWARDED_HEADERS or pair[0].startswith(_PROTOCOL_PREFIX)
+        ]
         try:
             response = await self._post(
                 to, request.method, principal, headers, body, is_long_lived=_is_long_lived(request)

@@ -54,7 +54,7 @@ MAX_PRINCIPALS: Final = 10_000
 _LAST_EVENT_ID: Final = b"last-event-id"
 _KIND_BY_METHOD: Final = {kind.act_method: kind for kind in KINDS}
 _LIST_METHODS: Final = frozenset(kind.list_method for kind in KINDS)
-_ANY_REPLICA: Final = frozenset({"ping", "initialize", "server/discover", SET_LEVEL})
+_ANY_REPLICA_METHODS: Final = frozenset({"ping", "initialize", "server/discover", SET_LEVEL})
 _SUBSCRIPTIONS: Final = frozenset({SUBSCRIBE, UNSUBSCRIBE})
 _INITIALIZED: Final = "notifications/initialized"
 
@@ -269,7 +269,7 @@ class RequestRouter:
         method, params = message["method"], message.get("params")
         if era == "handshake" and method in _SUBSCRIPTIONS:
             return True
-        if method in _ANY_REPLICA:
+        if method in _ANY_REPLICA_METHODS:
             return False
         if era == "handshake" and self._members.mixed and not self._store.away:
             return True  # one session is served by one configuration
