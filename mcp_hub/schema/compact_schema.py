@@ -19,13 +19,13 @@ MAX_DEPTH: Final = 64
 _MAX_ROUNDS: Final = 8
 """The most rounds of merging equal definitions: one for each level on which they refer to each other."""
 
-_ONE: Final = frozenset({
+_SUBSCHEMAS: Final = frozenset({
     "items", "additionalItems", "unevaluatedItems", "contains", "additionalProperties", "unevaluatedProperties",
     "propertyNames", "not", "if", "then", "else", "allOf", "anyOf", "oneOf", "prefixItems", "contentSchema",
 })  # fmt: skip
 """Keywords that hold a schema, or a list of schemas."""
 _DEFINITIONS: Final = ("$defs", "definitions")
-_NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", *_DEFINITIONS})
+_SCHEMA_MAPS: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", *_DEFINITIONS})
 """Keywords that hold schemas by names that their author chooses."""
 _REMARKS: Final = frozenset({"title", "$comment", "examples"})
 """Keywords that describe an argument, in addition to its name and description."""
@@ -50,7 +50,7 @@ _NAMES_ELSEWHERE: Final = _OF_ONE_DIALECT & {
 """Keywords that name a part of a schema, refer to such a name, or make the part a separate document."""
 _REFERENCE: Final = re.compile(r"#/(\$defs|definitions)/([A-Za-z0-9_.-]+)")
 
-Place = tuple[str, str]
+DefinitionKey = tuple[str, str]
 """The keyword and the name of a definition."""
 
 
@@ -58,7 +58,7 @@ def compact_schema(schema: Json) -> Json:
     """Returns a schema that accepts the same values in fewer tokens; the same object if nothing can be removed.
 
     Removes titles, comments, examples, keywords with their default value, unused definitions, and `$schema` if every
-    dialect reads the schema alike. Merges equal definitions, and moves a definition with a single reference to its
+    dialect reads the schema alike. Merges equal definitions, and puts a definition with a single reference in its
     place. Keeps every constraint, `additionalProperties: false` included.
     """
     if weighs_more(schema, MAX_WEIGHT) or not _is_shallow(schema):
@@ -66,7 +66,7 @@ def compact_schema(schema: Json) -> Json:
     try:
         changed: Json = change_schemas(schema, _without_remarks(schema))
         changed = _with_fewer_definitions(changed)
-        if _is_read_alike(changed):
+        if _is_dialect_neutral(changed):
             changed = _without(changed, lambda key, _: key == "$schema")
         return changed if encode(changed) != encode(schema) else schema
     except RecursionError:
@@ -75,7 +75,7 @@ def compact_schema(schema: Json) -> Json:
 
 def drop_titles(schema: Any) -> Any:
     """Returns a copy of a schema without the keyword `title` at any depth; a property called `title` stays."""
-    return change_schemas(schema, lambda one: _without(one, _is_title))
+    return change_schemas(schema, lambda inner: _without(inner, _is_title))
 
 
 def _is_title(key: str, value: Any) -> bool:
@@ -94,143 +94,143 @@ def change_schemas(schema: Any, change: Change) -> Any:
 def _is_shallow(schema: Any) -> bool:
     level = [schema]
     for _ in range(MAX_DEPTH):
-        level = [inner for one in level for inner in _inside(one)]
+        level = [inner for node in level for inner in _subschemas(node)]
         if not level:
             return True
     return False
 
 
-def _inside(schema: Any) -> Iterator[Any]:
+def _subschemas(schema: Any) -> Iterator[Any]:
     """Yields the schemas directly inside of a schema."""
     for key, value in schema.items() if isinstance(schema, dict) else ():
-        if key in _NAMED and isinstance(value, dict):
+        if key in _SCHEMA_MAPS and isinstance(value, dict):
             yield from value.values()
-        elif key in _ONE:
+        elif key in _SUBSCHEMAS:
             yield from value if isinstance(value, list) else (value,)
 
 
 def _changed(schema: Any, change: Change) -> Any:
     if not isinstance(schema, dict):
         return schema
-    made: Json = {}
+    copy: Json = {}
     for key, value in schema.items():
-        if key in _NAMED and isinstance(value, dict):
-            made[key] = {name: _changed(one, change) for name, one in value.items()}
-        elif key in _ONE and isinstance(value, list):
-            made[key] = [_changed(one, change) for one in value]
+        if key in _SCHEMA_MAPS and isinstance(value, dict):
+            copy[key] = {name: _changed(inner, change) for name, inner in value.items()}
+        elif key in _SUBSCHEMAS and isinstance(value, list):
+            copy[key] = [_changed(inner, change) for inner in value]
         else:
-            made[key] = _changed(value, change) if key in _ONE else value
-    return change(made)
+            copy[key] = _changed(value, change) if key in _SUBSCHEMAS else value
+    return change(copy)
 
 
 def _schemas(schema: Any) -> Iterator[Json]:
     """Yields a schema and every schema inside of it that is an object."""
-    waiting = [schema]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield one
-            waiting.extend(_inside(one))
+    stack = [schema]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            yield node
+            stack.extend(_subschemas(node))
 
 
-def _without(schema: Json, unwanted: Callable[[str, Any], bool]) -> Json:
-    return {key: value for key, value in schema.items() if not unwanted(key, value)}
+def _without(schema: Json, is_unwanted: Callable[[str, Any], bool]) -> Json:
+    return {key: value for key, value in schema.items() if not is_unwanted(key, value)}
 
 
 def _without_remarks(root: Json) -> Change:
     # `unevaluatedProperties` ignores what `additionalProperties: true` accepts, so that must stay.
-    evaluated = any("unevaluatedProperties" in one for one in _schemas(root))
+    evaluated = any("unevaluatedProperties" in inner for inner in _schemas(root))
 
-    def unwanted(key: str, value: Any) -> bool:
+    def is_unwanted(key: str, value: Any) -> bool:
         if key in _REMARKS:
             return key == "examples" or isinstance(value, str)
         if key not in _EMPTY or (evaluated and key == "additionalProperties"):
             return False
         return any(type(value) is type(empty) and value == empty for empty in _EMPTY[key])
 
-    return lambda schema: _without(schema, unwanted)
+    return lambda schema: _without(schema, is_unwanted)
 
 
-def _is_read_alike(schema: Json) -> bool:
+def _is_dialect_neutral(schema: Json) -> bool:
     """Returns whether a schema names a known dialect and means the same in all of them."""
     dialect = schema.get("$schema")
     if not isinstance(dialect, str) or not _DIALECT.fullmatch(dialect):
         return False
     return not any(
-        not _OF_ONE_DIALECT.isdisjoint(one)
-        or isinstance(one.get("items"), list)
-        or ("$ref" in one and not one.keys() <= {"$ref", "$schema", *_ANNOTATIONS, *_DEFINITIONS})
-        for one in _schemas(schema)
+        not _OF_ONE_DIALECT.isdisjoint(inner)
+        or isinstance(inner.get("items"), list)
+        or ("$ref" in inner and not inner.keys() <= {"$ref", "$schema", *_ANNOTATIONS, *_DEFINITIONS})
+        for inner in _schemas(schema)
     )
 
 
 def _with_fewer_definitions(schema: Json) -> Json:
     definitions = {
-        (keyword, name): one
+        (keyword, name): definition
         for keyword in _DEFINITIONS
         if isinstance(schema.get(keyword), dict)
-        for name, one in schema[keyword].items()
+        for name, definition in schema[keyword].items()
     }
-    if not definitions or not _refers_simply(schema, definitions):
+    if not definitions or not _has_simple_references(schema, definitions):
         return schema
-    rest = _without(schema, lambda key, _: key in _DEFINITIONS)
+    body = _without(schema, lambda key, _: key in _DEFINITIONS)
     for _ in range(_MAX_ROUNDS):
-        first: dict[bytes, Place] = {}
-        merged = {place: first.setdefault(encode(one), place) for place, one in definitions.items()}
-        if all(place == other for place, other in merged.items()):
+        first: dict[bytes, DefinitionKey] = {}
+        merged = {key: first.setdefault(encode(definition), key) for key, definition in definitions.items()}
+        if all(key == target for key, target in merged.items()):
             break
-        redirect = _redirecting(merged)
-        rest = change_schemas(rest, redirect)
-        definitions = {place: change_schemas(definitions[place], redirect) for place in first.values()}
-    sites = _references(rest, definitions)
-    inlined = _Inlining(definitions, {place for place, found in sites.items() if _is_movable(found)})
-    made: Json = inlined.in_place(rest)
-    for place, definition in definitions.items():
-        if place in sites and place not in inlined.places:
-            made.setdefault(place[0], {})[place[1]] = inlined.in_place(definition)
-    return made
+        redirect = _redirection(merged)
+        body = change_schemas(body, redirect)
+        definitions = {key: change_schemas(definitions[key], redirect) for key in first.values()}
+    sites = _references(body, definitions)
+    inliner = _Inlining(definitions, {key for key, references in sites.items() if _is_movable(references)})
+    result: Json = inliner.expanded(body)
+    for key, definition in definitions.items():
+        if key in sites and key not in inliner.keys:
+            result.setdefault(key[0], {})[key[1]] = inliner.expanded(definition)
+    return result
 
 
-def _refers_simply(schema: Json, definitions: dict[Place, Any]) -> bool:
+def _has_simple_references(schema: Json, definitions: dict[DefinitionKey, Any]) -> bool:
     """Returns whether every reference leads to a whole definition of the root, or to the root itself."""
-    for one in _schemas(schema):
-        if any(isinstance(one.get(key), str) for key in _NAMES_ELSEWHERE):
+    for inner in _schemas(schema):
+        if any(isinstance(inner.get(key), str) for key in _NAMES_ELSEWHERE):
             return False
-        if "$ref" in one and one["$ref"] != "#" and _place(one) not in definitions:
+        if "$ref" in inner and inner["$ref"] != "#" and _referenced_key(inner) not in definitions:
             return False
-    return all(isinstance(one, dict) for one in definitions.values())
+    return all(isinstance(definition, dict) for definition in definitions.values())
 
 
-def _place(schema: Json) -> Place | None:
+def _referenced_key(schema: Json) -> DefinitionKey | None:
     """Returns the definition that a schema refers to, None if there is none."""
     reference = schema.get("$ref")
     match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
     return (match[1], match[2]) if match is not None else None
 
 
-def _redirecting(merged: dict[Place, Place]) -> Change:
+def _redirection(merged: dict[DefinitionKey, DefinitionKey]) -> Change:
     def redirect(schema: Json) -> Json:
-        place = _place(schema)
-        if place is None or merged[place] == place:
+        key = _referenced_key(schema)
+        if key is None or merged[key] == key:
             return schema
-        return {**schema, "$ref": "#/{}/{}".format(*merged[place])}
+        return {**schema, "$ref": "#/{}/{}".format(*merged[key])}
 
     return redirect
 
 
-def _references(rest: Json, definitions: dict[Place, Any]) -> dict[Place, list[Json]]:
+def _references(body: Json, definitions: dict[DefinitionKey, Any]) -> dict[DefinitionKey, list[Json]]:
     """Returns the schemas that refer to each definition, for definitions that are used."""
-    found: dict[Place, list[Json]] = {}
-    waiting: list[Any] = [rest]
-    while waiting:
-        for one in _schemas(waiting.pop()):
-            place = _place(one)
-            if place is None:
+    references: dict[DefinitionKey, list[Json]] = {}
+    stack: list[Any] = [body]
+    while stack:
+        for inner in _schemas(stack.pop()):
+            key = _referenced_key(inner)
+            if key is None:
                 continue
-            if place not in found:
-                waiting.append(definitions[place])
-            found.setdefault(place, []).append(one)
-    return found
+            if key not in references:
+                stack.append(definitions[key])
+            references.setdefault(key, []).append(inner)
+    return references
 
 
 def _is_movable(sites: list[Json]) -> bool:
@@ -239,19 +239,19 @@ def _is_movable(sites: list[Json]) -> bool:
 
 
 class _Inlining:
-    """Replaces references by the definitions of `places`."""
+    """Replaces the references to the definitions of `keys` by these definitions."""
 
-    def __init__(self, definitions: dict[Place, Any], places: set[Place]) -> None:
-        self.places = places
+    def __init__(self, definitions: dict[DefinitionKey, Any], keys: set[DefinitionKey]) -> None:
+        self.keys = keys
         self._definitions = definitions
 
-    def in_place(self, schema: Json) -> Json:
+    def expanded(self, schema: Json) -> Json:
         """Returns a schema with the references to these definitions replaced by them."""
-        changed: Json = _changed(schema, self._resolved)
+        changed: Json = _changed(schema, self._resolve)
         return changed
 
-    def _resolved(self, schema: Json) -> Json:
-        place = _place(schema)
-        if place is None or place not in self.places:
+    def _resolve(self, schema: Json) -> Json:
+        key = _referenced_key(schema)
+        if key is None or key not in self.keys:
             return schema
-        return {**self.in_place(self._definitions[place]), **_without(schema, lambda key, _: key == "$ref")}
+        return {**self.expanded(self._definitions[key]), **_without(schema, lambda key, _: key == "$ref")}

@@ -53,9 +53,9 @@ class CompiledSchema:
         plain = _plain(schema)
         self.schema = schema
         self.mode: Validation = mode
-        self._deciding: Any = make_lenient(plain) if mode == "lenient" else plain
-        self._cost = SchemaCost(self._deciding)
-        self._validator = _validator(self._deciding)
+        self._effective_schema: Any = make_lenient(plain) if mode == "lenient" else plain
+        self._cost = SchemaCost(self._effective_schema)
+        self._validator = _validator(self._effective_schema)
 
     def accepts(self, value: Any) -> bool:
         """Returns whether a value is valid. Raises ValueError if it is not JSON or would take too long."""
@@ -92,7 +92,7 @@ class CompiledSchema:
     @property
     def expected(self) -> Any:
         """The schema that `exact_errors` points into."""
-        return self._exact[0] if self.mode == "lenient" else self._deciding
+        return self._exact[0] if self.mode == "lenient" else self._effective_schema
 
     @cached_property
     def _exact(self) -> tuple[Any, Any, SchemaCost]:
@@ -104,36 +104,36 @@ class SchemaCache:
     """A cache of compiled schemas by route. A schema that cannot be used is logged once."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Route, tuple[Json, Validation, CompiledSchema | None, int]] = OrderedDict()
+        self._entries: OrderedDict[Route, tuple[Json, Validation, CompiledSchema | None, int]] = OrderedDict()
         self._size = 0
 
     def find(self, route: Route, schema: Json, mode: Validation) -> CompiledSchema | None:
         """Returns the compiled schema from the cache; None if it is not there or cannot be used."""
-        known = self._known.get(route)
-        if known is None or known[0] is not schema or known[1] != mode:
+        entry = self._entries.get(route)
+        if entry is None or entry[0] is not schema or entry[1] != mode:
             return None
-        self._known.move_to_end(route)
-        return known[2]
+        self._entries.move_to_end(route)
+        return entry[2]
 
     async def compiled(self, route: Route, schema: Json, mode: Validation) -> CompiledSchema | None:
         """Returns a tool's schema, compiled at the first call; None if it cannot be used."""
-        known = self._known.get(route)
-        if known is not None and known[0] is schema and known[1] == mode:
-            self._known.move_to_end(route)
-            return known[2]
+        entry = self._entries.get(route)
+        if entry is not None and entry[0] is schema and entry[1] == mode:
+            self._entries.move_to_end(route)
+            return entry[2]
         if weighs_more(schema, QUICK_SIZE):
-            found, size = await in_thread(_compile, route, schema, mode)
+            compiled, size = await in_thread(_compile, route, schema, mode)
         else:
-            found, size = _compile(route, schema, mode)
-        known = self._known.get(route)  # concurrent first calls may each have compiled it
-        if known is not None:
-            self._size -= known[3]
-        self._known[route] = (schema, mode, found, size)
-        self._known.move_to_end(route)
+            compiled, size = _compile(route, schema, mode)
+        entry = self._entries.get(route)  # concurrent first calls may each have compiled it
+        if entry is not None:
+            self._size -= entry[3]
+        self._entries[route] = (schema, mode, compiled, size)
+        self._entries.move_to_end(route)
         self._size += size
-        while len(self._known) > MAX_COMPILED or self._size > MAX_SIZE_OF_ALL:
-            self._size -= self._known.popitem(last=False)[1][3]
-        return found
+        while len(self._entries) > MAX_COMPILED or self._size > MAX_SIZE_OF_ALL:
+            self._size -= self._entries.popitem(last=False)[1][3]
+        return compiled
 
 
 def _compile(route: Route, schema: Json, mode: Validation) -> tuple[CompiledSchema | None, int]:
@@ -142,8 +142,8 @@ def _compile(route: Route, schema: Json, mode: Validation) -> tuple[CompiledSche
         size = _size(schema)
         return CompiledSchema(schema, mode), size
     except Exception as error:  # the errors of the library have no common base class
-        why = printable(str(error).partition("\n")[0], 300)
-        log.warning("%s: arguments of %s are not checked: %s", route.upstream, printable(route.name, 200), why)
+        reason = printable(str(error).partition("\n")[0], 300)
+        log.warning("%s: arguments of %s are not checked: %s", route.upstream, printable(route.name, 200), reason)
         return None, 0
 
 
@@ -201,15 +201,15 @@ _BACKTRACKING: Final = 1000
 """Cost of an expression that may backtrack; `_BACKTRACKS` bounds how often."""
 _REVISITED: Final = 10
 """Factor for `unevaluated*`, which evaluates its siblings again."""
-_GOES_BACK: Final = re.compile(r"\(\?[=!<]|\\[1-9k]")
-_HERE: Final = ("not", "if", "then", "else")
-_HERE_LISTS: Final = ("allOf", "anyOf", "oneOf")
-_HERE_MAPS: Final = ("dependentSchemas", "dependencies")
-_BELOW: Final = (
+_BACKTRACKING_SYNTAX: Final = re.compile(r"\(\?[=!<]|\\[1-9k]")
+_IN_PLACE: Final = ("not", "if", "then", "else")
+_IN_PLACE_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_IN_PLACE_MAPS: Final = ("dependentSchemas", "dependencies")
+_CHILDREN: Final = (
     "additionalProperties", "unevaluatedProperties", "propertyNames",
     "items", "additionalItems", "unevaluatedItems", "contains",
 )  # fmt: skip
-_ELSEWHERE: Final = ("$dynamicRef", "$recursiveRef")
+_DYNAMIC_REFERENCES: Final = ("$dynamicRef", "$recursiveRef")
 
 
 class SchemaCost:
@@ -224,15 +224,15 @@ class SchemaCost:
         self.may_give_up = False
         """Whether one of its regular expressions may reach the limit of backtracking."""
         self._anchors: dict[str, Any] = {}
-        self._known: dict[tuple[int, int], int] = {}
+        self._costs: dict[tuple[int, int], int] = {}
         self._running: set[int] = set()
-        self._look_through()
+        self._check_bounds()
         self._levels = [self._cost(schema, 0, 0)]
 
-    def work(self, value: Any, most: int, characters: int = 128) -> int:
+    def work(self, value: Any, limit: int, characters: int = 128) -> int:
         """Returns the most steps that checking a value can take; `characters` of a text count like one value.
 
-        Stops counting above `most` steps, and returns UNBOUNDED if it cannot continue. Raises ValueError if the schema
+        Stops counting above `limit` steps, and returns UNBOUNDED if it cannot continue. Raises ValueError if the schema
         has no bound for the depth of the value.
         """
         total, level = 0, [value]
@@ -240,55 +240,55 @@ class SchemaCost:
             if depth == len(self._levels):
                 self._levels.append(self._cost(self._root, depth, 0))
             cost = max(self._levels[depth], 1)
-            if total + len(level) * cost > most:
+            if total + len(level) * cost > limit:
                 return UNBOUNDED
-            weight, below = len(level), []
-            for one in level:
-                kind = type(one)
+            weight, children = len(level), []
+            for member in level:
+                kind = type(member)
                 if kind is str:
-                    weight += len(one) // characters
+                    weight += len(member) // characters
                 elif kind is dict:
-                    below.extend(one.values())
+                    children.extend(member.values())
                 elif kind is list:
-                    below.extend(one)
-            total, level = total + weight * cost, below
-            if not level or total > most:
+                    children.extend(member)
+            total, level = total + weight * cost, children
+            if not level or total > limit:
                 return total
         return UNBOUNDED
 
-    def _look_through(self) -> None:
+    def _check_bounds(self) -> None:
         """Checks the bounds of the schema as a whole."""
         expressions = 0
-        found: list[Json] = []
-        waiting: list[Any] = [self._root]
-        while waiting:
-            node = waiting.pop()
+        nodes: list[Json] = []
+        stack: list[Any] = [self._root]
+        while stack:
+            node = stack.pop()
             if isinstance(node, list):
-                waiting.extend(node)
+                stack.extend(node)
             if not isinstance(node, dict):
                 continue
-            waiting.extend(node.values())
+            stack.extend(node.values())
             if isinstance(node.get("$id"), str) and node is not self._root:
                 raise ValueError("it has documents inside it")
-            named = node.get("patternProperties")
-            written = [*named] if isinstance(named, dict) else []
-            written += [node["pattern"]] if isinstance(node.get("pattern"), str) else []
-            written = [one for one in written if one not in OWN_EXPRESSIONS]
-            expressions += len(written)
-            self.may_give_up = self.may_give_up or any(map(_GOES_BACK.search, written))
+            by_pattern = node.get("patternProperties")
+            patterns = [*by_pattern] if isinstance(by_pattern, dict) else []
+            patterns += [node["pattern"]] if isinstance(node.get("pattern"), str) else []
+            patterns = [pattern for pattern in patterns if pattern not in OWN_EXPRESSIONS]
+            expressions += len(patterns)
+            self.may_give_up = self.may_give_up or any(map(_BACKTRACKING_SYNTAX.search, patterns))
             for key in ("$anchor", "$dynamicAnchor"):
                 name = node.get(key)
                 if isinstance(name, str) and self._anchors.setdefault(f"#{name}", node) is not node:
                     raise ValueError(f"two of its parts have the name {name[:80]!r}")
-            found.append(node)
+            nodes.append(node)
         if expressions > MAX_EXPRESSIONS:
             raise ValueError(f"it has more than {MAX_EXPRESSIONS} regular expressions")
-        for node in found:
+        for node in nodes:
             self._cost(node, 0, 0)
 
     def _target(self, reference: str) -> Any:
-        own = self._root.get("$id")
-        local = reference.removeprefix(own.rstrip("#")) if isinstance(own, str) else reference
+        base = self._root.get("$id")
+        local = reference.removeprefix(base.rstrip("#")) if isinstance(base, str) else reference
         if local in ("", "#"):
             return self._root
         if local in self._anchors or not local.startswith("#/"):
@@ -309,50 +309,53 @@ class SchemaCost:
         """Returns the most steps for one value that is `levels` below the value to which `schema` applies."""
         if not isinstance(schema, dict):
             return 1
-        known = self._known.get((id(schema), levels))
-        if known is not None:
-            return known
+        cached = self._costs.get((id(schema), levels))
+        if cached is not None:
+            return cached
         if id(schema) in self._running:
             raise ValueError("it refers to itself without an end")
         if steps > MAX_STEPS:
             raise ValueError(f"more than {MAX_STEPS} of its parts apply to the same value, one inside the other")
         self._running.add(id(schema))
         total = _own_cost(schema) if levels == 0 else 0
-        total += sum(self._cost(inner, levels, steps + 1) for inner in self._here(schema))
+        total += sum(self._cost(inner, levels, steps + 1) for inner in self._in_place_subschemas(schema))
         self._running.discard(id(schema))
         if levels > 0:
-            total += self._cost_below(schema, levels - 1)
+            total += self._child_cost(schema, levels - 1)
         if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
             total *= _REVISITED
-        self._known[id(schema), levels] = total = min(total, UNBOUNDED)
+        self._costs[id(schema), levels] = total = min(total, UNBOUNDED)
         return total
 
-    def _here(self, schema: Json) -> Iterator[Any]:
+    def _in_place_subschemas(self, schema: Json) -> Iterator[Any]:
         """Yields the subschemas that apply to the same value."""
-        for key in ("$ref", *_ELSEWHERE):
+        for key in ("$ref", *_DYNAMIC_REFERENCES):
             if isinstance(schema.get(key), str):
                 yield self._target(schema[key])
-        yield from (schema[key] for key in _HERE if key in schema)
-        for key in _HERE_LISTS:
+        yield from (schema[key] for key in _IN_PLACE if key in schema)
+        for key in _IN_PLACE_LISTS:
             if isinstance(schema.get(key), list):
                 yield from schema[key]
-        for key in _HERE_MAPS:
+        for key in _IN_PLACE_MAPS:
             if isinstance(schema.get(key), dict):
                 yield from schema[key].values()
 
-    def _cost_below(self, schema: Json, levels: int) -> int:
+    def _child_cost(self, schema: Json, levels: int) -> int:
         running, self._running = self._running, set()  # a member is another value, so the same schema again is no cycle
         groups: list[list[Any]] = []
         for key in ("properties", "prefixItems"):  # a member matches one of these only
             inner = schema.get(key)
             groups.append([*inner.values()] if isinstance(inner, dict) else inner if isinstance(inner, list) else [])
-        for key in _BELOW:
+        for key in _CHILDREN:
             if key in schema:
                 groups.append(schema[key] if isinstance(schema[key], list) else [schema[key]])
         total = sum(max((self._cost(inner, levels, 0) for inner in group), default=0) for group in groups)
-        named = schema.get("patternProperties")
-        if isinstance(named, dict):
-            total += sum(_expression_cost(name) + self._cost(one, levels, 0) for name, one in named.items())
+        by_pattern = schema.get("patternProperties")
+        if isinstance(by_pattern, dict):
+            total += sum(
+                _expression_cost(pattern) + self._cost(subschema, levels, 0)
+                for pattern, subschema in by_pattern.items()
+            )
         self._running = running
         return total
 
@@ -360,7 +363,7 @@ class SchemaCost:
 def _own_cost(schema: Json) -> int:
     required, options = schema.get("required"), schema.get("enum")
     cost = 1 + (len(required) if isinstance(required, list) else 0)
-    if isinstance(options, list) and any(isinstance(one, dict | list) for one in options):
+    if isinstance(options, list) and any(isinstance(option, dict | list) for option in options):
         cost += len(options)
     pattern = schema.get("pattern")
     return cost + (_expression_cost(pattern) if isinstance(pattern, str) else 0)
@@ -369,4 +372,4 @@ def _own_cost(schema: Json) -> int:
 def _expression_cost(pattern: str) -> int:
     if pattern in OWN_EXPRESSIONS:
         return 1
-    return _BACKTRACKING if _GOES_BACK.search(pattern) else 1 + len(pattern) // 16
+    return _BACKTRACKING if _BACKTRACKING_SYNTAX.search(pattern) else 1 + len(pattern) // 16

@@ -27,21 +27,21 @@ _MAPS: Final = frozenset({"properties", "$defs", "definitions"})
 _LISTS: Final = frozenset({"allOf", "anyOf", "prefixItems"})
 _NO_CONST: Final = "json-schema.org/draft-04/"
 
-_WORDS: Final = ("true", "false", "yes", "no", "on", "off", "t", "f", "y", "n", "1", "0")
+_BOOLEANS: Final = ("true", "false", "yes", "no", "on", "off", "t", "f", "y", "n", "1", "0")
 _INTEGER: Final = r"^\s*[+-]?([0-9][0-9_]*(\.0*)?([eE][+-]?[0-9]+)?|0[xXoObB][0-9a-fA-F]+)\s*$"
 _NUMBER: Final = (
     r"^\s*[+-]?([0-9][0-9_]*\.?[0-9_]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?"
     r"|0[xXoObB][0-9a-fA-F]+|[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN])\s*$"
 )
-_ALONE: Final[Json] = {"type": "array", "minItems": 1, "maxItems": 1}
+_SINGLE_ITEM: Final[Json] = {"type": "array", "minItems": 1, "maxItems": 1}
 """A list with one member, which JavaScript converts to the number in it."""
 _NULLS: Final = (None, "null")
-_SPELLED: Final[dict[str, list[Json]]] = {
+_CONVERTIBLE: Final[dict[str, list[Json]]] = {
     "integer": [
-        {"type": "boolean"}, {"type": "number", "multipleOf": 1}, {"type": "string", "pattern": _INTEGER}, _ALONE,
+        {"type": "boolean"}, {"type": "number", "multipleOf": 1}, {"type": "string", "pattern": _INTEGER}, _SINGLE_ITEM,
     ],
-    "number": [{"type": "boolean"}, {"type": "string", "pattern": _NUMBER}, _ALONE],
-    "boolean": [{"enum": [0, 1, *(case(word) for word in _WORDS for case in (str.lower, str.title, str.upper))]}],
+    "number": [{"type": "boolean"}, {"type": "string", "pattern": _NUMBER}, _SINGLE_ITEM],
+    "boolean": [{"enum": [0, 1, *(case(text) for text in _BOOLEANS for case in (str.lower, str.title, str.upper))]}],
     "string": [{"type": ["number", "boolean"]}],
     "array": [{"type": ["string", "number", "boolean"]}],
     "object": [{"type": "string", "pattern": r"^\s*\{"}],
@@ -50,30 +50,30 @@ _SPELLED: Final[dict[str, list[Json]]] = {
 """The other values that a server may convert to a type. A list or an object may be a JSON text, which some servers
 parse; a list may also be its only item, or a text that the server splits."""
 OWN_EXPRESSIONS: Final = frozenset(
-    one["pattern"] for spelled in _SPELLED.values() for one in spelled if "pattern" in one
+    form["pattern"] for forms in _CONVERTIBLE.values() for form in forms if "pattern" in form
 )
 """The regular expressions that this module adds; all of them are quick."""
 _NESTED: Final[list[Schema]] = [
-    {"type": ["array", "object"]}, {"type": "string", "pattern": r"^\s*\["}, *_SPELLED["object"],
+    {"type": ["array", "object"]}, {"type": "string", "pattern": r"^\s*\["}, *_CONVERTIBLE["object"],
 ]  # fmt: skip
 
 
 def make_lenient(schema: Any) -> Schema:
     """Returns a schema that accepts what `schema` accepts, and values that could be converted. Mutates nothing."""
-    return _Copy(schema, spelled=True).schema
+    return _Copy(schema, lenient=True).schema
 
 
 def make_exact(schema: Any) -> Schema:
     """Returns a schema with the keywords that `make_lenient` keeps, but without leniency, to explain errors."""
-    return _Copy(schema, spelled=False).schema
+    return _Copy(schema, lenient=False).schema
 
 
 def resolve_pointer(root: Any, reference: str) -> Any:
     """Returns the part of `root` at a pointer such as `#/a/b`. Raises LookupError or TypeError if there is none."""
-    found = root
+    part = root
     for step in _steps(reference):
-        found = found[int(step) if isinstance(found, list) and step.isdecimal() else step]
-    return found
+        part = part[int(step) if isinstance(part, list) and step.isdecimal() else step]
+    return part
 
 
 def _steps(reference: str) -> list[str]:
@@ -81,13 +81,13 @@ def _steps(reference: str) -> list[str]:
 
 
 class _Copy:
-    """Copies one schema. Targets of references whose place is not copied as it is are moved to `$defs`."""
+    """Copies one schema. Targets of references whose path differs in the copy are moved to `$defs`."""
 
-    def __init__(self, root: Any, *, spelled: bool) -> None:
+    def __init__(self, root: Any, *, lenient: bool) -> None:
         self._root = root
-        self._spelled = spelled
+        self._lenient = lenient
         self._moved: dict[str, str] = {}
-        self._waiting: list[tuple[str, Any]] = []
+        self._pending: list[tuple[str, Any]] = []
         dialect = root.get("$schema") if isinstance(root, dict) else None
         self._has_const = not (isinstance(dialect, str) and _NO_CONST in dialect)
         self.schema = self._copied(root, 0)
@@ -96,8 +96,8 @@ class _Copy:
 
     def _finish(self, copy: Json, dialect: Any) -> None:
         moved: Json = {}
-        while self._waiting:
-            name, target = self._waiting.pop()
+        while self._pending:
+            name, target = self._pending.pop()
             moved[name] = self._copied(target, 0)
         if moved:
             copy["$defs"] = {**copy.get("$defs", {}), **moved}
@@ -107,37 +107,37 @@ class _Copy:
     def _copied(self, schema: Any, depth: int) -> Schema:
         if not isinstance(schema, dict) or depth > MAX_DEPTH:
             return schema if isinstance(schema, bool) else True
-        found: Json = {}
-        also: list[Schema] = []
+        copy: Json = {}
+        all_of: list[Schema] = []
         for key, value in schema.items():
             if key in _DROPPED or (key == "const" and not self._has_const):
                 continue
             if key == "properties" and isinstance(value, dict):
-                found[key] = self._properties(value, schema.get("required"), depth)
+                copy[key] = self._properties(value, schema.get("required"), depth)
             elif key in _MAPS and isinstance(value, dict):
-                found[key] = {name: self._copied(inner, depth + 1) for name, inner in value.items()}
+                copy[key] = {name: self._copied(inner, depth + 1) for name, inner in value.items()}
             elif key in _LISTS and isinstance(value, list):
-                found[key] = [self._copied(inner, depth + 1) for inner in value]
+                copy[key] = [self._copied(inner, depth + 1) for inner in value]
             elif (constraints := self._constraints(key, value, depth)) is not None:
-                also.extend(constraints)
+                all_of.extend(constraints)
             elif key == "items" or (key == "additionalProperties" and not schema.get("patternProperties")):
-                self._add_inner(found, key, value, depth)
-            elif key == "required" and self._spelled:
-                found[key] = _without_defaults(value, schema.get("properties"))
+                self._add_inner(copy, key, value, depth)
+            elif key == "required" and self._lenient:
+                copy[key] = _without_defaults(value, schema.get("properties"))
             elif key == "$ref":
-                found[key] = self._reference(value)
+                copy[key] = self._reference(value)
             elif key != "additionalProperties":
-                found[key] = value
-        if also:
-            before = found.get("allOf")
-            found["allOf"] = [*(before if isinstance(before, list) else []), *also]
-        return found
+                copy[key] = value
+        if all_of:
+            existing = copy.get("allOf")
+            copy["allOf"] = [*(existing if isinstance(existing, list) else []), *all_of]
+        return copy
 
     def _properties(self, properties: Json, required: Any, depth: int) -> Json:
         """Accepts null for an optional property, because models send it under strict function calling."""
         needed = required if isinstance(required, list) else []
         copies = {name: self._copied(inner, depth + 1) for name, inner in properties.items()}
-        if not self._spelled:
+        if not self._lenient:
             return copies
         return {
             name: copy if name in needed or isinstance(copy, bool) else {"anyOf": [copy, {"enum": list(_NULLS)}]}
@@ -155,32 +155,32 @@ class _Copy:
             return [self._one_of(value)]
         return [self._one_of([value])] if key == "const" else None
 
-    def _add_inner(self, found: Json, key: str, value: Any, depth: int) -> None:
+    def _add_inner(self, copy: Json, key: str, value: Any, depth: int) -> None:
         """Copies the schema of members, unless it is `false`: a server may ignore members that it forbids."""
         if isinstance(value, list):
-            found[key] = [self._copied(inner, depth + 1) for inner in value]
+            copy[key] = [self._copied(inner, depth + 1) for inner in value]
         elif value is not False:
-            found[key] = self._copied(value, depth + 1)
+            copy[key] = self._copied(value, depth + 1)
 
     def _types(self, value: Any) -> list[Schema]:
         names = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-        known = [name for name in names if isinstance(name, str) and name in _SPELLED]
-        if not known or len(known) != len(names):
+        known_types = [name for name in names if isinstance(name, str) and name in _CONVERTIBLE]
+        if not known_types or len(known_types) != len(names):
             return []
-        if not self._spelled:
-            return [{"type": known}]
-        return [{"anyOf": [{"type": known}, *(other for name in known for other in _SPELLED[name])]}]
+        if not self._lenient:
+            return [{"type": known_types}]
+        return [{"anyOf": [{"type": known_types}, *(form for name in known_types for form in _CONVERTIBLE[name])]}]
 
     def _one_of(self, values: list[Any]) -> Schema:
-        if not self._spelled:
+        if not self._lenient:
             return {"enum": values}
-        spellings = {"enum": [spelling for one in values for spelling in _spellings(one)]}
-        nested = any(isinstance(one, list | dict) for one in values)
+        spellings = {"enum": [spelling for value in values for spelling in _spellings(value)]}
+        nested = any(isinstance(value, list | dict) for value in values)
         return {"anyOf": [spellings, *_NESTED]} if nested else spellings
 
     def _reference(self, reference: Any) -> Any:
         """Returns the reference to the copy of the target."""
-        if not isinstance(reference, str) or not reference.startswith("#/") or _keeps_its_place(reference):
+        if not isinstance(reference, str) or not reference.startswith("#/") or _has_stable_path(reference):
             return reference
         if reference not in self._moved:
             try:
@@ -188,7 +188,7 @@ class _Copy:
             except (LookupError, TypeError):
                 return reference
             self._moved[reference] = f"moved from {reference[1:]}".replace("/", " ").replace("~", " ").replace("%", " ")
-            self._waiting.append((self._moved[reference], target))
+            self._pending.append((self._moved[reference], target))
         return f"#/$defs/{self._moved[reference].replace(' ', '%20')}"
 
 
@@ -196,11 +196,11 @@ def _without_defaults(required: Any, properties: Any) -> Any:
     """Returns the required names without those that have a default: some generators list optional ones as required."""
     if not isinstance(required, list) or not isinstance(properties, dict):
         return required
-    preset = {name for name, one in properties.items() if isinstance(one, dict) and "default" in one}
+    preset = {name for name, inner in properties.items() if isinstance(inner, dict) and "default" in inner}
     return [name for name in required if not isinstance(name, str) or name not in preset]
 
 
-def _keeps_its_place(reference: str) -> bool:
+def _has_stable_path(reference: str) -> bool:
     steps = iter(_steps(reference))
     for step in steps:
         if step == "properties":
@@ -219,19 +219,19 @@ _BLANKS: Final = (("", ""), (" ", ""), ("", " "), (" ", " "))
 def _spellings(value: Any) -> list[Any]:
     """Returns a value of an enum, and the values that a server may convert to it."""
     if isinstance(value, bool):
-        word = str(value).lower()
-        return [value, word, word.title(), word.upper(), str(int(value)), int(value)]
+        text = str(value).lower()
+        return [value, text, text.title(), text.upper(), str(int(value)), int(value)]
     if isinstance(value, int):
         own = [bool(value)] if value in (0, 1) else []
         return [value, *own, f"{value}.0", f"+{value}", *(f"{before}{value}{after}" for before, after in _BLANKS)]
     if isinstance(value, float):
         return [value, str(value), *([str(int(value))] if value.is_integer() else [])]
     if isinstance(value, str):
-        return [value, *_read(value)]
+        return [value, *_parsed_values(value)]
     return [value]
 
 
-def _read(text: str) -> list[Any]:
+def _parsed_values(text: str) -> list[Any]:
     if text in ("true", "false"):
         return [text == "true"]
     try:

@@ -23,11 +23,11 @@ _STEP: Final = re.compile(r"\\(.)|(\[\])|(\.)|([^\\.\[]+|\[)")
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf")
 
 
-def parse_path(written: str) -> Path:
+def parse_path(text: str) -> Path:
     """Parses a path such as `options.limit` or `items[].token` into steps. A backslash escapes the next character."""
     steps: list[str] = []
     name = ""
-    for escaped, each, dot, plain in _STEP.findall(written):
+    for escaped, each, dot, plain in _STEP.findall(text):
         if each or dot:
             steps += [name] if name else []
             steps += [EACH] if each else []
@@ -55,18 +55,20 @@ def set_argument(arguments: Any, path: Path, value: Any, declared: frozenset[str
         if not isinstance(arguments, list):
             return arguments, False
         changed = [
-            set_argument(one, rest, value) if isinstance(one, dict | list) else (one, False) for one in arguments
+            set_argument(item, rest, value) if isinstance(item, dict | list) else (item, False) for item in arguments
         ]
-        return [one for one, _ in changed], any(dropped for _, dropped in changed)
-    given = arguments if isinstance(arguments, dict) else {}
+        return [item for item, _ in changed], any(dropped for _, dropped in changed)
+    members = arguments if isinstance(arguments, dict) else {}
     folded = _folded(step)
-    kept = {name: one for name, one in given.items() if name == step or name in declared or _folded(name) != folded}
-    dropped = len(kept) != len(given) or (arguments is not None and not isinstance(arguments, dict))
-    if rest[:1] == (EACH,) and step not in kept:
-        return kept, dropped
-    inner, lost = set_argument(kept.get(step), rest, value)
-    kept.pop(step, None)
-    return {**kept, step: inner}, dropped or lost
+    remaining = {
+        name: member for name, member in members.items() if name == step or name in declared or _folded(name) != folded
+    }
+    dropped = len(remaining) != len(members) or (arguments is not None and not isinstance(arguments, dict))
+    if rest[:1] == (EACH,) and step not in remaining:
+        return remaining, dropped
+    inner, inner_dropped = set_argument(remaining.get(step), rest, value)
+    remaining.pop(step, None)
+    return {**remaining, step: inner}, dropped or inner_dropped
 
 
 def drop_argument(arguments: Any, path: Path, declared: frozenset[str] = frozenset()) -> Any:
@@ -75,15 +77,15 @@ def drop_argument(arguments: Any, path: Path, declared: frozenset[str] = frozens
     if step == EACH:
         if not isinstance(arguments, list) or not rest:
             return arguments
-        return [drop_argument(one, rest) for one in arguments]
+        return [drop_argument(item, rest) for item in arguments]
     if not isinstance(arguments, dict):
         return arguments
     folded = _folded(step)
-    gone = {name for name in arguments if name == step or (name not in declared and _folded(name) == folded)}
-    if not gone:
+    dropped = {name for name in arguments if name == step or (name not in declared and _folded(name) == folded)}
+    if not dropped:
         return arguments
-    kept = {name: one for name, one in arguments.items() if name not in gone}
-    return {**kept, step: drop_argument(arguments[step], rest)} if rest and step in gone else kept
+    remaining = {name: value for name, value in arguments.items() if name not in dropped}
+    return {**remaining, step: drop_argument(arguments[step], rest)} if rest and step in dropped else remaining
 
 
 _MAX_FOLDED: Final = 1024
@@ -100,12 +102,12 @@ class _Visits:
     """The schemas that may still be looked at."""
 
     def __init__(self) -> None:
-        self._left = MAX_VISITS
+        self._remaining = MAX_VISITS
 
     def count(self) -> bool:
         """Counts one more schema; returns False if it is one too many."""
-        self._left -= 1
-        return self._left >= 0
+        self._remaining -= 1
+        return self._remaining >= 0
 
 
 def without_property(schema: Any, path: Path, root: Json, depth: int = 0, visits: _Visits | None = None) -> Any:
@@ -122,7 +124,7 @@ def without_property(schema: Any, path: Path, root: Json, depth: int = 0, visits
     changes: Json = {}
     step, rest = path[0], path[1:]
     if step == EACH:
-        changes |= _changed(schema, ("items", "contains"), rest, root, depth, visits)
+        changes |= _subschema_changes(schema, ("items", "contains"), rest, root, depth, visits)
     elif rest:
         properties = schema.get("properties")
         if isinstance(properties, dict) and step in properties:
@@ -130,17 +132,17 @@ def without_property(schema: Any, path: Path, root: Json, depth: int = 0, visits
             if inner is not properties[step]:
                 changes["properties"] = {**properties, step: inner}
     else:
-        changes |= _forgotten(schema, step)
+        changes |= _property_removal(schema, step)
     for key in _BRANCHES:
         branches = schema.get(key)
         if isinstance(branches, list):
-            kept = [without_property(branch, path, root, depth + 1, visits) for branch in branches]
-            if any(one is not other for one, other in zip(kept, branches, strict=True)):
-                changes[key] = kept
-    changes |= _changed(schema, ("if", "then", "else", "not"), path, root, depth, visits)
+            edited = [without_property(branch, path, root, depth + 1, visits) for branch in branches]
+            if any(new is not old for new, old in zip(edited, branches, strict=True)):
+                changes[key] = edited
+    changes |= _subschema_changes(schema, ("if", "then", "else", "not"), path, root, depth, visits)
     if not changes:
         return schema
-    return {key: one for key, one in {**schema, **changes}.items() if one is not _GONE}
+    return {key: value for key, value in {**schema, **changes}.items() if value is not _REMOVED}
 
 
 def _without_in_target(schema: Json, path: Path, root: Json, depth: int, visits: _Visits) -> Any:
@@ -151,48 +153,50 @@ def _without_in_target(schema: Json, path: Path, root: Json, depth: int, visits:
     changed = without_property(target, path, root, depth + 1, visits)
     if changed is target:
         return schema
-    beside = {key: one for key, one in schema.items() if key != "$ref"}
-    return without_property({**changed, **beside}, path, root, depth + 1, visits)
+    siblings = {key: value for key, value in schema.items() if key != "$ref"}
+    return without_property({**changed, **siblings}, path, root, depth + 1, visits)
 
 
-_GONE: Final = object()
+_REMOVED: Final = object()
 
 
-def _changed(schema: Json, keys: Iterable[str], path: Path, root: Json, depth: int, visits: _Visits) -> Json:
-    found: Json = {}
+def _subschema_changes(schema: Json, keys: Iterable[str], path: Path, root: Json, depth: int, visits: _Visits) -> Json:
+    changes: Json = {}
     for key in keys:
         inner = schema.get(key)
         if isinstance(inner, dict):
             changed = without_property(inner, path, root, depth + 1, visits)
             if changed is not inner:
-                found[key] = changed
-    return found
+                changes[key] = changed
+    return changes
 
 
-def _forgotten(schema: Json, name: str) -> Json:
+def _property_removal(schema: Json, name: str) -> Json:
     """Returns the members of a schema that change when one of its properties is removed."""
     changes: Json = {}
     for key in ("properties", "dependentRequired", "dependentSchemas"):
-        known = schema.get(key)
-        if isinstance(known, dict) and name in known:
-            changes[key] = {other: one for other, one in known.items() if other != name}
+        properties = schema.get(key)
+        if isinstance(properties, dict) and name in properties:
+            changes[key] = {member: value for member, value in properties.items() if member != name}
     needed = changes.get("dependentRequired", schema.get("dependentRequired"))
     if isinstance(needed, dict) and any(isinstance(names, list) and name in names for names in needed.values()):
         changes["dependentRequired"] = {
-            other: [one for one in names if one != name] if isinstance(names, list) else names
-            for other, names in needed.items()
+            member: [item for item in names if item != name] if isinstance(names, list) else names
+            for member, names in needed.items()
         }
     required = schema.get("required")
     if isinstance(required, list) and name in required:
-        changes["required"] = [other for other in required if other != name] or _GONE
+        changes["required"] = [item for item in required if item != name] or _REMOVED
     for key in ("default", "examples"):
-        shown = schema.get(key)
-        if isinstance(shown, dict) and name in shown:
-            changes[key] = {other: one for other, one in shown.items() if other != name}
-        elif isinstance(shown, list) and any(isinstance(one, dict) and name in one for one in shown):
+        sample = schema.get(key)
+        if isinstance(sample, dict) and name in sample:
+            changes[key] = {member: value for member, value in sample.items() if member != name}
+        elif isinstance(sample, list) and any(isinstance(example, dict) and name in example for example in sample):
             changes[key] = [
-                {other: inner for other, inner in one.items() if other != name} if isinstance(one, dict) else one
-                for one in shown
+                {member: inner for member, inner in example.items() if member != name}
+                if isinstance(example, dict)
+                else example
+                for example in sample
             ]
     return changes
 
@@ -200,11 +204,11 @@ def _forgotten(schema: Json, name: str) -> Json:
 def _resolved(reference: str, root: Json) -> Json | None:
     if not reference.startswith("#"):
         return None
-    found: Any = root
+    target: Any = root
     for part in reference[1:].split("/")[1:]:
         part = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(part) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else None
+        target = target.get(part) if isinstance(target, dict) else None
+    return target if isinstance(target, dict) else None
 
 
 def extend_schema(schema: Mapping[str, Any], addition: Mapping[str, Any], tool: str) -> Json:
@@ -215,24 +219,24 @@ def extend_schema(schema: Mapping[str, Any], addition: Mapping[str, Any], tool: 
     """
     merged = dict(schema)
     properties = _object(schema.get("properties"))
-    for name, one in _object(addition.get("properties")).items():
+    for name, subschema in _object(addition.get("properties")).items():
         if name in properties:
             raise ValueError(
                 f"The field `{name}` already exists in the original function schema of `{tool}`. "
                 "Try to use a different name."
             )
-        properties[name] = one
+        properties[name] = subschema
     merged["properties"] = properties
     required = [*_list(schema.get("required")), *_list(addition.get("required"))]
     if required:
         merged["required"] = required
     definitions = _object(schema.get("$defs"))
-    for name, one in _object(addition.get("$defs")).items():
-        if definitions.get(name, one) != one:
+    for name, definition in _object(addition.get("$defs")).items():
+        if definitions.get(name, definition) != definition:
             raise ValueError(
                 f"The $defs key `{name}` conflicts with existing definition in function schema of `{tool}`."
             )
-        definitions[name] = one
+        definitions[name] = definition
     if definitions:
         merged["$defs"] = definitions
     return merged

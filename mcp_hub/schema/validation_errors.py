@@ -18,9 +18,9 @@ Path = tuple[str | int, ...]
 
 SHOWN: Final = 5
 """Problems that are reported."""
-_LOOKED_AT: Final = 50
-_SHOWN_VALUES: Final = 20
-_SHOWN_LENGTH: Final = 40
+_MAX_INSPECTED: Final = 50
+_MAX_VALUES: Final = 20
+_MAX_LENGTH: Final = 40
 _MEMBERS: Final = 10
 """Members checked of each list if checking all of them would take too long."""
 
@@ -28,7 +28,7 @@ _SOMEWHERE: Final = "something in them is not valid, and they are too large to s
 
 _PRESET: Final = "an argument that the hub sets itself does not fit the tool; the owner of the hub must correct it"
 
-_WORDS: Final = {
+_TYPE_NAMES: Final = {
     "string": "a text",
     "integer": "a whole number",
     "number": "a number",
@@ -50,30 +50,35 @@ def explain_errors(compiled: CompiledSchema, arguments: Any, hidden: Collection[
     if not compiled.explainable(arguments):
         value, ignored = _with_short_lists(arguments), _OF_ALL_MEMBERS
         if not compiled.explainable(value) or compiled.accepts(value):
-            return [] if compiled.may_give_up else [_SOMEWHERE, *_expected(compiled.schema, hidden)]
-    refused = [error for error in compiled.errors(value) if not _undecided(error) and _keyword(error) not in ignored]
-    places = {tuple(error.instance_path) for error in _with_branches(refused)}
+            return [] if compiled.may_give_up else [_SOMEWHERE, *_signature(compiled.schema, hidden)]
+    errors = [error for error in compiled.errors(value) if not _is_undecided(error) and _keyword(error) not in ignored]
+    paths = {tuple(error.instance_path) for error in _with_branches(errors)}
     texts: dict[str, None] = {}
-    told: set[Path] = set()
-    for error in compiled.exact_errors(value) if refused else []:
-        at = tuple(error.instance_path)
-        if at in places and not _undecided(error) and _keyword(error) not in ignored and len(told) < _LOOKED_AT:
-            told.add(at)
-            texts.update(dict.fromkeys(_texts(error, compiled, value, places, hidden)))
-    for at in list(dict.fromkeys(tuple(error.instance_path) for error in refused))[:_LOOKED_AT]:
-        if not any(at == one[: len(at)] for one in told):
-            texts[_PRESET if _is_hidden(at, hidden) else f"{_named(at)} is not valid"] = None
+    reported: set[Path] = set()
+    for error in compiled.exact_errors(value) if errors else []:
+        path = tuple(error.instance_path)
+        if (
+            path in paths
+            and not _is_undecided(error)
+            and _keyword(error) not in ignored
+            and len(reported) < _MAX_INSPECTED
+        ):
+            reported.add(path)
+            texts.update(dict.fromkeys(_explanations(error, compiled, value, paths, hidden)))
+    for path in list(dict.fromkeys(tuple(error.instance_path) for error in errors))[:_MAX_INSPECTED]:
+        if not any(path == reported_path[: len(path)] for reported_path in reported):
+            texts[_PRESET if _is_hidden(path, hidden) else f"{_path_text(path)} is not valid"] = None
     if not texts:
         return []
-    found = list(texts)
-    more = ["and more"] if len(found) > SHOWN else []
-    return found[:SHOWN] + more + _expected(compiled.schema, hidden)
+    problems = list(texts)
+    suffix = ["and more"] if len(problems) > SHOWN else []
+    return problems[:SHOWN] + suffix + _signature(compiled.schema, hidden)
 
 
 def _with_short_lists(value: Any) -> Any:
     if isinstance(value, list):
-        return [_with_short_lists(one) for one in value[:_MEMBERS]]
-    return {name: _with_short_lists(one) for name, one in value.items()} if isinstance(value, dict) else value
+        return [_with_short_lists(item) for item in value[:_MEMBERS]]
+    return {name: _with_short_lists(member) for name, member in value.items()} if isinstance(value, dict) else value
 
 
 def _keyword(error: Any) -> str:
@@ -92,83 +97,85 @@ def _with_branches(errors: Iterable[Any]) -> Iterator[Any]:
             yield from _with_branches(branch)
 
 
-def _undecided(error: Any) -> bool:
+def _is_undecided(error: Any) -> bool:
     """Returns whether a regular expression reached its limit, so that the value may be valid."""
     if type(error.kind).__name__ in ("BacktrackLimitExceeded", "RegexEngineFailure"):
         return True
     if _keyword(error) == "propertyNames" and hasattr(error.kind, "error"):
-        return _undecided(error.kind.error)
-    return any(_undecided(inner) for branch in _branches(error) for inner in branch)
+        return _is_undecided(error.kind.error)
+    return any(_is_undecided(inner) for branch in _branches(error) for inner in branch)
 
 
-def _texts(
-    error: Any, compiled: CompiledSchema, arguments: Any, places: Collection[Path], hidden: Collection[Hidden]
+def _explanations(
+    error: Any, compiled: CompiledSchema, arguments: Any, paths: Collection[Path], hidden: Collection[Hidden]
 ) -> Iterator[str]:
-    keyword, kind, at = _keyword(error), error.kind, tuple(error.instance_path)
-    if _is_hidden(at, hidden):
+    keyword, kind, path = _keyword(error), error.kind, tuple(error.instance_path)
+    if _is_hidden(path, hidden):
         yield _PRESET
         return
-    name, value = _named(at), _value(arguments, at)
-    shown = _shown(value)
-    if keyword == "required" and _is_hidden((*at, str(kind.property)), hidden):
+    name, value = _path_text(path), _value(arguments, path)
+    quoted = _short_value(value)
+    if keyword == "required" and _is_hidden((*path, str(kind.property)), hidden):
         yield _PRESET
     elif keyword == "required":
         missing = str(kind.property)
-        given = [one for one in islice(value, _LOOKED_AT) if not _is_hidden((*at, one), hidden)]
-        yield f"{_named((*at, missing))} is missing{_meant(missing, given, _around(error, compiled.expected))}"
+        present = [member for member in islice(value, _MAX_INSPECTED) if not _is_hidden((*path, member), hidden)]
+        hint = _typo_hint(missing, present, _schema_at(error, compiled.expected))
+        yield f"{_path_text((*path, missing))} is missing{hint}"
     elif keyword == "type":
-        yield f"{name} must be {_types(kind.types)}, not {_type_of(value)}{shown}"
-    elif nearest := [one for one in _nearest(error) if tuple(one.instance_path) in places]:
+        yield f"{name} must be {_types(kind.types)}, not {_type_of(value)}{quoted}"
+    elif nearest := [candidate for candidate in _nearest_branch(error) if tuple(candidate.instance_path) in paths]:
         for inner in nearest:
-            yield from _texts(inner, compiled, arguments, places, hidden)
+            yield from _explanations(inner, compiled, arguments, paths, hidden)
     elif _branches(error):
         types = _branch_types(error)
-        yield f"{name} must be {types}, not {_type_of(value)}{shown}" if types else f"{name} fits none of its forms"
+        yield f"{name} must be {types}, not {_type_of(value)}{quoted}" if types else f"{name} fits none of its forms"
     elif keyword in ("additionalProperties", "unevaluatedProperties"):
-        strange = [str(one) for one in kind.unexpected if not _is_hidden((*at, str(one)), hidden)]
-        listed = ", ".join(printable(repr(one), 80) for one in strange[:SHOWN])
-        yield f"{name if at else 'the tool'} does not take {listed}" if strange else _PRESET
+        unexpected = [str(argument) for argument in kind.unexpected if not _is_hidden((*path, str(argument)), hidden)]
+        listed = ", ".join(printable(repr(argument), 80) for argument in unexpected[:SHOWN])
+        yield f"{name if path else 'the tool'} does not take {listed}" if unexpected else _PRESET
     else:
-        yield f"{name} {_demand(keyword, kind, shown)}"
+        yield f"{name} {_demand(keyword, kind, quoted)}"
 
 
-def _demand(keyword: str, kind: Any, shown: str) -> str:
-    """Returns what a keyword about a single value demands; `shown` is " VALUE", or "" if the value is not shown."""
-    instead = shown and f", not{shown}"
+def _demand(keyword: str, kind: Any, quoted: str) -> str:
+    """Returns what a keyword about a single value demands; `quoted` is " VALUE", or "" if the value is not quoted."""
+    instead = quoted and f", not{quoted}"
     if keyword == "enum":
         return f"must be one of {_values(kind.options)}{instead}"
     if keyword == "const":
         return f"must be {_values([kind.expected_value])}"
     if keyword in _LIMITS:
-        return f"must {_LIMITS[keyword]} {printable(str(kind.limit), _SHOWN_LENGTH)}{instead}"
+        return f"must {_LIMITS[keyword]} {printable(str(kind.limit), _MAX_LENGTH)}{instead}"
     if keyword == "multipleOf":
-        return f"must be a multiple of {printable(str(kind.multiple_of), _SHOWN_LENGTH)}{instead}"
+        return f"must be a multiple of {printable(str(kind.multiple_of), _MAX_LENGTH)}{instead}"
     if keyword == "pattern":
         return f"must match {printable(str(kind.pattern), 100)!r}"
     return f"is not valid ({keyword})"
 
 
-def _is_hidden(at: Path, hidden: Collection[Hidden]) -> bool:
+def _is_hidden(path: Path, hidden: Collection[Hidden]) -> bool:
     """Returns whether a path is one of `hidden` or lies below one."""
     return any(
-        len(at) >= len(path)
+        len(path) >= len(hidden_path)
         and all(
-            isinstance(step, int) if wanted == EACH else step == wanted for step, wanted in zip(at, path, strict=False)
+            isinstance(step, int) if expected == EACH else step == expected
+            for step, expected in zip(path, hidden_path, strict=False)
         )
-        for path in hidden
+        for hidden_path in hidden
     )
 
 
-def _nearest(error: Any) -> list[Any]:
+def _nearest_branch(error: Any) -> list[Any]:
     """Returns the errors of the likely branch: the only one whose type, `const` and `enum` fit the value best."""
-    at = list(error.instance_path)
+    path = list(error.instance_path)
     ranked: list[tuple[int, list[Any]]] = []
     for branch in _branches(error):
-        if not any(_keyword(one) in _OF_KIND and list(one.instance_path) == at for one in branch):
-            ranked.append((sum(_keyword(one) in ("const", "enum") for one in branch), branch))
+        if not any(_keyword(inner) in _OF_KIND and list(inner.instance_path) == path for inner in branch):
+            ranked.append((sum(_keyword(inner) in ("const", "enum") for inner in branch), branch))
     best = min((rank for rank, _ in ranked), default=0)
-    found = [branch for rank, branch in ranked if rank == best]
-    return found[0] if len(found) == 1 else []
+    candidates = [branch for rank, branch in ranked if rank == best]
+    return candidates[0] if len(candidates) == 1 else []
 
 
 _LIMITS: Final = {
@@ -185,15 +192,15 @@ _LIMITS: Final = {
 }
 
 
-def _named(at: Path) -> str:
+def _path_text(path: Path) -> str:
     text = ""
-    for part in at:
+    for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return printable(text, 120) or "the arguments object"
 
 
-def _value(arguments: Any, at: Path) -> Any:
-    for part in at:
+def _value(arguments: Any, path: Path) -> Any:
+    for part in path:
         try:
             arguments = arguments[part]
         except (KeyError, IndexError, TypeError):
@@ -211,54 +218,54 @@ def _type_of(value: Any) -> str:
     )
 
 
-def _shown(value: Any) -> str:
+def _short_value(value: Any) -> str:
     """Returns " VALUE" for a short value, so that a model can find it; "" for a long one."""
     if isinstance(value, dict | list):
         return ""
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
-    return f" {printable(text)}" if len(text) <= _SHOWN_LENGTH else ""
+    return f" {printable(text)}" if len(text) <= _MAX_LENGTH else ""
 
 
 def _types(types: Any) -> str:
-    return " or ".join(_WORDS.get(str(one), str(one)) for one in types)
+    return " or ".join(_TYPE_NAMES.get(str(name), str(name)) for name in types)
 
 
 def _branch_types(error: Any) -> str:
     """Returns the types of the branches that do not match because of their type."""
-    found: dict[str, None] = {}
+    types: dict[str, None] = {}
     for branch in getattr(error.kind, "context", []):
         for inner in branch:
             if _keyword(inner) == "type" and list(inner.instance_path) == list(error.instance_path):
-                found.update(dict.fromkeys(str(one) for one in inner.kind.types))
-    return _types(found)
+                types.update(dict.fromkeys(str(name) for name in inner.kind.types))
+    return _types(types)
 
 
 def _values(options: Any) -> str:
-    listed = [json.dumps(one, ensure_ascii=False) for one in list(options)[:_SHOWN_VALUES]]
-    return printable(", ".join(listed), 600) + (", ..." if len(options) > _SHOWN_VALUES else "")
+    listed = [json.dumps(option, ensure_ascii=False) for option in list(options)[:_MAX_VALUES]]
+    return printable(", ".join(listed), 600) + (", ..." if len(options) > _MAX_VALUES else "")
 
 
-def _around(error: Any, schema: Any) -> Any:
+def _schema_at(error: Any, schema: Any) -> Any:
     """Returns the subschema that an error comes from."""
-    found = schema
+    subschema = schema
     for step in list(error.schema_path)[:-1]:
         try:
-            found = found[step]
+            subschema = subschema[step]
         except (LookupError, TypeError):
             return None
-    return found
+    return subschema
 
 
-def _meant(missing: str, given: Iterable[str], schema: Any) -> str:
-    """Returns a hint at a given name that may be a misspelling of the missing one, else ""."""
+def _typo_hint(missing: str, present: Iterable[str], schema: Any) -> str:
+    """Returns a hint at a present name that may be a misspelling of the missing one, else ""."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
-    known = properties if isinstance(properties, dict) else {}
-    strange = {name.lower(): name for name in given if name not in known}
-    near = difflib.get_close_matches(missing.lower(), list(strange), n=1, cutoff=0.6)
-    return f" (is {printable(strange[near[0]], 80)!r} meant for it?)" if near else ""
+    declared = properties if isinstance(properties, dict) else {}
+    undeclared = {name.lower(): name for name in present if name not in declared}
+    matches = difflib.get_close_matches(missing.lower(), list(undeclared), n=1, cutoff=0.6)
+    return f" (is {printable(undeclared[matches[0]], 80)!r} meant for it?)" if matches else ""
 
 
-def _expected(schema: Json, hidden: Collection[Hidden]) -> list[str]:
+def _signature(schema: Json, hidden: Collection[Hidden]) -> list[str]:
     """Returns one text that lists the arguments with their types; [] if the schema lists none."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
@@ -268,12 +275,12 @@ def _expected(schema: Json, hidden: Collection[Hidden]) -> list[str]:
     if not names:
         return ["it takes no arguments"]
     listed = [
-        f"{name}: {_type_named(properties[name])}{' (required)' if name in needed else ''}"
-        for name in names[:_SHOWN_VALUES]
+        f"{name}: {_declared_type(properties[name])}{' (required)' if name in needed else ''}"
+        for name in names[:_MAX_VALUES]
     ]
-    return ["it takes " + printable(", ".join(listed), 800) + (", ..." if len(names) > _SHOWN_VALUES else "")]
+    return ["it takes " + printable(", ".join(listed), 800) + (", ..." if len(names) > _MAX_VALUES else "")]
 
 
-def _type_named(schema: Any) -> str:
+def _declared_type(schema: Any) -> str:
     kind = schema.get("type") if isinstance(schema, dict) else None
     return kind if isinstance(kind, str) else " or ".join(map(str, kind)) if isinstance(kind, list) else "any"
