@@ -87,28 +87,28 @@ class FairQueue:
 
     def has(self, entry: QueuedCall) -> bool:
         """Returns whether a call still waits."""
-        turns = self._principals.get(principal_of(entry.caller))
-        return turns is not None and turns.has(entry)
+        queue = self._principals.get(principal_of(entry.caller))
+        return queue is not None and queue.has(entry)
 
     def remove(self, entry: QueuedCall, *, served: bool = False) -> None:
         """Removes a call; with `served` its caller goes behind all others."""
         principal = principal_of(entry.caller)
-        turns = self._principals[principal]
-        turns.remove(entry, served=served)
+        queue = self._principals[principal]
+        queue.remove(entry, served=served)
         self.size -= 1
-        if not turns.size:
+        if not queue.size:
             del self._principals[principal]
         elif served:
             self._principals.move_to_end(principal)
 
-    def next(self, free_for: Callable[[Hashable | None], bool], taken: Mapping[Principal, int]) -> QueuedCall | None:
-        """Returns the next call: one of the principal with the fewest slots in `taken`.
+    def next(self, free_for: Callable[[Hashable | None], bool], in_use: Mapping[Principal, int]) -> QueuedCall | None:
+        """Returns the next call: one of the principal with the fewest slots in `in_use`.
 
         None if no caller may have one.
         """
-        first = [(taken.get(whose, 0), turns.first(free_for)) for whose, turns in self._principals.items()]
+        heads = [(in_use.get(principal, 0), queue.first(free_for)) for principal, queue in self._principals.items()]
         return min(
-            ((count, one) for count, one in first if one is not None), key=lambda pair: pair[0], default=(0, None)
+            ((count, entry) for count, entry in heads if entry is not None), key=lambda pair: pair[0], default=(0, None)
         )[1]
 
     def room_for(self, caller: Hashable | None) -> QueuedCall | None:
@@ -117,14 +117,14 @@ class FairQueue:
         Returns None if `caller` itself has as many, so that its new call must be refused.
         """
         principal = principal_of(caller)
-        most = max(self._principals, key=lambda one: self._principals[one].size, default=principal)
-        if most == principal:
-            turns = self._principals.get(principal)
-            return turns.room_for(caller) if turns is not None else None
-        mine = self._principals.get(principal)
-        if self._principals[most].size <= (mine.size if mine is not None else 0) + 1:
+        busiest = max(self._principals, key=lambda candidate: self._principals[candidate].size, default=principal)
+        if busiest == principal:
+            queue = self._principals.get(principal)
+            return queue.room_for(caller) if queue is not None else None
+        own = self._principals.get(principal)
+        if self._principals[busiest].size <= (own.size if own is not None else 0) + 1:
             return None
-        return self._principals[most].last()
+        return self._principals[busiest].last()
 
 
 class _PrincipalQueue:
@@ -152,14 +152,17 @@ class _PrincipalQueue:
 
     def first(self, free_for: Callable[[Hashable | None], bool]) -> QueuedCall | None:
         for caller, queue in self._callers.items():
-            if free_for(caller) and (entry := next((one for one in queue if not one.future.done()), None)) is not None:
+            if (
+                free_for(caller)
+                and (entry := next((queued for queued in queue if not queued.future.done()), None)) is not None
+            ):
                 return entry
         return None
 
     def last(self) -> QueuedCall | None:
         """Returns the newest call of the caller with most calls."""
         queue = max(self._callers.values(), key=len)
-        return next((one for one in reversed(queue) if not one.future.done()), None)
+        return next((queued for queued in reversed(queue) if not queued.future.done()), None)
 
     def room_for(self, caller: Hashable | None) -> QueuedCall | None:
         if self.size == len(self._callers):
@@ -178,23 +181,23 @@ class _Slots:
     def __init__(self, server: str, limits: LimitSettings) -> None:
         self._server = server
         self._limits = limits
-        self._taken = 0
+        self._in_use = 0
         self._of_caller: dict[Hashable, int] = {}
         """Slots taken by each caller."""
         self.waiting = FairQueue()
 
     def take(self, caller: Hashable | None) -> bool:
         """Takes a slot if one is free, and says whether it did. A free slot never has a call waiting for it."""
-        limits, taken = self._limits, self._of_caller.get(caller, 0)
-        if self._taken >= limits.at_once or (limits.per_caller is not None and taken >= limits.per_caller):
+        limits, count = self._limits, self._of_caller.get(caller, 0)
+        if self._in_use >= limits.at_once or (limits.per_caller is not None and count >= limits.per_caller):
             return False
-        self._taken += 1
-        self._of_caller[caller] = taken + 1
+        self._in_use += 1
+        self._of_caller[caller] = count + 1
         return True
 
     def _free_for(self, caller: Hashable | None) -> bool:
         own = self._limits.per_caller
-        return self._taken < self._limits.at_once and (own is None or self._of_caller.get(caller, 0) < own)
+        return self._in_use < self._limits.at_once and (own is None or self._of_caller.get(caller, 0) < own)
 
     async def wait(self, caller: Hashable | None) -> None:
         """Waits for a slot and takes it. Raises Overloaded if too many calls wait."""
@@ -225,18 +228,18 @@ class _Slots:
 
     def leave(self, caller: Hashable | None) -> None:
         """Returns a slot and gives it to the next call."""
-        self._taken -= 1
+        self._in_use -= 1
         if self._of_caller[caller] > 1:
             self._of_caller[caller] -= 1
         else:
             del self._of_caller[caller]
-        if self.waiting.size and self._taken < self._limits.at_once:
+        if self.waiting.size and self._in_use < self._limits.at_once:
             self._serve_next()
 
     def _serve_next(self) -> None:
         of_principal: Counter[Principal] = Counter()
-        for caller, taken in self._of_caller.items():
-            of_principal[principal_of(caller)] += taken
+        for caller, count in self._of_caller.items():
+            of_principal[principal_of(caller)] += count
         entry = self.waiting.next(self._free_for, of_principal)
         if entry is not None:
             self.waiting.remove(entry, served=True)
@@ -293,13 +296,13 @@ class LimitsPolicy:
 
     async def _check_rate(self, server: str, call: Call) -> None:
         limits = self._limits[server]
-        for rate, caller, whose in (
+        for rate, caller, scope in (
             (limits.rate_per_caller, call.caller, "one caller"),
             (limits.rate, LimitsPolicy, "all callers together"),
         ):
             if rate is not None and (wait := await self._take(server, rate, caller, call)) > 0:
                 note = self._sharing.note
-                text = f"{server!r} takes {rate:g} calls a second of {whose}{note}; try again in {wait:.1f} s."
+                text = f"{server!r} takes {rate:g} calls a second of {scope}{note}; try again in {wait:.1f} s."
                 raise Overloaded(text, server=server, retry_after=round(wait, 3), executed=False)
 
     async def _take(self, server: str, rate: float, caller: Hashable | None, call: Call) -> float:
@@ -312,8 +315,8 @@ class LimitsPolicy:
                 call.notes.append("limits: the store is unavailable; this replica allows its share of the rate")
             return wait
         now, key = self._clock(), (server, caller)
-        found = self._buckets.pop(key, None) or TokenBucket.full(rate, now)
-        self._buckets[key] = found
+        token_bucket = self._buckets.pop(key, None) or TokenBucket.full(rate, now)
+        self._buckets[key] = token_bucket
         while len(self._buckets) > MAX_CALLERS:
             del self._buckets[next(iter(self._buckets))]
-        return found.wait(now)
+        return token_bucket.wait(now)

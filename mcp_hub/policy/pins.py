@@ -59,18 +59,18 @@ class PinSettings(Frozen):
     """The file of the record; None: beside the configuration, `servers.pins.json` for `servers.yaml`."""
 
 
-def _read(given: FieldValue, reading: KeyReading) -> PinSettings | None:
-    value = by_mode(given.value)
+def _read(field: FieldValue, reading: KeyReading) -> PinSettings | None:
+    value = by_mode(field.value)
     if isinstance(value, dict) and isinstance(value.get("file"), str):
         value = {**value, "file": reading.scope.path(value["file"])}
-    return read_model(PinSettings, value, given.at, reading.findings)
+    return read_model(PinSettings, value, field.at, reading.findings)
 
 
-def _read_mode(given: FieldValue, reading: KeyReading) -> PinMode | None:
+def _read_mode(field: FieldValue, reading: KeyReading) -> PinMode | None:
     modes: tuple[PinMode, ...] = get_args(PinMode)
-    mode = "off" if given.value is False else given.value  # YAML 1.1 reads `off` as false
+    mode = "off" if field.value is False else field.value  # YAML 1.1 reads `off` as false
     if mode not in modes:
-        reading.findings.error(given.at, f"must be one of {', '.join(modes)}")
+        reading.findings.error(field.at, f"must be one of {', '.join(modes)}")
         return None
     return modes[modes.index(mode)]
 
@@ -113,8 +113,8 @@ def read_pins(path: Path) -> PinsByServer:
             raise ConfigError(f"{path}: the pins are not read: {newer}", codes.PINS_UNREADABLE)
         return _pins_of(value)
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
-        how = "restore it, or delete it and run `mcp-hub pin`"
-        text = f"{path}: this is not a pins file of format {FORMAT}: {how}"
+        hint = "restore it, or delete it and run `mcp-hub pin`"
+        text = f"{path}: this is not a pins file of format {FORMAT}: {hint}"
         raise ConfigError(text, codes.PINS_UNREADABLE) from None
 
 
@@ -129,7 +129,7 @@ def pins_in(text: str) -> PinsByServer:
 
 def pins_text(pins: Mapping[str, PinRecord]) -> str:
     """Returns the content of a pins file. Invisible characters are escapes, so that a review of the file shows them."""
-    value = {"format": FORMAT, "servers": {id: _json_of(one) for id, one in pins.items()}}
+    value = {"format": FORMAT, "servers": {id: _json_of(record) for id, record in pins.items()}}
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
 
 
@@ -158,11 +158,11 @@ def merge_pins(
     """
     try:
         with locked_directory(path.resolve().parent):
-            there = read_pins(path)
-            if seen is not None and any(there.get(id) != seen.get(id) for id in (*pins, *forgotten)):
+            current = read_pins(path)
+            if seen is not None and any(current.get(id) != seen.get(id) for id in (*pins, *forgotten)):
                 return False
-            merged = {**{id: one for id, one in there.items() if id not in forgotten}, **pins}
-            if merged != there or not path.exists():
+            merged = {**{id: record for id, record in current.items() if id not in forgotten}, **pins}
+            if merged != current or not path.exists():
                 write_pins(path, merged)
     except OSError as error:
         raise _not_written(path, error) from None
@@ -195,27 +195,27 @@ def _not_written(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"{path}: the pins cannot be written: {error.strerror}", codes.STATE_NOT_WRITABLE)
 
 
-def _json_of(one: PinRecord) -> dict[str, Any]:
-    found: dict[str, Any] = {"fingerprint": one.fingerprint}
-    if one.instructions is not None:
-        found["instructions"] = one.instructions
+def _json_of(record: PinRecord) -> dict[str, Any]:
+    value: dict[str, Any] = {"fingerprint": record.fingerprint}
+    if record.instructions is not None:
+        value["instructions"] = record.instructions
     for kind in PARTS:
-        found[kind.name] = dict(one.items.get(kind, {}))
-    return found
+        value[kind.name] = dict(record.items.get(kind, {}))
+    return value
 
 
 def _pins_of(value: Any) -> PinsByServer:
     if value["format"] != FORMAT:
         raise ValueError
-    found: PinsByServer = {}
-    for id, one in value["servers"].items():
-        items = {kind: dict(one.get(kind.name, {})) for kind in PARTS}
-        sound = all(item["name"] == name for kind in PARTS for name, item in items[kind].items())
-        said = one.get("instructions")
-        if not sound or not isinstance(said, str | None):
+    pins: PinsByServer = {}
+    for id, entry in value["servers"].items():
+        items = {kind: dict(entry.get(kind.name, {})) for kind in PARTS}
+        is_valid = all(item["name"] == name for kind in PARTS for name, item in items[kind].items())
+        instructions = entry.get("instructions")
+        if not is_valid or not isinstance(instructions, str | None):
             raise ValueError
-        found[id] = PinRecord(items, said)
-    return found
+        pins[id] = PinRecord(items, instructions)
+    return pins
 
 
 class PinFileWatcher:
@@ -224,7 +224,7 @@ class PinFileWatcher:
     def __init__(self, path: Path, changed: Callable[[PinsByServer], None]) -> None:
         self._path = path
         self._changed = changed
-        self._seen = stamp_of(path)
+        self._stamp = stamp_of(path)
 
     async def run(self) -> None:
         """Checks the file forever."""
@@ -234,10 +234,10 @@ class PinFileWatcher:
 
     def look(self) -> None:
         """Checks the file once."""
-        now = stamp_of(self._path)
-        if now == self._seen:
+        stamp = stamp_of(self._path)
+        if stamp == self._stamp:
             return
-        self._seen = now
+        self._stamp = stamp
         try:
             pins = read_pins(self._path)
         except ConfigError as error:
@@ -259,11 +259,11 @@ class PinReview:
         self._recorded = recorded
         self.notes: Mapping[Route, str] = {}
         """Notes for the user about routes that differ but stay reachable (mode `warn`)."""
-        self._found: dict[str, dict[Route, str]] = {}
+        self._differences: dict[str, dict[Route, str]] = {}
         """What differs from the pins, by upstream."""
         self._listed: dict[str, frozenset[Route]] = {}
-        self._gone: dict[str, list[Difference]] = {}
-        self._told: set[tuple[str, str, str]] = set()
+        self._removed: dict[str, list[Difference]] = {}
+        self._logged: set[tuple[str, str, str]] = set()
         self._compared: dict[str, tuple[PinRecord | None, list[Any]]] = {}
         """By upstream: the pins and items that were compared last."""
 
@@ -284,25 +284,25 @@ class PinReview:
         recorded, wires = self._recorded.get(upstream), [item.wire for item in own]
         if _is_same(self._compared.get(upstream), recorded, wires):
             return  # neither this server's lists nor its pins have changed
-        found: list[Difference] = []
-        for one in differences_in_steps(recorded, ((item.route.kind, item.wire) for item in own)):
+        differences: list[Difference] = []
+        for difference in differences_in_steps(recorded, ((item.route.kind, item.wire) for item in own)):
             yield
-            if one is not None:
-                found.append(one)
+            if difference is not None:
+                differences.append(difference)
         self._compared[upstream] = (recorded, wires)
         self._listed[upstream] = frozenset(item.route for item in own)
-        self._gone[upstream] = [one for one in found if one.gone]
-        self._found[upstream] = {
-            Route(upstream, one.kind, one.name): f"pins: it {one.problem}"
-            for one in found
-            if one.kind is not None and not one.gone
+        self._removed[upstream] = [difference for difference in differences if difference.gone]
+        self._differences[upstream] = {
+            Route(upstream, difference.kind, difference.name): f"pins: it {difference.problem}"
+            for difference in differences
+            if difference.kind is not None and not difference.gone
         }
         if self._modes[upstream] == "warn":
-            others = {route: note for route, note in self.notes.items() if route.upstream != upstream}
-            self.notes = {**others, **self._found[upstream]}
-        for one in found:
+            other_notes = {route: note for route, note in self.notes.items() if route.upstream != upstream}
+            self.notes = {**other_notes, **self._differences[upstream]}
+        for difference in differences:
             yield
-            self._tell(upstream, one)
+            self._log_once(upstream, difference)
 
     def why(self, route: Route) -> str | None:
         """Returns why a route must not be reached, or None if it may be."""
@@ -310,8 +310,8 @@ class PinReview:
             return None
         if route not in self._listed.get(route.upstream, ()):
             return "pins: its server does not list it"
-        found = self._found[route.upstream].get(route)
-        return f"{found}; `mcp-hub pin {printable(route.upstream, 100)}` accepts it" if found is not None else None
+        problem = self._differences[route.upstream].get(route)
+        return f"{problem}; `mcp-hub pin {printable(route.upstream, 100)}` accepts it" if problem is not None else None
 
     def of_instructions(self, upstream: str, text: str) -> str | None:
         """Returns how a server's instructions differ from the pinned ones, or None if they do not."""
@@ -319,7 +319,7 @@ class PinReview:
             return None
         difference = instructions_difference(self._recorded.get(upstream), text)
         if difference is not None:
-            self._tell(upstream, difference)
+            self._log_once(upstream, difference)
         return f"pins: they {difference.problem}" if difference is not None else None
 
     def passes_instructions(self, upstream: str, text: str) -> bool:
@@ -330,23 +330,29 @@ class PinReview:
         """Returns (kind, name, problem) of every item of an upstream that differs from its pin."""
         enforced = self._modes[upstream] == "enforce"
         end = "; it is hidden until `mcp-hub pin`" if enforced else ""
-        found = [(route.kind.unknown, route.name, text + end) for route, text in self._found.get(upstream, {}).items()]
-        gone = self._gone.get(upstream, [])
-        return found + [(one.kind.unknown, one.name, f"pins: it {one.problem}") for one in gone if one.kind is not None]
+        problems = [
+            (route.kind.unknown, route.name, text + end) for route, text in self._differences.get(upstream, {}).items()
+        ]
+        removed = self._removed.get(upstream, [])
+        return problems + [
+            (difference.kind.unknown, difference.name, f"pins: it {difference.problem}")
+            for difference in removed
+            if difference.kind is not None
+        ]
 
-    def _tell(self, upstream: str, one: Difference) -> None:
+    def _log_once(self, upstream: str, difference: Difference) -> None:
         """Logs a difference once."""
-        key = (upstream, one.name, one.problem)
-        if key in self._told or len(self._told) >= MAX_LOGGED:
+        key = (upstream, difference.name, difference.problem)
+        if key in self._logged or len(self._logged) >= MAX_LOGGED:
             return
-        self._told.add(key)
-        word = one.kind.unknown if one.kind is not None else "its instructions:"
-        hidden = self._modes[upstream] == "enforce" and not one.gone
+        self._logged.add(key)
+        kind = difference.kind.unknown if difference.kind is not None else "its instructions:"
+        hidden = self._modes[upstream] == "enforce" and not difference.gone
         end = "; it is hidden until `mcp-hub pin`" if hidden else ""
-        log.warning("%s: %s %r %s%s", upstream, word, one.name[:200], one.problem, end)
+        log.warning("%s: %s %r %s%s", upstream, kind, difference.name[:200], difference.problem, end)
 
 
 def _is_same(before: tuple[PinRecord | None, list[Any]] | None, recorded: PinRecord | None, wires: list[Any]) -> bool:
     if before is None or before[0] is not recorded or len(before[1]) != len(wires):
         return False
-    return all(one is other for one, other in zip(before[1], wires, strict=True))
+    return all(old is new for old, new in zip(before[1], wires, strict=True))

@@ -80,15 +80,15 @@ def screen_of(config: Config, server: Server) -> ScreenSettings:
 
 
 class _Screened(msgspec.Struct):
-    """Findings for one item: in its names, and in all its texts (`rest`; None until these are screened)."""
+    """Findings for one item: in its names, and in all its texts (`texts`; None until these are screened)."""
 
     wire: Any
     names: tuple[Flag, ...]
-    rest: tuple[Flag, ...] | None = None
+    texts: tuple[Flag, ...] | None = None
 
     @property
     def flags(self) -> tuple[Flag, ...]:
-        return self.names if self.rest is None else self.rest
+        return self.names if self.texts is None else self.texts
 
 
 class _Without:
@@ -116,16 +116,16 @@ class ScreenReview:
         self._servers: dict[str, Server] = {server.id: server for server in config.servers}
         self._settings = {server.id: screen_of(config, server) for server in config.servers}
         self._allowed = {id: Patterns(settings.allow) for id, settings in self._settings.items()}
-        self._own_words = ToolRulesTable(self._servers)
-        self._looked: dict[str, dict[Route, list[_Screened]]] = {}
+        self._tool_rules = ToolRulesTable(self._servers)
+        self._screened: dict[str, dict[Route, list[_Screened]]] = {}
         self._budgets: dict[str, Budget] = {}
-        self._held: dict[str, dict[Route, str]] = {}
-        self._held_uris: dict[str, dict[str, str]] = {}
+        self._hidden: dict[str, dict[Route, str]] = {}
+        self._hidden_uris: dict[str, dict[str, str]] = {}
         self._pending: list[tuple[str, Route, _Screened]] = []
-        self._told: set[tuple[str, str, str]] = set()
-        self._working: Generator[None] | None = None
+        self._logged: set[tuple[str, str, str]] = set()
+        self._work: Generator[None] | None = None
         """The unfinished work of `step`."""
-        self._begun: tuple[str, Route, _Screened] | None = None
+        self._current: tuple[str, Route, _Screened] | None = None
         """The item that `step` is screening."""
         self._instructions: dict[str, tuple[str, list[Flag]]] = {}
         self.version = 0
@@ -141,52 +141,52 @@ class ScreenReview:
         settings = self._settings[upstream]
         if settings.mode == "off":
             return
-        before = self._looked.get(upstream, {})
-        found: dict[Route, list[_Screened]] = {}
-        begun = [self._begun] if self._begun is not None else []
-        self._pending = [one for one in (*self._pending, *begun) if one[0] != upstream]
-        self._working = self._begun = None
+        previous = self._screened.get(upstream, {})
+        screened: dict[Route, list[_Screened]] = {}
+        current = [self._current] if self._current is not None else []
+        self._pending = [queued for queued in (*self._pending, *current) if queued[0] != upstream]
+        self._work = self._current = None
         budget = self._budgets[upstream] = Budget()
         at_once = settings.mode == "quarantine" or bool(settings.quarantine)
         for item in items:
             yield
-            looked = found.setdefault(item.route, [])
+            entries = screened.setdefault(item.route, [])
             # Only the item at the same place among those of one name, as a server may list thousands of one name.
-            known = next(iter(before.get(item.route, ())[len(looked) : len(looked) + 1]), None)
-            if known is None or not _same(known.wire, item.wire):
-                known = _Screened(item.wire, flags_of_names(item.route.kind, item.wire))
-            if known.rest is None and at_once:
-                yield from self._complete(upstream, item.route, known, budget)
-            elif known.rest is None:
-                self._pending.append((upstream, item.route, known))
-            looked.append(known)
-        self._looked[upstream] = found
+            entry = next(iter(previous.get(item.route, ())[len(entries) : len(entries) + 1]), None)
+            if entry is None or not _same(entry.wire, item.wire):
+                entry = _Screened(item.wire, flags_of_names(item.route.kind, item.wire))
+            if entry.texts is None and at_once:
+                yield from self._screen_texts(upstream, item.route, entry, budget)
+            elif entry.texts is None:
+                self._pending.append((upstream, item.route, entry))
+            entries.append(entry)
+        self._screened[upstream] = screened
         self.version += 1
-        yield from self._hold(upstream, settings, found)
+        yield from self._hide_flagged(upstream, settings, screened)
 
     def why(self, route: Route) -> str | None:
         """Returns why a route must not be reached, or None if it may be."""
         if not route.kind.by_uri:
-            return self._held.get(route.upstream, {}).get(route)
-        held = self._held_uris.get(route.upstream)
-        if not held:
+            return self._hidden.get(route.upstream, {}).get(route)
+        hidden = self._hidden_uris.get(route.upstream)
+        if not hidden:
             return None
-        if route.name in held:
-            return held[route.name]
+        if route.name in hidden:
+            return hidden[route.name]
         texts = alike(route.name)
         if texts is None:
             return "screen: it may be one that is held back, in another spelling"
-        return next((held[one] for one in texts if one in held), None)
+        return next((hidden[text] for text in texts if text in hidden), None)
 
     def of_instructions(self, upstream: str, text: str) -> list[Flag]:
         """Returns the findings in a server's instructions."""
         settings = self._settings[upstream]
         if settings.mode == "off":
             return []
-        known, flags = self._instructions.get(upstream, (None, []))
-        if known != text:
-            found = flags_of_instructions(text, max_description=settings.max_description)
-            flags = self._wanted(settings, found)
+        known_text, flags = self._instructions.get(upstream, (None, []))
+        if known_text != text:
+            findings = flags_of_instructions(text, max_description=settings.max_description)
+            flags = self._not_ignored(settings, findings)
             self._instructions[upstream] = (text, flags)  # every client gets them, and they rarely change
         return flags
 
@@ -194,102 +194,106 @@ class ScreenReview:
         """Returns whether a server's instructions may be passed on to clients."""
         flags = self.of_instructions(upstream, text)
         for flag in flags:
-            self._tell(upstream, "its instructions", "instructions", flag)
-        return not any(_holds(self._settings[upstream], flag.rule) for flag in flags)
+            self._log_once(upstream, "its instructions", "instructions", flag)
+        return not any(_hides(self._settings[upstream], flag.rule) for flag in flags)
 
     def step(self) -> bool:
         """Screens some of the remaining items and logs new findings; returns False when none remain."""
-        if self._working is None:
-            self._working = self._rest()
-        done, _ = run_for(self._working, SLICE)
+        if self._work is None:
+            self._work = self._remaining_work()
+        done, _ = run_for(self._work, SLICE)
         if done:
-            self._working = None
+            self._work = None
         return not done
 
-    def _rest(self) -> Generator[None]:
+    def _remaining_work(self) -> Generator[None]:
         while self._pending:
             yield
-            upstream, route, known = self._begun = self._pending.pop()
-            yield from self._complete(upstream, route, known, self._budgets[upstream])
-            self._begun = None
-        for found in self._all():
+            upstream, route, entry = self._current = self._pending.pop()
+            yield from self._screen_texts(upstream, route, entry, self._budgets[upstream])
+            self._current = None
+        for finding in self._findings():
             yield
-            if found is None:
+            if finding is None:
                 continue
-            for flag in found[2]:
-                self._tell(found[0], found[1].kind.unknown, found[1].name, flag)
+            for flag in finding[2]:
+                self._log_once(finding[0], finding[1].kind.unknown, finding[1].name, flag)
 
     def flags(self) -> Iterator[tuple[str, Route, Flag]]:
         """Yields (upstream, route, finding) of everything found so far."""
-        return ((one[0], one[1], flag) for one in self._all() if one is not None for flag in one[2])
+        return (
+            (finding[0], finding[1], flag) for finding in self._findings() if finding is not None for flag in finding[2]
+        )
 
-    def _all(self) -> Iterator[tuple[str, Route, tuple[Flag, ...]] | None]:
+    def _findings(self) -> Iterator[tuple[str, Route, tuple[Flag, ...]] | None]:
         """Yields the findings item by item; None after each step of the preparation."""
-        looked_at = dict(self._looked)
-        tools: dict[str, set[str]] = {id: set() for id in looked_at}
+        screened = dict(self._screened)
+        tools: dict[str, set[str]] = {id: set() for id in screened}
         distinct: set[str] = set()
         plain: set[str] = set()
-        for upstream, found in looked_at.items():
-            for route in (route for route in found if route.kind is TOOLS):
+        for upstream, by_route in screened.items():
+            for route in (route for route in by_route if route.kind is TOOLS):
                 yield None
                 tools[upstream].add(route.name)
                 (distinct if is_distinct(route.name) else plain).add(route.name)
-        for upstream, found in looked_at.items():
+        for upstream, by_route in screened.items():
             settings, own = self._settings[upstream], tools[upstream]
-            others = len(distinct) + len(plain) > len(own)
-            for route, one in ((route, one) for route, looked in found.items() for one in looked):
-                flags = list(one.flags)
-                if others and FOREIGN_TOOLS not in settings.ignore:
-                    flags += foreign_names(route.kind, one.wire, _Without(distinct, own), _Without(plain, own))
-                yield upstream, route, tuple(self._wanted(settings, flags))
+            has_foreign = len(distinct) + len(plain) > len(own)
+            for route, entry in ((route, entry) for route, entries in by_route.items() for entry in entries):
+                flags = list(entry.flags)
+                if has_foreign and FOREIGN_TOOLS not in settings.ignore:
+                    flags += foreign_names(route.kind, entry.wire, _Without(distinct, own), _Without(plain, own))
+                yield upstream, route, tuple(self._not_ignored(settings, flags))
 
-    def _complete(self, upstream: str, route: Route, known: _Screened, budget: Budget) -> Generator[None]:
-        rules = self._own_words[route]
-        without = [key for key in ("title", "description") if getattr(rules, key) is not None]
+    def _screen_texts(self, upstream: str, route: Route, entry: _Screened, budget: Budget) -> Generator[None]:
+        rules = self._tool_rules[route]
+        omitted = [key for key in ("title", "description") if getattr(rules, key) is not None]
         flags: list[Flag] = []
-        for flag in flags_in_steps(route.kind, known.wire, without, self._settings[upstream].max_description, budget):
+        for flag in flags_in_steps(route.kind, entry.wire, omitted, self._settings[upstream].max_description, budget):
             yield
             if flag is not None:
                 flags.append(flag)
-        known.rest = tuple(flags)
+        entry.texts = tuple(flags)
         self.version += 1
 
-    def _hold(self, upstream: str, settings: ScreenSettings, found: dict[Route, list[_Screened]]) -> Generator[None]:
-        held: dict[Route, str] = {}
+    def _hide_flagged(
+        self, upstream: str, settings: ScreenSettings, screened: dict[Route, list[_Screened]]
+    ) -> Generator[None]:
+        hidden: dict[Route, str] = {}
         uris: dict[str, str] = {}
         allowed = self._allowed[upstream]
-        for route, looked in found.items():
+        for route, entries in screened.items():
             if allowed.match(route.name) or allowed.match(f"{upstream}/{route.name}"):
                 yield
                 continue
-            for one in looked:
+            for entry in entries:
                 yield
-                flag = _holding(settings, one, self._wanted(settings, one.flags))
+                flag = _hiding_flag(settings, entry, self._not_ignored(settings, entry.flags))
                 if flag is not None:
-                    why = f"screen: {flag.rule} in its {flag.where} ({RULE_DESCRIPTIONS[flag.rule]})"
-                    held[route] = why
+                    reason = f"screen: {flag.rule} in its {flag.where} ({RULE_DESCRIPTIONS[flag.rule]})"
+                    hidden[route] = reason
                     if route.kind.by_uri:
-                        uris |= dict.fromkeys((route.name, *(alike(route.name) or ())), why)
-                    self._tell(upstream, route.kind.unknown, route.name, flag, kept_back=True)
+                        uris |= dict.fromkeys((route.name, *(alike(route.name) or ())), reason)
+                    self._log_once(upstream, route.kind.unknown, route.name, flag, is_hidden=True)
                     break
-        self._held[upstream], self._held_uris[upstream] = held, uris
+        self._hidden[upstream], self._hidden_uris[upstream] = hidden, uris
 
-    def _wanted(self, settings: ScreenSettings, flags: Sequence[Flag]) -> list[Flag]:
+    def _not_ignored(self, settings: ScreenSettings, flags: Sequence[Flag]) -> list[Flag]:
         return [flag for flag in flags if flag.rule not in settings.ignore]
 
-    def _tell(self, upstream: str, kind: str, name: str, flag: Flag, *, kept_back: bool = False) -> None:
+    def _log_once(self, upstream: str, kind: str, name: str, flag: Flag, *, is_hidden: bool = False) -> None:
         """Logs a finding once."""
         key = (upstream, f"{kind} {name}", flag.rule)
-        if key in self._told or len(self._told) >= MAX_LOGGED:
+        if key in self._logged or len(self._logged) >= MAX_LOGGED:
             return
-        self._told.add(key)
-        what = "it is kept back" if kept_back else "see `mcp-hub check`"
-        log.warning("%s: %s %r: %s in its %s; %s", upstream, kind, name[:200], flag.rule, flag.where[:200], what)
+        self._logged.add(key)
+        hint = "it is kept back" if is_hidden else "see `mcp-hub check`"
+        log.warning("%s: %s %r: %s in its %s; %s", upstream, kind, name[:200], flag.rule, flag.where[:200], hint)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, second: Any) -> bool:
     try:
-        return one is other or bool(one == other)
+        return first is second or bool(first == second)
     except RecursionError:
         return False
 
@@ -299,15 +303,15 @@ def what_is(flag: Flag) -> str:
     return f"{flag.rule} in its {flag.where}, {RULE_DESCRIPTIONS[flag.rule]}: {flag.excerpt}"
 
 
-def _holding(settings: ScreenSettings, screened: _Screened, flags: Sequence[Flag]) -> Flag | None:
+def _hiding_flag(settings: ScreenSettings, entry: _Screened, flags: Sequence[Flag]) -> Flag | None:
     """Returns the first of an item's findings that hides it; None if it is served."""
     for flag in flags:
-        if (flag.rule in HIDDEN_CHARACTER_RULES and flag in screened.names) or _holds(settings, flag.rule):
+        if (flag.rule in HIDDEN_CHARACTER_RULES and flag in entry.names) or _hides(settings, flag.rule):
             return flag
     return None
 
 
-def _holds(settings: ScreenSettings, rule: str) -> bool:
+def _hides(settings: ScreenSettings, rule: str) -> bool:
     if rule in REPORT_ONLY:
         return False
     return settings.mode == "quarantine" or rule in settings.quarantine
@@ -332,8 +336,8 @@ class BackgroundScreening:
             self._next = asyncio.get_running_loop().call_later(SCREEN_AFTER, self._step)
 
     def _step(self) -> None:
-        more = self._screen().step()
-        self._next = asyncio.get_running_loop().call_later(SCREEN_PAUSE, self._step) if more else None
+        is_unfinished = self._screen().step()
+        self._next = asyncio.get_running_loop().call_later(SCREEN_PAUSE, self._step) if is_unfinished else None
 
     def close(self) -> None:
         """Stops screening."""

@@ -95,8 +95,8 @@ class _Bounded(NamedTuple):
 def content_of_error(error: Json) -> list[Json]:
     """Returns a JSON-RPC error as the content of an error result: its message, and its data as JSON."""
     content = [{"type": "text", "text": str(error.get("message", ""))}]
-    if more := {key: one for key, one in error.items() if key not in ("code", "message")}:
-        content.append({"type": "text", "text": encode(more).decode("utf-8", "replace")})
+    if details := {key: value for key, value in error.items() if key not in ("code", "message")}:
+        content.append({"type": "text", "text": encode(details).decode("utf-8", "replace")})
     return content
 
 
@@ -136,9 +136,9 @@ class ShapeResult:
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Removes the output schema of tools whose steps may change `structuredContent`, which would violate it."""
-        return [self._promised(item) for item in items]
+        return [self._without_output_schema(item) for item in items]
 
-    def _promised(self, item: Item) -> Item:
+    def _without_output_schema(self, item: Item) -> Item:
         if not isinstance(item.wire, dict) or "outputSchema" not in item.wire or not self._changes(item.route):
             return item
         return msgspec.structs.replace(
@@ -180,23 +180,23 @@ class ShapeResult:
             raise await self._error(call, program, error) from None
         if result.get("resultType", "complete") != "complete":
             return result  # a request of the server to the caller passes unchanged
-        result = await self._through(call, program, result)
+        result = await self._run_steps(call, program, result)
         limits = self._limits(call.route)
         if not limits:
             return result
         large, uri = weighs_more(result), new_uri()
         if large:
-            found = await in_thread(self._bounded, call, result, limits, uri)
+            bounded = await in_thread(self._bounded, call, result, limits, uri)
         else:
-            found = self._bounded(call, result, limits, uri)
-        if found is None:
+            bounded = self._bounded(call, result, limits, uri)
+        if bounded is None:
             return result
-        self._store.put(uri, found.pages, call.caller)
-        if isinstance(found.result, ResultTooLarge):
-            raise found.result
-        return found.result
+        self._store.put(uri, bounded.pages, call.caller)
+        if isinstance(bounded.result, ResultTooLarge):
+            raise bounded.result
+        return bounded.result
 
-    async def _through(self, call: Call, program: InProgram | None, result: Json) -> Json:
+    async def _run_steps(self, call: Call, program: InProgram | None, result: Json) -> Json:
         """Runs the steps on a result, one after the other. Raises ToolFailed."""
         for step in self._steps(call.route):
             result = await self._processed(step, call, result)
@@ -213,15 +213,15 @@ class ShapeResult:
         if isinstance(error, CallError):
             result["_meta"] = {"mcp-hub/error": error.data(call.exposed)}
         try:
-            changed = await self._through(call, program, result)
+            changed = await self._run_steps(call, program, result)
         except ToolFailed as failed:
             return failed
         if changed.get("content") == content:
             return error
-        said = text_in(changed["content"])
+        message = text_in(changed["content"])
         if isinstance(error, UpstreamAnswered):
-            return UpstreamAnswered({"code": error.code, "message": said})
-        error.message, error.args = said, (said,)
+            return UpstreamAnswered({"code": error.code, "message": message})
+        error.message, error.args = message, (message,)
         return error
 
     async def _processed(self, step: PostProcessStep, call: Call, result: Json) -> Json:
@@ -231,12 +231,12 @@ class ShapeResult:
                 raise StepFailed("it returned something that is not the result of a call")
         except (StepFailed, CallError, ProtocolError) as error:
             # Other errors, such as a process that died, may quote the result: only their code is shown.
-            said = str(error) if isinstance(error, StepFailed | ToolFailed) else getattr(error, "code", "")
+            reason = str(error) if isinstance(error, StepFailed | ToolFailed) else getattr(error, "code", "")
             if step.on_error == "keep":
-                log.warning("%s: post-processing by %s failed, the result stays: %s", call.exposed, step.step, said)
+                log.warning("%s: post-processing by %s failed, the result stays: %s", call.exposed, step.step, reason)
                 call.notes.append(f"postprocess: {step.step} failed, the result stays")
                 return result
-            text = f"The result of {call.exposed!r} is withheld: its post-processing by {step.step!r} failed: {said}"
+            text = f"The result of {call.exposed!r} is withheld: its post-processing by {step.step!r} failed: {reason}"
             raise ToolFailed(text, server=call.route.upstream) from None
         if changed is None:
             return result
@@ -257,41 +257,43 @@ class ShapeResult:
         if tokens is None and size.bytes <= (limits.bytes or size.bytes):
             return None
         limit = limits.bytes or size.bytes
-        said = {key: one for key, one in result.items() if key == "resultType" or (key == "isError" and one is True)}
+        flags = {
+            key: value for key, value in result.items() if key == "resultType" or (key == "isError" and value is True)
+        }
         parts: Json = {key: result[key] for key in ("content", "structuredContent") if key in result}
-        others = {key: one for key, one in result.items() if key not in said and key not in parts}
-        room = limit - len(encode(others))
+        extra = {key: value for key, value in result.items() if key not in flags and key not in parts}
+        room = limit - len(encode(extra))
         if room < limit // 2:
-            parts, others, room = parts | others, {}, limit
-        kept = pages_of(parts, min(limit, tokens * _BYTES_OF_TOKEN if tokens is not None else limit))
+            parts, extra, room = parts | extra, {}, limit
+        pages = pages_of(parts, min(limit, tokens * _BYTES_OF_TOKEN if tokens is not None else limit))
         try:
             structured = self._structured(call.route, result, room, _Limits(limit, tokens), size, uri)
         except ResultTooLarge as error:
-            return _Bounded(error, kept)
-        shown = 0
+            return _Bounded(error, pages)
+        structured_size = 0
         if structured is not None:
-            others["structuredContent"] = structured
-            shown = len(encode(structured)) + _KEY
-        blocks, of = result.get("content"), ""
+            extra["structuredContent"] = structured
+            structured_size = len(encode(structured)) + _KEY
+        blocks, scope = result.get("content"), ""
         if tokens is not None:
-            blocks, shown_tokens, of = shortened_content(blocks, tokens, in_tokens())
-        content, shown_bytes, of_bytes = shortened_content(blocks, max(room - shown, 0))
-        facts: Json = {"uri": uri, "bytes": size.bytes, "pages": len(kept.all), "next": f"{uri}/1"}
+            blocks, shown_tokens, scope = shortened_content(blocks, tokens, in_tokens())
+        content, shown_bytes, byte_scope = shortened_content(blocks, max(room - structured_size, 0))
+        facts: Json = {"uri": uri, "bytes": size.bytes, "pages": len(pages.all), "next": f"{uri}/1"}
         if tokens is None:
-            amount = f"{shown + shown_bytes:,} of {size.bytes:,} bytes"
+            amount = f"{structured_size + shown_bytes:,} of {size.bytes:,} bytes"
             call.notes.append(f"max_result_bytes: {size.bytes:,} bytes shortened to {limit:,}")
         else:
             facts["tokens"] = max(size[1:])
             amount = f"about {shown_tokens:,} of {max(size[1:]):,} tokens"
             call.notes.append(f"max_result_tokens: about {max(size[1:]):,} tokens shortened to {tokens:,}")
-        of = f", {of_bytes or of}" if of_bytes or of else ""
-        text = f"({amount}{of} shown; the rest: {uri}/1, page 1 of {len(kept.all)}, by resources/read)"
+        scope = f", {byte_scope or scope}" if byte_scope or scope else ""
+        text = f"({amount}{scope} shown; the rest: {uri}/1, page 1 of {len(pages.all)}, by resources/read)"
         content.append({"type": "text", "text": text})
         if knows_resource_links(call.envelope.version):
             content.append({"type": "resource_link", "uri": f"{uri}/1", "name": "the whole result"})
-        meta = others.get("_meta")
-        others["_meta"] = {**(meta if isinstance(meta, dict) else {}), META_KEY: facts}
-        return _Bounded(without_lone_surrogates({**said, "content": content, **others}), kept)
+        meta = extra.get("_meta")
+        extra["_meta"] = {**(meta if isinstance(meta, dict) else {}), META_KEY: facts}
+        return _Bounded(without_lone_surrogates({**flags, "content": content, **extra}), pages)
 
     def _structured(self, route: Route, result: Json, room: int, limits: _Limits, size_of_all: _Size, uri: str) -> Any:
         """Returns the structured content to pass on: whole, shortened within the tool's schema, or None.
