@@ -23,7 +23,7 @@ from mcp_hub.protocol.skill_entries import files_of
 from mcp_hub.security import profile_of
 
 _FILTER_OF_KIND: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
-_TAGGED: Final = ("fastmcp", "_fastmcp", "mcp-hub")
+_TAG_NAMESPACES: Final = ("fastmcp", "_fastmcp", "mcp-hub")
 """Keys in an item's `_meta` under which libraries have a mapping with `tags`."""
 TAGS_KEY: Final = "mcp-hub/tags"
 """Key in the `_meta` of an item of the hub's own servers: its tags."""
@@ -33,27 +33,27 @@ Blacklist = tuple[tuple[str, str], ...]
 """Pairs (pattern for upstream ids, pattern for original names or URIs of any kind of item)."""
 
 
-def _read_blacklist(given: FieldValue, reading: KeyReading) -> Blacklist | None:
-    value, ids, findings = given.value, reading.ids, reading.findings
+def _read_blacklist(field: FieldValue, reading: KeyReading) -> Blacklist | None:
+    value, ids, findings = field.value, reading.ids, reading.findings
     if isinstance(value, dict):
         # {server: [tool, ...]}
         for server in (server for server, tools in value.items() if tools == []):
-            findings.warning((*given.at, server), "names no tool and refuses nothing; write '*' to refuse all tools")
+            findings.warning((*field.at, server), "names no tool and refuses nothing; write '*' to refuse all tools")
         value = [[server, tool] for server, tools in value.items() for tool in _listed(tools)]
     if not isinstance(value, list):
-        findings.error(given.at, "must be a list of [server, tool] or 'server/tool'")
+        findings.error(field.at, "must be a list of [server, tool] or 'server/tool'")
         return None
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for index, item in enumerate(value):
-        at = (*given.at, index)
+        at = (*field.at, index)
         pair = _pair(item, ids)
         if pair is None:
             findings.error(at, "must be [server, tool] or 'server/tool'")
             continue
         if not any(fnmatchcase(id, pair[0]) for id in ids):
             findings.warning(at, "names a server that is not in this file; it refuses nothing")
-        found.append(pair)
-    return tuple(found)
+        pairs.append(pair)
+    return tuple(pairs)
 
 
 def _listed(tools: Any) -> list[Any]:
@@ -155,11 +155,11 @@ class Access:
         """The blacklist's rules about URIs, by upstream."""
         self._resources: dict[str, set[str]] = {}
         self._templates: dict[str, list[tuple[Route, names.UriPattern]]] = {}
-        self._selections |= {one.name: select(config, one.name) for one in config.profiles}
+        self._selections |= {profile.name: select(config, profile.name) for profile in config.profiles}
         self._tags: dict[str, dict[Route, frozenset[str]]] = {}
-        self._chosen: dict[tuple[str, str | None], bool] = {}
+        self._selected: dict[tuple[str, str | None], bool] = {}
         """By upstream and profile: whether a tool is selected, so that resources and prompts are served too."""
-        self._decided: dict[str, dict[tuple[Route, str | None], str | None]] = {}
+        self._decisions: dict[str, dict[tuple[Route, str | None], str | None]] = {}
         """Decisions by upstream, since those of one upstream change together."""
         self._skills: dict[str, dict[tuple[str, str | None], str | None]] = {}
         """Decisions about listed skills, by upstream: a skill is refused if one of its files is."""
@@ -182,35 +182,39 @@ class Access:
         templates: list[tuple[Route, names.UriPattern]] = []
         for item in items:
             yield
-            if found := tags_of(server, item.route, item.wire):
-                tags[item.route] = found
+            if item_tags := tags_of(server, item.route, item.wire):
+                tags[item.route] = item_tags
             if item.route.kind is RESOURCES:
                 resources.add(item.route.name)
             elif item.route.kind is TEMPLATES and (pattern := names.template_pattern(item.route.name)) is not None:
                 templates.append((item.route, pattern))
-        chosen: set[str | None] = set()
+        profiles: set[str | None] = set()
         for profile, selection in self._selections.items():
             for item in items:
                 yield
-                own = tags.get(item.route, frozenset(server.tags))
-                if item.route.kind is TOOLS and selection.has(server, item.route, own):
-                    chosen.add(profile)
+                own_tags = tags.get(item.route, frozenset(server.tags))
+                if item.route.kind is TOOLS and selection.has(server, item.route, own_tags):
+                    profiles.add(profile)
                     break
         self._tags[upstream], self._resources[upstream], self._templates[upstream] = tags, resources, templates
-        self._chosen |= {(upstream, profile): profile in chosen for profile in self._selections}
-        self._decided.pop(upstream, None)
+        self._selected |= {(upstream, profile): profile in profiles for profile in self._selections}
+        self._decisions.pop(upstream, None)
         skills: dict[tuple[str, str | None], str | None] = {}
         for item in (item for item in items if item.route.kind is SKILLS):
             for profile in self._selections:
-                skills[item.route.name, profile] = yield from self._why_file(upstream, files_of(item.wire), profile)
+                skills[item.route.name, profile] = yield from self._rule_hiding_file(
+                    upstream, files_of(item.wire), profile
+                )
         self._skills[upstream] = skills
 
-    def _why_file(self, upstream: str, files: Sequence[str], profile: str | None) -> Generator[None, None, str | None]:
+    def _rule_hiding_file(
+        self, upstream: str, files: Sequence[str], profile: str | None
+    ) -> Generator[None, None, str | None]:
         """Returns the rule that hides one of these resources of a server, in steps; None if all may be read."""
         for uri in files:
             yield
-            if (why := self._why(Route(upstream, RESOURCES, uri), profile)) is not None:
-                return why
+            if (rule := self._hiding_rule(Route(upstream, RESOURCES, uri), profile)) is not None:
+                return rule
         return None
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -221,9 +225,9 @@ class Access:
         """Runs the call. Raises UnknownName for a hidden item."""
         # This is `profile_of`, inlined because every call passes here.
         profile: str | None = None if call.caller is None else call.caller.profile  # type: ignore[attr-defined]
-        why = self.why(call.route, profile)
-        if why is not None:
-            call.refused_by = why
+        rule = self.why(call.route, profile)
+        if rule is not None:
+            call.refused_by = rule
             raise unknown_name(call.kind, call.exposed, call.era)
         for review in self._reviews:
             if call.route in review.notes:
@@ -240,10 +244,10 @@ class Access:
         result = await call_next(call)
         files = files_of(result.get("skill"))
         if call.exposed != call.route.name:
-            files = [known[1] if (known := names.original_uri(uri)) is not None else uri for uri in files]
-        why = await in_slices(self._why_file(call.route.upstream, files, profile))
-        if why is not None:
-            call.refused_by = why
+            files = [original[1] if (original := names.original_uri(uri)) is not None else uri for uri in files]
+        rule = await in_slices(self._rule_hiding_file(call.route.upstream, files, profile))
+        if rule is not None:
+            call.refused_by = rule
             raise unknown_name(call.kind, call.exposed, call.era)
         return result
 
@@ -255,41 +259,45 @@ class Access:
         if not isinstance(completion, dict) or not isinstance(values, list) or not isinstance(name, str):
             return result
         context = call.params.get("context")
-        said = context.get("arguments") if isinstance(context, dict) else None
-        known = {key: value for key, value in said.items() if isinstance(value, str)} if isinstance(said, dict) else {}
+        arguments = context.get("arguments") if isinstance(context, dict) else None
+        variables = (
+            {key: value for key, value in arguments.items() if isinstance(value, str)}
+            if isinstance(arguments, dict)
+            else {}
+        )
 
         def is_visible(value: str) -> bool:
-            uri = names.filled(call.route.name, {**known, name: value})
+            uri = names.filled(call.route.name, {**variables, name: value})
             kind = TEMPLATES if names.is_template(uri) else RESOURCES
             return self.why(Route(call.route.upstream, kind, uri), profile_of(call.caller)) is None
 
-        kept = [value for value in values if not isinstance(value, str) or is_visible(value)]
-        if len(kept) == len(values):
+        visible = [value for value in values if not isinstance(value, str) or is_visible(value)]
+        if len(visible) == len(values):
             return result
-        return {**result, "completion": {**{k: v for k, v in completion.items() if k != "total"}, "values": kept}}
+        return {**result, "completion": {**{k: v for k, v in completion.items() if k != "total"}, "values": visible}}
 
     def why(self, route: Route, profile: str | None = None) -> str | None:
         """Returns the rule that hides a route from callers of a profile, None if they may reach it."""
         key = (route, profile)
-        decided = self._decided.setdefault(route.upstream, {})
-        if key in decided:
-            return decided[key]
-        if len(decided) >= MAX_REMEMBERED:
-            decided.clear()
-        why = decided[key] = self._why(route, profile)
-        return why
+        decisions = self._decisions.setdefault(route.upstream, {})
+        if key in decisions:
+            return decisions[key]
+        if len(decisions) >= MAX_REMEMBERED:
+            decisions.clear()
+        rule = decisions[key] = self._hiding_rule(route, profile)
+        return rule
 
-    def _why(self, route: Route, profile: str | None) -> str | None:
+    def _hiding_rule(self, route: Route, profile: str | None) -> str | None:
         if route.kind is SKILLS:
             listed = self._skills.get(route.upstream, {})
             file = Route(route.upstream, RESOURCES, route.name)
-            return listed[route.name, profile] if (route.name, profile) in listed else self._why(file, profile)
+            return listed[route.name, profile] if (route.name, profile) in listed else self._hiding_rule(file, profile)
         if profile is None:
-            return self._decide(route) or self._reviewed(route)
-        return self.why(route) or self._not_chosen(route, profile)
+            return self._decide(route) or self._refusal_by_review(route)
+        return self.why(route) or self._refusal_by_selection(route, profile)
 
-    def _reviewed(self, route: Route) -> str | None:
-        return next((why for review in self._reviews if (why := review.why(route)) is not None), None)
+    def _refusal_by_review(self, route: Route) -> str | None:
+        return next((rule for review in self._reviews if (rule := review.why(route)) is not None), None)
 
     def _decide(self, route: Route) -> str | None:
         if route.upstream not in self._servers:  # a list was made before a reload removed the server
@@ -303,7 +311,7 @@ class Access:
             return f"servers.{route.upstream}: filter of {_FILTER_OF_KIND[route.kind]}"
         if filter is not None and filter.refuses_tags(self._tags_of(route)):
             return f"servers.{route.upstream}: filter of tags"
-        return self._not_chosen(route, None)
+        return self._refusal_by_selection(route, None)
 
     def _is_blacklisted(self, route: Route) -> bool:
         upstream = route.upstream
@@ -313,8 +321,8 @@ class Access:
             )
         rules = self._forbidden.get(upstream)
         if rules is None:
-            given = (name for servers, _, name in self._blacklist if servers.match(upstream))
-            rules = self._forbidden[upstream] = UriRules(given)
+            uri_patterns = (name for servers, _, name in self._blacklist if servers.match(upstream))
+            rules = self._forbidden[upstream] = UriRules(uri_patterns)
         return rules.covers(route.name) or self._only_made_by(rules, route)
 
     def _only_made_by(self, refused: UriRules, route: Route) -> bool:
@@ -324,21 +332,23 @@ class Access:
         if route.name in self._resources.get(route.upstream, ()):
             return False
         uri = names.readable(route.name)
-        others = self._templates.get(route.upstream, ())
-        return not any(template.takes(uri) and self.why(other) is None for other, template in others)
+        templates = self._templates.get(route.upstream, ())
+        return not any(
+            template.takes(uri) and self.why(template_route) is None for template_route, template in templates
+        )
 
-    def _not_chosen(self, route: Route, profile: str | None) -> str | None:
+    def _refusal_by_selection(self, route: Route, profile: str | None) -> str | None:
         selection = self._selections.get(profile)
         if selection is None:
             return f"there is no profile {profile!r}"
         if selection is EVERYTHING or selection.has(self._servers[route.upstream], route, self._tags_of(route)):
             return None
-        beside = route.kind is not TOOLS and self._chosen.get((route.upstream, profile), False)
-        return None if beside else f"not in {selection.name}"
+        is_companion = route.kind is not TOOLS and self._selected.get((route.upstream, profile), False)
+        return None if is_companion else f"not in {selection.name}"
 
     def _tags_of(self, route: Route) -> frozenset[str]:
-        known = self._tags.get(route.upstream, {}).get(route)
-        return known if known is not None else frozenset(self._servers[route.upstream].tags)
+        tags = self._tags.get(route.upstream, {}).get(route)
+        return tags if tags is not None else frozenset(self._servers[route.upstream].tags)
 
 
 def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
@@ -350,10 +360,10 @@ def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
                 tags.update(rules.tags)
     meta = wire.get("_meta") if isinstance(wire, dict) else None
     if isinstance(meta, Mapping):
-        nested = [one.get("tags") for key in _TAGGED if isinstance(one := meta.get(key), dict)]
-        for own in (meta.get(TAGS_KEY), *nested):
-            if isinstance(own, list):
-                tags.update(tag for tag in own if isinstance(tag, str))
+        nested = [namespace.get("tags") for key in _TAG_NAMESPACES if isinstance(namespace := meta.get(key), dict)]
+        for values in (meta.get(TAGS_KEY), *nested):
+            if isinstance(values, list):
+                tags.update(tag for tag in values if isinstance(tag, str))
     return frozenset(tags)
 
 
@@ -375,7 +385,7 @@ class GroupPolicy:
 
     def __init__(self, inactive: Callable[[Route, Hashable | None], str | None], gone: Callable[[Route], bool]) -> None:
         self._inactive = inactive
-        self._gone = gone
+        self._is_removed = gone
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged: a call of an inactive tool needs a route to get the right error."""
@@ -384,7 +394,7 @@ class GroupPolicy:
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call. Raises GroupInactive, and UnknownName for a removed tool."""
         if call.route.kind is TOOLS:
-            if self._gone(call.route):
+            if self._is_removed(call.route):
                 call.refused_by = "groups: removed"
                 raise unknown_name(call.kind, call.exposed, call.era)
             group = self._inactive(call.route, call.caller) if call.method == TOOLS.act_method else None

@@ -104,11 +104,11 @@ class RecordBuilder:
         self._second = (-1, "")
         """The second of the last record, and its text."""
         self._names: dict[str, str] = {}
-        self._names_without = LEARNED.known
+        self._known_secrets = LEARNED.known
 
-    def of_call(self, call: Call, arguments: Any, duration: float, found: Outcome, result: Json | None) -> Json:
+    def of_call(self, call: Call, arguments: Any, duration: float, call_outcome: Outcome, result: Json | None) -> Json:
         """Returns the record of a call that has ended, with the `arguments` to be shown; `duration` is in seconds."""
-        verdict, policy, code, text = found
+        verdict, policy, code, text = call_outcome
         id = self.text(call.label) if call.label is not None else self._labels.next_call()
         record = {
             **self._head(id, call.method, call.exposed, call.era, call.caller, call.envelope),
@@ -185,20 +185,20 @@ class RecordBuilder:
 
     def _name(self, text: str) -> str:
         """Returns a redacted name, cached until a new secret is learned."""
-        if self._names_without is not LEARNED.known or len(self._names) >= MAX_REMEMBERED:
-            self._names, self._names_without = {}, LEARNED.known
-        shown = self._names.get(text)
-        if shown is None:
-            shown = self.text(text)
+        if self._known_secrets is not LEARNED.known or len(self._names) >= MAX_REMEMBERED:
+            self._names, self._known_secrets = {}, LEARNED.known
+        redacted = self._names.get(text)
+        if redacted is None:
+            redacted = self.text(text)
             if len(text) <= MAX_TEXT:
-                self._names[text] = shown
-        return shown
+                self._names[text] = redacted
+        return redacted
 
     def text(self, text: str) -> str:
         """Returns a redacted text of at most `MAX_TEXT` characters."""
         # Cut after redaction: a secret that crosses the cut must not be shown in part.
-        shown = self._redaction.beginning(text, 16 * MAX_TEXT)
-        return shown if len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}…"
+        redacted = self._redaction.beginning(text, 16 * MAX_TEXT)
+        return redacted if len(redacted) <= MAX_TEXT else f"{redacted[:MAX_TEXT]}…"
 
 
 def outcome(call: Call, error: BaseException | None, result: Json | None) -> Outcome:
@@ -210,58 +210,58 @@ def outcome(call: Call, error: BaseException | None, result: Json | None) -> Out
         return "cancelled", None, CallCancelled.code, None
     if isinstance(error, TimeoutError):
         return "error", "deadline", DeadlineExceeded.code, str(error) or None
-    by, refuses = (error.policy, error.refuses) if isinstance(error, HubError) else (None, False)
+    policy, refuses = (error.policy, error.refuses) if isinstance(error, HubError) else (None, False)
     # A refusal's reason is a rule (`servers.x.disable_tools`), its policy is what applied it.
     verdict = "refused" if call.refused_by is not None or refuses else "error"
     code = error.code if isinstance(error, ProtocolError | CallError) else None
     if call.refused_by is not None:
-        return verdict, by or "access", code, call.refused_by
-    return verdict, by, code, str(error)
+        return verdict, policy or "access", code, call.refused_by
+    return verdict, policy, code, str(error)
 
 
 def approximate_size(value: Any) -> int:
     """Estimates the size of a value as JSON in bytes; for a large value, from a sample of its members."""
-    size, left, waiting = 0, MAX_SAMPLED, [value]
-    while waiting:
-        one = waiting.pop()
-        kind = type(one)
-        left -= 1
+    size, remaining, stack = 0, MAX_SAMPLED, [value]
+    while stack:
+        member = stack.pop()
+        kind = type(member)
+        remaining -= 1
         if kind is str:
-            size += len(one) + 2
+            size += len(member) + 2
         elif kind is dict or kind is list:
-            if len(one) > _SAMPLED or left < 0:
+            if len(member) > _SAMPLED or remaining < 0:
                 return _size(value, _Sample(), _MAX_DEPTH)
-            size += 2 if one else 4
+            size += 2 if member else 4
             if kind is list:
-                size += len(one)
-                waiting += one
+                size += len(member)
+                stack += member
             else:
-                for key in one:
+                for key in member:
                     size += len(key) + 4
-                waiting += one.values()
+                stack += member.values()
         else:
             size += 4
     return size
 
 
 class _Sample:
-    left = MAX_SAMPLED
+    remaining = MAX_SAMPLED
 
 
 def _size(value: Any, sample: _Sample, depth: int) -> int:
-    sample.left -= 1
+    sample.remaining -= 1
     if isinstance(value, str):
         return len(value) + 2
     if not value or not depth or not isinstance(value, dict | list):
         return 4
-    size = seen = 0
+    size = sampled = 0
     for member in value.items() if isinstance(value, dict) else value:
-        if sample.left < 0 or seen == _SAMPLED:
+        if sample.remaining < 0 or sampled == _SAMPLED:
             break
-        seen += 1
+        sampled += 1
         size += (
             len(member[0]) + 4 + _size(member[1], sample, depth - 1)
             if isinstance(member, tuple)
             else 1 + _size(member, sample, depth - 1)
         )
-    return 2 + (size * len(value) // seen if seen else 4 * len(value))
+    return 2 + (size * len(value) // sampled if sampled else 4 * len(value))

@@ -42,10 +42,10 @@ MAX_SHOWN: Final = 2000
 """Characters of the arguments that the person is shown."""
 
 
-def _read_patterns(given: FieldValue, reading: KeyReading) -> tuple[str, ...] | None:
-    value = [given.value] if isinstance(given.value, str) else given.value
-    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
-        reading.findings.error(given.at, f"must be a list of '{DESTRUCTIVE}' and names or patterns of tools")
+def _read_patterns(field: FieldValue, reading: KeyReading) -> tuple[str, ...] | None:
+    value = [field.value] if isinstance(field.value, str) else field.value
+    if not isinstance(value, list) or not all(isinstance(pattern, str) and pattern for pattern in value):
+        reading.findings.error(field.at, f"must be a list of '{DESTRUCTIVE}' and names or patterns of tools")
         return None
     return tuple(value)
 
@@ -67,13 +67,13 @@ class CodeModeSettings(Frozen):
     """The most memory that a program may take."""
 
 
-def _read_code_mode(given: FieldValue, reading: KeyReading) -> CodeModeSettings | None:
-    value = {"enabled": True} if given.value is True else given.value
-    found = read_model(CodeModeSettings, value, given.at, reading.findings)
-    lacking = missing("code_mode") if found is not None and found.enabled else None
-    if lacking is not None:
-        reading.findings.warning(given.at, f"has no effect: {lacking}")
-    return found
+def _read_code_mode(field: FieldValue, reading: KeyReading) -> CodeModeSettings | None:
+    value = {"enabled": True} if field.value is True else field.value
+    settings = read_model(CodeModeSettings, value, field.at, reading.findings)
+    reason = missing("code_mode") if settings is not None and settings.enabled else None
+    if reason is not None:
+        reading.findings.warning(field.at, f"has no effect: {reason}")
+    return settings
 
 
 CONFIRM: Final[RootKey[tuple[str, ...]]] = RootKey("confirm", _read_patterns, ())
@@ -83,9 +83,9 @@ CONFIRM_OF_SERVER: Final[EntryKey[tuple[str, ...]]] = EntryKey("confirm", _read_
 CODE_MODE: Final = RootKey("code_mode", _read_code_mode, CodeModeSettings())
 
 
-def named_tools(written: Iterable[str]) -> tuple[str, ...]:
+def named_tools(entries: Iterable[str]) -> tuple[str, ...]:
     """Returns the names and patterns of tools in a list of `confirm`."""
-    return tuple(one for one in written if one != DESTRUCTIVE)
+    return tuple(entry for entry in entries if entry != DESTRUCTIVE)
 
 
 class NotConfirmed(PermissionDenied):
@@ -97,10 +97,10 @@ class NotConfirmed(PermissionDenied):
 class _Rule:
     """One list of tools that need a confirmation. `setting` is its key in the configuration."""
 
-    def __init__(self, setting: str, written: Sequence[str], servers: Mapping[str, Server]) -> None:
+    def __init__(self, setting: str, entries: Sequence[str], servers: Mapping[str, Server]) -> None:
         self.setting = setting
-        self.destructive = DESTRUCTIVE in written
-        self.names = ToolNames(named_tools(written), servers)
+        self.destructive = DESTRUCTIVE in entries
+        self.names = ToolNames(named_tools(entries), servers)
 
 
 class Confirm:
@@ -134,20 +134,20 @@ class Confirm:
         self._approvals = approvals
         self._sharing = sharing or Sharing()
         self._listed = listed
-        self._shown = shown
+        self._visible_arguments = shown
         self._redactor = redactor
         self._writes = in_program or CODE_MODE.of(config).writes
         servers = {server.id: server for server in config.servers}
         self._root = _Rule("confirm", CONFIRM.of(config), servers)
         self._of_server = {
-            server.id: _Rule(f"servers.{server.id}.confirm", written, {server.id: server})
+            server.id: _Rule(f"servers.{server.id}.confirm", entries, {server.id: server})
             for server in config.servers
-            if (written := CONFIRM_OF_SERVER.of(server))
+            if (entries := CONFIRM_OF_SERVER.of(server))
         }
         self._of_profile = {
-            one.name: _Rule(f"profiles.{one.name}.confirm", one.confirm, servers)
-            for one in config.profiles
-            if one.confirm
+            profile.name: _Rule(f"profiles.{profile.name}.confirm", profile.confirm, servers)
+            for profile in config.profiles
+            if profile.confirm
         }
 
     @classmethod
@@ -181,7 +181,7 @@ class Confirm:
     def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
         """Runs the call if a person allows it or need not be asked. Raises NotConfirmed."""
         reason = self._reason(call)
-        return call_next(call) if reason is None else self._confirmed(call, call_next, reason)
+        return call_next(call) if reason is None else self._run_confirmed(call, call_next, reason)
 
     # --- which calls -------------------------------------------------------------------------------------------
 
@@ -195,45 +195,45 @@ class Confirm:
             rules.append(of_server)
         if self._of_profile and (of_profile := self._of_profile.get(profile_of(call.caller) or "")) is not None:
             rules.append(of_profile)
-        found = next((rule.setting for rule in rules if self._covers(rule, route)), None)
-        if found is None and call.within is not None and not self._writes and not self._only_reads(route):
-            found = "code_mode.writes"
-        return None if found is None or self._approvals.has(call.caller, route) else found
+        setting = next((rule.setting for rule in rules if self._covers(rule, route)), None)
+        if setting is None and call.within is not None and not self._writes and not self._only_reads(route):
+            setting = "code_mode.writes"
+        return None if setting is None or self._approvals.has(call.caller, route) else setting
 
     def _covers(self, rule: _Rule, route: Route) -> bool:
-        return route in rule.names or (rule.destructive and self._destroys(route))
+        return route in rule.names or (rule.destructive and self._may_destroy(route))
 
     def _annotations(self, route: Route) -> Mapping[str, Any]:
         listed = self._listed(route)
-        found = listed.get("annotations") if isinstance(listed, dict) else None
-        return found if isinstance(found, dict) else {}
+        hints = listed.get("annotations") if isinstance(listed, dict) else None
+        return hints if isinstance(hints, dict) else {}
 
     def _only_reads(self, route: Route) -> bool:
         return self._annotations(route).get("readOnlyHint") is True
 
-    def _destroys(self, route: Route) -> bool:
+    def _may_destroy(self, route: Route) -> bool:
         """Returns whether a tool may be destructive. By the protocol, a tool without annotations may."""
         hints = self._annotations(route)
         return hints.get("readOnlyHint") is not True and hints.get("destructiveHint") is not False
 
     # --- the question ------------------------------------------------------------------------------------------
 
-    async def _confirmed(self, call: Call, call_next: Next, setting: str) -> Json:
+    async def _run_confirmed(self, call: Call, call_next: Next, setting: str) -> Json:
         tool = f"{printable(call.route.name, 200)!r} of {printable(call.route.upstream, 100)!r}"
         missing = missing_capability(call.asker.capabilities, ELICITATION, {}) if call.asker is not None else ""
         pending = self._approvals.pending
         if missing is not None and not pending.can_ask(call):
-            cure = "Use a client that has elicitation, or change the setting. "
+            remedy = "Use a client that has elicitation, or change the setting. "
             if call.within is not None:
-                cure = f"Call {call.exposed!r} by its own name, which the client can show. "
+                remedy = f"Call {call.exposed!r} by its own name, which the client can show. "
             page = (
                 "With the live page open (`mcp-hub open`) the person can allow it there. "
                 if call.asker is not None
                 else ""
             )
-            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {page}{cure}")
-        answer, where = await self._answer(call, tool, setting, by_client=missing is None)
-        call.notes.append(f"confirm: {answer}{where}")
+            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {page}{remedy}")
+        answer, source = await self._answer(call, tool, setting, by_client=missing is None)
+        call.notes.append(f"confirm: {answer}{source}")
         if answer not in (ONCE, SESSION):
             text = "Nobody answered in time" if answer == "no answer" else "The person did not allow the call"
             raise _refused(call, setting, f"{text} of {tool}. Do not try again unless the person asks for it. ")
@@ -245,14 +245,14 @@ class Confirm:
         return await call_next(call)
 
     async def _answer(self, call: Call, tool: str, setting: str, *, by_client: bool) -> tuple[str, str]:
-        """Returns (ONCE, SESSION, NO or `no answer`; the place of the answer for notes, "" for the client)."""
+        """Returns (ONCE, SESSION, NO or `no answer`; the source of the answer for notes, "" for the client)."""
         arguments = call.params.get("arguments") or {}
         large = weighs_more(arguments, LARGE_ARGUMENTS)
-        shown = await in_thread(self._text, call, arguments) if large else self._text(call, arguments)
-        through = "" if call.within is None else f", which {call.within} is to call,"
+        arguments_text = await in_thread(self._text, call, arguments) if large else self._text(call, arguments)
+        via = "" if call.within is None else f", which {call.within} is to call,"
         choices = [ONCE, SESSION, NO] if _has_session(call) else [ONCE, NO]
         params: Json = {
-            "message": f"mcp-hub asks: may {tool}{through} be called with these arguments? {shown}",
+            "message": f"mcp-hub asks: may {tool}{via} be called with these arguments? {arguments_text}",
             "requestedSchema": {
                 "type": "object",
                 "properties": {"allow": {"type": "string", "title": "Allow the call", "enum": choices}},
@@ -261,7 +261,10 @@ class Confirm:
         }
         entry = call.questions.note(ELICITATION, "unanswered", by="mcp-hub")
         try:
-            with suspended(call.deadlines), self._approvals.pending.open(call, setting, shown, choices) as pending:
+            with (
+                suspended(call.deadlines),
+                self._approvals.pending.open(call, setting, arguments_text, choices) as pending,
+            ):
                 async with asyncio.timeout(CONFIRM_WAIT):
                     result = await _first_answer(call, pending, params if by_client else None, entry)
         except TimeoutError:
@@ -277,8 +280,8 @@ class Confirm:
 
     def _text(self, call: Call, arguments: Any) -> str:
         """Returns the arguments as JSON without secrets and preset ones, cut to `MAX_SHOWN` characters."""
-        shown = self._redactor.value(self._shown(call, arguments))
-        return printable(encode(shown).decode("utf-8", "replace"), MAX_SHOWN)
+        visible = self._redactor.value(self._visible_arguments(call, arguments))
+        return printable(encode(visible).decode("utf-8", "replace"), MAX_SHOWN)
 
 
 async def _first_answer(
@@ -294,11 +297,11 @@ async def _first_answer(
         waiting.add(asyncio.ensure_future(call.questions.answer_of(call.asker, ELICITATION, params, entry)))
     try:
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        found: Json | str = (pending.answer if pending.answer in done else done.pop()).result()
-        return found
+        answer: Json | str = (pending.answer if pending.answer in done else done.pop()).result()
+        return answer
     finally:
-        for one in waiting - {pending.answer}:
-            one.cancel()
+        for future in waiting - {pending.answer}:
+            future.cancel()
         await asyncio.gather(*waiting - {pending.answer}, return_exceptions=True)
 
 

@@ -50,14 +50,14 @@ class GuardBlocked(CallError):
     policy, refuses = "guard", True
 
 
-def _read(given: FieldValue, reading: KeyReading) -> GuardSettings | None:
-    value = given.value
+def _read(field: FieldValue, reading: KeyReading) -> GuardSettings | None:
+    value = field.value
     if isinstance(value, dict) and isinstance(value.get("huggingface"), dict):
         # `{huggingface: {enabled, tools, ...}}` is another way to write the same.
         inner = dict(value["huggingface"])
         enabled = inner.pop("enabled", True)
         value = {**inner, **value, "huggingface": enabled}
-    return read_model(GuardSettings, value, given.at, reading.findings)
+    return read_model(GuardSettings, value, field.at, reading.findings)
 
 
 GUARD: Final = RootKey("guard", _read, GuardSettings())
@@ -92,23 +92,23 @@ class UrlGuard:
         """Adds the rule to guarded tools' descriptions and `_meta`, and removes resources with a forbidden URI."""
         if not self._rules:
             return items
-        return [shown for item in items if (shown := self._shown(item)) is not None]
+        return [shaped for item in items if (shaped := self._shape_item(item)) is not None]
 
     def hides(self, route: Route) -> bool:
         """Returns whether the route is a resource with a forbidden URI."""
         return bool(self._rules) and route.kind.by_uri and bool(self._rules.refuses_uri(_literal(route)))
 
-    def _shown(self, item: Item) -> Item | None:
+    def _shape_item(self, item: Item) -> Item | None:
         kind = item.route.kind
         if kind.by_uri:
             return None if self.hides(item.route) else item
         if kind is not TOOLS or not self._guards(item.route) or not isinstance(item.wire, dict):
             return item
         description, meta = item.wire.get("description"), item.wire.get("_meta")
-        said = f"{description}\n\n" if isinstance(description, str) and description else ""
+        prefix = f"{description}\n\n" if isinstance(description, str) and description else ""
         wire = {
             **item.wire,
-            "description": said + self._rule,
+            "description": prefix + self._rule,
             "_meta": {**(meta if isinstance(meta, dict) else {}), META_KEY: self._facts},
         }
         return msgspec.structs.replace(item, wire=wire)
@@ -148,8 +148,8 @@ class UrlGuard:
         if (rule := await self._refused(arguments)) is not None:
             call.refused_by = f"guard: {rule}"
             raise GuardBlocked(self._message, server=call.route.upstream)
-        read = self._rules.refused_scheme
-        scheme = await in_thread(read, arguments) if weighs_more(arguments) else read(arguments)
+        refused_scheme = self._rules.refused_scheme
+        scheme = await in_thread(refused_scheme, arguments) if weighs_more(arguments) else refused_scheme(arguments)
         if scheme is not None:
             call.refused_by = f"guard: scheme {scheme}"
             raise GuardBlocked(
@@ -209,12 +209,12 @@ class FilterResults:
         if not self._active or call.method != TOOLS.act_method or call.route not in self._tools:
             return result
         if weighs_more(result):
-            kept, dropped = await in_thread(without_guarded, result, self._rules)
+            filtered, dropped = await in_thread(without_guarded, result, self._rules)
         else:
-            kept, dropped = without_guarded(result, self._rules)
+            filtered, dropped = without_guarded(result, self._rules)
         if dropped:
             call.notes.append(f"filter_results: {dropped} guarded links dropped")
-        return kept
+        return filtered
 
 
 def without_guarded(result: Json, rules: UrlRules) -> tuple[Json, int]:
@@ -228,14 +228,14 @@ def without_guarded(result: Json, rules: UrlRules) -> tuple[Json, int]:
     work = WorkBudget(MAX_WORK)
     content = result.get("content")
     if isinstance(content, list):
-        kept: list[Any] = []
+        blocks: list[Any] = []
         for block in content:
             changed, number = _block(block, rules, work)
             dropped += number
             if changed is not None:
-                kept.append(changed)
-        if len(kept) != len(content) or any(one is not other for one, other in zip(kept, content, strict=True)):
-            changes["content"] = kept
+                blocks.append(changed)
+        if len(blocks) != len(content) or any(new is not old for new, old in zip(blocks, content, strict=True)):
+            changes["content"] = blocks
     structured = result.get("structuredContent")
     if isinstance(structured, dict | list):
         changed, number = _cleaned(structured, rules, work)
@@ -268,14 +268,16 @@ def _cleaned(value: Any, rules: UrlRules, work: WorkBudget, depth: int = 0) -> t
     if depth > MAX_DEPTH:
         return value, 0
     if isinstance(value, dict):
-        members = {key: _cleaned(one, rules, work, depth + 1) for key, one in value.items()}
+        members = {key: _cleaned(member, rules, work, depth + 1) for key, member in value.items()}
         if all(changed is value[key] for key, (changed, _) in members.items()):
             return value, 0
         return {key: changed for key, (changed, _) in members.items()}, sum(number for _, number in members.values())
     if isinstance(value, list):
-        kept = [_cleaned(one, rules, work, depth + 1) for one in value if not _is_guarded(one, rules, work)]
-        number = len(value) - len(kept) + sum(dropped for _, dropped in kept)
-        return ([changed for changed, _ in kept], number) if number else (value, 0)
+        remaining = [
+            _cleaned(member, rules, work, depth + 1) for member in value if not _is_guarded(member, rules, work)
+        ]
+        number = len(value) - len(remaining) + sum(dropped for _, dropped in remaining)
+        return ([changed for changed, _ in remaining], number) if number else (value, 0)
     return value, 0
 
 
@@ -284,5 +286,7 @@ def _is_guarded(member: Any, rules: UrlRules, work: WorkBudget) -> bool:
         return "://" in member and " " not in member and rules.refuses_uri(member, work) is not None
     if not isinstance(member, dict):
         return False
-    links = (one for key, one in member.items() if isinstance(one, str) and key.lower().replace("_", "") in LINK_KEYS)
+    links = (
+        value for key, value in member.items() if isinstance(value, str) and key.lower().replace("_", "") in LINK_KEYS
+    )
     return any(rules.refuses_uri(link, work) is not None for link in links)

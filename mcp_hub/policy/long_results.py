@@ -57,7 +57,7 @@ class LongResults:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._results: OrderedDict[str, _Kept] = OrderedDict()
         self._size = 0
 
     def keep(self, result: Json, caller: Hashable | None, page_size: int) -> tuple[str, int]:
@@ -69,18 +69,18 @@ class LongResults:
     def put(self, uri: str, pages: ResultPages, caller: Hashable | None) -> None:
         """Stores the pages of a result under a URI of `new_uri`."""
         self._drop_old()
-        self._kept[uri.removeprefix(PREFIX)] = _Kept(caller, pages.all, self._clock() + KEPT_SECONDS, pages.size)
+        self._results[uri.removeprefix(PREFIX)] = _Kept(caller, pages.all, self._clock() + KEPT_SECONDS, pages.size)
         self._size += pages.size
-        while len(self._kept) > 1 and (self._size > MAX_BYTES or len(self._kept) > MAX_RESULTS):
-            self._drop(next(iter(self._kept)))
+        while len(self._results) > 1 and (self._size > MAX_BYTES or len(self._results) > MAX_RESULTS):
+            self._drop(next(iter(self._results)))
 
     def _drop_old(self) -> None:
         """Drops expired results, which are the first: all are stored for the same time."""
-        while self._kept and next(iter(self._kept.values())).until < self._clock():
-            self._drop(next(iter(self._kept)))
+        while self._results and next(iter(self._results.values())).until < self._clock():
+            self._drop(next(iter(self._results)))
 
     def _drop(self, name: str) -> None:
-        self._size -= self._kept.pop(name).size
+        self._size -= self._results.pop(name).size
 
     @staticmethod
     def owns(uri: str) -> bool:
@@ -91,19 +91,19 @@ class LongResults:
         """Returns a page as the result of `resources/read`, or None if this caller has no page at that URI."""
         name, slash, number = uri[len(PREFIX) :].partition("/")
         self._drop_old()
-        kept = self._kept.get(name)
-        if kept is None or kept.caller != caller or (slash and not (number.isascii() and number.isdigit())):
+        stored = self._results.get(name)
+        if stored is None or stored.caller != caller or (slash and not (number.isascii() and number.isdigit())):
             return None
         index = int(number[:9]) if slash else 1
-        if not 1 <= index <= len(kept.pages):
+        if not 1 <= index <= len(stored.pages):
             return None
-        page = kept.pages[index - 1]
+        page = stored.pages[index - 1]
         content = {"uri": uri, "mimeType": page.mime_type}
         content |= {"text": page.text} if page.text is not None else {"blob": page.blob or ""}
-        place: Json = {"page": index, "pages": len(kept.pages)}
-        if index < len(kept.pages):
-            place["next"] = f"{PREFIX}{name}/{index + 1}"
-        return {"contents": [content], "_meta": {META_KEY: place}}
+        position: Json = {"page": index, "pages": len(stored.pages)}
+        if index < len(stored.pages):
+            position["next"] = f"{PREFIX}{name}/{index + 1}"
+        return {"contents": [content], "_meta": {META_KEY: position}}
 
 
 def new_uri() -> str:
@@ -123,17 +123,17 @@ def _pages_of(result: Json, size: int) -> Iterator[ResultPage]:
     The content blocks come first in their order, then `structuredContent`, then all other members of the result.
     """
     blocks = result.get("content")
-    found = False
+    has_pages = False
     for block in blocks if isinstance(blocks, list) else []:
         for page in _pages_of_block(block, size):
-            found = True
+            has_pages = True
             yield page
     structured = result.get("structuredContent")
-    others = {key: value for key, value in result.items() if key not in ("content", "structuredContent")}
-    for value in ([structured] if structured is not None else []) + ([others] if others else []):
-        found = True
+    extra = {key: value for key, value in result.items() if key not in ("content", "structuredContent")}
+    for value in ([structured] if structured is not None else []) + ([extra] if extra else []):
+        has_pages = True
         yield ResultPage("application/json", text=encode(value).decode())
-    if not found:
+    if not has_pages:
         yield ResultPage("text/plain", text="")
 
 
@@ -235,23 +235,23 @@ def shortened_content(content: Any, room: int, measure: Measure | None = None) -
         return ShortContent(list(blocks), sum(sizes))
     notes = [None if _text(block) is not None else _note(block) for block in blocks]
     least = [0 if note is None else min(size, measure.of_block(note)) for note, size in zip(notes, sizes, strict=True)]
-    after = [*reversed([*accumulate(reversed(least), initial=0)])][1:]  # what the notes behind each block need
-    kept: list[Any] = []
-    shown, of = 0, ""
+    needed_after = [*reversed([*accumulate(reversed(least), initial=0)])][1:]  # what the notes behind each block need
+    shortened: list[Any] = []
+    used, amount = 0, ""
     cut = False
-    for block, size, note, needed in zip(blocks, sizes, notes, after, strict=True):
-        free = room - shown - min(needed, room // 4)
+    for block, size, note, needed in zip(blocks, sizes, notes, needed_after, strict=True):
+        free = room - used - min(needed, room // 4)
         part = block
         if size > free or (note is None and cut):
             part = note
             if note is None and not cut:
-                (part, of), cut = _cut(block, free, measure), True
-            if part is not None and measure.of_block(part) > room - shown:
+                (part, amount), cut = _cut(block, free, measure), True
+            if part is not None and measure.of_block(part) > room - used:
                 part = None
         if part is not None:
-            kept.append(part)
-            shown += size if part is block else measure.of_block(part)
-    return ShortContent(kept, shown, of)
+            shortened.append(part)
+            used += size if part is block else measure.of_block(part)
+    return ShortContent(shortened, used, amount)
 
 
 def content_tokens(content: Any) -> int:
@@ -309,12 +309,12 @@ class _Trim:
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
-        self._seen = 0
+        self._visited = 0
 
     def trimmed(self, value: Any, depth: int = 0) -> Any:
         """Returns a shorter value. Raises _TooMany."""
-        self._seen += 1
-        if self._seen > _MAX_VALUES:
+        self._visited += 1
+        if self._visited > _MAX_VALUES:
             raise _TooMany
         if isinstance(value, str):
             return value if len(value) * 6 <= self._longest else head(value, self._longest)
@@ -322,15 +322,15 @@ class _Trim:
             return {name: self.trimmed(member, depth + 1) for name, member in value.items()}
         if not isinstance(value, list) or depth >= _MAX_DEPTH:
             return value
-        kept: list[Any] = []
-        left = self._longest
+        members: list[Any] = []
+        room = self._longest
         for member in value:
             shorter = self.trimmed(member, depth + 1)
-            left -= _size(shorter)
-            if left < 0:
+            room -= _size(shorter)
+            if room < 0:
                 break
-            kept.append(shorter)
-        return kept
+            members.append(shorter)
+        return members
 
 
 def _text(block: Any) -> str | None:
@@ -342,8 +342,8 @@ def _note(block: Any) -> Any:
     fields = block if isinstance(block, dict) else {}
     inner = fields.get("resource")
     mime_type = fields.get("mimeType", inner.get("mimeType", "") if isinstance(inner, dict) else "")
-    what = f"{str(fields.get('type', 'block'))[:50]} {str(mime_type)[:50]}".strip()
-    return {"type": "text", "text": f"({what} of {_size(block) - 1:,} bytes left out)"}
+    label = f"{str(fields.get('type', 'block'))[:50]} {str(mime_type)[:50]}".strip()
+    return {"type": "text", "text": f"({label} of {_size(block) - 1:,} bytes left out)"}
 
 
 def _size(block: Any) -> int:
@@ -354,10 +354,10 @@ def _cut(block: Any, room: int, measure: Measure) -> tuple[Any, str]:
     """Returns (a text block cut to the room, or None if too little would be left; the amount of text shown)."""
     from mcp_hub.policy.result_texts import cut_text  # few results are too long, and its patterns take time to compile
 
-    left = room - measure.of_block({**block, "text": ""})
-    if left < measure.least:
+    text_room = room - measure.of_block({**block, "text": ""})
+    if text_room < measure.least:
         return None, ""
-    part = cut_text(block["text"], left, measure.head)
+    part = cut_text(block["text"], text_room, measure.head)
     return ({**block, "text": part.text}, part.of) if part.text else (None, "")
 
 

@@ -27,9 +27,9 @@ class Patterns:
     """Names given exactly or with the wildcards `*`, `?` and `[...]`, case-sensitively."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        given = tuple(patterns)
-        self._exact = frozenset(given)
-        globs = [translate(pattern) for pattern in given if _GLOB.search(pattern)]
+        all_patterns = tuple(patterns)
+        self._exact = frozenset(all_patterns)
+        globs = [translate(pattern) for pattern in all_patterns if _GLOB.search(pattern)]
         self._glob = re.compile("|".join(globs)) if globs else None
 
     def __bool__(self) -> bool:
@@ -54,16 +54,16 @@ class ToolRulesTable(dict[Route, ToolRules]):
     def __missing__(self, route: Route) -> ToolRules:
         if len(self) >= MAX_REMEMBERED:
             self.clear()
-        self[route] = found = self._merged(route) if route.kind.name == "tools" else NO_RULES
-        return found
+        self[route] = rules = self._merged(route) if route.kind.name == "tools" else NO_RULES
+        return rules
 
     def _merged(self, route: Route) -> ToolRules:
         merged = NO_RULES
         for patterns, rules in self._rules.get(route.upstream, ()):
             if patterns.match(route.name):
-                said = {field: getattr(rules, field) for field in rules.model_fields_set}
-                said["preset"] = {**merged.preset, **rules.preset}
-                merged = merged.model_copy(update=said)
+                fields = {field: getattr(rules, field) for field in rules.model_fields_set}
+                fields["preset"] = {**merged.preset, **rules.preset}
+                merged = merged.model_copy(update=fields)
         return merged
 
 
@@ -76,7 +76,7 @@ _STAR, _ANY, _CLASS_MARKS = MARKS[8], MARKS[9], MARKS[10:]
 _WILDCARDS: Final = "*?["
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.*?-]*")
 """A pattern for names of tools and prompts, such as `write_*`, which is not a rule about URIs."""
-_READ: Final = 16
+_CACHED_READINGS: Final = 16
 """URIs whose readings are cached, because several sets of rules check the same URI."""
 
 
@@ -88,17 +88,21 @@ class UriRules:
     """A set of rules about URIs. It applies if one of them does."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        self._given = tuple(pattern for pattern in patterns if pattern)
-        self._raw = Patterns(self._given)
-        self._about_uris = tuple(pattern for pattern in self._given if not _NAME.fullmatch(pattern))
+        self._patterns = tuple(pattern for pattern in patterns if pattern)
+        self._raw = Patterns(self._patterns)
+        self._about_uris = tuple(pattern for pattern in self._patterns if not _NAME.fullmatch(pattern))
 
     @cached_property
     def _exact(self) -> frozenset[str]:
-        return frozenset(one for one in self._given if names.is_template(one) or not any(c in one for c in _WILDCARDS))
+        return frozenset(
+            pattern
+            for pattern in self._patterns
+            if names.is_template(pattern) or not any(c in pattern for c in _WILDCARDS)
+        )
 
     @cached_property
-    def _everything(self) -> bool:
-        return any(not one.strip("*") for one in self._given)
+    def _covers_everything(self) -> bool:
+        return any(not pattern.strip("*") for pattern in self._patterns)
 
     def covers(self, uri: str) -> bool:
         """Returns whether some server may read a URI, or a template, as one that a rule names, ignoring case.
@@ -108,24 +112,27 @@ class UriRules:
         """
         if not self._about_uris or self._raw.match(uri):
             return self._raw.match(uri)
-        found = _read(uri)
-        if found is None or not all(rule.readings for rule in self._rules):
+        uri_readings = _read(uri)
+        if uri_readings is None or not all(rule.readings for rule in self._rules):
             return True
-        return self._cover(found) or any(query.covers(uri) for query in self._queries)
+        return self._cover(uri_readings) or any(query.covers(uri) for query in self._queries)
 
     def admits(self, uri: str) -> bool:
         """Returns whether every server reads a URI, or a template, as one that a rule names, respecting case."""
-        if uri in self._exact or self._everything:
+        if uri in self._exact or self._covers_everything:
             return True
-        found = _read(uri) if self._about_uris else None
-        if found is None:
+        uri_readings = _read(uri) if self._about_uris else None
+        if uri_readings is None:
             return False
-        matches, ends = self._globs.match, self._ends.match
-        if all(matches(way, one.whole) and ends(way, one.root) for way, one in self._distinct(found)):
+        matches, root_matches = self._globs.match, self._root_globs.match
+        if all(
+            matches(index, reading.text) and root_matches(index, reading.root)
+            for index, reading in self._distinct(uri_readings)
+        ):
             return True
         if any(query.admits(uri) for query in self._queries):
             return True
-        literal = {text for one in found[LITERAL::3] for text in one}
+        literal = {text for reading in uri_readings[LITERAL::3] for text in reading}
         return any(all(template.fullmatch(text) for text in literal) for template in self._templates)
 
     def admits_some(self, template: str) -> bool:
@@ -137,45 +144,45 @@ class UriRules:
             return True
         start = _start(_read(template))
         return start is not None and any(
-            start.startswith(other) or other.startswith(start)
+            start.startswith(rule_start) or rule_start.startswith(start)
             for rule in self._rules
-            if not names.is_template(rule.written) and (other := _start(rule.readings)) is not None
+            if not names.is_template(rule.pattern) and (rule_start := _start(rule.readings)) is not None
         )
 
     def makes(self, uri: str) -> bool:
         """Returns whether one of the rules is a template that the URI may have been made from."""
         if not self._templates:
             return False
-        texts = {uri, *(text for one in _read(uri) or () for text in one)}
+        texts = {uri, *(text for reading in _read(uri) or () for text in reading)}
         return any(template.fullmatch(text) for template in self._templates for text in texts)
 
-    def _cover(self, found: tuple[UriReading, ...]) -> bool:
-        for way, one in self._distinct(found):
-            for text in dict.fromkeys(one):
+    def _cover(self, uri_readings: tuple[UriReading, ...]) -> bool:
+        for index, reading in self._distinct(uri_readings):
+            for text in dict.fromkeys(reading):
                 plain = folded(text)
-                if self._globs.match(way, text) or self._folded.match(way, plain):
+                if self._globs.match(index, text) or self._folded.match(index, plain):
                     return True
-                if way % 3 != LITERAL and self._trimmed.match(way, trimmed(plain)):
+                if index % 3 != LITERAL and self._trimmed.match(index, trimmed(plain)):
                     return True
         return False
 
-    def _distinct(self, found: tuple[UriReading, ...]) -> Iterator[tuple[int, UriReading]]:
+    def _distinct(self, uri_readings: tuple[UriReading, ...]) -> Iterator[tuple[int, UriReading]]:
         """Yields the readings, without those that equal another one and are compared with the same rules."""
-        if not self._ends.first:
-            return iter(enumerate(found[:1]))
-        ways = {pair: way for way, pair in enumerate(zip(self._ends.first, found, strict=True))}
-        return ((way, one) for (_, one), way in ways.items())
+        if not self._root_globs.first:
+            return iter(enumerate(uri_readings[:1]))
+        indices = {pair: index for index, pair in enumerate(zip(self._root_globs.first, uri_readings, strict=True))}
+        return ((index, reading) for (_, reading), index in indices.items())
 
     @cached_property
     def _rules(self) -> tuple[_Rule, ...]:
-        return tuple(_Rule(one) for one in self._about_uris)
+        return tuple(_Rule(pattern) for pattern in self._about_uris)
 
     @cached_property
     def _globs(self) -> _Globs:
         return _Globs(rule.globs() for rule in self._rules)
 
     @cached_property
-    def _ends(self) -> _Globs:
+    def _root_globs(self) -> _Globs:
         """Returns the globs for `UriReading.root`: of each rule, whole and without its `#` and `;` parts."""
         return _Globs(globs for rule in self._rules for globs in (rule.globs(), rule.globs(root=True)))
 
@@ -189,12 +196,12 @@ class UriRules:
 
     @cached_property
     def _queries(self) -> tuple[_Query, ...]:
-        return tuple(query for one in self._about_uris if (query := _Query.read(one)) is not None)
+        return tuple(query for pattern in self._about_uris if (query := _Query.read(pattern)) is not None)
 
     @cached_property
     def _templates(self) -> tuple[names.UriPattern, ...]:
-        found = (names.template_pattern(one) for one in self._about_uris if names.is_template(one))
-        return tuple(one for one in found if one is not None)
+        compiled = (names.template_pattern(pattern) for pattern in self._about_uris if names.is_template(pattern))
+        return tuple(template for template in compiled if template is not None)
 
 
 def alike(uri: str) -> frozenset[str] | None:
@@ -202,33 +209,33 @@ def alike(uri: str) -> frozenset[str] | None:
 
     Two URIs that some server may take for the same one have a key in common.
     """
-    found = _read(uri)
-    return None if found is None else frozenset(folded(text) for one in found for text in one)
+    uri_readings = _read(uri)
+    return None if uri_readings is None else frozenset(folded(text) for reading in uri_readings for text in reading)
 
 
-@lru_cache(_READ)
+@lru_cache(_CACHED_READINGS)
 def _read(uri: str) -> tuple[UriReading, ...] | None:
     """Returns the readings of a URI or a template. Expressions with the same operator are treated as equal."""
     if not uri.isascii() and any(mark in uri for mark in MARKS):
         return None
-    return readings(names.EXPRESSION.sub(lambda found: _EXPRESSION_MARKS[found[1]], uri) if "{" in uri else uri)
+    return readings(names.EXPRESSION.sub(lambda match: _EXPRESSION_MARKS[match[1]], uri) if "{" in uri else uri)
 
 
-def _start(found: tuple[UriReading, ...] | None) -> str | None:
+def _start(uri_readings: tuple[UriReading, ...] | None) -> str | None:
     """Returns the text before the first wildcard or expression."""
-    return None if not found else re.split(f"[{MARKS}]", found[LITERAL].whole, maxsplit=1)[0]
+    return None if not uri_readings else re.split(f"[{MARKS}]", uri_readings[LITERAL].text, maxsplit=1)[0]
 
 
 class _Rule:
     """One rule, normalised like a URI, with marks in place of its wildcards and expressions."""
 
-    def __init__(self, written: str) -> None:
-        self.written = written
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
         self._classes: list[str] = []
-        marked = _TOKEN.sub(self._mark, written)
-        certain = len(self._classes) <= len(_CLASS_MARKS) and not any(mark in written for mark in MARKS)
+        marked = _TOKEN.sub(self._mark, pattern)
+        certain = len(self._classes) <= len(_CLASS_MARKS) and not any(mark in pattern for mark in MARKS)
         self.readings = readings(marked) if certain else None
-        self._cut = readings(re.split("[#;]", marked, maxsplit=1)[0]) if certain else None
+        self._root_readings = readings(re.split("[#;]", marked, maxsplit=1)[0]) if certain else None
 
     def _mark(self, token: re.Match[str]) -> str:
         if token["expression"] is not None:
@@ -241,36 +248,36 @@ class _Rule:
 
     def globs(self, change: Callable[[str], str] = str, *, root: bool = False) -> tuple[str, ...]:
         """Returns a glob for each reading of the normalised text after a change; `root` removes `#` and `;` parts."""
-        found = self._cut if root else self.readings
-        return tuple(self._glob(change(one.whole), change) for one in found or ())
+        selected = self._root_readings if root else self.readings
+        return tuple(self._glob(change(reading.text), change) for reading in selected or ())
 
     def _glob(self, text: str, change: Callable[[str], str]) -> str:
-        made = []
+        parts = []
         for char in text:
             if char == _STAR:
-                made.append("*")
+                parts.append("*")
             elif char == _ANY:
-                made.append("?")
+                parts.append("?")
             elif char in _CLASS_MARKS:
-                written = self._classes[_CLASS_MARKS.index(char)]
-                made.append(written if change is str else written.casefold())
+                char_class = self._classes[_CLASS_MARKS.index(char)]
+                parts.append(char_class if change is str else char_class.casefold())
             else:
-                made.append(f"[{char}]" if char in _WILDCARDS else char)
-        return "".join(made)
+                parts.append(f"[{char}]" if char in _WILDCARDS else char)
+        return "".join(parts)
 
 
 class _Globs:
     """The globs of several rules, one regular expression for each reading; equal ones are shared."""
 
     def __init__(self, rules: Iterable[tuple[str, ...]]) -> None:
-        ways = list(zip(*(globs for globs in rules if globs), strict=True))
-        self.first = tuple(ways.index(globs) for globs in ways)
-        """For each way, the first way that has the same globs."""
-        made = {globs: re.compile("|".join(map(translate, dict.fromkeys(globs)))) for globs in set(ways)}
-        self._ways = tuple(made[globs] for globs in ways)
+        columns = list(zip(*(globs for globs in rules if globs), strict=True))
+        self.first = tuple(columns.index(globs) for globs in columns)
+        """For each reading, the first reading that has the same globs."""
+        compiled = {globs: re.compile("|".join(map(translate, dict.fromkeys(globs)))) for globs in set(columns)}
+        self._expressions = tuple(compiled[globs] for globs in columns)
 
-    def match(self, way: int, text: str) -> bool:
-        return bool(self._ways) and self._ways[way].match(text) is not None
+    def match(self, index: int, text: str) -> bool:
+        return bool(self._expressions) and self._expressions[index].match(text) is not None
 
 
 class _Query:
@@ -278,7 +285,7 @@ class _Query:
 
     def __init__(self, base: str, query: str) -> None:
         self._base = UriRules((base,))
-        self._parameters = [UriRules((one,)) for one in query.split("&") if one]
+        self._parameters = [UriRules((parameter,)) for parameter in query.split("&") if parameter]
 
     @classmethod
     def read(cls, rule: str) -> _Query | None:
@@ -294,21 +301,24 @@ class _Query:
         return cls(plain[:at], plain[at + 1 :]) if at > 0 else None
 
     def covers(self, uri: str) -> bool:
-        base, given = _split_query(uri)
-        given += [one.replace("+", " ") for one in given] + _split_query(f"?{unquote(uri.partition('?')[2])}")[1]
-        if len(given) > MAX_PARAMETERS:
+        base, parameters = _split_query(uri)
+        decoded = _split_query(f"?{unquote(uri.partition('?')[2])}")[1]
+        parameters += [parameter.replace("+", " ") for parameter in parameters] + decoded
+        if len(parameters) > MAX_PARAMETERS:
             return self._base.covers(base)
-        return self._base.covers(base) and all(any(rule.covers(one) for one in given) for rule in self._parameters)
+        return self._base.covers(base) and all(
+            any(rule.covers(parameter) for parameter in parameters) for rule in self._parameters
+        )
 
     def admits(self, uri: str) -> bool:
-        base, given = _split_query(uri)
-        if len(given) > MAX_PARAMETERS or not self._base.admits(base):
+        base, parameters = _split_query(uri)
+        if len(parameters) > MAX_PARAMETERS or not self._base.admits(base):
             return False
-        if not all(any(rule.admits(one) for rule in self._parameters) for one in given):
+        if not all(any(rule.admits(parameter) for rule in self._parameters) for parameter in parameters):
             return False
-        return all(any(rule.admits(one) for one in given) for rule in self._parameters)
+        return all(any(rule.admits(parameter) for parameter in parameters) for rule in self._parameters)
 
 
 def _split_query(uri: str) -> tuple[str, list[str]]:
     base, _, query = uri.partition("#")[0].partition("?")
-    return base, [one for one in re.split("[&;]", query) if one]
+    return base, [parameter for parameter in re.split("[&;]", query) if parameter]

@@ -18,9 +18,9 @@ _TRIES: Final = 4
 """How often a JSON text is cut shorter until its closing brackets fit as well."""
 _LEAST_STRING: Final = 16
 """Characters of a JSON string below which a part of it is not worth showing."""
-_NEAR: Final = 0.9
+_MIN_SHARE: Final = 0.9
 """Prose is cut at the end of a line or word if that lies behind this share of the part."""
-_ROWS_LOOKED_AT: Final = 4
+_SAMPLE_ROWS: Final = 4
 MAX_LINE: Final = 4096
 """Characters behind the cut that are searched for the end of a row, to tell rows from prose."""
 
@@ -51,7 +51,7 @@ class _Boundary(NamedTuple):
     """The brackets that close the text there."""
     path: tuple[str | int, ...]
     """The path of the list or object that has the value."""
-    shown: int
+    item_count: int
     """The number of items of the list up to here; 0 in an object."""
 
 
@@ -65,13 +65,13 @@ def cut_text(text: str, room: int, head: Head) -> TextPart:
     if len(part) == len(text):
         return TextPart(text)
     if len(part) <= MAX_SCANNED and text.lstrip()[:1] in ("{", "["):
-        found = _cut_json(text, part, room, head)
-        if found is not None:
-            return found
-    if len(part) <= MAX_SCANNED and (ends := _row_ends(text, part)) is not None:
-        lines = len(ends)
-        return TextPart(part[: ends[-1]] if ends else "", f"{lines:,} of {_lines(text):,} lines")
-    return TextPart(_at_a_border(part))
+        json_part = _cut_json(text, part, room, head)
+        if json_part is not None:
+            return json_part
+    if len(part) <= MAX_SCANNED and (row_ends := _row_ends(text, part)) is not None:
+        lines = len(row_ends)
+        return TextPart(part[: row_ends[-1]] if row_ends else "", f"{lines:,} of {_lines(text):,} lines")
+    return TextPart(_cut_at_border(part))
 
 
 def _lines(text: str) -> int:
@@ -81,29 +81,29 @@ def _lines(text: str) -> int:
 def _row_ends(text: str, part: str) -> list[int] | None:
     """Returns the ends of the whole rows in a part of a text; None if it does not consist of rows."""
     start = text[: len(part) + MAX_LINE].strip("\n")
-    first = [line.strip() for line in start.split("\n", _ROWS_LOOKED_AT)[:_ROWS_LOOKED_AT]]
+    first_lines = [line.strip() for line in start.split("\n", _SAMPLE_ROWS)[:_SAMPLE_ROWS]]
     last = part.rstrip("\n")
     last = last[last.rfind("\n") + 1 :]
-    ends = [match.start() for match in re.finditer("\n", part)]
+    line_ends = [match.start() for match in re.finditer("\n", part)]
     if len(part) < len(text) and text[len(part)] == "\n" and part[-1:] != "\n":
-        ends.append(len(part))
+        line_ends.append(len(part))
     if last.lstrip().startswith("|"):
-        return ends
-    if len(first) > 1 and all(line[:1] + line[-1:] == "{}" for line in first):
-        return ends
-    if not _is_csv(first):
+        return line_ends
+    if len(first_lines) > 1 and all(line[:1] + line[-1:] == "{}" for line in first_lines):
+        return line_ends
+    if not _is_csv(first_lines):
         return None
     quotes, at = 0, 0
-    whole = []
-    for end in ends:  # a line break between quotes is part of a cell
+    row_ends = []
+    for end in line_ends:  # a line break between quotes is part of a cell
         quotes, at = quotes + part.count('"', at, end), end
         if quotes % 2 == 0:
-            whole.append(end)
-    return whole
+            row_ends.append(end)
+    return row_ends
 
 
 def _is_csv(lines: list[str]) -> bool:
-    if len(lines) < _ROWS_LOOKED_AT:
+    if len(lines) < _SAMPLE_ROWS:
         return False
     for separator in (",", ";", "\t"):
         try:
@@ -115,11 +115,11 @@ def _is_csv(lines: list[str]) -> bool:
     return False
 
 
-def _at_a_border(part: str) -> str:
+def _cut_at_border(part: str) -> str:
     """Cuts the beginning of a text at its last line or word, if that is not far from its end."""
     for border in ("\n", " "):
         at = part.rfind(border)
-        if at > len(part) * _NEAR:
+        if at > len(part) * _MIN_SHARE:
             return part[:at]
     return part
 
@@ -142,14 +142,14 @@ def _cut_json(text: str, part: str, room: int, head: Head) -> TextPart | None:
 
 def _count(text: str, boundary: _Boundary) -> str:
     """Returns how many items of the cut list are shown, "" if they cannot be counted."""
-    if not boundary.shown or len(text) > MAX_COUNTED:
+    if not boundary.item_count or len(text) > MAX_COUNTED:
         return ""
     try:
-        found: Any = decode(text.encode("utf-8", "surrogatepass"))
+        value: Any = decode(text.encode("utf-8", "surrogatepass"))
         for step in boundary.path:
-            found = found[step]
-        where = "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in boundary.path).lstrip(".")
-        return f"{boundary.shown:,} of {len(found):,} items{f' of {where}'[:100] if where else ''}"
+            value = value[step]
+        path = "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in boundary.path).lstrip(".")
+        return f"{boundary.item_count:,} of {len(value):,} items{f' of {path}'[:100] if path else ''}"
     except (FrameError, LookupError, TypeError):
         return ""
 
@@ -163,7 +163,7 @@ class _JsonScan:
         self._valid = True
         self._open: list[list[Any]] = []
         """For each open bracket: its closing one, the number of complete values in it, the name of its last member."""
-        self._awaited = "value"
+        self._expected = "value"
         self._in_lists: dict[int, _Boundary] = {}
         """The last position in a list, by the number of open brackets."""
         self._last: _Boundary | None = None
@@ -171,38 +171,38 @@ class _JsonScan:
             self._at = match.end()
             if match["mark"] is not None:
                 self._mark(match["mark"])
-            elif match["string"] is not None and self._awaited in ("name", "name or end"):
+            elif match["string"] is not None and self._expected in ("name", "name or end"):
                 self._open[-1][2] = match["string"]
-                self._awaited = "colon"
+                self._expected = "colon"
             else:
                 self._value()
 
     def _mark(self, mark: str) -> None:
-        if mark in "{[" and self._awaited in ("value", "value or end"):
+        if mark in "{[" and self._expected in ("value", "value or end"):
             self._open.append(["}" if mark == "{" else "]", 0, None])
-            self._awaited = "name or end" if mark == "{" else "value or end"
+            self._expected = "name or end" if mark == "{" else "value or end"
             self._valid = len(self._open) <= _MAX_DEPTH
-        elif mark in "}]" and self._awaited.endswith("end") and self._open and self._open[-1][0] == mark:
+        elif mark in "}]" and self._expected.endswith("end") and self._open and self._open[-1][0] == mark:
             self._open.pop()
-            self._awaited = "value"
+            self._expected = "value"
             self._value()
-        elif mark == "," and self._awaited == "comma or end" and self._open:
-            self._awaited = "name" if self._open[-1][0] == "}" else "value"
-        elif mark == ":" and self._awaited == "colon":
-            self._awaited = "value"
+        elif mark == "," and self._expected == "comma or end" and self._open:
+            self._expected = "name" if self._open[-1][0] == "}" else "value"
+        elif mark == ":" and self._expected == "colon":
+            self._expected = "value"
         else:
             self._valid = False
 
     def _value(self) -> None:
         """Records that a value is complete."""
-        if not self._open or not self._awaited.startswith("value"):
+        if not self._open or not self._expected.startswith("value"):
             self._valid = False  # several texts, or no JSON
             return
         self._open[-1][1] += 1
-        self._awaited = "comma or end"
-        closing = "".join(one[0] for one in reversed(self._open))
+        self._expected = "comma or end"
+        closing = "".join(level[0] for level in reversed(self._open))
         in_list = closing[0] == "]"
-        path = tuple(one[1] if one[0] == "]" else one[2] for one in self._open[:-1])
+        path = tuple(level[1] if level[0] == "]" else level[2] for level in self._open[:-1])
         self._last = _Boundary(self._at, closing, path, self._open[-1][1] if in_list else 0)
         if in_list:
             self._in_lists[len(self._open)] = self._last
@@ -210,8 +210,8 @@ class _JsonScan:
     @property
     def is_json(self) -> bool:
         """Whether the part can be the beginning of one JSON list or object."""
-        rest = self._part[self._at :]
-        cut_off = rest.lstrip()[:1] in ("", '"') or _CUT_OFF.fullmatch(rest) is not None
+        tail = self._part[self._at :]
+        cut_off = tail.lstrip()[:1] in ("", '"') or _CUT_OFF.fullmatch(tail) is not None
         return self._valid and cut_off and bool(self._open)
 
     def closed(self) -> tuple[str, _Boundary | None]:
@@ -222,17 +222,17 @@ class _JsonScan:
         # A record with some of its members missing would be taken for a whole one, so outer lists come first.
         for boundary in (*(self._in_lists[depth] for depth in sorted(self._in_lists)), self._last):
             if boundary is not None and boundary.at >= len(self._part) // 2:
-                return self._part[: boundary.at] + boundary.closing, _with_names(boundary)
-        string = _STRING.match(self._part, self._at) if self._awaited.startswith("value") else None
+                return self._part[: boundary.at] + boundary.closing, _with_decoded_names(boundary)
+        string = _STRING.match(self._part, self._at) if self._expected.startswith("value") else None
         if string is not None and len(string[0].strip()) > _LEAST_STRING:
-            closing = "".join(one[0] for one in reversed(self._open))
+            closing = "".join(level[0] for level in reversed(self._open))
             return f'{self._part[: self._at]}{_HALF.sub("", string[0])}…"{closing}', None
         if self._last is not None:
-            return self._part[: self._last.at] + self._last.closing, _with_names(self._last)
+            return self._part[: self._last.at] + self._last.closing, _with_decoded_names(self._last)
         return "", None
 
 
-def _with_names(boundary: _Boundary) -> _Boundary:
+def _with_decoded_names(boundary: _Boundary) -> _Boundary:
     """Decodes the names in a path, which are still JSON strings."""
     names = [decode(step.encode("utf-8", "replace")) if isinstance(step, str) else step for step in boundary.path]
     return boundary._replace(path=tuple(names))

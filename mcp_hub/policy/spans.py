@@ -76,7 +76,7 @@ class Spans:
         arguments: bool = True,
         shown: Shown = lambda call, arguments: arguments,
     ) -> None:
-        self._shown = shown
+        self._visible_arguments = shown
         self._tracer = tracer
         self._redaction = redaction
         self._labels = labels
@@ -114,10 +114,10 @@ class Spans:
             meta = meta if isinstance(meta, dict) else {}
             span = tracer.begin(self._name(call.method, call.exposed), meta)
             if span.recording:
-                span.tell(await self._of_request(call))
+                span.tell(await self._request_attributes(call))
             if span.carrier:
-                kept = {key: value for key, value in meta.items() if key not in TRACE_CONTEXT}
-                call.params = {**call.params, "_meta": {**kept, **span.carrier}}
+                client_meta = {key: value for key, value in meta.items() if key not in TRACE_CONTEXT}
+                call.params = {**call.params, "_meta": {**client_meta, **span.carrier}}
         except Exception:
             log.exception("a span could not be begun")
             return None
@@ -127,14 +127,14 @@ class Spans:
         try:
             verdict, policy, code, text = outcome(call, error, result)
             if span.recording:
-                span.tell(self._of_outcome(call, policy, result))
+                span.tell(self._outcome_attributes(call, policy, result))
             if verdict == "ok":
                 span.end(None)
             elif error is None:
                 span.end(("tool_error", "", "The result says that the tool failed."))
             else:
-                word = CallCancelled.code if isinstance(error, asyncio.CancelledError) else str(code or verdict)
-                span.end((word, type(error).__name__, self._text(text or str(error))))
+                error_code = CallCancelled.code if isinstance(error, asyncio.CancelledError) else str(code or verdict)
+                span.end((error_code, type(error).__name__, self._text(text or str(error))))
         except Exception:
             log.exception("a span could not be ended")
 
@@ -146,7 +146,7 @@ class Spans:
         try:
             span = tracer.begin(self._name(method, exposed), meta if isinstance(meta, dict) else {})
             if span.recording:
-                span.tell(self._head(method, exposed, self._labels.next_call()))
+                span.tell(self._call_attributes(method, exposed, self._labels.next_call()))
             span.end(("unknown", "UnknownName", "There is no such name here."))
         except Exception:
             log.exception("a span could not be made")
@@ -159,58 +159,62 @@ class Spans:
         # URIs are too many to be names of spans.
         return f"{method} {self._text(exposed)}" if method == PROMPTS.act_method else method
 
-    def _head(self, method: str, exposed: str, id: str) -> Attributes:
-        found: Attributes = {"mcp.method.name": method}
+    def _call_attributes(self, method: str, exposed: str, id: str) -> Attributes:
+        attributes: Attributes = {"mcp.method.name": method}
         if method != TOOLS.act_method:
-            return {**found, "mcp.name": self._text(exposed)}
+            return {**attributes, "mcp.name": self._text(exposed)}
         return {
-            **found,
+            **attributes,
             "gen_ai.operation.name": EXECUTE_TOOL,
             "gen_ai.tool.name": self._text(exposed),
             "gen_ai.tool.call.id": id,
         }
 
-    async def _of_request(self, call: Call) -> Attributes:
+    async def _request_attributes(self, call: Call) -> Attributes:
         id = call.label = call.label or self._labels.next_call()
-        found = {
-            **self._head(call.method, call.exposed, self._text(id)),
+        attributes = {
+            **self._call_attributes(call.method, call.exposed, self._text(id)),
             "mcp.server": call.route.upstream,
             "agentscope.function.name": self._text(f"{call.route.upstream}.{call.route.name}"),
         }
         listed = self._listed(call.route) if call.route.kind is TOOLS else None
         if listed is not None and isinstance(description := listed.get("description"), str):
-            found["gen_ai.tool.description"] = self._text(description, MAX_DESCRIPTION)
+            attributes["gen_ai.tool.description"] = self._text(description, MAX_DESCRIPTION)
         if self._arguments:
-            given = call.params.get("arguments", {})
-            large = weighs_more(given, LARGE_ARGUMENTS)
-            arguments = await in_thread(self._shown, call, given) if large else self._shown(call, given)
-            said = self._redaction.value(arguments, BUDGET)
-            found["agentscope.function.input"] = _json({"name": self._text(call.exposed), "arguments": said})
+            raw_arguments = call.params.get("arguments", {})
+            large = weighs_more(raw_arguments, LARGE_ARGUMENTS)
+            arguments = (
+                await in_thread(self._visible_arguments, call, raw_arguments)
+                if large
+                else self._visible_arguments(call, raw_arguments)
+            )
+            redacted = self._redaction.value(arguments, BUDGET)
+            attributes["agentscope.function.input"] = _json({"name": self._text(call.exposed), "arguments": redacted})
             if call.method == TOOLS.act_method:
-                found["gen_ai.tool.call.arguments"] = _json(said)
-        return found
+                attributes["gen_ai.tool.call.arguments"] = _json(redacted)
+        return attributes
 
-    def _of_outcome(self, call: Call, policy: str | None, result: Json | None) -> Attributes:
-        found: Attributes = {"mcp_hub.attempts": call.attempts}
+    def _outcome_attributes(self, call: Call, policy: str | None, result: Json | None) -> Attributes:
+        attributes: Attributes = {"mcp_hub.attempts": call.attempts}
         if policy is not None:
-            found["mcp_hub.policy"] = policy
+            attributes["mcp_hub.policy"] = policy
         if call.fallback is not None:
-            found["mcp_hub.fallback"] = self._text(call.fallback)
+            attributes["mcp_hub.fallback"] = self._text(call.fallback)
         if result is not None and self._arguments:
-            found["agentscope.function.output"] = said = _json(self._redaction.value(result, BUDGET))
+            attributes["agentscope.function.output"] = output = _json(self._redaction.value(result, BUDGET))
             if call.method == TOOLS.act_method:
-                found["gen_ai.tool.call.result"] = said
-        return found
+                attributes["gen_ai.tool.call.result"] = output
+        return attributes
 
     def _text(self, text: str, limit: int = MAX_TEXT) -> str:
-        shown = self._redaction.beginning(text, 16 * limit)
-        return _sound(shown if len(shown) <= limit else f"{shown[:limit]}…")
+        redacted = self._redaction.beginning(text, 16 * limit)
+        return _encodable(redacted if len(redacted) <= limit else f"{redacted[:limit]}…")
 
 
 def _json(value: Any) -> str:
-    return _sound(json.dumps(value, ensure_ascii=False))
+    return _encodable(json.dumps(value, ensure_ascii=False))
 
 
-def _sound(text: str) -> str:
+def _encodable(text: str) -> str:
     """Replaces lone surrogates, which cannot be encoded and would fail the export of a whole batch of spans."""
     return text.encode("utf-8", "replace").decode()

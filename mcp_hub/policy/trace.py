@@ -58,13 +58,13 @@ class CallLogSettings(Frozen):
     """Whether lines have a redacted, shortened copy of the arguments."""
 
 
-def _read(given: FieldValue, reading: KeyReading) -> CallLogSettings | None:
-    value = given.value
+def _read(field: FieldValue, reading: KeyReading) -> CallLogSettings | None:
+    value = field.value
     if isinstance(value, str) and value != "off":
         value = {"file": value}
     if isinstance(value, dict) and isinstance(value.get("file"), str):
         value = {**value, "file": reading.scope.path(value["file"])}
-    return read_model(CallLogSettings, value, given.at, reading.findings)
+    return read_model(CallLogSettings, value, field.at, reading.findings)
 
 
 CALL_LOG: Final = RootKey("call_log", _read, CallLogSettings(), needs_restart=True)
@@ -103,7 +103,7 @@ class Trace:
         self._redaction = redaction
         self._clock = clock
         self._records = RecordBuilder(redaction, labels or RecordLabels(), arguments=arguments, now=now)
-        self._shown = shown
+        self._visible_arguments = shown
         """Removes preset arguments from a record."""
         self._recording: set[asyncio.Task[None]] = set()
         """The tasks that make records of calls with large arguments in threads."""
@@ -131,7 +131,7 @@ class Trace:
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call. Raises ProtocolError, CallError, TimeoutError and CancelledError, nothing else."""
-        started, sent = self._clock(), call.params
+        start, params = self._clock(), call.params
         if call.on_progress is not None:
             call.on_progress = partial(_cleaned, self._redaction, call.on_progress)
         if call.on_message is not None:
@@ -139,30 +139,30 @@ class Trace:
         try:
             result = await call_next(call)
             if result.get("isError") is True:
-                result = await self._known(result)
+                result = await self._redacted(result)
         except (UpstreamAnswered, ProtocolError, CallError, TimeoutError, asyncio.CancelledError) as error:
-            failed: BaseException = error
+            failure: BaseException = error
             try:
-                failed = await self._clean(error)
+                failure = await self._clean(error)
             except asyncio.CancelledError as cancelled:
-                failed = cancelled
-            self._ended(call, sent, started, failed)
-            raise failed from None
+                failure = cancelled
+            self._schedule_record(call, params, start, failure)
+            raise failure from None
         except Exception as error:
-            said = "".join(traceback.format_exception(error))
+            text = "".join(traceback.format_exception(error))
             log.error(
-                "a %s request failed inside the hub\n%s", call.method, self._redaction.text(said[-MAX_TRACEBACK:])
+                "a %s request failed inside the hub\n%s", call.method, self._redaction.text(text[-MAX_TRACEBACK:])
             )
             call.notes.append(f"failed inside the hub: {type(error).__name__}")
             internal = InternalError(
                 "The hub failed to carry out the request; its log says why.", server=call.route.upstream
             )
-            self._ended(call, sent, started, internal)
+            self._schedule_record(call, params, start, internal)
             raise internal from None
-        self._ended(call, sent, started, None, result)
+        self._schedule_record(call, params, start, None, result)
         return result
 
-    async def _known(self, value: Any) -> Any:
+    async def _redacted(self, value: Any) -> Any:
         """Returns a value without known secrets; a large one is redacted in a thread."""
         return await in_thread(self._redaction.known, value) if weighs_more(value) else self._redaction.known(value)
 
@@ -178,14 +178,14 @@ class Trace:
         """Records a call under an unknown name; `reason` is the rule that hides the name, or `unknown`."""
         code = RESOURCE_NOT_FOUND if method == RESOURCES.act_method and era == "handshake" else INVALID_PARAMS
         facts = {"code": code, "policy": None if reason == "unknown" else "access", "reason": reason}
-        self._refused(method, exposed, era, caller, envelope, facts)
+        self._record_refused(method, exposed, era, caller, envelope, facts)
 
     def record_over_quota(
         self, method: str, exposed: str, era: Era, caller: Hashable | None, error: Overloaded, envelope: Envelope
     ) -> None:
         """Records a request above its principal's quota."""
         facts = {"code": error.code, "policy": "quota", "reason": error.message}
-        self._refused(method, exposed, era, caller, envelope, facts)
+        self._record_refused(method, exposed, era, caller, envelope, facts)
 
     def record_refusal(self, facts: Json) -> None:
         """Records a request that a listener refused before it knew the caller."""
@@ -205,7 +205,7 @@ class Trace:
         except Exception:
             log.exception("an action could not be recorded")
 
-    def _refused(
+    def _record_refused(
         self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
     ) -> None:
         self._measure("", method, "", "refused", "overloaded" if facts["policy"] == "quota" else "unknown", 0.0)
@@ -219,44 +219,46 @@ class Trace:
     async def _clean(self, error: BaseException) -> BaseException:
         """Returns the error without known secrets."""
         if isinstance(error, UpstreamAnswered):
-            clean = await self._known(error.error)
+            clean = await self._redacted(error.error)
             return error if clean is error.error else UpstreamAnswered(clean)
         if isinstance(error, UnknownName):
             return error  # it quotes only what its caller sent
         if isinstance(error, ProtocolError):
-            error.message, error.data = await self._known(error.message), await self._known(error.data)
+            error.message, error.data = await self._redacted(error.message), await self._redacted(error.data)
         elif isinstance(error, CallError):
-            error.message = await self._known(error.message)
+            error.message = await self._redacted(error.message)
             error.args = (error.message,)
         return error
 
     # --- the record --------------------------------------------------------------------------------------------
 
-    def _ended(
-        self, call: Call, sent: Json, started: float, error: BaseException | None, result: Json | None = None
+    def _schedule_record(
+        self, call: Call, params: Json, start: float, error: BaseException | None, result: Json | None = None
     ) -> None:
-        duration = self._clock() - started
+        duration = self._clock() - start
         self._loop = self._loop or asyncio.get_running_loop()
-        self._loop.call_soon(self._record, call, sent, duration, error, result)
+        self._loop.call_soon(self._record, call, params, duration, error, result)
 
     def _record(
-        self, call: Call, sent: Json, duration: float, error: BaseException | None, result: Json | None
+        self, call: Call, params: Json, duration: float, error: BaseException | None, result: Json | None
     ) -> None:
         try:
-            found = outcome(call, error, result)
+            call_outcome = outcome(call, error, result)
             tool = call.route.name if call.route.kind is TOOLS else ""
-            self._measure(call.route.upstream, call.method, tool, found[0], found[2], duration)
+            self._measure(call.route.upstream, call.method, tool, call_outcome[0], call_outcome[2], duration)
             if self._write is None and self._tap.sink is None:
                 return
-            arguments = sent.get("arguments")
+            arguments = params.get("arguments")
             if weighs_more(arguments, LARGE_ARGUMENTS):
                 task = asyncio.get_running_loop().create_task(
-                    self._record_large(call, arguments, duration, found, result)
+                    self._record_large(call, arguments, duration, call_outcome, result)
                 )
                 self._recording.add(task)
                 task.add_done_callback(self._recording.discard)
             else:
-                record = self._records.of_call(call, self._shown(call, arguments), duration, found, result)
+                record = self._records.of_call(
+                    call, self._visible_arguments(call, arguments), duration, call_outcome, result
+                )
                 if self._write is not None:
                     self._write(record)
                 if self._tap.sink is not None:
@@ -265,11 +267,11 @@ class Trace:
             log.exception("a call could not be recorded")
 
     async def _record_large(
-        self, call: Call, arguments: Any, duration: float, found: Outcome, result: Json | None
+        self, call: Call, arguments: Any, duration: float, call_outcome: Outcome, result: Json | None
     ) -> None:
         try:
-            shown = await in_thread(self._shown, call, arguments)
-            self._pass_on(self._records.of_call(call, shown, duration, found, result), call.caller)
+            visible_arguments = await in_thread(self._visible_arguments, call, arguments)
+            self._pass_on(self._records.of_call(call, visible_arguments, duration, call_outcome, result), call.caller)
         except Exception:
             log.exception("a call could not be recorded")
 
@@ -285,9 +287,9 @@ class Trace:
             await asyncio.wait(self._recording, timeout=MAX_RECORDING)
 
 
-def _cleaned(redaction: Redactor, tell: Callable[[Json], None], told: Json) -> None:
+def _cleaned(redaction: Redactor, notify: Callable[[Json], None], notification: Json) -> None:
     """Passes on a notification of a server without known secrets."""
-    tell(redaction.notification(told))
+    notify(redaction.notification(notification))
 
 
 def _unmeasured(*_: object) -> None:

@@ -41,7 +41,7 @@ _WEB: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 class UriReading(NamedTuple):
     """The text of a URI as one kind of server reads it."""
 
-    whole: str
+    text: str
     root: str
     """The text without query, fragment and parameters, which many servers ignore."""
 
@@ -57,21 +57,22 @@ def readings(text: str) -> tuple[UriReading, ...] | None:
     if levels is None:
         return None
     if "%" not in text and text.isascii() and _compatible(text) == text:
-        read = _ways(text)  # the case of nearly every URI: nothing to decode, and no ambiguous characters
-        return None if read is None else read * (2 * (DECODINGS + 1))
-    found: list[UriReading] = []
-    known: dict[str, tuple[UriReading, ...] | None] = {}
+        # The case of nearly every URI: nothing to decode, and no ambiguous characters.
+        variant_readings = _variant_readings(text)
+        return None if variant_readings is None else variant_readings * (2 * (DECODINGS + 1))
+    result: list[UriReading] = []
+    cache: dict[str, tuple[UriReading, ...] | None] = {}
     for level in levels:
         if _is_doubtful(level):
             return None
         for variant in (normalized(level, "NFC"), _compatible(level)):
-            if variant not in known:
-                known[variant] = _ways(variant)
-            read = known[variant]
-            if read is None:
+            if variant not in cache:
+                cache[variant] = _variant_readings(variant)
+            variant_readings = cache[variant]
+            if variant_readings is None:
                 return None
-            found += read
-    return tuple(found)
+            result += variant_readings
+    return tuple(result)
 
 
 def folded(text: str) -> str:
@@ -93,17 +94,17 @@ def _levels(text: str) -> tuple[str, ...] | None:
     if "%" not in text:
         return (text,) * (DECODINGS + 1) if _is_certain(text) else None
     try:
-        found = [decoded_but_delimiters(text)]
+        levels = [decoded_but_delimiters(text)]
         for _ in range(DECODINGS):
             text = unquote(text, errors="strict")
-            found.append(text)
+            levels.append(text)
         if unquote(text, errors="strict") != text:
             return None
     except ValueError:
         return None
-    marks = len(_MARK.findall(found[0]))
-    certain = all(_is_certain(level) and len(_MARK.findall(level)) == marks for level in found)
-    return tuple(found) if certain else None
+    marks = len(_MARK.findall(levels[0]))
+    all_certain = all(_is_certain(level) and len(_MARK.findall(level)) == marks for level in levels)
+    return tuple(levels) if all_certain else None
 
 
 def _is_certain(text: str) -> bool:
@@ -131,45 +132,45 @@ def _is_doubtful(text: str) -> bool:
     return lookalike and ("\\" in plain or any(unicodedata.category(char) == "Cf" for char in plain))
 
 
-def _ways(text: str) -> tuple[UriReading, ...] | None:
-    cut = _TAIL.split(text, maxsplit=1)[0]
-    found: list[UriReading] = []
-    for way in (LITERAL, RESOLVED, HOSTLESS):
-        whole = _normalised(text, way)
-        root = whole if cut == text else _normalised(cut, way)
-        if whole is None or root is None:
+def _variant_readings(text: str) -> tuple[UriReading, ...] | None:
+    base = _TAIL.split(text, maxsplit=1)[0]
+    result: list[UriReading] = []
+    for mode in (LITERAL, RESOLVED, HOSTLESS):
+        full_text = _normalised(text, mode)
+        root = full_text if base == text else _normalised(base, mode)
+        if full_text is None or root is None:
             return None
-        found.append(UriReading(whole, root))
-    return tuple(found)
+        result.append(UriReading(full_text, root))
+    return tuple(result)
 
 
-def _normalised(text: str, way: int) -> str | None:
-    scheme, colon, rest = text.partition(":")
+def _normalised(text: str, mode: int) -> str | None:
+    scheme, colon, remainder = text.partition(":")
     if not colon or not scheme or "/" in scheme:
-        scheme, rest = "", text
+        scheme, remainder = "", text
     scheme = scheme.lower()
     if scheme == "file":
-        return _file(rest, way)
+        return _file(remainder, mode)
     if scheme in _WEB:
-        written, slash, path = rest.lstrip("/").partition("/")
-        host, port = host_and_port(written)
-        place = host if port in (None, _WEB[scheme]) else f"{host}:{port}"
-        rest = f"//{place or written}{slash}{path}"
-    if way == LITERAL:
-        return f"{scheme}:{rest}" if scheme else rest
-    resolved = _path(rest.split("/"))
+        authority, slash, path = remainder.lstrip("/").partition("/")
+        host, port = host_and_port(authority)
+        host_port = host if port in (None, _WEB[scheme]) else f"{host}:{port}"
+        remainder = f"//{host_port or authority}{slash}{path}"
+    if mode == LITERAL:
+        return f"{scheme}:{remainder}" if scheme else remainder
+    resolved = _path(remainder.split("/"))
     return None if resolved is None else f"{scheme}://{resolved}"
 
 
-def _file(rest: str, way: int) -> str | None:
+def _file(remainder: str, mode: int) -> str | None:
     """Normalises `file:/x`, `file:///x` and `file://localhost/x` to one text; HOSTLESS drops any other host too."""
-    path = rest.lstrip("/")
-    slashes = len(rest) - len(path)
+    path = remainder.lstrip("/")
+    slashes = len(remainder) - len(path)
     host = ""
     if slashes == 2 or slashes > 3:
         first, _, after = path.partition("/")
         if _DRIVE.fullmatch(first):
-            path = path if way != HOSTLESS else after
+            path = path if mode != HOSTLESS else after
         elif not _MARK.search(first):
             host, path = host_and_port(first)[0] or first, after
             if slashes == 2 and host in _LOCAL_HOSTS:
@@ -179,36 +180,36 @@ def _file(rest: str, way: int) -> str | None:
         return None
     if _DRIVE.fullmatch(parts[0]):
         parts[0] = f"{parts[0][0].lower()}:"
-    if way == LITERAL:
+    if mode == LITERAL:
         resolved = _path(parts, keep_up=True)
         return None if resolved is None else f"file://{host}/{resolved}"
-    resolved = _path([host, *parts] if way == RESOLVED else parts)
+    resolved = _path([host, *parts] if mode == RESOLVED else parts)
     return None if resolved is None else f"file://{resolved}"
 
 
 def _path(parts: Iterable[str], *, keep_up: bool = False) -> str | None:
     """Returns the path without `.`, `..` and double slashes, or None if servers would resolve it differently."""
-    found: list[str] = []
+    segments: list[str] = []
     up = gap = inner = False
     part = ""
     for part in parts:
         if part in ("", "."):
-            inner = inner or (part == "" and (up or bool(found)))
+            inner = inner or (part == "" and (up or bool(segments)))
             continue
         gap = gap or inner
         if part == "..":
             up = True
             if keep_up:
-                found.append(part)
+                segments.append(part)
             else:
-                found[-1:] = []
+                segments[-1:] = []
         elif _looks_like_dots(part):
             return None
         else:
-            found.append(part)
+            segments.append(part)
     if up and gap:
         return None
-    return "/".join(found) + ("/" if found and part in ("", ".", "..") and found[-1] != ".." else "")
+    return "/".join(segments) + ("/" if segments and part in ("", ".", "..") and segments[-1] != ".." else "")
 
 
 def _looks_like_dots(part: str) -> bool:
