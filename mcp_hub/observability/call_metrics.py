@@ -68,9 +68,9 @@ class DurationHistogram:
     def cumulative(self) -> Iterator[tuple[float, int]]:
         """Iterates over (upper bound, calls within it); the last bound is infinite."""
         total = 0
-        for end, count in zip((*BUCKETS, float("inf")), self.counts, strict=True):
+        for bound, count in zip((*BUCKETS, float("inf")), self.counts, strict=True):
             total += count
-            yield end, total
+            yield bound, total
 
 
 class CallMetrics:
@@ -83,7 +83,7 @@ class CallMetrics:
         self.failures: dict[str, int] = {}
         """Failed calls by server."""
         self._collectors = list(collectors)
-        self._told_of: set[int] = set()
+        self._failed_collectors: set[int] = set()
 
     def add(self, collector: IMetricsCollector) -> None:
         """Adds a collector."""
@@ -91,10 +91,10 @@ class CallMetrics:
 
     def record(self, server: str, method: str, tool: str, verdict: str, code: str | int | None, seconds: float) -> None:
         """Counts a call that has ended. Never raises."""
-        word = outcome_word(verdict, code)
-        key = Series(server, method, tool, word)
+        outcome = outcome_word(verdict, code)
+        key = Series(server, method, tool, outcome)
         if key not in self.calls and len(self.calls) >= MAX_SERIES:
-            key = Series(OTHER, method, OTHER, word)
+            key = Series(OTHER, method, OTHER, outcome)
         self.calls[key] = self.calls.get(key, 0) + 1
         if verdict in FAILURES:
             self.failures[key.server] = self.failures.get(key.server, 0) + 1
@@ -104,26 +104,30 @@ class CallMetrics:
         durations.counts[bisect_left(BUCKETS, seconds)] += 1
         durations.seconds += seconds
         if self._collectors:
-            self._tell(server, method, tool, word, seconds)
+            self._notify_collectors(server, method, tool, outcome, seconds)
 
-    def _tell(self, server: str, method: str, tool: str, code: str, seconds: float) -> None:
+    def _notify_collectors(self, server: str, method: str, tool: str, code: str, seconds: float) -> None:
         for collector in self._collectors:
             try:
                 collector.record(
                     server=server, tool=tool, method=method, code=code, seconds=seconds, success=code == OK
                 )
             except Exception:
-                if id(collector) not in self._told_of:  # once, as it may fail for every call
-                    self._told_of.add(id(collector))
+                if id(collector) not in self._failed_collectors:  # once, as it may fail for every call
+                    self._failed_collectors.add(id(collector))
                     log.exception("a collector of metrics failed")
 
     def facts(self) -> dict[str, Any]:
         """Returns the counts as plain JSON values."""
         calls = [{**series._asdict(), "count": count} for series, count in sorted(self.calls.items())]
         durations = [
-            {"server": server, "method": method, "count": one.count, "seconds": round(one.seconds, 6)}
-            | {"buckets": {"+Inf" if end == float("inf") else f"{end:g}": count for end, count in one.cumulative()}}
-            for (server, method), one in sorted(self.durations.items())
+            {"server": server, "method": method, "count": histogram.count, "seconds": round(histogram.seconds, 6)}
+            | {
+                "buckets": {
+                    "+Inf" if end == float("inf") else f"{end:g}": count for end, count in histogram.cumulative()
+                }
+            }
+            for (server, method), histogram in sorted(self.durations.items())
         ]
         return {"calls": calls, "durations": durations}
 
@@ -161,8 +165,8 @@ class MetricFamily(msgspec.Struct):
 
     def add_state(self, state: str, states: Iterable[str], labels: Labels) -> None:
         """Adds a sample for each state: 1 for `state`, 0 for the others."""
-        for one in states:
-            self.add(float(one == state), {**labels, self.name: one})
+        for candidate in states:
+            self.add(float(candidate == state), {**labels, self.name: candidate})
 
     def text(self) -> str:
         """Returns the family's metadata and samples as text."""

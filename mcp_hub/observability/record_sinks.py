@@ -33,7 +33,7 @@ class RecordFile:
     def __init__(self, path: Path, *, max_size: int = MAX_FILE_SIZE, kept: int = KEPT_FILES) -> None:
         self.path = path
         self._max_size = max_size
-        self._kept = kept
+        self._max_older = kept
         self._fd: int | None = None
         self._torn = False
         """Whether the last write ended within a line, as on a full disk."""
@@ -78,11 +78,11 @@ class RecordFile:
             return False
 
     def _rotate(self, fd: int) -> int:
-        with _locked(fd) as alone:
-            if alone and self._is_current(fd):
+        with _locked(fd) as is_alone:
+            if is_alone and self._is_current(fd):
                 if sys.platform == "win32":
                     self.close()  # an open file cannot be renamed there
-                for number in range(self._kept - 1, 0, -1):
+                for number in range(self._max_older - 1, 0, -1):
                     with contextlib.suppress(FileNotFoundError):
                         self._older(number).replace(self._older(number + 1))
                 self.path.replace(self._older(1))

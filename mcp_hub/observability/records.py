@@ -63,7 +63,7 @@ class RecordWriter:
         self.problem: str | None = None
         """Why records do not reach the file now; None: they do, or none was written yet."""
         self._busy = False
-        self._ends: float | None = None
+        self._close_deadline: float | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mcp-hub-records", daemon=True)
         self._thread.start()
@@ -79,12 +79,12 @@ class RecordWriter:
         if self._file is None and not self._records_to_stderr:
             return
         line = _as_line(record)
-        shown = readable_record(record).encode() + b"\n" if self._stderr.is_terminal else line
+        stderr_line = readable_record(record).encode() + b"\n" if self._stderr.is_terminal else line
         with self._changed:
             if self._file is not None:
                 self._to_file.put(line)
             if self._records_to_stderr:
-                self._to_stderr.put(shown)
+                self._to_stderr.put(stderr_line)
             self._wake()
 
     def line(self, text: str) -> None:
@@ -101,8 +101,8 @@ class RecordWriter:
     def close(self, seconds: float = CLOSE_WITHIN) -> None:
         """Writes what is left, in at most so many seconds. Idempotent; later records are not written."""
         with self._changed:
-            if self._ends is None:
-                self._ends = time.monotonic() + seconds
+            if self._close_deadline is None:
+                self._close_deadline = time.monotonic() + seconds
             self._closing.set()
             self._changed.notify_all()
         self._thread.join(seconds)
@@ -130,7 +130,7 @@ class RecordWriter:
                     self._changed.notify_all()
                     if self._closing.is_set():
                         break
-                if self._ends is not None and time.monotonic() > self._ends:
+                if self._close_deadline is not None and time.monotonic() > self._close_deadline:
                     break
             if stuck:
                 self._stderr.writable(STUCK)
@@ -148,7 +148,7 @@ class RecordWriter:
             try:
                 self._file.write((_gap(self._missing) if self._missing else b"") + lines)
                 self._missing = 0
-                self._works_again(self._file.path)
+                self._report_recovery(self._file.path)
             except OSError as error:
                 self._missing += count
                 self._warn(self._file.path, error)
@@ -160,7 +160,7 @@ class RecordWriter:
             self.problem = f"the call log {printable(str(path))} cannot be written: {printable(reason)}"
             self.line(log_line("warning", self.problem))
 
-    def _works_again(self, path: Path) -> None:
+    def _report_recovery(self, path: Path) -> None:
         if self.problem is not None:
             self.problem = None
             self.line(log_line("warning", f"the call log {printable(str(path))} is written again"))
@@ -171,7 +171,7 @@ class RecordWriter:
             if not self._piece:
                 with self._changed:
                     lines, _, dropped = self._to_stderr.take(_BATCH)
-                self._piece = (self._left_out(dropped) if dropped else b"") + lines
+                self._piece = (self._gap_line(dropped) if dropped else b"") + lines
                 if not self._piece:
                     return True
             if not self._stderr.writable(0):
@@ -185,7 +185,7 @@ class RecordWriter:
                 return True
             self._piece = self._piece[written:]
 
-    def _left_out(self, count: int) -> bytes:
+    def _gap_line(self, count: int) -> bytes:
         if self._records_to_stderr and not self._stderr.is_terminal:
             return _gap(count)
         text = f"{count:,} lines were left out here because nobody read them in time"
@@ -235,16 +235,16 @@ class LineQueue:
 
     def take(self, size: int) -> tuple[bytes, int, int]:
         """Takes about `size` bytes, at least one line; returns (lines, their number, lines dropped before)."""
-        taken: list[bytes] = []
+        lines: list[bytes] = []
         length = 0
-        while self._lines and (not taken or length + len(self._lines[0]) <= size):
-            taken.append(self._lines.popleft())
-            length += len(taken[-1])
+        while self._lines and (not lines or length + len(self._lines[0]) <= size):
+            lines.append(self._lines.popleft())
+            length += len(lines[-1])
         self._size -= length
         dropped = 0
         if self._size <= self._max_size // 2:
             dropped, self._dropped = self._dropped, 0
-        return b"".join(taken), len(taken), dropped
+        return b"".join(lines), len(lines), dropped
 
     def clear(self) -> None:
         """Drops everything."""
@@ -256,18 +256,18 @@ def readable_record(record: Mapping[str, Any]) -> str:
     """Returns a record as one line for a terminal: time, what was called, where it went, outcome and duration."""
     time = _local_time(record.get("time"))
     if record.get("event") != "call":
-        rest = {key: value for key, value in record.items() if key not in ("event", "time")}
-        return f"{time} {printable(str(record.get('event')))} {json_escaped(encode(rest).decode())}"
-    words = [time, str(record.get("method")), str(record.get("name"))]
+        facts = {key: value for key, value in record.items() if key not in ("event", "time")}
+        return f"{time} {printable(str(record.get('event')))} {json_escaped(encode(facts).decode())}"
+    parts = [time, str(record.get("method")), str(record.get("name"))]
     upstream, tool = record.get("upstream"), record.get("tool")
     if upstream is not None:
-        words.append(f"-> {upstream}" if tool == record.get("name") else f"-> {upstream}/{tool}")
+        parts.append(f"-> {upstream}" if tool == record.get("name") else f"-> {upstream}/{tool}")
     verdict = str(record.get("verdict"))
     details = [str(record[key]) for key in ("code", "policy", "reason") if record.get(key) is not None]
-    words.append(f"{verdict} ({', '.join(details)})" if details else verdict)
+    parts.append(f"{verdict} ({', '.join(details)})" if details else verdict)
     if record.get("duration_ms") is not None:
-        words.append(f"{record['duration_ms']} ms")
-    return printable(" ".join(words), 1000)
+        parts.append(f"{record['duration_ms']} ms")
+    return printable(" ".join(parts), 1000)
 
 
 def log_line(level: str, text: str) -> str:

@@ -32,15 +32,15 @@ STALL: Final = 0.1
 
 def run_for(steps: Generator[None, None, T], seconds: float = float("inf")) -> tuple[bool, T | None]:
     """Runs a generator for at most `seconds` of processor time; returns (whether it ended, its value or None)."""
-    began, until = time.thread_time(), time.perf_counter() + seconds
+    start, until = time.thread_time(), time.perf_counter() + seconds
     try:
         while True:
             next(steps)
             if time.perf_counter() > until:  # a tenth of the cost of reading the processor time
-                left = began + seconds - time.thread_time()
-                if left <= 0:
+                remaining = start + seconds - time.thread_time()
+                if remaining <= 0:
                     return False, None
-                until = time.perf_counter() + left
+                until = time.perf_counter() + remaining
     except StopIteration as end:
         return True, end.value
 
@@ -63,45 +63,45 @@ async def in_slices(steps: Generator[None, None, T]) -> T:
 _dropping: set[asyncio.Task[None]] = set()
 
 
-def drop(held: list[Any]) -> None:
+def drop(items: list[Any]) -> None:
     """Empties a list in slices, in the background, as freeing many objects at once would block the event loop.
 
     Only objects that nothing else refers to are freed.
     """
-    task = asyncio.get_running_loop().create_task(in_slices(_emptying(held)))
+    task = asyncio.get_running_loop().create_task(in_slices(_emptying(items)))
     _dropping.add(task)
     task.add_done_callback(_dropping.discard)
 
 
-def _emptying(held: list[Any]) -> Generator[None]:
-    while held:
-        del held[-1:]
+def _emptying(items: list[Any]) -> Generator[None]:
+    while items:
+        del items[-1:]
         yield
 
 
-_places: WeakKeyDictionary[Any, asyncio.Semaphore] = WeakKeyDictionary()
+_semaphores: WeakKeyDictionary[Any, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 async def in_thread(work: Callable[..., T], *args: Any) -> T:
     """Runs `work(*args)` in a thread and returns its result. Once begun, it ends even if the caller is cancelled."""
     loop = asyncio.get_running_loop()
-    place = _places.get(loop)
-    if place is None:
-        place = _places[loop] = asyncio.Semaphore(AT_ONCE)
-    await place.acquire()
+    semaphore = _semaphores.get(loop)
+    if semaphore is None:
+        semaphore = _semaphores[loop] = asyncio.Semaphore(AT_ONCE)
+    await semaphore.acquire()
     try:
-        working = loop.run_in_executor(None, work, *args)
+        future = loop.run_in_executor(None, work, *args)
     except BaseException:
-        place.release()
+        semaphore.release()
         raise
 
-    def ended(working: asyncio.Future[T]) -> None:
-        place.release()
-        if not working.cancelled():
-            working.exception()  # seen, also if nobody waits any more
+    def release_slot(future: asyncio.Future[T]) -> None:
+        semaphore.release()
+        if not future.cancelled():
+            future.exception()  # marks it as retrieved, also if nobody waits any more
 
-    working.add_done_callback(ended)
-    return await asyncio.shield(working)  # the place is taken until the thread ends
+    future.add_done_callback(release_slot)
+    return await asyncio.shield(future)  # the semaphore is held until the thread ends
 
 
 class StallMonitor:
@@ -129,8 +129,8 @@ class StallMonitor:
         while True:
             due, before, frames = loop.time() + EVERY, time.thread_time(), Spent.seconds
             await asyncio.sleep(EVERY)
-            took = min(loop.time() - due, time.thread_time() - before) - (Spent.seconds - frames)
-            self.longest = max(self.longest, took)
-            if took > STALL:
+            duration = min(loop.time() - due, time.thread_time() - before) - (Spent.seconds - frames)
+            self.longest = max(self.longest, duration)
+            if duration > STALL:
                 self.count += 1
-                log.warning("one callback blocked the event loop for %.2f s; this is a fault of the hub", took)
+                log.warning("one callback blocked the event loop for %.2f s; this is a fault of the hub", duration)

@@ -40,7 +40,7 @@ _API: Final = "opentelemetry.trace"
 Attributes = dict[str, str | int]
 
 
-_TALKATIVE: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
+_NOISY_LOGGERS: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
 """Loggers that write a line for each failed attempt and each dropped span."""
 
 
@@ -66,7 +66,9 @@ def enter_trace(meta: Mapping[str, Any]) -> None:
 
 
 def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
-    return {key: one for key in TRACE_CONTEXT if isinstance(one := meta.get(key), str) and len(one) <= MAX_CARRIER}
+    return {
+        key: value for key in TRACE_CONTEXT if isinstance(value := meta.get(key), str) and len(value) <= MAX_CARRIER
+    }
 
 
 class SpanTracing:
@@ -77,7 +79,7 @@ class SpanTracing:
 
     def __init__(self, settings: Settings, provider: trace.TracerProvider | None = None) -> None:
         self.settings = settings
-        self._given = provider
+        self._provider = provider
         self._opening: asyncio.Task[_Tracer | None] | None = None
         self._close: Callable[[], None] | None = None
         self._closed = False
@@ -94,7 +96,7 @@ class SpanTracing:
 
     def _open(self) -> _Tracer | None:
         try:
-            return _Tracer(self._given if self._given is not None else self._own())
+            return _Tracer(self._provider if self._provider is not None else self._own())
         except ImportError as error:
             log.warning("tracing has no effect: %s", missing("otel") or error)
         except Exception:
@@ -108,8 +110,8 @@ class SpanTracing:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
         settings = self.settings
-        for talkative in _TALKATIVE:
-            if (logger := logging.getLogger(talkative)).level == logging.NOTSET:
+        for logger_name in _NOISY_LOGGERS:
+            if (logger := logging.getLogger(logger_name)).level == logging.NOTSET:
                 logger.setLevel(logging.CRITICAL)
 
         class Exporter(OTLPSpanExporter):
@@ -122,9 +124,9 @@ class SpanTracing:
                 if (result is not SpanExportResult.SUCCESS) is not self.fails:
                     self.fails = not self.fails
                     if self.fails:
-                        log.warning("spans cannot be sent to %s; they are dropped meanwhile", _shown(settings))
+                        log.warning("spans cannot be sent to %s; they are dropped meanwhile", _printable_url(settings))
                     else:
-                        log.warning("spans can be sent to %s again", _shown(settings))
+                        log.warning("spans can be sent to %s again", _printable_url(settings))
                 return result
 
         exporter = Exporter(
@@ -143,11 +145,11 @@ class SpanTracing:
         provider.add_span_processor(processor)
 
         def close() -> None:
-            ending = threading.Thread(target=provider.shutdown, name="mcp-hub-spans", daemon=True)
-            ending.start()
-            ending.join(FLUSH_WITHIN)
-            if ending.is_alive():
-                log.warning("not all spans could be sent to %s before the end", _shown(settings))
+            shutdown_thread = threading.Thread(target=provider.shutdown, name="mcp-hub-spans", daemon=True)
+            shutdown_thread.start()
+            shutdown_thread.join(FLUSH_WITHIN)
+            if shutdown_thread.is_alive():
+                log.warning("not all spans could be sent to %s before the end", _printable_url(settings))
                 exporter.shutdown()  # type: ignore[no-untyped-call]  # ends the wait before another attempt; the threads are daemons
 
         self._close = close
@@ -165,7 +167,7 @@ class SpanTracing:
             await asyncio.gather(asyncio.to_thread(close), return_exceptions=True)
 
 
-def _shown(settings: Settings) -> str:
+def _printable_url(settings: Settings) -> str:
     parts = urlsplit(settings.traces_url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
 

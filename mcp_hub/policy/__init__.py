@@ -198,7 +198,7 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
     """Whether the hub runs inside a Python program, whose calls may have preset arguments."""
     times: StepTimes | None = None
     """Times the policies while a live page is open; None: the hub has no live page."""
-    made: dict[type, Any] = msgspec.field(default_factory=dict)
+    policies: dict[type, Any] = msgspec.field(default_factory=dict)
     """The policies that `find` has made, by their class."""
 
     @cached_property
@@ -213,10 +213,10 @@ class PolicyParts(msgspec.Struct, frozen=True, dict=True):
 
     def find(self, kind: type[P]) -> P:
         """Returns the policy of a class, which is made at the first request of the chain or of another policy."""
-        if kind not in self.made:
-            self.made[kind] = kind.of(self)
-        found: P = self.made[kind]
-        return found
+        if kind not in self.policies:
+            self.policies[kind] = kind.of(self)
+        policy: P = self.policies[kind]
+        return policy
 
 
 Wrap = Callable[[Sequence[Policy], Next], tuple[Sequence[Policy], Next]]
@@ -263,22 +263,26 @@ class Chain:
 
     @staticmethod
     def _concerned(route: Route, policies: Sequence[Policy | Selective], *, within: bool) -> list[Policy]:
-        def concerns(one: Policy | Selective) -> bool:
-            return not hasattr(one, "concerns") or one.concerns(route) or (within and hasattr(one, "always_within"))
+        def concerns(policy: Policy | Selective) -> bool:
+            return (
+                not hasattr(policy, "concerns")
+                or policy.concerns(route)
+                or (within and hasattr(policy, "always_within"))
+            )
 
-        return [one for one in policies if concerns(one)]
+        return [policy for policy in policies if concerns(policy)]
 
     def behind(self, policy: Policy, call: Call, innermost: Next | None = None) -> Next:
         """Composes the policies behind `policy` that concern a call, around `innermost` if it is given."""
-        place = self.policies.index(policy) + 1
-        concerned = self._concerned(call.route, self.policies[place:], within=call.within is not None)
+        index = self.policies.index(policy) + 1
+        concerned = self._concerned(call.route, self.policies[index:], within=call.within is not None)
         return compose(concerned, innermost or self._innermost)
 
     def insert(self, policy: Policy, after: Policy) -> None:
         """Inserts a policy behind another one; calls that are running are not affected."""
         if policy not in self.policies:
-            place = self.policies.index(after) + 1
-            self.policies = (*self.policies[:place], policy, *self.policies[place:])
+            index = self.policies.index(after) + 1
+            self.policies = (*self.policies[:index], policy, *self.policies[index:])
             self._composed, self._composed_within = {}, {}
 
     def shape(self, items: Sequence[Item]) -> tuple[Item, ...]:

@@ -117,10 +117,10 @@ class Approvals:
     def has(self, caller: Hashable, route: Route) -> bool:
         """Returns whether a caller has allowed a tool, and marks the approvals of the caller as used."""
         self._drop_idle(caller)
-        found = self._of.get(caller)
-        if found is None or route not in found[1]:
+        entry = self._of.get(caller)
+        if entry is None or route not in entry[1]:
             return False
-        self._of[caller] = self._clock(), found[1]
+        self._of[caller] = self._clock(), entry[1]
         self._of.move_to_end(caller)
         return True
 
@@ -139,6 +139,6 @@ class Approvals:
         self._of.pop(caller, None)
 
     def _drop_idle(self, caller: Hashable) -> None:
-        found = self._of.get(caller)
-        if found is not None and isinstance(caller, str) and self._clock() - found[0] > IDLE:
+        entry = self._of.get(caller)
+        if entry is not None and isinstance(caller, str) and self._clock() - entry[0] > IDLE:
             del self._of[caller]

@@ -87,10 +87,10 @@ class _Circuit(msgspec.Struct):
     probing: bool = False
 
     def move(self, event: CircuitEvent, now: float) -> None:
-        before, self.state = self.state, TRANSITIONS.get((self.state, event), self.state)
+        previous, self.state = self.state, TRANSITIONS.get((self.state, event), self.state)
         if self.state is CircuitState.CLOSED and event is CircuitEvent.SUCCEEDED:
             self.failures = 0
-        if self.state is CircuitState.OPEN and before is not CircuitState.OPEN:
+        if self.state is CircuitState.OPEN and previous is not CircuitState.OPEN:
             self.opened = now
 
 
@@ -164,15 +164,15 @@ class CircuitBreaker:
     def _is_probe(self, circuit: _Circuit, call: Call) -> bool:
         """Returns True if this call is the probe. Raises CircuitOpen if it is not."""
         now = self._clock()
-        left = circuit.opened + circuit.rules.cooldown - now
-        if circuit.state is CircuitState.OPEN and left <= 0:
+        remaining = circuit.opened + circuit.rules.cooldown - now
+        if circuit.state is CircuitState.OPEN and remaining <= 0:
             circuit.move(CircuitEvent.COOLED_DOWN, now)
         if circuit.state is CircuitState.HALF_OPEN and not circuit.probing:
             circuit.probing = True
             call.notes.append("breaker: this call tries whether the server is back")
             return True
         server = call.route.upstream
-        wait = max(left, 1.0) if circuit.state is CircuitState.OPEN else 1.0
+        wait = max(remaining, 1.0) if circuit.state is CircuitState.OPEN else 1.0
         text = (
             f"The server {server!r} failed {circuit.failures} times in a row and gets no calls for {wait:.0f} s "
             f"(setting: servers.{server}.breaker)."

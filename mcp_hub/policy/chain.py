@@ -87,31 +87,31 @@ class Rules(msgspec.Struct, frozen=True):
         connected or a rule hides the tool.
         """
 
-        async def both(call: Call) -> Json:
-            known = is_connected or self.access.why(call.route) is not None
-            before = call.params
+        async def connect_and_call(call: Call) -> Json:
+            skips_policies = is_connected or self.access.why(call.route) is not None
+            original_params = call.params
             try:
-                return await (connect if known else self.chain.behind(self.trace, call, connect))(call)
+                return await (connect if skips_policies else self.chain.behind(self.trace, call, connect))(call)
             except NewlyListedTool:
-                call.params = before
+                call.params = original_params
             return await self.chain.behind(self.trace, call)(call)
 
-        return await self.observe(call, lambda call: self.deadline(call, both))
+        return await self.observe(call, lambda call: self.deadline(call, connect_and_call))
 
     def shape(self, items: Sequence[Item]) -> Generator[None, None, list[Item]]:
         """Applies all policies to the items of an upstream, in steps, and returns those that may be listed."""
         yield from self.access.look(items)
         shaped: list[Item] = []
-        at = 0
-        while at < len(items):
+        start = 0
+        while start < len(items):
             yield
             # Rules compare many spellings of a URI, which takes 100 times as long as a tool: each URI has a step.
-            end = at
-            while end < min(at + AT_ONCE, len(items)) and not items[end].route.kind.by_uri:
+            end = start
+            while end < min(start + AT_ONCE, len(items)) and not items[end].route.kind.by_uri:
                 end += 1
-            end = max(end, at + 1)
-            shaped += self.chain.shape(items[at:end])
-            at = end
+            end = max(end, start + 1)
+            shaped += self.chain.shape(items[start:end])
+            start = end
         yield from self.preset.keep_only(items)
         return shaped
 
@@ -126,10 +126,10 @@ class Rules(msgspec.Struct, frozen=True):
     async def shaped(self, call: Call, result: Json) -> Json:
         """Applies the result-shaping policies to a result that did not come through the chain."""
 
-        async def given(_: Call) -> Json:
+        async def return_result(_: Call) -> Json:
             return result
 
-        return await compose(self.shaping, given)(call)
+        return await compose(self.shaping, return_result)(call)
 
     def why(self, route: Route, profile: str | None = None) -> str | None:
         """Returns the rule that hides a route from callers of a profile, None if they may reach it."""

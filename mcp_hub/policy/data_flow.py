@@ -43,25 +43,25 @@ class FlowSettings(Frozen):
     """Inactivity after which a principal of the modern era, which has no sessions, starts again without labels."""
 
 
-def _read_labels(given: FieldValue, reading: KeyReading) -> Labels:
+def _read_labels(field: FieldValue, reading: KeyReading) -> Labels:
     """Reads labels: a list applies to all tools of the server, a mapping says which label applies to which names."""
-    words = get_args(Label)
-    value, findings = given.value, reading.findings
+    label_names = get_args(Label)
+    value, findings = field.value, reading.findings
     if isinstance(value, list) and all(isinstance(label, str) for label in value):
         value = {label: ["*"] for label in value}
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        findings.error(given.at, f"must be a list of {', '.join(words)}, or a mapping of them to names")
+        findings.error(field.at, f"must be a list of {', '.join(label_names)}, or a mapping of them to names")
         return {}
-    found: dict[Label, tuple[str, ...]] = {}
+    labels: dict[Label, tuple[str, ...]] = {}
     for label, names in value.items():
         patterns = [names] if isinstance(names, str) else names
-        if label not in words:
-            findings.error((*given.at, label), f"is not a label; the labels are {', '.join(words)}")
-        elif not isinstance(patterns, list) or not all(isinstance(one, str) for one in patterns):
-            findings.error((*given.at, label), "must be a name, a pattern, or a list of them")
+        if label not in label_names:
+            findings.error((*field.at, label), f"is not a label; the labels are {', '.join(label_names)}")
+        elif not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+            findings.error((*field.at, label), "must be a name, a pattern, or a list of them")
         else:
-            found[label] = tuple(patterns)
-    return found
+            labels[label] = tuple(patterns)
+    return labels
 
 
 FLOWS: Final = RootKey("flows", mode_key(FlowSettings), FlowSettings())
@@ -75,7 +75,7 @@ class UsedLabels:
 
     def __init__(self) -> None:
         self._of: OrderedDict[Hashable, Used] = OrderedDict()
-        self._told: OrderedDict[Hashable, tuple[float, frozenset[Label] | None]] = OrderedDict()
+        self._published: OrderedDict[Hashable, tuple[float, frozenset[Label] | None]] = OrderedDict()
         """The labels that the other replicas know, and when they got them."""
 
     def labels(self, caller: Hashable, since: float) -> frozenset[Label]:
@@ -98,29 +98,29 @@ class UsedLabels:
 
     def needs_publishing(self, caller: Hashable, now: float, labels: frozenset[Label], every: float) -> bool:
         """Returns whether to send labels to other replicas: they lack them, or got them `every` seconds ago."""
-        at, told = self._told.get(caller, (now, None))
-        return told != labels or now - at >= every
+        at, published = self._published.get(caller, (now, None))
+        return published != labels or now - at >= every
 
     def mark_published(self, caller: Hashable, at: float, labels: frozenset[Label]) -> None:
         """Records that the other replicas know of labels."""
-        self._told[caller] = at, labels
-        while len(self._told) > MAX_CALLERS:
-            self._told.popitem(last=False)
+        self._published[caller] = at, labels
+        while len(self._published) > MAX_CALLERS:
+            self._published.popitem(last=False)
 
     def merge(self, caller: Hashable, at: float, labels: frozenset[Label], window: float) -> None:
         """Adds labels that a caller has used at another replica, at the time `at`.
 
         Labels from more than `window` seconds before are dropped.
         """
-        before, _ = self._of.get(caller, (at, frozenset[Label]()))
-        both = self.labels(caller, at - window) | labels
-        self.note(caller, max(before, at), both)
-        self.mark_published(caller, at, both)
+        last_active, _ = self._of.get(caller, (at, frozenset[Label]()))
+        all_labels = self.labels(caller, at - window) | labels
+        self.note(caller, max(last_active, at), all_labels)
+        self.mark_published(caller, at, all_labels)
 
     def forget(self, caller: Hashable) -> None:
         """Drops the labels of a caller that is gone."""
         self._of.pop(caller, None)
-        self._told.pop(caller, None)
+        self._published.pop(caller, None)
 
 
 class FlowRefused(PermissionDenied):
@@ -175,33 +175,33 @@ class FlowPolicy:
         if not labels:
             return await call_next(call)
         now = self._clock()
-        known = self._used.labels(call.caller, now - self._flows.window)
-        both = known | labels
-        call.notes.append(f"flow: {', '.join(sorted(both))}")
-        refused = both >= ALL and self._flows.mode == "refuse"
-        entry = self._used.note(call.caller, now, known if refused else both)
+        previous_labels = self._used.labels(call.caller, now - self._flows.window)
+        all_labels = previous_labels | labels
+        call.notes.append(f"flow: {', '.join(sorted(all_labels))}")
+        refused = all_labels >= ALL and self._flows.mode == "refuse"
+        entry = self._used.note(call.caller, now, previous_labels if refused else all_labels)
         if refused:
             call.refused_by = "flows"
             text = (
-                f"This session has used {', '.join(sorted(known))}; with {', '.join(sorted(labels))} of "
+                f"This session has used {', '.join(sorted(previous_labels))}; with {', '.join(sorted(labels))} of "
                 f"{call.route.upstream!r} private data could be sent to a stranger. Begin a new session "
                 "for it (setting: flows)."
             )
             raise FlowRefused(text, server=call.route.upstream, executed=False)
         if self._sharing.publish is not None and self._used.needs_publishing(
-            call.caller, now, both, self._flows.window / 2
+            call.caller, now, all_labels, self._flows.window / 2
         ):
-            await self._tell(call, entry, known)
+            await self._publish(call, entry, previous_labels)
         return await call_next(call)
 
-    async def _tell(self, call: Call, entry: Used, known: frozenset[Label]) -> None:
+    async def _publish(self, call: Call, entry: Used, previous_labels: frozenset[Label]) -> None:
         """Sends the labels to the other replicas before the call runs. With `refuse`, raises CallError if it fails."""
         now, labels = entry
         try:
             await self._sharing.tell("used", call.caller, [sorted(labels), time.time()])
         except CallError:
             if self._flows.mode == "refuse":
-                self._used.take_back(call.caller, entry, known)
+                self._used.take_back(call.caller, entry, previous_labels)
                 raise
         else:
             self._used.mark_published(call.caller, now, labels)

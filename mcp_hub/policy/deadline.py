@@ -29,9 +29,9 @@ class _TimerWheel:
 
     def begin(self, loop: asyncio.AbstractEventLoop, number: int) -> set[TimeLimit]:
         """Adds a step, which ends at `number * STEP`."""
-        found = self.steps[number] = set()
+        limits = self.steps[number] = set()
         loop.call_at(number * STEP, self._end, number)
-        return found
+        return limits
 
     def _end(self, number: int) -> None:
         for limit in tuple(self.steps.pop(number)):
@@ -50,7 +50,18 @@ class TimeLimit:
     knows it; to find it costs a system call.
     """
 
-    __slots__ = ("_cancelling", "_handle", "_left", "_loop", "_over", "_step", "_suspended", "_task", "expired", "when")
+    __slots__ = (
+        "_cancelling",
+        "_handle",
+        "_is_closed",
+        "_loop",
+        "_remaining",
+        "_step",
+        "_suspended",
+        "_task",
+        "expired",
+        "when",
+    )
 
     def __init__(self, seconds: float, loop: asyncio.AbstractEventLoop | None = None) -> None:
         task = asyncio.current_task(loop)
@@ -63,9 +74,9 @@ class TimeLimit:
         self._step: set[TimeLimit] | None = None
         self._suspended = 0
         """How often the limit was suspended and not yet resumed."""
-        self._left = 0.0
+        self._remaining = 0.0
         """Seconds that were left when it was suspended."""
-        self._over = False
+        self._is_closed = False
         self.expired = False
         """Whether it has cancelled its task."""
         self.when: float | None = (when := loop.time() + seconds)
@@ -78,7 +89,7 @@ class TimeLimit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._disarm()
-        self._over = True
+        self._is_closed = True
         if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
@@ -91,15 +102,15 @@ class TimeLimit:
     def suspend(self) -> None:
         """Stops the clock of the limit until `resume` was called as often as `suspend`."""
         self._suspended += 1
-        if self.when is not None and not self.expired and not self._over:
-            self._left, self.when = self.when - self._loop.time(), None
+        if self.when is not None and not self.expired and not self._is_closed:
+            self._remaining, self.when = self.when - self._loop.time(), None
             self._disarm()
 
     def resume(self) -> None:
         """Ends one suspension. The last one continues with the time that was left."""
         self._suspended -= 1
-        if not self._suspended and self.when is None and not self._over:
-            self.reschedule(self._loop.time() + max(self._left, 0.0))
+        if not self._suspended and self.when is None and not self._is_closed:
+            self.reschedule(self._loop.time() + max(self._remaining, 0.0))
 
     def _arm(self, seconds: float, when: float) -> None:
         if seconds < LONG:
@@ -176,13 +187,13 @@ async def _while_busy(idle: float, call: Call, call_next: Next) -> Json:
     scope = TimeLimit(idle)
     relay = call.on_progress
 
-    def heard(params: Json) -> None:
+    def on_progress(params: Json) -> None:
         if not scope.expired and scope.when is not None:
             scope.reschedule(asyncio.get_running_loop().time() + idle)
         if relay is not None:
             relay(params)
 
-    call.on_progress = heard
+    call.on_progress = on_progress
     try:
         with scope:
             call.deadlines.append(scope)

@@ -29,17 +29,17 @@ def explain(policies: Iterable[str], notes: Sequence[str], decided: str | None, 
         decided: The policy that decided the outcome of the call.
         end: What that policy did, such as `refused: blacklist`; None: no policy ended the call.
     """
-    found: list[Json] = []
-    reached, left = True, list(notes)
+    steps: list[Json] = []
+    is_reached, remaining = True, list(notes)
     for name in (name for name in policies if name not in WATCHING):
-        own = [note for note in left if note.startswith(f"{name}:")]
-        left = [note for note in left if note not in own]
-        did = [note.partition(":")[2].strip() for note in own]
+        own_notes = [note for note in remaining if note.startswith(f"{name}:")]
+        remaining = [note for note in remaining if note not in own_notes]
+        did = [note.partition(":")[2].strip() for note in own_notes]
         if name == decided and end is not None:
             did.append(end)
-        found.append({"policy": name, "did": did or ["passed" if reached else "not reached"]})
-        reached = reached and not (name == decided and end is not None and end.startswith("refused"))
-    return found + ([{"policy": "other", "did": left}] if left else [])
+        steps.append({"policy": name, "did": did or ["passed" if is_reached else "not reached"]})
+        is_reached = is_reached and not (name == decided and end is not None and end.startswith("refused"))
+    return steps + ([{"policy": "other", "did": remaining}] if remaining else [])
 
 
 def how_it_ended(verdict: str, reason: str) -> str:
@@ -57,11 +57,11 @@ def explain_record(policies: Iterable[str], record: Mapping[str, Any], times: Ma
     end = how_it_ended(str(verdict), str(reason)) if reason is not None and decided is not None else None
     steps = explain(policies, record.get("notes") or (), decided, end)
     if "upstream" in record:
-        steps.append({"policy": UPSTREAM, "did": [_asked(record.get("attempts"), record.get("fallback"))]})
+        steps.append({"policy": UPSTREAM, "did": [_upstream_step(record.get("attempts"), record.get("fallback"))]})
     return [{**step, "did": "; ".join(step["did"]), "ms": times.get(step["policy"])} for step in steps]
 
 
-def _asked(attempts: Any, fallback: Any) -> str:
+def _upstream_step(attempts: Any, fallback: Any) -> str:
     times = {0: "was not asked", 1: "was asked once"}.get(attempts, f"was asked {attempts} times")
     return times + (f"; answered by {fallback}" if fallback else "")
 
@@ -71,30 +71,30 @@ def explain_listing(policies: Sequence[Policy], item: Item, why: Callable[[], st
 
     `why()` returns the rule that hides the item from the profile in question, or None.
     """
-    found: list[Json] = []
-    now: Item | None = item
+    steps: list[Json] = []
+    current: Item | None = item
     for policy in reversed(policies):
         if policy.name in WATCHING:
             continue
-        did, before = "not reached", now
-        if before is not None:
+        did, previous = "not reached", current
+        if previous is not None:
             concerns = getattr(policy, "concerns", None)
             did = "passes it" if concerns is None or concerns(item.route) else "does not concern it"
-            now = next(iter(policy.shape([before])), None)
+            current = next(iter(policy.shape([previous])), None)
             if policy.name == "access":
-                now = None if (rule := why()) is not None else now
-                did = did if now is not None else f"hides it: {rule}"
-            elif now is None:
+                current = None if (rule := why()) is not None else current
+                did = did if current is not None else f"hides it: {rule}"
+            elif current is None:
                 did = "hides it"
-            elif now is not before:
-                did = _changes(before, now) or did
-        found.append({"policy": policy.name, "did": did})
-    return found[::-1]
+            elif current is not previous:
+                did = _changes(previous, current) or did
+        steps.append({"policy": policy.name, "did": did})
+    return steps[::-1]
 
 
-def _changes(before: Item, now: Item) -> str:
-    renamed = [f"renames it to {now.local}"] if now.local != before.local else []
-    old, new = (one.wire if isinstance(one.wire, dict) else {} for one in (before, now))
+def _changes(previous: Item, current: Item) -> str:
+    renamed = [f"renames it to {current.local}"] if current.local != previous.local else []
+    old, new = (item.wire if isinstance(item.wire, dict) else {} for item in (previous, current))
     names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) is not new.get(name)]
     changed = [name for name in names if old.get(name) != new.get(name)]
     return "; ".join([*renamed, *([f"changes {', '.join(changed)}"] if changed else [])])
@@ -148,12 +148,12 @@ class StepTimes:
             call.label = self._labels.next_call()
         if began is None:
             return now
-        known = self._of.get(call.label)
-        if known is None:
-            known = self._of[call.label] = {}
+        times = self._of.get(call.label)
+        if times is None:
+            times = self._of[call.label] = {}
             while len(self._of) > MAX_TIMED:
                 self._of.popitem(last=False)
-        known[name] = known.get(name, 0.0) + now - began - inner
+        times[name] = times.get(name, 0.0) + now - began - inner
         return now
 
 
@@ -172,27 +172,27 @@ class _TimedPolicy:
     async def __call__(self, call: Call, call_next: Next) -> Json:
         inner = 0.0
 
-        async def onward(call: Call) -> Json:
+        async def run_inner(call: Call) -> Json:
             nonlocal inner
-            left = self._measured(call, self.name, None, 0.0)
+            inner_start = self._measured(call, self.name, None, 0.0)
             try:
                 return await call_next(call)
             finally:
-                inner += self._measured(call, self.name, None, 0.0) - left
+                inner += self._measured(call, self.name, None, 0.0) - inner_start
 
-        began = self._measured(call, self.name, None, 0.0)
+        start = self._measured(call, self.name, None, 0.0)
         try:
-            return await self._policy(call, onward)
+            return await self._policy(call, run_inner)
         finally:
-            self._measured(call, self.name, began, inner)
+            self._measured(call, self.name, start, inner)
 
 
 def _timed_innermost(innermost: Next, measured: Measured) -> Next:
     async def timed(call: Call) -> Json:
-        began = measured(call, UPSTREAM, None, 0.0)
+        start = measured(call, UPSTREAM, None, 0.0)
         try:
             return await innermost(call)
         finally:
-            measured(call, UPSTREAM, began, 0.0)
+            measured(call, UPSTREAM, start, 0.0)
 
     return timed

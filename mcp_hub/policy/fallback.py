@@ -45,14 +45,14 @@ class FallbackSettings(Frozen):
     """The time limit of such a tool, and then of the hub's own attempt."""
 
 
-def _read(given: FieldValue, reading: KeyReading) -> FallbackSettings | None:
-    value = given.value
+def _read(field: FieldValue, reading: KeyReading) -> FallbackSettings | None:
+    value = field.value
     if isinstance(value, dict):
-        value = {key: one for key, one in value.items() if key not in WEB_KEYS_OF_FALLBACK}
-    found = read_model(FallbackSettings, value, given.at, reading.findings)
-    if found is not None and found.tools:
-        warn_if_missing("web", given.at, reading.findings)
-    return found
+        value = {key: member for key, member in value.items() if key not in WEB_KEYS_OF_FALLBACK}
+    settings = read_model(FallbackSettings, value, field.at, reading.findings)
+    if settings is not None and settings.tools:
+        warn_if_missing("web", field.at, reading.findings)
+    return settings
 
 
 FALLBACK: Final = RootKey("fallback", _read, FallbackSettings(), spellings=("scrape_fallback",))
@@ -103,10 +103,10 @@ class FallbackPolicy:
             failure = DeadlineExceeded(text, server=call.route.upstream)
         except (CallError, UpstreamAnswered) as error:
             failure = error
-        because = _class_of(failure, result)
-        if because not in self._rules.on:
+        failure_class = _class_of(failure, result)
+        if failure_class not in self._rules.on:
             return _outcome(result, failure)
-        code = failure.code if isinstance(failure, CallError) else because
+        code = failure.code if isinstance(failure, CallError) else failure_class
         try:
             page = await self._scrape(url, self._rules.timeout)
         except GuardBlocked as error:
@@ -117,8 +117,8 @@ class FallbackPolicy:
             reason = str(error) or "it took too long"
             call.notes.append(f"fallback: failed as well: {reason}")
             if isinstance(failure, CallError):
-                said = failure.message.rstrip(".")
-                failure.message = f"{said}. The hub could not fetch the page itself either: {reason}"
+                message = failure.message.rstrip(".")
+                failure.message = f"{message}. The hub could not fetch the page itself either: {reason}"
             return _outcome(result, failure)
         call.fallback = "markitdown"
         call.notes.append(f"fallback: markitdown, because of {code}")
@@ -130,8 +130,8 @@ class FallbackPolicy:
         arguments = call.params.get("arguments")
         if not isinstance(arguments, dict):
             return None
-        found = (arguments.get(name) for name in URL_ARGUMENTS)
-        return next((url for url in found if isinstance(url, str) and url.strip()), None)
+        candidates = (arguments.get(name) for name in URL_ARGUMENTS)
+        return next((url for url in candidates if isinstance(url, str) and url.strip()), None)
 
 
 def _class_of(failure: Exception | None, result: Json | None) -> FailureClass | None:

@@ -57,9 +57,9 @@ class Preset:
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Removes preset arguments from the schemas of tools."""
-        return [self._shown(item) for item in items]
+        return [self._without_presets(item) for item in items]
 
-    def _shown(self, item: Item) -> Item:
+    def _without_presets(self, item: Item) -> Item:
         preset = self._rules[item.route].preset
         if item.route.kind is not TOOLS or not preset or not isinstance(item.wire, dict):
             return item
@@ -69,20 +69,20 @@ class Preset:
         properties = schema.get("properties")
         declared = self._declared.setdefault(item.route.upstream, {})
         declared[item.route] = frozenset(properties) if isinstance(properties, dict) else frozenset()
-        for written in preset:
-            schema = without_property(schema, parse_path(written), schema)
+        for path_text in preset:
+            schema = without_property(schema, parse_path(path_text), schema)
         return msgspec.structs.replace(item, wire={**item.wire, "inputSchema": schema})
 
     def keep_only(self, items: Sequence[Item]) -> Generator[None]:
         """Forgets the tools that an upstream does not list any more, in steps. `items`: all that it lists."""
         if not items or not (declared := self._declared.get(items[0].route.upstream)):
             return
-        kept: dict[Route, frozenset[str]] = {}
+        remaining: dict[Route, frozenset[str]] = {}
         for item in items:
             yield
             if item.route in declared:
-                kept[item.route] = declared[item.route]
-        self._declared[items[0].route.upstream] = kept
+                remaining[item.route] = declared[item.route]
+        self._declared[items[0].route.upstream] = remaining
 
     def concerns(self, route: Route) -> bool:
         """Returns whether calls of the route may have preset arguments."""
@@ -91,14 +91,14 @@ class Preset:
     def hidden(self, call: Call) -> tuple[Path, ...]:
         """Returns the paths of preset arguments of a call."""
         of_call = tuple((name,) for name in call.preset or ())
-        written = self._rules[call.route].preset
-        if not written:
+        presets = self._rules[call.route].preset
+        if not presets:
             return of_call
         paths = self._paths.get(call.route)
         if paths is None:
             if len(self._paths) >= MAX_PATHS:
                 self._paths.clear()
-            paths = self._paths[call.route] = tuple(map(parse_path, written))
+            paths = self._paths[call.route] = tuple(map(parse_path, presets))
         return (*paths, *of_call)
 
     def _declared_of(self, route: Route) -> frozenset[str]:
@@ -122,13 +122,15 @@ class Preset:
         merged: Any = arguments if isinstance(arguments, dict) else {}
         declared = self._declared_of(call.route)
         values = (*self._rules[call.route].preset.values(), *(call.preset or {}).values())
-        large, lost = weighs_more(merged), 0
+        large, dropped_count = weighs_more(merged), 0
         for path, value in zip(hidden, values, strict=True):
-            given = (merged, path, value, declared)
-            merged, dropped = await in_thread(set_argument, *given) if large else set_argument(*given)
-            lost += dropped
+            args = (merged, path, value, declared)
+            merged, dropped = await in_thread(set_argument, *args) if large else set_argument(*args)
+            dropped_count += dropped
         # The note leaves out names and values, because more people read notes than the configuration.
-        call.notes.append(f"preset: {len(hidden)} set" + (f"; {lost} sent by the caller dropped" if lost else ""))
+        call.notes.append(
+            f"preset: {len(hidden)} set" + (f"; {dropped_count} sent by the caller dropped" if dropped_count else "")
+        )
         call.params = {**call.params, "arguments": merged}
         return await call_next(call)
 
@@ -172,16 +174,16 @@ class Presentation:
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items with their configured names and texts."""
-        return [self._shown(item) for item in items]
+        return [self._presented(item) for item in items]
 
-    def _shown(self, item: Item) -> Item:
+    def _presented(self, item: Item) -> Item:
         if item.route.kind is not TOOLS or not isinstance(item.wire, dict):
             return item
         rules = self._rules[item.route]
-        words: Json = {key: text for key in ("title", "description") if (text := getattr(rules, key)) is not None}
+        texts: Json = {key: text for key in ("title", "description") if (text := getattr(rules, key)) is not None}
         if (origin := self._origins.get(item.route.upstream)) is not None:
             meta = item.wire.get("_meta")
-            words["_meta"] = {**(meta if isinstance(meta, dict) else {}), SOURCE_KEY: origin}
+            texts["_meta"] = {**(meta if isinstance(meta, dict) else {}), SOURCE_KEY: origin}
         listed = item.wire.get("inputSchema")
         schema = self.schema(item.route, listed) if isinstance(listed, dict) else listed
         if rules.input_schema is not None:
@@ -192,13 +194,13 @@ class Presentation:
             from mcp_hub.schema.compact_schema import change_schemas, compact_schema
         if length != "full":
             # A description from the configuration is never shortened.
-            words = {**_shortened(item.wire, length), **words}
-            schema = change_schemas(schema, lambda one: {**one, **_shortened(one, length)})
+            texts = {**_shortened(item.wire, length), **texts}
+            schema = change_schemas(schema, lambda inner: {**inner, **_shortened(inner, length)})
         if form == "compact" and isinstance(schema, dict):
             schema = compact_schema(schema)
-        if rules.name is None and not words and schema is listed:
+        if rules.name is None and not texts and schema is listed:
             return item
-        wire = {**item.wire, **words} if schema is listed else {**item.wire, **words, "inputSchema": schema}
+        wire = {**item.wire, **texts} if schema is listed else {**item.wire, **texts, "inputSchema": schema}
         return msgspec.structs.replace(item, local=rules.name or item.local, wire=wire)
 
     def schema(self, route: Route, listed: Json) -> Json:
@@ -206,9 +208,9 @@ class Presentation:
         rules = self._rules[route]
         if rules.extend_schema is None and not rules.strip_titles:
             return listed
-        known = self._changed.get(route)
-        if known is not None and known[0] is listed:
-            return known[1]
+        cached = self._changed.get(route)
+        if cached is not None and cached[0] is listed:
+            return cached[1]
         changed: Json = listed
         if rules.strip_titles:
             from mcp_hub.schema.compact_schema import drop_titles
@@ -218,8 +220,8 @@ class Presentation:
             try:
                 changed = extend_schema(changed, rules.extend_schema, route.name)
             except ValueError as error:
-                where = f"servers.{route.upstream}.tools: extend_schema"
-                log.warning("%s of %s is left out: %s", where, printable(route.name, 200), printable(str(error), 300))
+                setting = f"servers.{route.upstream}.tools: extend_schema"
+                log.warning("%s of %s is left out: %s", setting, printable(route.name, 200), printable(str(error), 300))
         if len(self._changed) >= MAX_CHANGED:
             self._changed.clear()
         self._changed[route] = (listed, changed)
@@ -234,10 +236,10 @@ class Presentation:
         return await call_next(call)
 
 
-def _shortened(described: Json, length: DescriptionLength) -> Json:
+def _shortened(node: Json, length: DescriptionLength) -> Json:
     """Returns `{"description": shorter text}` for a tool or schema, {} if the text is short enough."""
     from mcp_hub.catalog.descriptions import shortened_description  # few configurations need its patterns
 
-    text = described.get("description")
+    text = node.get("description")
     short = shortened_description(text, length) if isinstance(text, str) else text
     return {} if short is text else {"description": short}

@@ -24,12 +24,12 @@ def truncate(result: Json, options: Mapping[str, Any]) -> Json:
     Raises StepFailed for a wrong option.
     """
     _check_options(options, "max_chars")
-    left = options.get("max_chars", MAX_CHARACTERS)
-    if not isinstance(left, int) or isinstance(left, bool) or left < 0:
+    remaining = options.get("max_chars", MAX_CHARACTERS)
+    if not isinstance(remaining, int) or isinstance(remaining, bool) or remaining < 0:
         raise StepFailed("max_chars must be a whole number")
     blocks = _content(result)
-    more = sum(len(text) for block in blocks if (text := _text(block)) is not None) - left
-    if more <= 0:
+    excess = sum(len(text) for block in blocks if (text := _text(block)) is not None) - remaining
+    if excess <= 0:
         return result
     content: list[Any] = []
     cut = False
@@ -37,12 +37,12 @@ def truncate(result: Json, options: Mapping[str, Any]) -> Json:
         text = _text(block)
         if text is None:
             content.append(block)
-        elif len(text) <= left:
-            left -= len(text)
+        elif len(text) <= remaining:
+            remaining -= len(text)
             content.append(block)
         elif not cut:
-            content.append({**block, "text": f"{text[:left]}… ({more:,} more characters)"})
-            left, cut = 0, True
+            content.append({**block, "text": f"{text[:remaining]}… ({excess:,} more characters)"})
+            remaining, cut = 0, True
     return {**result, "content": content}
 
 
@@ -60,8 +60,8 @@ def select_text(result: Json, options: Mapping[str, Any]) -> Json:
         inner = block.get("resource") if isinstance(block, dict) else None
         if isinstance(inner, dict) and isinstance(inner.get("text"), str):
             texts.append({"type": "text", "text": inner["text"]})
-    kept = {key: one for key, one in result.items() if key != "structuredContent"}
-    return {**kept, "content": texts}
+    fields = {key: member for key, member in result.items() if key != "structuredContent"}
+    return {**fields, "content": texts}
 
 
 def select_json(result: Json, options: Mapping[str, Any]) -> Json:
@@ -84,16 +84,16 @@ def select_json(result: Json, options: Mapping[str, Any]) -> Json:
             value = _member(value, name, index)
         except LookupError:
             raise StepFailed(f"there is nothing at {path!r}") from None
-    kept = {key: one for key, one in result.items() if key != "structuredContent"}
+    fields = {key: member for key, member in result.items() if key != "structuredContent"}
     text = value if isinstance(value, str) else encode(value).decode()
-    found = {**kept, "content": [{"type": "text", "text": text}]}
-    return {**found, "structuredContent": value} if isinstance(value, dict) else found
+    selected = {**fields, "content": [{"type": "text", "text": text}]}
+    return {**selected, "structuredContent": value} if isinstance(value, dict) else selected
 
 
-def _check_options(options: Mapping[str, Any], *known: str) -> None:
-    unknown = sorted(set(options) - set(known))
+def _check_options(options: Mapping[str, Any], *names: str) -> None:
+    unknown = sorted(set(options) - set(names))
     if unknown:
-        raise StepFailed(f"it has no argument {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
+        raise StepFailed(f"it has no argument {', '.join(unknown)}; it has {', '.join(names) or 'none'}")
 
 
 def _member(value: Any, name: str, index: str) -> Any:

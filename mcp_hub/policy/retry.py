@@ -55,12 +55,12 @@ class _RetryBudget(msgspec.Struct):
     """A retry budget: every call adds `share` of a retry, every retry takes one."""
 
     share: float
-    left: float = BUDGET_AT_REST
+    tokens: float = BUDGET_AT_REST
 
     def spend(self) -> bool:
-        if self.left < 1:
+        if self.tokens < 1:
             return False
-        self.left -= 1
+        self.tokens -= 1
         return True
 
 
@@ -110,8 +110,8 @@ class RetryPolicy:
         """Runs the call, and again after a failure if that is allowed. Raises the error of the last attempt."""
         upstream = call.route.upstream
         rules, budget = self._rules[upstream], self._budgets[upstream]
-        if budget.left < BUDGET_AT_REST:
-            budget.left = min(BUDGET_AT_REST, budget.left + budget.share)
+        if budget.tokens < BUDGET_AT_REST:
+            budget.tokens = min(BUDGET_AT_REST, budget.tokens + budget.share)
         failed_starts = 0
         for attempt in range(1, rules.attempts + 1):
             try:

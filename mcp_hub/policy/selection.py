@@ -48,15 +48,15 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
 
     def _uris(self, server: str) -> UriRules:
         """Returns the members as rules about the URIs of one server; of `server/URI`, the URI counts as well."""
-        known = self._uris_of.get(server)
-        if known is None:
-            given = list(self.members or ())
+        rules = self._uris_of.get(server)
+        if rules is None:
+            patterns = list(self.members or ())
             for member in self.members or ():
                 head, slash, tail = member.partition("/")
                 if slash and Patterns((head,)).match(server):
-                    given.append(tail)
-            known = self._uris_of[server] = UriRules(given)
-        return known
+                    patterns.append(tail)
+            rules = self._uris_of[server] = UriRules(patterns)
+        return rules
 
     @cached_property
     def _uris_of(self) -> dict[str, UriRules]:
@@ -69,8 +69,13 @@ EVERYTHING: Final = Selection()
 def matches_tool(patterns: Patterns, server: Server, name: str) -> bool:
     """Returns whether a member of a tool set matches this tool."""
     local = next((rules.name for pattern, rules in server.tools.items() if pattern == name and rules.name), name)
-    spelled = (f"{server.id}/{name}", names.expose(server.namespace, local), names.expose(server.namespace, name), name)
-    return any(patterns.match(one) for one in (*spelled, local))
+    spellings = (
+        f"{server.id}/{name}",
+        names.expose(server.namespace, local),
+        names.expose(server.namespace, name),
+        name,
+    )
+    return any(patterns.match(spelling) for spelling in (*spellings, local))
 
 
 class ToolNames:
@@ -79,15 +84,15 @@ class ToolNames:
     def __init__(self, members: Iterable[str], servers: Mapping[str, Server]) -> None:
         self._patterns = Patterns(members)
         self._servers = servers
-        self._known: dict[Route, bool] = {}
+        self._cache: dict[Route, bool] = {}
 
     def __contains__(self, route: Route) -> bool:
-        known = self._known.get(route)
-        if known is None:
-            if len(self._known) >= MAX_REMEMBERED:
-                self._known.clear()
-            known = self._known[route] = bool(self._patterns) and self._matches(route)
-        return known
+        is_member = self._cache.get(route)
+        if is_member is None:
+            if len(self._cache) >= MAX_REMEMBERED:
+                self._cache.clear()
+            is_member = self._cache[route] = bool(self._patterns) and self._matches(route)
+        return is_member
 
     def _matches(self, route: Route) -> bool:
         server = self._servers.get(route.upstream)
@@ -114,19 +119,19 @@ def select(
     """
     if profile is None and not tool_sets and not tags:
         return EVERYTHING
-    sets = {one.name: one for one in config.tool_sets}
+    sets = {tool_set.name: tool_set for tool_set in config.tool_sets}
     members: list[str] = []
     member_tags: list[str] = []
-    chosen = list(tool_sets)
-    profiles = {one.name: one for one in config.profiles}
+    set_names = list(tool_sets)
+    profiles = {entry.name: entry for entry in config.profiles}
     if profile is not None:
         if profile not in profiles:
             text = f"there is no profile {profile!r}; {_there_are('profiles', profiles)}"
             raise ConfigError(text, codes.NAME_UNKNOWN)
-        chosen += profiles[profile].tool_sets
+        set_names += profiles[profile].tool_sets
         members += profiles[profile].tools
         member_tags += profiles[profile].tags
-    for name in chosen:
+    for name in set_names:
         if name not in sets:
             raise ConfigError(f"there is no tool set {name!r}; {_there_are('tool_sets', sets)}", codes.NAME_UNKNOWN)
         members += sets[name].tools
@@ -142,6 +147,6 @@ def select(
     )
 
 
-def _there_are(key: str, known: Iterable[str]) -> str:
-    listed = ", ".join(known)
+def _there_are(key: str, choices: Iterable[str]) -> str:
+    listed = ", ".join(choices)
     return f"the configuration has these under '{key}': {listed}" if listed else f"the configuration has no '{key}'"

@@ -60,5 +60,5 @@ def shared_name(caller: Hashable | None) -> str | None:
         return f"principal {caller}"
     if caller is EVERYBODY:
         return ""
-    known = getattr(caller, "known_as", None)
-    return None if known is None else f"session {known}"
+    session_id = getattr(caller, "known_as", None)
+    return None if session_id is None else f"session {session_id}"

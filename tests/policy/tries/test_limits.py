@@ -144,7 +144,7 @@ async def test_no_slot_is_lost_or_granted_twice_in_any_order_of_events() -> None
     while alive := [one for one, task in desk.tasks.items() if not task.done()]:
         await desk.leave(alive[0])
     slots = desk.policy._slots["a"]
-    assert (slots._taken, slots.waiting.size, len(slots._of_caller)) == (0, 0, 0)
+    assert (slots._in_use, slots.waiting.size, len(slots._of_caller)) == (0, 0, 0)
     assert not slots.waiting._principals
 
 
