@@ -24,14 +24,14 @@ OK: Final = "ok"
 TOOL_ERROR: Final = "tool_error"
 FAILURES: Final = frozenset({"error", TOOL_ERROR})
 """The verdicts of calls that failed. A call that a rule refuses or its client cancels is no failure of the server."""
-_OF_PEERS: Final = {
+_RPC_OUTCOMES: Final = {
     errors.INVALID_PARAMS: "invalid_params",
     errors.INVALID_REQUEST: "invalid_request",
     errors.METHOD_NOT_FOUND: "method_not_found",
     errors.INTERNAL_ERROR: "internal_error",
     errors.RESOURCE_NOT_FOUND: "resource_not_found",
 }
-_OF_RPC: Final = "rpc_error"
+_OTHER_RPC_ERROR: Final = "rpc_error"
 """Any other error code of a server."""
 
 
@@ -138,7 +138,7 @@ def outcome_word(verdict: str, code: str | int | None) -> str:
         return code
     if code is None:
         return verdict if verdict in (OK, TOOL_ERROR) else OTHER
-    return _OF_PEERS.get(code, _OF_RPC)
+    return _RPC_OUTCOMES.get(code, _OTHER_RPC_ERROR)
 
 
 CONTENT_TYPE: Final = b"application/openmetrics-text; version=1.0.0; charset=utf-8"

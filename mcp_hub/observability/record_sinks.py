@@ -84,11 +84,11 @@ class RecordFile:
                     self.close()  # an open file cannot be renamed there
                 for number in range(self._max_older - 1, 0, -1):
                     with contextlib.suppress(FileNotFoundError):
-                        self._older(number).replace(self._older(number + 1))
-                self.path.replace(self._older(1))
+                        self._older_path(number).replace(self._older_path(number + 1))
+                self.path.replace(self._older_path(1))
         return self._open()
 
-    def _older(self, number: int) -> Path:
+    def _older_path(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")
 
 
@@ -142,10 +142,10 @@ class StderrSink:
         with contextlib.suppress(AttributeError, OSError, ValueError):
             self._fd = sys.stderr.fileno()
         self.is_terminal = self._stream is not None and not self._stream.closed and self._stream.isatty()
-        unblocked = _unblocked(self._fd) if self._fd is not None else None
-        self._blocks = unblocked is None
-        self._own = unblocked if unblocked != self._fd else None
-        self._fd = self._fd if unblocked is None else unblocked
+        nonblocking_fd = _nonblocking_fd(self._fd) if self._fd is not None else None
+        self._blocks = nonblocking_fd is None
+        self._own_fd = nonblocking_fd if nonblocking_fd != self._fd else None
+        self._fd = self._fd if nonblocking_fd is None else nonblocking_fd
         self._full = False
         """Whether the last write was cut short."""
 
@@ -176,12 +176,12 @@ class StderrSink:
 
     def close(self) -> None:
         """Closes what was opened here."""
-        if self._own is not None:
-            os.close(self._own)
-            self._own = self._fd = None
+        if self._own_fd is not None:
+            os.close(self._own_fd)
+            self._own_fd = self._fd = None
 
 
-def _unblocked(fd: int) -> int | None:
+def _nonblocking_fd(fd: int) -> int | None:
     """Returns a descriptor of the same file whose writes never block; None if there is none.
 
     A pipe is opened anew, which only Linux can, as the mode of a descriptor is shared with other processes.

@@ -60,7 +60,7 @@ async def in_slices(steps: Generator[None, None, T]) -> T:
         await asyncio.sleep(0)
 
 
-_dropping: set[asyncio.Task[None]] = set()
+_drop_tasks: set[asyncio.Task[None]] = set()
 
 
 def drop(items: list[Any]) -> None:
@@ -68,12 +68,12 @@ def drop(items: list[Any]) -> None:
 
     Only objects that nothing else refers to are freed.
     """
-    task = asyncio.get_running_loop().create_task(in_slices(_emptying(items)))
-    _dropping.add(task)
-    task.add_done_callback(_dropping.discard)
+    task = asyncio.get_running_loop().create_task(in_slices(_clear_in_steps(items)))
+    _drop_tasks.add(task)
+    task.add_done_callback(_drop_tasks.discard)
 
 
-def _emptying(items: list[Any]) -> Generator[None]:
+def _clear_in_steps(items: list[Any]) -> Generator[None]:
     while items:
         del items[-1:]
         yield
@@ -118,18 +118,18 @@ class StallMonitor:
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """Measures while the block runs."""
-        watching = asyncio.get_running_loop().create_task(self._watch())
+        task = asyncio.get_running_loop().create_task(self._watch())
         try:
             yield
         finally:
-            watching.cancel()
+            task.cancel()
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            due, before, frames = loop.time() + EVERY, time.thread_time(), Spent.seconds
+            due, start, frames = loop.time() + EVERY, time.thread_time(), Spent.seconds
             await asyncio.sleep(EVERY)
-            duration = min(loop.time() - due, time.thread_time() - before) - (Spent.seconds - frames)
+            duration = min(loop.time() - due, time.thread_time() - start) - (Spent.seconds - frames)
             self.longest = max(self.longest, duration)
             if duration > STALL:
                 self.count += 1

@@ -80,30 +80,30 @@ class SpanTracing:
     def __init__(self, settings: Settings, provider: trace.TracerProvider | None = None) -> None:
         self.settings = settings
         self._provider = provider
-        self._opening: asyncio.Task[_Tracer | None] | None = None
+        self._open_task: asyncio.Task[_Tracer | None] | None = None
         self._close: Callable[[], None] | None = None
         self._closed = False
 
     def start(self) -> None:
         """Starts opening the tracer. Idempotent; does nothing after `close`."""
-        if self._opening is None and not self._closed:
-            self._opening = asyncio.get_running_loop().create_task(asyncio.to_thread(self._open), name="tracing")
+        if self._open_task is None and not self._closed:
+            self._open_task = asyncio.get_running_loop().create_task(asyncio.to_thread(self._open), name="tracing")
 
     async def tracer(self) -> _Tracer | None:
         """Returns the tracer; None if the packages are missing, or after `close`."""
         self.start()
-        return await asyncio.shield(self._opening) if self._opening is not None else None
+        return await asyncio.shield(self._open_task) if self._open_task is not None else None
 
     def _open(self) -> _Tracer | None:
         try:
-            return _Tracer(self._provider if self._provider is not None else self._own())
+            return _Tracer(self._provider if self._provider is not None else self._own_provider())
         except ImportError as error:
             log.warning("tracing has no effect: %s", missing("otel") or error)
         except Exception:
             log.exception("tracing has no effect: it could not be set up")
         return None
 
-    def _own(self) -> TracerProvider:
+    def _own_provider(self) -> TracerProvider:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -158,10 +158,10 @@ class SpanTracing:
     async def close(self) -> None:
         """Sends the spans that are left, in at most `FLUSH_WITHIN`. Idempotent; never raises."""
         self._closed = True
-        opening, self._opening = self._opening, None
-        if opening is None:
+        open_task, self._open_task = self._open_task, None
+        if open_task is None:
             return
-        await asyncio.gather(opening, return_exceptions=True)
+        await asyncio.gather(open_task, return_exceptions=True)
         close, self._close = self._close, None
         if close is not None:
             await asyncio.gather(asyncio.to_thread(close), return_exceptions=True)

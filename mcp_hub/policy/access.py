@@ -39,7 +39,7 @@ def _read_blacklist(field: FieldValue, reading: KeyReading) -> Blacklist | None:
         # {server: [tool, ...]}
         for server in (server for server, tools in value.items() if tools == []):
             findings.warning((*field.at, server), "names no tool and refuses nothing; write '*' to refuse all tools")
-        value = [[server, tool] for server, tools in value.items() for tool in _listed(tools)]
+        value = [[server, tool] for server, tools in value.items() for tool in _as_list(tools)]
     if not isinstance(value, list):
         findings.error(field.at, "must be a list of [server, tool] or 'server/tool'")
         return None
@@ -56,7 +56,7 @@ def _read_blacklist(field: FieldValue, reading: KeyReading) -> Blacklist | None:
     return tuple(pairs)
 
 
-def _listed(tools: Any) -> list[Any]:
+def _as_list(tools: Any) -> list[Any]:
     return tools if isinstance(tools, list) else [tools]
 
 
@@ -68,10 +68,10 @@ def _pair(item: Any, ids: Collection[str]) -> tuple[str, str] | None:
     if not isinstance(item, str) or not item:
         return None
     # An id may contain a slash, as names of a registry do.
-    own = max((id for id in ids if item.startswith(f"{id}/")), key=len, default=None)
-    if own is None and item.partition("/")[0].endswith(":"):
+    server_id = max((id for id in ids if item.startswith(f"{id}/")), key=len, default=None)
+    if server_id is None and item.partition("/")[0].endswith(":"):
         return "*", item  # a URI of any server
-    server, slash, name = (own, "/", item[len(own) + 1 :]) if own is not None else item.partition("/")
+    server, slash, name = (server_id, "/", item[len(server_id) + 1 :]) if server_id is not None else item.partition("/")
     return (server, name or "*") if slash else ("*", item)
 
 
@@ -102,16 +102,16 @@ class _UriFilter(_NameFilter):
 
     def __init__(self, filter: Filter) -> None:
         super().__init__(filter)
-        self._admitted = UriRules(filter.allow) if filter.allow is not None else None
-        self.denied = UriRules(filter.deny)
+        self._allow_rules = UriRules(filter.allow) if filter.allow is not None else None
+        self.deny_rules = UriRules(filter.deny)
 
     def refuses(self, route: Route) -> bool:
-        if self.denied.covers(route.name):
+        if self.deny_rules.covers(route.name):
             return True
-        if self._admitted is None:
+        if self._allow_rules is None:
             return False
         template = route.kind is TEMPLATES
-        return not (self._admitted.admits_some(route.name) if template else self._admitted.admits(route.name))
+        return not (self._allow_rules.admits_some(route.name) if template else self._allow_rules.admits(route.name))
 
 
 class Review(Protocol):
@@ -151,7 +151,7 @@ class Access:
         }
         self._selections: dict[str | None, Selection] = {None: selection}
         """By the profile of the caller."""
-        self._forbidden: dict[str, UriRules] = {}
+        self._blacklist_rules: dict[str, UriRules] = {}
         """The blacklist's rules about URIs, by upstream."""
         self._resources: dict[str, set[str]] = {}
         self._templates: dict[str, list[tuple[Route, names.UriPattern]]] = {}
@@ -306,7 +306,7 @@ class Access:
             return "blacklist"
         filter = self._filters.get((route.upstream, route.kind))
         if filter is not None and (
-            filter.refuses(route) or (isinstance(filter, _UriFilter) and self._only_made_by(filter.denied, route))
+            filter.refuses(route) or (isinstance(filter, _UriFilter) and self._only_made_by(filter.deny_rules, route))
         ):
             return f"servers.{route.upstream}: filter of {_FILTER_OF_KIND[route.kind]}"
         if filter is not None and filter.refuses_tags(self._tags_of(route)):
@@ -319,10 +319,10 @@ class Access:
             return any(
                 servers.match(upstream) and patterns.match(route.name) for servers, patterns, _ in self._blacklist
             )
-        rules = self._forbidden.get(upstream)
+        rules = self._blacklist_rules.get(upstream)
         if rules is None:
             uri_patterns = (name for servers, _, name in self._blacklist if servers.match(upstream))
-            rules = self._forbidden[upstream] = UriRules(uri_patterns)
+            rules = self._blacklist_rules[upstream] = UriRules(uri_patterns)
         return rules.covers(route.name) or self._only_made_by(rules, route)
 
     def _only_made_by(self, refused: UriRules, route: Route) -> bool:

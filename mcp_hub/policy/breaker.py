@@ -83,15 +83,15 @@ class _Circuit(msgspec.Struct):
     state: CircuitState = CircuitState.CLOSED
     failures: int = 0
     """Failures in a row."""
-    opened: float = 0.0
-    probing: bool = False
+    opened_at: float = 0.0
+    is_probing: bool = False
 
     def move(self, event: CircuitEvent, now: float) -> None:
         previous, self.state = self.state, TRANSITIONS.get((self.state, event), self.state)
         if self.state is CircuitState.CLOSED and event is CircuitEvent.SUCCEEDED:
             self.failures = 0
         if self.state is CircuitState.OPEN and previous is not CircuitState.OPEN:
-            self.opened = now
+            self.opened_at = now
 
 
 class CircuitBreaker:
@@ -153,7 +153,7 @@ class CircuitBreaker:
             raise
         finally:
             if probe:
-                circuit.probing = False
+                circuit.is_probing = False
             if circuit.state is CircuitState.CLOSED and event is CircuitEvent.SUCCEEDED:
                 circuit.failures = 0
             else:
@@ -164,11 +164,11 @@ class CircuitBreaker:
     def _is_probe(self, circuit: _Circuit, call: Call) -> bool:
         """Returns True if this call is the probe. Raises CircuitOpen if it is not."""
         now = self._clock()
-        remaining = circuit.opened + circuit.rules.cooldown - now
+        remaining = circuit.opened_at + circuit.rules.cooldown - now
         if circuit.state is CircuitState.OPEN and remaining <= 0:
             circuit.move(CircuitEvent.COOLED_DOWN, now)
-        if circuit.state is CircuitState.HALF_OPEN and not circuit.probing:
-            circuit.probing = True
+        if circuit.state is CircuitState.HALF_OPEN and not circuit.is_probing:
+            circuit.is_probing = True
             call.notes.append("breaker: this call tries whether the server is back")
             return True
         server = call.route.upstream

@@ -111,7 +111,7 @@ class RecordBuilder:
         verdict, policy, code, text = call_outcome
         id = self.text(call.label) if call.label is not None else self._labels.next_call()
         record = {
-            **self._head(id, call.method, call.exposed, call.era, call.caller, call.envelope),
+            **self._common_fields(id, call.method, call.exposed, call.era, call.caller, call.envelope),
             "upstream": call.route.upstream,
             "tool": self._name(call.route.name),
             "verdict": verdict,
@@ -140,7 +140,7 @@ class RecordBuilder:
         self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
     ) -> Json:
         """Returns the record of a call that was refused before it had a route; `facts`: `code`, `policy`, `reason`."""
-        head = self._head(self._labels.next_call(), method, exposed, era, caller, envelope)
+        head = self._common_fields(self._labels.next_call(), method, exposed, era, caller, envelope)
         return {**head, "verdict": "refused", **facts, "reason": self.text(facts["reason"])}
 
     def of_action(self, caller: Hashable | None, facts: Json) -> Json:
@@ -155,7 +155,7 @@ class RecordBuilder:
         clean = {key: self.text(value) if isinstance(value, str) else value for key, value in facts.items()}
         return {"event": "refused", "time": self._time(), **clean}
 
-    def _head(
+    def _common_fields(
         self, id: str, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None
     ) -> Json:
         info = envelope.client_info if envelope is not None else None
@@ -204,8 +204,8 @@ class RecordBuilder:
 def outcome(call: Call, error: BaseException | None, result: Json | None) -> Outcome:
     """Returns (verdict, policy that decided, code of the error, its text or the rule that refused)."""
     if error is None:
-        failed = result is not None and result.get("isError") is True
-        return "tool_error" if failed else "ok", call.refused_by or ("fallback" if call.fallback else None), None, None
+        verdict = "tool_error" if result is not None and result.get("isError") is True else "ok"
+        return verdict, call.refused_by or ("fallback" if call.fallback else None), None, None
     if isinstance(error, asyncio.CancelledError | CallCancelled):
         return "cancelled", None, CallCancelled.code, None
     if isinstance(error, TimeoutError):

@@ -231,12 +231,12 @@ class Confirm:
                 if call.asker is not None
                 else ""
             )
-            raise _refused(call, setting, f"A person must allow {tool}, and this client cannot ask one. {page}{remedy}")
+            raise _refusal(call, setting, f"A person must allow {tool}, and this client cannot ask one. {page}{remedy}")
         answer, source = await self._answer(call, tool, setting, by_client=missing is None)
         call.notes.append(f"confirm: {answer}{source}")
         if answer not in (ONCE, SESSION):
             text = "Nobody answered in time" if answer == "no answer" else "The person did not allow the call"
-            raise _refused(call, setting, f"{text} of {tool}. Do not try again unless the person asks for it. ")
+            raise _refusal(call, setting, f"{text} of {tool}. Do not try again unless the person asks for it. ")
         call.confirmed = True
         if answer == SESSION and _has_session(call):
             self._approvals.add(call.caller, call.route)
@@ -275,8 +275,8 @@ class Confirm:
             entry["outcome"] = "accept" if result != NO else "decline"
             return result, ", on the live page"
         content = result.get("content")
-        chosen = content.get("allow") if isinstance(content, dict) else None
-        return (chosen if result.get("action") == "accept" and chosen in choices else NO), ""
+        choice = content.get("allow") if isinstance(content, dict) else None
+        return (choice if result.get("action") == "accept" and choice in choices else NO), ""
 
     def _text(self, call: Call, arguments: Any) -> str:
         """Returns the arguments as JSON without secrets and preset ones, cut to `MAX_SHOWN` characters."""
@@ -310,6 +310,6 @@ def _has_session(call: Call) -> bool:
     return not (call.era == "modern" and call.caller == "")
 
 
-def _refused(call: Call, setting: str, text: str) -> NotConfirmed:
+def _refusal(call: Call, setting: str, text: str) -> NotConfirmed:
     call.refused_by = setting
     return NotConfirmed(f"{text}(setting: {setting})", server=call.route.upstream, executed=False)

@@ -178,9 +178,9 @@ class FlowPolicy:
         previous_labels = self._used.labels(call.caller, now - self._flows.window)
         all_labels = previous_labels | labels
         call.notes.append(f"flow: {', '.join(sorted(all_labels))}")
-        refused = all_labels >= ALL and self._flows.mode == "refuse"
-        entry = self._used.note(call.caller, now, previous_labels if refused else all_labels)
-        if refused:
+        is_refused = all_labels >= ALL and self._flows.mode == "refuse"
+        entry = self._used.note(call.caller, now, previous_labels if is_refused else all_labels)
+        if is_refused:
             call.refused_by = "flows"
             text = (
                 f"This session has used {', '.join(sorted(previous_labels))}; with {', '.join(sorted(labels))} of "

@@ -172,17 +172,21 @@ class DeadlinePolicy:
         try:
             with scope:
                 call.deadlines.append(scope)
-                return await (call_next(call) if idle is None or idle >= total else _while_busy(idle, call, call_next))
+                return await (
+                    call_next(call) if idle is None or idle >= total else _run_with_idle_limit(idle, call, call_next)
+                )
         except TimeoutError:
             if scope.expired:
-                own = rules.timeout is not None
-                setting = f"servers.{server}." + (f"tools.{call.route.name}.timeout" if own else "deadlines.call")
+                is_tool_limit = rules.timeout is not None
+                setting = f"servers.{server}." + (
+                    f"tools.{call.route.name}.timeout" if is_tool_limit else "deadlines.call"
+                )
                 text = f"{call.exposed!r} did not answer within {total:g} s (setting: {setting})."
                 raise DeadlineExceeded(text, server=server) from None
             raise
 
 
-async def _while_busy(idle: float, call: Call, call_next: Next) -> Json:
+async def _run_with_idle_limit(idle: float, call: Call, call_next: Next) -> Json:
     """Runs the call as long as it reports progress at least every `idle` seconds. Raises DeadlineExceeded."""
     scope = TimeLimit(idle)
     relay = call.on_progress

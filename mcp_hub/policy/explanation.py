@@ -113,7 +113,7 @@ class StepTimes:
     def follow(self, chain: Chain) -> None:
         """Adds a chain whose calls are timed while a live page is open."""
         self._chains.add(chain)
-        chain.wrap = self._wrapped if self._watchers else None
+        chain.wrap = self._timed if self._watchers else None
 
     def watch(self) -> None:
         """Adds a watcher. The first one starts the timing."""
@@ -129,13 +129,13 @@ class StepTimes:
 
     def _apply(self) -> None:
         for chain in self._chains:
-            chain.wrap = self._wrapped if self._watchers else None
+            chain.wrap = self._timed if self._watchers else None
 
     def of(self, label: str) -> Mapping[str, float]:
         """Returns the milliseconds of a call by policy; {} if they are not known."""
         return {name: round(seconds * 1000, 3) for name, seconds in self._of.get(label, {}).items()}
 
-    def _wrapped(self, policies: Sequence[Policy], innermost: Next) -> tuple[Sequence[Policy], Next]:
+    def _timed(self, policies: Sequence[Policy], innermost: Next) -> tuple[Sequence[Policy], Next]:
         return [_TimedPolicy(policy, self.measured) for policy in policies], _timed_innermost(innermost, self.measured)
 
     def measured(self, call: Call, name: str, began: float | None, inner: float) -> float:

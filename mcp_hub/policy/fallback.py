@@ -122,7 +122,7 @@ class FallbackPolicy:
             return _outcome(result, failure)
         call.fallback = "markitdown"
         call.notes.append(f"fallback: markitdown, because of {code}")
-        return _marked(page, code, call.route.upstream)
+        return _with_note(page, code, call.route.upstream)
 
     def _url(self, call: Call) -> str | None:
         if call.method != TOOLS.act_method or call.route not in self._tools:
@@ -136,8 +136,8 @@ class FallbackPolicy:
 
 def _class_of(failure: Exception | None, result: Json | None) -> FailureClass | None:
     """Returns the class of a failure; None for a success and for errors that are not the server's."""
-    unconnected = isinstance(failure, PermissionDenied) and not failure.executed
-    if unconnected or isinstance(failure, ServerUnavailable | CircuitOpen):
+    is_unconnected = isinstance(failure, PermissionDenied) and not failure.executed
+    if is_unconnected or isinstance(failure, ServerUnavailable | CircuitOpen):
         return "transport"
     if isinstance(failure, DeadlineExceeded):
         return "timeout"
@@ -153,7 +153,7 @@ def _outcome(result: Json | None, failure: Exception | None) -> Json:
     return result
 
 
-def _marked(page: Json, code: str, upstream: str) -> Json:
+def _with_note(page: Json, code: str, upstream: str) -> Json:
     """Returns the page with a note that the hub fetched it."""
     content: list[Any] = list(page.get("content") or [])
     content.append({"type": "text", "text": f"(fetched by the hub with MarkItDown: {upstream!r} failed with {code})"})

@@ -145,7 +145,7 @@ class UrlGuard:
 
     async def _check(self, call: Call) -> None:
         arguments = call.params.get("arguments")
-        if (rule := await self._refused(arguments)) is not None:
+        if (rule := await self._refusing_rule(arguments)) is not None:
             call.refused_by = f"guard: {rule}"
             raise GuardBlocked(self._message, server=call.route.upstream)
         refused_scheme = self._rules.refused_scheme
@@ -157,7 +157,7 @@ class UrlGuard:
                 server=call.route.upstream,
             )
 
-    async def _refused(self, arguments: Any) -> str | None:
+    async def _refusing_rule(self, arguments: Any) -> str | None:
         """Returns the rule that refuses a URL in the arguments; large ones are read in a thread."""
         if not weighs_more(arguments):
             work = WorkBudget(QUICK_WORK)
@@ -238,7 +238,7 @@ def without_guarded(result: Json, rules: UrlRules) -> tuple[Json, int]:
             changes["content"] = blocks
     structured = result.get("structuredContent")
     if isinstance(structured, dict | list):
-        changed, number = _cleaned(structured, rules, work)
+        changed, number = _without_links(structured, rules, work)
         dropped = max(dropped, number)
         if changed is not structured:
             changes["structuredContent"] = changed
@@ -260,21 +260,21 @@ def _block(block: Any, rules: UrlRules, work: WorkBudget) -> tuple[Any, int]:
         value = decode(text.encode("utf-8", "surrogatepass"))
     except FrameError:
         return block, 0
-    changed, number = _cleaned(value, rules, work)
+    changed, number = _without_links(value, rules, work)
     return (block, 0) if changed is value else ({**block, "text": encode(changed).decode()}, number)
 
 
-def _cleaned(value: Any, rules: UrlRules, work: WorkBudget, depth: int = 0) -> tuple[Any, int]:
+def _without_links(value: Any, rules: UrlRules, work: WorkBudget, depth: int = 0) -> tuple[Any, int]:
     if depth > MAX_DEPTH:
         return value, 0
     if isinstance(value, dict):
-        members = {key: _cleaned(member, rules, work, depth + 1) for key, member in value.items()}
+        members = {key: _without_links(member, rules, work, depth + 1) for key, member in value.items()}
         if all(changed is value[key] for key, (changed, _) in members.items()):
             return value, 0
         return {key: changed for key, (changed, _) in members.items()}, sum(number for _, number in members.values())
     if isinstance(value, list):
         remaining = [
-            _cleaned(member, rules, work, depth + 1) for member in value if not _is_guarded(member, rules, work)
+            _without_links(member, rules, work, depth + 1) for member in value if not _is_guarded(member, rules, work)
         ]
         number = len(value) - len(remaining) + sum(dropped for _, dropped in remaining)
         return ([changed for changed, _ in remaining], number) if number else (value, 0)

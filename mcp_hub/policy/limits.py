@@ -187,7 +187,7 @@ class _Slots:
         self.waiting = FairQueue()
 
     def take(self, caller: Hashable | None) -> bool:
-        """Takes a slot if one is free, and says whether it did. A free slot never has a call waiting for it."""
+        """Takes a slot if one is free, and returns whether it did. A free slot never has a call waiting for it."""
         limits, count = self._limits, self._of_caller.get(caller, 0)
         if self._in_use >= limits.at_once or (limits.per_caller is not None and count >= limits.per_caller):
             return False
@@ -196,8 +196,10 @@ class _Slots:
         return True
 
     def _free_for(self, caller: Hashable | None) -> bool:
-        own = self._limits.per_caller
-        return self._in_use < self._limits.at_once and (own is None or self._of_caller.get(caller, 0) < own)
+        per_caller = self._limits.per_caller
+        return self._in_use < self._limits.at_once and (
+            per_caller is None or self._of_caller.get(caller, 0) < per_caller
+        )
 
     async def wait(self, caller: Hashable | None) -> None:
         """Waits for a slot and takes it. Raises Overloaded if too many calls wait."""
@@ -262,7 +264,7 @@ class LimitsPolicy:
         self._sharing = sharing or Sharing()
         self._limits = {id: LIMITS.of(server) for id, server in servers.items()}
         self._slots = {id: _Slots(id, limits) for id, limits in self._limits.items()}
-        self._rated = frozenset(
+        self._rate_limited = frozenset(
             id for id, limits in self._limits.items() if limits.rate is not None or limits.rate_per_caller is not None
         )
         """The servers with a rate."""
@@ -281,7 +283,7 @@ class LimitsPolicy:
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Runs the call when it has a slot. Raises Overloaded, with the seconds to wait before another try."""
         server = call.route.upstream
-        if server in self._rated:
+        if server in self._rate_limited:
             await self._check_rate(server, call)
         if call.nested:
             return await call_next(call)  # the outer call holds a slot: waiting for another could deadlock

@@ -157,11 +157,11 @@ def _text_pages(text: str, mime_type: str, size: int) -> Iterator[ResultPage]:
     if len(text) * 6 <= size:  # no character is longer in JSON
         yield ResultPage(mime_type, text=text)
         return
-    at = 0
-    while at < len(text):
-        part = head(text[at : at + size], size)
+    start = 0
+    while start < len(text):
+        part = head(text[start : start + size], size)
         yield ResultPage(mime_type, text=part)
-        at += len(part)
+        start += len(part)
 
 
 def head(text: str, size: int) -> str:

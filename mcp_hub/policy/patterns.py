@@ -90,14 +90,14 @@ class UriRules:
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = tuple(pattern for pattern in patterns if pattern)
         self._raw = Patterns(self._patterns)
-        self._about_uris = tuple(pattern for pattern in self._patterns if not _NAME.fullmatch(pattern))
+        self._uri_patterns = tuple(pattern for pattern in self._patterns if not _NAME.fullmatch(pattern))
 
     @cached_property
     def _exact(self) -> frozenset[str]:
         return frozenset(
             pattern
             for pattern in self._patterns
-            if names.is_template(pattern) or not any(c in pattern for c in _WILDCARDS)
+            if names.is_template(pattern) or not any(char in pattern for char in _WILDCARDS)
         )
 
     @cached_property
@@ -110,24 +110,24 @@ class UriRules:
         Every rule about URIs covers a URI without a certain reading, and a rule without a certain reading covers every
         URI.
         """
-        if not self._about_uris or self._raw.match(uri):
+        if not self._uri_patterns or self._raw.match(uri):
             return self._raw.match(uri)
-        uri_readings = _read(uri)
+        uri_readings = _uri_readings(uri)
         if uri_readings is None or not all(rule.readings for rule in self._rules):
             return True
-        return self._cover(uri_readings) or any(query.covers(uri) for query in self._queries)
+        return self._is_covered(uri_readings) or any(query.covers(uri) for query in self._queries)
 
     def admits(self, uri: str) -> bool:
         """Returns whether every server reads a URI, or a template, as one that a rule names, respecting case."""
         if uri in self._exact or self._covers_everything:
             return True
-        uri_readings = _read(uri) if self._about_uris else None
+        uri_readings = _uri_readings(uri) if self._uri_patterns else None
         if uri_readings is None:
             return False
         matches, root_matches = self._globs.match, self._root_globs.match
         if all(
             matches(index, reading.text) and root_matches(index, reading.root)
-            for index, reading in self._distinct(uri_readings)
+            for index, reading in self._distinct_readings(uri_readings)
         ):
             return True
         if any(query.admits(uri) for query in self._queries):
@@ -142,22 +142,22 @@ class UriRules:
         """
         if self.admits(template):
             return True
-        start = _start(_read(template))
+        start = _literal_prefix(_uri_readings(template))
         return start is not None and any(
             start.startswith(rule_start) or rule_start.startswith(start)
             for rule in self._rules
-            if not names.is_template(rule.pattern) and (rule_start := _start(rule.readings)) is not None
+            if not names.is_template(rule.pattern) and (rule_start := _literal_prefix(rule.readings)) is not None
         )
 
     def makes(self, uri: str) -> bool:
         """Returns whether one of the rules is a template that the URI may have been made from."""
         if not self._templates:
             return False
-        texts = {uri, *(text for reading in _read(uri) or () for text in reading)}
+        texts = {uri, *(text for reading in _uri_readings(uri) or () for text in reading)}
         return any(template.fullmatch(text) for template in self._templates for text in texts)
 
-    def _cover(self, uri_readings: tuple[UriReading, ...]) -> bool:
-        for index, reading in self._distinct(uri_readings):
+    def _is_covered(self, uri_readings: tuple[UriReading, ...]) -> bool:
+        for index, reading in self._distinct_readings(uri_readings):
             for text in dict.fromkeys(reading):
                 plain = folded(text)
                 if self._globs.match(index, text) or self._folded.match(index, plain):
@@ -166,7 +166,7 @@ class UriRules:
                     return True
         return False
 
-    def _distinct(self, uri_readings: tuple[UriReading, ...]) -> Iterator[tuple[int, UriReading]]:
+    def _distinct_readings(self, uri_readings: tuple[UriReading, ...]) -> Iterator[tuple[int, UriReading]]:
         """Yields the readings, without those that equal another one and are compared with the same rules."""
         if not self._root_globs.first:
             return iter(enumerate(uri_readings[:1]))
@@ -175,7 +175,7 @@ class UriRules:
 
     @cached_property
     def _rules(self) -> tuple[_Rule, ...]:
-        return tuple(_Rule(pattern) for pattern in self._about_uris)
+        return tuple(_Rule(pattern) for pattern in self._uri_patterns)
 
     @cached_property
     def _globs(self) -> _Globs:
@@ -196,11 +196,11 @@ class UriRules:
 
     @cached_property
     def _queries(self) -> tuple[_Query, ...]:
-        return tuple(query for pattern in self._about_uris if (query := _Query.read(pattern)) is not None)
+        return tuple(query for pattern in self._uri_patterns if (query := _Query.read(pattern)) is not None)
 
     @cached_property
     def _templates(self) -> tuple[names.UriPattern, ...]:
-        compiled = (names.template_pattern(pattern) for pattern in self._about_uris if names.is_template(pattern))
+        compiled = (names.template_pattern(pattern) for pattern in self._uri_patterns if names.is_template(pattern))
         return tuple(template for template in compiled if template is not None)
 
 
@@ -209,19 +209,19 @@ def alike(uri: str) -> frozenset[str] | None:
 
     Two URIs that some server may take for the same one have a key in common.
     """
-    uri_readings = _read(uri)
+    uri_readings = _uri_readings(uri)
     return None if uri_readings is None else frozenset(folded(text) for reading in uri_readings for text in reading)
 
 
 @lru_cache(_CACHED_READINGS)
-def _read(uri: str) -> tuple[UriReading, ...] | None:
+def _uri_readings(uri: str) -> tuple[UriReading, ...] | None:
     """Returns the readings of a URI or a template. Expressions with the same operator are treated as equal."""
     if not uri.isascii() and any(mark in uri for mark in MARKS):
         return None
     return readings(names.EXPRESSION.sub(lambda match: _EXPRESSION_MARKS[match[1]], uri) if "{" in uri else uri)
 
 
-def _start(uri_readings: tuple[UriReading, ...] | None) -> str | None:
+def _literal_prefix(uri_readings: tuple[UriReading, ...] | None) -> str | None:
     """Returns the text before the first wildcard or expression."""
     return None if not uri_readings else re.split(f"[{MARKS}]", uri_readings[LITERAL].text, maxsplit=1)[0]
 
@@ -233,9 +233,9 @@ class _Rule:
         self.pattern = pattern
         self._classes: list[str] = []
         marked = _TOKEN.sub(self._mark, pattern)
-        certain = len(self._classes) <= len(_CLASS_MARKS) and not any(mark in pattern for mark in MARKS)
-        self.readings = readings(marked) if certain else None
-        self._root_readings = readings(re.split("[#;]", marked, maxsplit=1)[0]) if certain else None
+        is_certain = len(self._classes) <= len(_CLASS_MARKS) and not any(mark in pattern for mark in MARKS)
+        self.readings = readings(marked) if is_certain else None
+        self._root_readings = readings(re.split("[#;]", marked, maxsplit=1)[0]) if is_certain else None
 
     def _mark(self, token: re.Match[str]) -> str:
         if token["expression"] is not None:
@@ -297,8 +297,8 @@ class _Query:
         end = plain.find("=")
         if end < 0 and plain.endswith("?*") and not plain.lower().startswith("file:"):
             end = len(plain)
-        at = plain.rfind("?", 0, end) if end > 0 else -1
-        return cls(plain[:at], plain[at + 1 :]) if at > 0 else None
+        position = plain.rfind("?", 0, end) if end > 0 else -1
+        return cls(plain[:position], plain[position + 1 :]) if position > 0 else None
 
     def covers(self, uri: str) -> bool:
         base, parameters = _split_query(uri)

@@ -82,9 +82,9 @@ PINS_OF_SERVER: Final[EntryKey[PinMode | None]] = EntryKey("pins", _read_mode, N
 
 def pins_file(config: Config) -> Path | None:
     """Returns the file of the pins; None for a configuration that neither is a file nor names one."""
-    named = PINS.of(config).file
-    if named is not None or config.path is None:
-        return named
+    configured = PINS.of(config).file
+    if configured is not None or config.path is None:
+        return configured
     return config.path.with_name(f"{config.path.stem}.pins.json")
 
 
@@ -175,17 +175,17 @@ def write_pins(path: Path, pins: Mapping[str, PinRecord]) -> None:
     if len(text) > MAX_SIZE:
         raise ConfigError(f"{path}: the pins would take more than {MAX_SIZE} bytes; pin fewer servers")
     target = path.resolve()
-    fresh = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
     try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o644)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o644)
         try:
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            fresh.replace(target)
+            temporary.replace(target)
         except OSError:
-            fresh.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise _not_written(path, error) from None
@@ -264,7 +264,7 @@ class PinReview:
         self._listed: dict[str, frozenset[Route]] = {}
         self._removed: dict[str, list[Difference]] = {}
         self._logged: set[tuple[str, str, str]] = set()
-        self._compared: dict[str, tuple[PinRecord | None, list[Any]]] = {}
+        self._last_compared: dict[str, tuple[PinRecord | None, list[Any]]] = {}
         """By upstream: the pins and items that were compared last."""
 
     @classmethod
@@ -280,17 +280,17 @@ class PinReview:
         """Compares all items that an upstream lists with its pins, before other policies change them, in steps."""
         if self._modes[upstream] == "off":
             return
-        own = [item for item in items if item.route.kind in PARTS]
-        recorded, wires = self._recorded.get(upstream), [item.wire for item in own]
-        if _is_same(self._compared.get(upstream), recorded, wires):
+        pinned_items = [item for item in items if item.route.kind in PARTS]
+        recorded, wires = self._recorded.get(upstream), [item.wire for item in pinned_items]
+        if _is_same(self._last_compared.get(upstream), recorded, wires):
             return  # neither this server's lists nor its pins have changed
         differences: list[Difference] = []
-        for difference in differences_in_steps(recorded, ((item.route.kind, item.wire) for item in own)):
+        for difference in differences_in_steps(recorded, ((item.route.kind, item.wire) for item in pinned_items)):
             yield
             if difference is not None:
                 differences.append(difference)
-        self._compared[upstream] = (recorded, wires)
-        self._listed[upstream] = frozenset(item.route for item in own)
+        self._last_compared[upstream] = (recorded, wires)
+        self._listed[upstream] = frozenset(item.route for item in pinned_items)
         self._removed[upstream] = [difference for difference in differences if difference.gone]
         self._differences[upstream] = {
             Route(upstream, difference.kind, difference.name): f"pins: it {difference.problem}"
@@ -329,9 +329,10 @@ class PinReview:
     def problems(self, upstream: str) -> list[tuple[str, str, str]]:
         """Returns (kind, name, problem) of every item of an upstream that differs from its pin."""
         enforced = self._modes[upstream] == "enforce"
-        end = "; it is hidden until `mcp-hub pin`" if enforced else ""
+        suffix = "; it is hidden until `mcp-hub pin`" if enforced else ""
         problems = [
-            (route.kind.unknown, route.name, text + end) for route, text in self._differences.get(upstream, {}).items()
+            (route.kind.unknown, route.name, text + suffix)
+            for route, text in self._differences.get(upstream, {}).items()
         ]
         removed = self._removed.get(upstream, [])
         return problems + [
@@ -348,11 +349,11 @@ class PinReview:
         self._logged.add(key)
         kind = difference.kind.unknown if difference.kind is not None else "its instructions:"
         hidden = self._modes[upstream] == "enforce" and not difference.gone
-        end = "; it is hidden until `mcp-hub pin`" if hidden else ""
-        log.warning("%s: %s %r %s%s", upstream, kind, difference.name[:200], difference.problem, end)
+        suffix = "; it is hidden until `mcp-hub pin`" if hidden else ""
+        log.warning("%s: %s %r %s%s", upstream, kind, difference.name[:200], difference.problem, suffix)
 
 
-def _is_same(before: tuple[PinRecord | None, list[Any]] | None, recorded: PinRecord | None, wires: list[Any]) -> bool:
-    if before is None or before[0] is not recorded or len(before[1]) != len(wires):
+def _is_same(previous: tuple[PinRecord | None, list[Any]] | None, recorded: PinRecord | None, wires: list[Any]) -> bool:
+    if previous is None or previous[0] is not recorded or len(previous[1]) != len(wires):
         return False
-    return all(old is new for old, new in zip(before[1], wires, strict=True))
+    return all(old is new for old, new in zip(previous[1], wires, strict=True))

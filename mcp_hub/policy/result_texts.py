@@ -46,7 +46,7 @@ class TextPart(NamedTuple):
 class _Boundary(NamedTuple):
     """A position after a complete value in a JSON text."""
 
-    at: int
+    position: int
     closing: str
     """The brackets that close the text there."""
     path: tuple[str | int, ...]
@@ -93,10 +93,10 @@ def _row_ends(text: str, part: str) -> list[int] | None:
         return line_ends
     if not _is_csv(first_lines):
         return None
-    quotes, at = 0, 0
+    quotes, position = 0, 0
     row_ends = []
     for end in line_ends:  # a line break between quotes is part of a cell
-        quotes, at = quotes + part.count('"', at, end), end
+        quotes, position = quotes + part.count('"', position, end), end
         if quotes % 2 == 0:
             row_ends.append(end)
     return row_ends
@@ -118,9 +118,9 @@ def _is_csv(lines: list[str]) -> bool:
 def _cut_at_border(part: str) -> str:
     """Cuts the beginning of a text at its last line or word, if that is not far from its end."""
     for border in ("\n", " "):
-        at = part.rfind(border)
-        if at > len(part) * _MIN_SHARE:
-            return part[:at]
+        position = part.rfind(border)
+        if position > len(part) * _MIN_SHARE:
+            return part[:position]
     return part
 
 
@@ -159,7 +159,7 @@ class _JsonScan:
 
     def __init__(self, part: str) -> None:
         self._part = part
-        self._at = 0
+        self._position = 0
         self._valid = True
         self._open: list[list[Any]] = []
         """For each open bracket: its closing one, the number of complete values in it, the name of its last member."""
@@ -167,8 +167,8 @@ class _JsonScan:
         self._in_lists: dict[int, _Boundary] = {}
         """The last position in a list, by the number of open brackets."""
         self._last: _Boundary | None = None
-        while self._valid and (match := _TOKEN.match(part, self._at)) is not None:
-            self._at = match.end()
+        while self._valid and (match := _TOKEN.match(part, self._position)) is not None:
+            self._position = match.end()
             if match["mark"] is not None:
                 self._mark(match["mark"])
             elif match["string"] is not None and self._expected in ("name", "name or end"):
@@ -203,14 +203,14 @@ class _JsonScan:
         closing = "".join(level[0] for level in reversed(self._open))
         in_list = closing[0] == "]"
         path = tuple(level[1] if level[0] == "]" else level[2] for level in self._open[:-1])
-        self._last = _Boundary(self._at, closing, path, self._open[-1][1] if in_list else 0)
+        self._last = _Boundary(self._position, closing, path, self._open[-1][1] if in_list else 0)
         if in_list:
             self._in_lists[len(self._open)] = self._last
 
     @property
     def is_json(self) -> bool:
         """Whether the part can be the beginning of one JSON list or object."""
-        tail = self._part[self._at :]
+        tail = self._part[self._position :]
         cut_off = tail.lstrip()[:1] in ("", '"') or _CUT_OFF.fullmatch(tail) is not None
         return self._valid and cut_off and bool(self._open)
 
@@ -221,14 +221,14 @@ class _JsonScan:
         """
         # A record with some of its members missing would be taken for a whole one, so outer lists come first.
         for boundary in (*(self._in_lists[depth] for depth in sorted(self._in_lists)), self._last):
-            if boundary is not None and boundary.at >= len(self._part) // 2:
-                return self._part[: boundary.at] + boundary.closing, _with_decoded_names(boundary)
-        string = _STRING.match(self._part, self._at) if self._expected.startswith("value") else None
+            if boundary is not None and boundary.position >= len(self._part) // 2:
+                return self._part[: boundary.position] + boundary.closing, _with_decoded_names(boundary)
+        string = _STRING.match(self._part, self._position) if self._expected.startswith("value") else None
         if string is not None and len(string[0].strip()) > _LEAST_STRING:
             closing = "".join(level[0] for level in reversed(self._open))
-            return f'{self._part[: self._at]}{_HALF.sub("", string[0])}…"{closing}', None
+            return f'{self._part[: self._position]}{_HALF.sub("", string[0])}…"{closing}', None
         if self._last is not None:
-            return self._part[: self._last.at] + self._last.closing, _with_decoded_names(self._last)
+            return self._part[: self._last.position] + self._last.closing, _with_decoded_names(self._last)
         return "", None
 
 

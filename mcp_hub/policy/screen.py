@@ -73,10 +73,12 @@ SCREEN_OF_SERVER: Final[EntryKey[ScreenSettings | None]] = EntryKey("screen", mo
 
 def screen_of(config: Config, server: Server) -> ScreenSettings:
     """Returns the settings that apply to one server."""
-    settings, own = SCREEN.of(config), SCREEN_OF_SERVER.of(server)
-    if own is None:
+    settings, server_settings = SCREEN.of(config), SCREEN_OF_SERVER.of(server)
+    if server_settings is None:
         return settings
-    return settings.model_copy(update={field: getattr(own, field) for field in own.model_fields_set})
+    return settings.model_copy(
+        update={field: getattr(server_settings, field) for field in server_settings.model_fields_set}
+    )
 
 
 class _Screened(msgspec.Struct):

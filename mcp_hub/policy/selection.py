@@ -126,27 +126,27 @@ def select(
     profiles = {entry.name: entry for entry in config.profiles}
     if profile is not None:
         if profile not in profiles:
-            text = f"there is no profile {profile!r}; {_there_are('profiles', profiles)}"
+            text = f"there is no profile {profile!r}; {_choices_text('profiles', profiles)}"
             raise ConfigError(text, codes.NAME_UNKNOWN)
         set_names += profiles[profile].tool_sets
         members += profiles[profile].tools
         member_tags += profiles[profile].tags
     for name in set_names:
         if name not in sets:
-            raise ConfigError(f"there is no tool set {name!r}; {_there_are('tool_sets', sets)}", codes.NAME_UNKNOWN)
+            raise ConfigError(f"there is no tool set {name!r}; {_choices_text('tool_sets', sets)}", codes.NAME_UNKNOWN)
         members += sets[name].tools
     parts = [f"profile {profile!r}" if profile is not None else "", *(f"tool set {name!r}" for name in tool_sets)]
     parts += [f"tag {tag!r}" for tag in tags]
-    limited = profile is not None or bool(tool_sets)
+    is_limited = profile is not None or bool(tool_sets)
     return Selection(
         name=" + ".join(filter(None, parts)),
-        members=tuple(dict.fromkeys(members)) if limited else None,
+        members=tuple(dict.fromkeys(members)) if is_limited else None,
         member_tags=frozenset(member_tags),
         tags=frozenset(tags) if tags else None,
         expose=profiles[profile].expose if profile is not None else None,
     )
 
 
-def _there_are(key: str, choices: Iterable[str]) -> str:
+def _choices_text(key: str, choices: Iterable[str]) -> str:
     listed = ", ".join(choices)
     return f"the configuration has these under '{key}': {listed}" if listed else f"the configuration has no '{key}'"

@@ -199,7 +199,7 @@ class ShapeResult:
     async def _run_steps(self, call: Call, program: InProgram | None, result: Json) -> Json:
         """Runs the steps on a result, one after the other. Raises ToolFailed."""
         for step in self._steps(call.route):
-            result = await self._processed(step, call, result)
+            result = await self._apply_step(step, call, result)
         if program is not None:
             result = await program.process(_facts(call), result)
         return result
@@ -224,7 +224,7 @@ class ShapeResult:
         error.message, error.args = message, (message,)
         return error
 
-    async def _processed(self, step: PostProcessStep, call: Call, result: Json) -> Json:
+    async def _apply_step(self, step: PostProcessStep, call: Call, result: Json) -> Json:
         try:
             changed = await self._run(step, call, result)
             if changed is not None and not is_result(changed):
@@ -252,7 +252,7 @@ class ShapeResult:
 
     def _bounded(self, call: Call, result: Json, limits: _Limits, uri: str) -> _Bounded | None:
         """Returns the replacement of a result that is too long, None if it is short enough. It may run in a thread."""
-        size = _measured(result, limits)
+        size = _measured_size(result, limits)
         tokens = limits.tokens if limits.tokens is not None and max(size[1:]) > limits.tokens else None
         if tokens is None and size.bytes <= (limits.bytes or size.bytes):
             return None
@@ -325,7 +325,7 @@ class ShapeResult:
         raise ResultTooLarge(text, server=route.upstream)
 
 
-def _measured(result: Json, limits: _Limits) -> _Size:
+def _measured_size(result: Json, limits: _Limits) -> _Size:
     """Returns the size of a result. Tokens are counted only if they could exceed the limit."""
     data = encode(result)
     if limits.tokens is None or len(data) <= limits.tokens:  # no token is shorter than a byte

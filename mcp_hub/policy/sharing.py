@@ -32,7 +32,7 @@ EVERYBODY: Final = _Callers.EVERYBODY
 
 
 class Sharing(msgspec.Struct):
-    """The way from this hub to its other replicas; empty for a hub of one process."""
+    """What this hub shares with its other replicas; all fields are empty for a hub of one process."""
 
     bucket: SharedBucket | None = None
     """The token buckets that replicas share; None: this process has its own."""

@@ -60,8 +60,8 @@ class Tracer(Protocol):
 class Spans:
     """Makes a span for each call. `tracer()` returns a tracer once it is ready, or None if nothing can be traced.
 
-    The client's trace context becomes the parent, and the span's own is sent to the upstream instead. Errors in here
-    never affect a call.
+    The client's trace context becomes the parent, and the span's own is sent to the upstream instead. Errors of
+    tracing never affect a call.
     """
 
     name = "spans"

@@ -105,11 +105,11 @@ class Trace:
         self._records = RecordBuilder(redaction, labels or RecordLabels(), arguments=arguments, now=now)
         self._visible_arguments = shown
         """Removes preset arguments from a record."""
-        self._recording: set[asyncio.Task[None]] = set()
+        self._record_tasks: set[asyncio.Task[None]] = set()
         """The tasks that make records of calls with large arguments in threads."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """Cached: `get_running_loop` costs a system call."""
-        self._measure = measure or _unmeasured
+        self._measure = measure or _no_metrics
         self._tap = tap or RecordTap()
 
     @classmethod
@@ -133,9 +133,9 @@ class Trace:
         """Runs the call. Raises ProtocolError, CallError, TimeoutError and CancelledError, nothing else."""
         start, params = self._clock(), call.params
         if call.on_progress is not None:
-            call.on_progress = partial(_cleaned, self._redaction, call.on_progress)
+            call.on_progress = partial(_pass_on_redacted, self._redaction, call.on_progress)
         if call.on_message is not None:
-            call.on_message = partial(_cleaned, self._redaction, call.on_message)
+            call.on_message = partial(_pass_on_redacted, self._redaction, call.on_message)
         try:
             result = await call_next(call)
             if result.get("isError") is True:
@@ -143,7 +143,7 @@ class Trace:
         except (UpstreamAnswered, ProtocolError, CallError, TimeoutError, asyncio.CancelledError) as error:
             failure: BaseException = error
             try:
-                failure = await self._clean(error)
+                failure = await self._redact_error(error)
             except asyncio.CancelledError as cancelled:
                 failure = cancelled
             self._schedule_record(call, params, start, failure)
@@ -192,7 +192,7 @@ class Trace:
         if self._write is None and self._tap.sink is None:
             return
         try:
-            self._pass_on(self._records.of_rejected_connection(facts), None)
+            self._emit(self._records.of_rejected_connection(facts), None)
         except Exception:
             log.exception("a refusal could not be recorded")
 
@@ -201,7 +201,7 @@ class Trace:
         if self._write is None and self._tap.sink is None:
             return
         try:
-            self._pass_on(self._records.of_action(caller, facts), caller)
+            self._emit(self._records.of_action(caller, facts), caller)
         except Exception:
             log.exception("an action could not be recorded")
 
@@ -212,11 +212,11 @@ class Trace:
         if self._write is None and self._tap.sink is None:
             return
         try:
-            self._pass_on(self._records.of_refusal(method, exposed, era, caller, envelope, facts), caller)
+            self._emit(self._records.of_refusal(method, exposed, era, caller, envelope, facts), caller)
         except Exception:
             log.exception("a call could not be recorded")
 
-    async def _clean(self, error: BaseException) -> BaseException:
+    async def _redact_error(self, error: BaseException) -> BaseException:
         """Returns the error without known secrets."""
         if isinstance(error, UpstreamAnswered):
             clean = await self._redacted(error.error)
@@ -253,8 +253,8 @@ class Trace:
                 task = asyncio.get_running_loop().create_task(
                     self._record_large(call, arguments, duration, call_outcome, result)
                 )
-                self._recording.add(task)
-                task.add_done_callback(self._recording.discard)
+                self._record_tasks.add(task)
+                task.add_done_callback(self._record_tasks.discard)
             else:
                 record = self._records.of_call(
                     call, self._visible_arguments(call, arguments), duration, call_outcome, result
@@ -271,11 +271,11 @@ class Trace:
     ) -> None:
         try:
             visible_arguments = await in_thread(self._visible_arguments, call, arguments)
-            self._pass_on(self._records.of_call(call, visible_arguments, duration, call_outcome, result), call.caller)
+            self._emit(self._records.of_call(call, visible_arguments, duration, call_outcome, result), call.caller)
         except Exception:
             log.exception("a call could not be recorded")
 
-    def _pass_on(self, record: Json, caller: Hashable | None) -> None:
+    def _emit(self, record: Json, caller: Hashable | None) -> None:
         if self._write is not None:
             self._write(record)
         if self._tap.sink is not None:
@@ -283,14 +283,14 @@ class Trace:
 
     async def close(self) -> None:
         """Waits until all calls are recorded, for a bounded time. Never raises."""
-        if self._recording:
-            await asyncio.wait(self._recording, timeout=MAX_RECORDING)
+        if self._record_tasks:
+            await asyncio.wait(self._record_tasks, timeout=MAX_RECORDING)
 
 
-def _cleaned(redaction: Redactor, notify: Callable[[Json], None], notification: Json) -> None:
+def _pass_on_redacted(redaction: Redactor, notify: Callable[[Json], None], notification: Json) -> None:
     """Passes on a notification of a server without known secrets."""
     notify(redaction.notification(notification))
 
 
-def _unmeasured(*_: object) -> None:
+def _no_metrics(*_: object) -> None:
     pass

@@ -26,16 +26,16 @@ LITERAL, RESOLVED, HOSTLESS = range(3)
 MARKS: Final = "".join(map(chr, range(0xFDD0, 0xFDF0)))
 """Noncharacters, which no URI has. They replace the wildcards and expressions of a rule while it is read."""
 
-_OTHER_ENCODING: Final = re.compile(r"%u[0-9A-Fa-f]{4}", re.IGNORECASE)
+_UNICODE_ESCAPE: Final = re.compile(r"%u[0-9A-Fa-f]{4}", re.IGNORECASE)
 _MARK: Final = re.compile(f"[{MARKS}]")
-_DIVIDING: Final = "/\\.:%?#"
+_DELIMITERS: Final = "/\\.:%?#"
 _TAIL: Final = re.compile(r"[?#;]")
-_UNSURE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_UNCERTAIN_CATEGORIES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _DRIVE: Final = re.compile(r"[A-Za-z][:|]")
 _SHORT_NAME: Final = re.compile(r"[^/.]{1,6}~[0-9]{1,6}(?:\.[^/.]{0,3})?")
 """The short name that Windows gives to a file with a long name, such as `PRIVAT~1`."""
 _LOCAL_HOSTS: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
-_WEB: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 
 class UriReading(NamedTuple):
@@ -51,7 +51,7 @@ def readings(text: str) -> tuple[UriReading, ...] | None:
 
     Returns None if no reading is certain. `MARKS` are kept as characters with unknown meaning.
     """
-    if len(text) > MAX_URI or _OTHER_ENCODING.search(text):
+    if len(text) > MAX_URI or _UNICODE_ESCAPE.search(text):
         return None
     levels = _levels(text)
     if levels is None:
@@ -110,7 +110,7 @@ def _levels(text: str) -> tuple[str, ...] | None:
 def _is_certain(text: str) -> bool:
     if text.isascii():
         return text.isprintable()
-    return not any(unicodedata.category(char) in _UNSURE for char in text)
+    return not any(unicodedata.category(char) in _UNCERTAIN_CATEGORIES for char in text)
 
 
 def _compatible(text: str) -> str:
@@ -128,7 +128,7 @@ def _is_doubtful(text: str) -> bool:
     plain = normalized(text)
     if any(plain.count(char) != text.count(char) for char in "/\\"):
         return True
-    lookalike = any(plain.count(char) != text.count(char) for char in _DIVIDING)
+    lookalike = any(plain.count(char) != text.count(char) for char in _DELIMITERS)
     return lookalike and ("\\" in plain or any(unicodedata.category(char) == "Cf" for char in plain))
 
 
@@ -151,10 +151,10 @@ def _normalised(text: str, mode: int) -> str | None:
     scheme = scheme.lower()
     if scheme == "file":
         return _file(remainder, mode)
-    if scheme in _WEB:
+    if scheme in _DEFAULT_PORTS:
         authority, slash, path = remainder.lstrip("/").partition("/")
         host, port = host_and_port(authority)
-        host_port = host if port in (None, _WEB[scheme]) else f"{host}:{port}"
+        host_port = host if port in (None, _DEFAULT_PORTS[scheme]) else f"{host}:{port}"
         remainder = f"//{host_port or authority}{slash}{path}"
     if mode == LITERAL:
         return f"{scheme}:{remainder}" if scheme else remainder

@@ -110,5 +110,5 @@ def _problems(compiled: CompiledSchema, arguments: Any, hidden: Collection[Path]
 def _mode_of(server: Server) -> Validation:
     if server.validate_arguments is not None:
         return server.validate_arguments
-    own = server.tools_dir is not None or server.builtin is not None or server.functions is not None
-    return "strict" if own else "lenient"
+    is_local = server.tools_dir is not None or server.builtin is not None or server.functions is not None
+    return "strict" if is_local else "lenient"

@@ -38,13 +38,13 @@ _EMPTY: Final[dict[str, tuple[Any, ...]]] = {
 _ANNOTATIONS: Final = frozenset({"description", "default", "title", "$comment", "examples", "deprecated"})
 
 _DIALECT: Final = re.compile(r"https?://json-schema\.org/draft(/2020-12|/2019-09|-07)/schema#?")
-_OF_ONE_DIALECT: Final = frozenset({
+_DIALECT_KEYWORDS: Final = frozenset({
     "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$dynamicRef", "$recursiveRef", "$vocabulary",
     "prefixItems", "additionalItems", "unevaluatedItems", "unevaluatedProperties", "minContains", "maxContains",
     "dependencies", "dependentRequired", "dependentSchemas",
 })  # fmt: skip
 """Keywords that some dialects lack or interpret differently."""
-_NAMES_ELSEWHERE: Final = _OF_ONE_DIALECT & {
+_IDENTIFIER_KEYWORDS: Final = _DIALECT_KEYWORDS & {
     "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$dynamicRef", "$recursiveRef"
 }  # fmt: skip
 """Keywords that name a part of a schema, refer to such a name, or make the part a separate document."""
@@ -157,7 +157,7 @@ def _is_dialect_neutral(schema: Json) -> bool:
     if not isinstance(dialect, str) or not _DIALECT.fullmatch(dialect):
         return False
     return not any(
-        not _OF_ONE_DIALECT.isdisjoint(inner)
+        not _DIALECT_KEYWORDS.isdisjoint(inner)
         or isinstance(inner.get("items"), list)
         or ("$ref" in inner and not inner.keys() <= {"$ref", "$schema", *_ANNOTATIONS, *_DEFINITIONS})
         for inner in _schemas(schema)
@@ -194,7 +194,7 @@ def _with_fewer_definitions(schema: Json) -> Json:
 def _has_simple_references(schema: Json, definitions: dict[DefinitionKey, Any]) -> bool:
     """Returns whether every reference leads to a whole definition of the root, or to the root itself."""
     for inner in _schemas(schema):
-        if any(isinstance(inner.get(key), str) for key in _NAMES_ELSEWHERE):
+        if any(isinstance(inner.get(key), str) for key in _IDENTIFIER_KEYWORDS):
             return False
         if "$ref" in inner and inner["$ref"] != "#" and _referenced_key(inner) not in definitions:
             return False

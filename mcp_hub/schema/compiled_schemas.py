@@ -36,7 +36,7 @@ QUICK_SIZE: Final = 8 * 1024
 """Weight up to which a schema is compiled without a thread: a few milliseconds."""
 MAX_EXPLAINED: Final = 5_000
 """Steps of explaining one value: making an error for a failed step takes a thousand times as long as the step."""
-_COPIED: Final = 4096
+_COPIED_PER_STEP: Final = 4096
 """Characters whose copy in an error takes as long as one step."""
 _BACKTRACKS: Final = 10_000
 """Backtracking steps of a regular expression for one value."""
@@ -50,7 +50,7 @@ class CompiledSchema:
     """One compiled schema: validates values and lists errors. The constructor raises for an unusable schema."""
 
     def __init__(self, schema: Json, mode: Validation) -> None:
-        plain = _plain(schema)
+        plain = _without_unknown_dialect(schema)
         self.schema = schema
         self.mode: Validation = mode
         self._effective_schema: Any = make_lenient(plain) if mode == "lenient" else plain
@@ -80,8 +80,8 @@ class CompiledSchema:
 
     def explainable(self, value: Any) -> bool:
         """Returns whether the errors of a value can be listed in reasonable time."""
-        cost = self._cost.work(value, MAX_EXPLAINED, _COPIED)
-        exact = self._exact[2].work(value, MAX_EXPLAINED, _COPIED) if self.mode == "lenient" else cost
+        cost = self._cost.work(value, MAX_EXPLAINED, _COPIED_PER_STEP)
+        exact = self._exact[2].work(value, MAX_EXPLAINED, _COPIED_PER_STEP) if self.mode == "lenient" else cost
         return cost + exact <= MAX_EXPLAINED
 
     @property
@@ -96,7 +96,7 @@ class CompiledSchema:
 
     @cached_property
     def _exact(self) -> tuple[Any, Any, SchemaCost]:
-        exact = make_exact(_plain(self.schema))
+        exact = make_exact(_without_unknown_dialect(self.schema))
         return exact, _validator(exact), SchemaCost(exact)
 
 
@@ -163,7 +163,7 @@ def _size(schema: Json) -> int:
     return size
 
 
-def _plain(schema: Json) -> Json:
+def _without_unknown_dialect(schema: Json) -> Json:
     """Returns the schema without `$schema` if that names a dialect that would have to be fetched."""
     dialect = schema.get("$schema")
     if "$schema" not in schema or (isinstance(dialect, str) and _DIALECT.fullmatch(dialect)):
@@ -199,7 +199,7 @@ UNBOUNDED: Final = 10**12
 
 _BACKTRACKING: Final = 1000
 """Cost of an expression that may backtrack; `_BACKTRACKS` bounds how often."""
-_REVISITED: Final = 10
+_UNEVALUATED_FACTOR: Final = 10
 """Factor for `unevaluated*`, which evaluates its siblings again."""
 _BACKTRACKING_SYNTAX: Final = re.compile(r"\(\?[=!<]|\\[1-9k]")
 _IN_PLACE: Final = ("not", "if", "then", "else")
@@ -323,7 +323,7 @@ class SchemaCost:
         if levels > 0:
             total += self._child_cost(schema, levels - 1)
         if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
-            total *= _REVISITED
+            total *= _UNEVALUATED_FACTOR
         self._costs[id(schema), levels] = total = min(total, UNBOUNDED)
         return total
 

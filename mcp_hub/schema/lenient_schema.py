@@ -90,7 +90,7 @@ class _Copy:
         self._pending: list[tuple[str, Any]] = []
         dialect = root.get("$schema") if isinstance(root, dict) else None
         self._has_const = not (isinstance(dialect, str) and _NO_CONST in dialect)
-        self.schema = self._copied(root, 0)
+        self.schema = self._copy(root, 0)
         if isinstance(self.schema, dict):
             self._finish(self.schema, dialect)
 
@@ -98,13 +98,13 @@ class _Copy:
         moved: Json = {}
         while self._pending:
             name, target = self._pending.pop()
-            moved[name] = self._copied(target, 0)
+            moved[name] = self._copy(target, 0)
         if moved:
             copy["$defs"] = {**copy.get("$defs", {}), **moved}
         if dialect is not None:
             copy["$schema"] = dialect
 
-    def _copied(self, schema: Any, depth: int) -> Schema:
+    def _copy(self, schema: Any, depth: int) -> Schema:
         if not isinstance(schema, dict) or depth > MAX_DEPTH:
             return schema if isinstance(schema, bool) else True
         copy: Json = {}
@@ -115,9 +115,9 @@ class _Copy:
             if key == "properties" and isinstance(value, dict):
                 copy[key] = self._properties(value, schema.get("required"), depth)
             elif key in _MAPS and isinstance(value, dict):
-                copy[key] = {name: self._copied(inner, depth + 1) for name, inner in value.items()}
+                copy[key] = {name: self._copy(inner, depth + 1) for name, inner in value.items()}
             elif key in _LISTS and isinstance(value, list):
-                copy[key] = [self._copied(inner, depth + 1) for inner in value]
+                copy[key] = [self._copy(inner, depth + 1) for inner in value]
             elif (constraints := self._constraints(key, value, depth)) is not None:
                 all_of.extend(constraints)
             elif key == "items" or (key == "additionalProperties" and not schema.get("patternProperties")):
@@ -136,7 +136,7 @@ class _Copy:
     def _properties(self, properties: Json, required: Any, depth: int) -> Json:
         """Accepts null for an optional property, because models send it under strict function calling."""
         needed = required if isinstance(required, list) else []
-        copies = {name: self._copied(inner, depth + 1) for name, inner in properties.items()}
+        copies = {name: self._copy(inner, depth + 1) for name, inner in properties.items()}
         if not self._lenient:
             return copies
         return {
@@ -148,7 +148,7 @@ class _Copy:
         """Returns the schemas for `allOf` that replace a keyword about the value itself; None for other keywords."""
         if key == "oneOf" and isinstance(value, list):
             # A value may now fit two branches, where it fitted only one before.
-            return [{"anyOf": [self._copied(inner, depth + 1) for inner in value]}]
+            return [{"anyOf": [self._copy(inner, depth + 1) for inner in value]}]
         if key == "type":
             return self._types(value)
         if key == "enum" and isinstance(value, list):
@@ -158,9 +158,9 @@ class _Copy:
     def _add_inner(self, copy: Json, key: str, value: Any, depth: int) -> None:
         """Copies the schema of members, unless it is `false`: a server may ignore members that it forbids."""
         if isinstance(value, list):
-            copy[key] = [self._copied(inner, depth + 1) for inner in value]
+            copy[key] = [self._copy(inner, depth + 1) for inner in value]
         elif value is not False:
-            copy[key] = self._copied(value, depth + 1)
+            copy[key] = self._copy(value, depth + 1)
 
     def _types(self, value: Any) -> list[Schema]:
         names = [value] if isinstance(value, str) else value if isinstance(value, list) else []
@@ -222,8 +222,14 @@ def _spellings(value: Any) -> list[Any]:
         text = str(value).lower()
         return [value, text, text.title(), text.upper(), str(int(value)), int(value)]
     if isinstance(value, int):
-        own = [bool(value)] if value in (0, 1) else []
-        return [value, *own, f"{value}.0", f"+{value}", *(f"{before}{value}{after}" for before, after in _BLANKS)]
+        as_boolean = [bool(value)] if value in (0, 1) else []
+        return [
+            value,
+            *as_boolean,
+            f"{value}.0",
+            f"+{value}",
+            *(f"{before}{value}{after}" for before, after in _BLANKS),
+        ]
     if isinstance(value, float):
         return [value, str(value), *([str(int(value))] if value.is_integer() else [])]
     if isinstance(value, str):

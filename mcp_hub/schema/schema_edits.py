@@ -147,7 +147,7 @@ def without_property(schema: Any, path: Path, root: Json, depth: int = 0, visits
 
 def _without_in_target(schema: Json, path: Path, root: Json, depth: int, visits: _Visits) -> Any:
     """Does the same as `without_property` for a schema that is a reference."""
-    target = _resolved(schema["$ref"], root)
+    target = _reference_target(schema["$ref"], root)
     if target is None or target is root:
         return schema
     changed = without_property(target, path, root, depth + 1, visits)
@@ -201,7 +201,7 @@ def _property_removal(schema: Json, name: str) -> Json:
     return changes
 
 
-def _resolved(reference: str, root: Json) -> Json | None:
+def _reference_target(reference: str, root: Json) -> Json | None:
     if not reference.startswith("#"):
         return None
     target: Any = root

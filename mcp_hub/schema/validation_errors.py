@@ -24,7 +24,7 @@ _MAX_LENGTH: Final = 40
 _MEMBERS: Final = 10
 """Members checked of each list if checking all of them would take too long."""
 
-_SOMEWHERE: Final = "something in them is not valid, and they are too large to say where"
+_UNLOCATED: Final = "something in them is not valid, and they are too large to say where"
 
 _PRESET: Final = "an argument that the hub sets itself does not fit the tool; the owner of the hub must correct it"
 
@@ -37,8 +37,8 @@ _TYPE_NAMES: Final = {
     "object": "an object",
     "null": "null",
 }
-_OF_ALL_MEMBERS: Final = frozenset({"minItems", "contains", "minContains"})
-_OF_KIND: Final = frozenset({"type", "const", "enum"})
+_LIST_KEYWORDS: Final = frozenset({"minItems", "contains", "minContains"})
+_KIND_KEYWORDS: Final = frozenset({"type", "const", "enum"})
 
 
 def explain_errors(compiled: CompiledSchema, arguments: Any, hidden: Collection[Hidden]) -> list[str]:
@@ -48,9 +48,9 @@ def explain_errors(compiled: CompiledSchema, arguments: Any, hidden: Collection[
     """
     value, ignored = arguments, frozenset[str]()
     if not compiled.explainable(arguments):
-        value, ignored = _with_short_lists(arguments), _OF_ALL_MEMBERS
+        value, ignored = _with_short_lists(arguments), _LIST_KEYWORDS
         if not compiled.explainable(value) or compiled.accepts(value):
-            return [] if compiled.may_give_up else [_SOMEWHERE, *_signature(compiled.schema, hidden)]
+            return [] if compiled.may_give_up else [_UNLOCATED, *_signature(compiled.schema, hidden)]
     errors = [error for error in compiled.errors(value) if not _is_undecided(error) and _keyword(error) not in ignored]
     paths = {tuple(error.instance_path) for error in _with_branches(errors)}
     texts: dict[str, None] = {}
@@ -140,15 +140,15 @@ def _explanations(
 
 def _demand(keyword: str, kind: Any, quoted: str) -> str:
     """Returns what a keyword about a single value demands; `quoted` is " VALUE", or "" if the value is not quoted."""
-    instead = quoted and f", not{quoted}"
+    contrast = quoted and f", not{quoted}"
     if keyword == "enum":
-        return f"must be one of {_values(kind.options)}{instead}"
+        return f"must be one of {_values(kind.options)}{contrast}"
     if keyword == "const":
         return f"must be {_values([kind.expected_value])}"
     if keyword in _LIMITS:
-        return f"must {_LIMITS[keyword]} {printable(str(kind.limit), _MAX_LENGTH)}{instead}"
+        return f"must {_LIMITS[keyword]} {printable(str(kind.limit), _MAX_LENGTH)}{contrast}"
     if keyword == "multipleOf":
-        return f"must be a multiple of {printable(str(kind.multiple_of), _MAX_LENGTH)}{instead}"
+        return f"must be a multiple of {printable(str(kind.multiple_of), _MAX_LENGTH)}{contrast}"
     if keyword == "pattern":
         return f"must match {printable(str(kind.pattern), 100)!r}"
     return f"is not valid ({keyword})"
@@ -171,7 +171,7 @@ def _nearest_branch(error: Any) -> list[Any]:
     path = list(error.instance_path)
     ranked: list[tuple[int, list[Any]]] = []
     for branch in _branches(error):
-        if not any(_keyword(inner) in _OF_KIND and list(inner.instance_path) == path for inner in branch):
+        if not any(_keyword(inner) in _KIND_KEYWORDS and list(inner.instance_path) == path for inner in branch):
             ranked.append((sum(_keyword(inner) in ("const", "enum") for inner in branch), branch))
     best = min((rank for rank, _ in ranked), default=0)
     candidates = [branch for rank, branch in ranked if rank == best]
