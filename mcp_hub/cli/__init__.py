@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     This module imports little, so that Ctrl-C during the other imports ends the command without a traceback.
     """
     gc.set_threshold(*GARBAGE_AFTER)
-    _escape_what_cannot_be_encoded()
+    _escape_unencodable_characters()
     try:
         if COMPLETION_VARIABLE in os.environ:
             import_module("mcp_hub.cli.completion").answer_shell(lambda chosen: _make_parser(chosen)[0])
@@ -119,7 +119,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     """Returns the options of a command line. Exits with help, or with 2 and the usage of the command that was meant."""
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     parser, command = _make_parser(chosen)
     if (
         chosen is not None
@@ -129,18 +129,20 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         name = chosen if chosen in COMMANDS else "COMMAND"
         parser.error(f"write options behind the command: mcp-hub {name} {printable(arguments[0], 100)} ...")
     if chosen is not None and chosen not in COMMANDS:
-        near = OTHER_NAMES.get(chosen) or _nearest(chosen, COMMANDS)
-        meant = f"did you mean {near}?" if near is not None else "`mcp-hub help` lists them all"
-        parser.error(f"there is no command {printable(chosen, 100)!r}; {meant}")
+        close_match = OTHER_NAMES.get(chosen) or _nearest(chosen, COMMANDS)
+        hint = f"did you mean {close_match}?" if close_match is not None else "`mcp-hub help` lists them all"
+        parser.error(f"there is no command {printable(chosen, 100)!r}; {hint}")
     end = (
-        next((i for i, word in enumerate(arguments) if word in ("--", "--command")), None) if chosen == "add" else None
+        next((index for index, argument in enumerate(arguments) if argument in ("--", "--command")), None)
+        if chosen == "add"
+        else None
     )
     options, unknown = parser.parse_known_args(arguments[:end])
     if end is not None:  # argparse would take a further `--` out of the command line
         options.command_line = arguments[end + 1 :]
     if hasattr(options, "words"):  # argparse does not take positional arguments that follow an option
-        options.words += [word for word in unknown if word == "-" or not word.startswith("-")]
-        unknown = [word for word in unknown if word.startswith("-") and word != "-"]
+        options.words += [argument for argument in unknown if argument == "-" or not argument.startswith("-")]
+        unknown = [argument for argument in unknown if argument.startswith("-") and argument != "-"]
     if unknown:
         command.error(_unknown_arguments(command, unknown))
     if options.command is None:
@@ -153,13 +155,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 def _make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     """Returns the main parser and that of the chosen command. The others are not made, as that takes time."""
 
-    def parser_of_command(**how: Any) -> Any:
-        return argparse.ArgumentParser(**how) if how["prog"] == f"mcp-hub {chosen}" else object()
+    def parser_of_command(**kwargs: Any) -> Any:
+        return argparse.ArgumentParser(**kwargs) if kwargs["prog"] == f"mcp-hub {chosen}" else object()
 
     parser_class: Any = parser_of_command
-    described: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": EXIT_CODES}
-    about = f"One MCP server in front of all of yours.\n{FIRST_STEPS}"
-    parser = argparse.ArgumentParser(prog="mcp-hub", description=about, **described)
+    parser_options: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": EXIT_CODES}
+    description = f"One MCP server in front of all of yours.\n{FIRST_STEPS}"
+    parser = argparse.ArgumentParser(prog="mcp-hub", description=description, **parser_options)
     parser.add_argument("--version", action="version", version=f"mcp-hub {VERSION}")
     parser.add_argument(
         "--json", action="store_true", dest="overview_json", help="without a command: the facts as JSON"
@@ -167,28 +169,32 @@ def _make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, argparse.
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=parser_class)
     command = parser
     for name, text in COMMANDS.items():
-        added = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", **described)
+        subparser = subparsers.add_parser(
+            name, help=text, description=text[0].upper() + text[1:] + ".", **parser_options
+        )
         if name == chosen:
             module = import_module(f"mcp_hub.cli.{name}")
-            module.add_arguments(added)
-            added.epilog = f"{module.EXAMPLES}\n\n{EXIT_CODES}"
-            added.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: all")
-            command = added
+            module.add_arguments(subparser)
+            subparser.epilog = f"{module.EXAMPLES}\n\n{EXIT_CODES}"
+            subparser.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: all")
+            command = subparser
     return parser, command
 
 
 def _unknown_arguments(command: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
     """Returns the message for arguments that a command does not have, with an option of similar name."""
-    known = set(re.findall(r"--[\w-]+", command.format_help()))
-    near = [found for word in unknown if (found := _nearest(word.partition("=")[0], known)) is not None]
-    meant = f" (did you mean {near[0]}?)" if near else f"; `{command.prog} --help` has examples"
-    return f"unrecognized arguments: {' '.join(unknown)}{meant}"
+    known_options = set(re.findall(r"--[\w-]+", command.format_help()))
+    close_matches = [
+        match for argument in unknown if (match := _nearest(argument.partition("=")[0], known_options)) is not None
+    ]
+    hint = f" (did you mean {close_matches[0]}?)" if close_matches else f"; `{command.prog} --help` has examples"
+    return f"unrecognized arguments: {' '.join(unknown)}{hint}"
 
 
-def _nearest(word: str, known: Iterable[str]) -> str | None:
+def _nearest(text: str, candidates: Iterable[str]) -> str | None:
     from mcp_hub.config.findings import nearest
 
-    return nearest(word, known)
+    return nearest(text, candidates)
 
 
 def json_text(value: Any) -> str:
@@ -204,7 +210,7 @@ def json_text(value: Any) -> str:
     return json_escaped(text, keep="\n")
 
 
-def _escape_what_cannot_be_encoded() -> None:
+def _escape_unencodable_characters() -> None:
     """Makes stdout and stderr print characters that they cannot encode as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -213,7 +219,7 @@ def _escape_what_cannot_be_encoded() -> None:
 
 def _discard_output() -> None:
     """Discards all further output after a closed pipe, so that the interpreter does not report an error at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for number in (1, 2):
-        os.dup2(nowhere, number)
-    os.close(nowhere)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(devnull, descriptor)
+    os.close(devnull)

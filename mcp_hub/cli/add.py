@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
             return code
         offer = run_loop(BundleStore(default_directory(), root_egress(options.config)).get(bundle, Path.home()))
         candidate = msgspec.structs.replace(candidate, offer=offer)
-    values = _complete(candidate, _values(_given(options), candidate), asking=can_ask() and not options.json)
+    values = _complete(candidate, _values(_assignments(options), candidate), interactive=can_ask() and not options.json)
     if missing := candidate.missing(values):
         return _report_missing(candidate, missing, as_json=options.json)
     addition = Addition(candidate, values, file)
@@ -121,8 +121,8 @@ def _download(bundle: Package, candidate: Candidate, options: argparse.Namespace
         return OK
     note = f"It is a bundle: {bundle.identifier} (SHA-256 {bundle.sha256})"
     facts = {"server": candidate.id, "download": bundle.identifier, "sha256": bundle.sha256}
-    words = ("download", bundle.identifier, str(bundle.sha256))
-    plan = Plan(commands=(words,), notes=(candidate.origin, note), facts=facts)
+    command = ("download", bundle.identifier, str(bundle.sha256))
+    plan = Plan(commands=(command,), notes=(candidate.origin, note), facts=facts)
     code = confirm(plan, options, "Download and unpack it, to see what it would run?")
     options.confirm = None  # the command line is confirmed later, by another token
     return code
@@ -136,23 +136,23 @@ def _try_and_write(addition: Addition, server: Server, options: argparse.Namespa
     plan = addition.plan(on=bool(on))
     if on is not None and (code := write(plan, command)) != OK:
         return code
-    shown = printable(addition.candidate.id, 100)
+    name = printable(addition.candidate.id, 100)
     if options.json:
         print(json_text({**plan.as_json(), "trial": trial.as_json(), "enabled": bool(on), "done": on is not None}))
     elif on is None:
-        print(f"nothing was written; --off adds {shown} all the same, switched off", file=sys.stderr)
+        print(f"nothing was written; --off adds {name} all the same, switched off", file=sys.stderr)
     elif on:
-        print(f"\nadded {shown} to {printable(str(plan.edits[0].path))}. {RELOADS}")
+        print(f"\nadded {name} to {printable(str(plan.edits[0].path))}. {RELOADS}")
         if trial.wants_sign_in:
-            print(f"Sign in to it: mcp-hub login {shlex.quote(shown)}")
+            print(f"Sign in to it: mcp-hub login {shlex.quote(name)}")
     else:
         print(_switched_off_text(addition.candidate.id))
     return FAILED if on is None else OK
 
 
 def _switched_off_text(id: str) -> str:
-    shown = printable(id, 100)
-    return f"\nadded {shown}, switched off; to switch it on: mcp-hub enable {shlex.quote(shown)}"
+    name = printable(id, 100)
+    return f"\nadded {name}, switched off; to switch it on: mcp-hub enable {shlex.quote(name)}"
 
 
 def _decide(trial: Trial, options: argparse.Namespace) -> bool | None:
@@ -178,36 +178,36 @@ class Addition(msgspec.Struct, frozen=True):
     @property
     def is_there(self) -> bool:
         """Whether the file has this entry already, on or off."""
-        there = self.file.entries.get(self.candidate.id)
-        if there is None:
+        entry = self.file.entries.get(self.candidate.id)
+        if entry is None:
             return False
-        return {name: value for name, value in there.values.items() if name != "enabled"} == self._entry()[0]
+        return {name: value for name, value in entry.values.items() if name != "enabled"} == self._entry()[0]
 
     def _entry(self) -> tuple[dict[str, Any], list[KeptSecret]]:
         """Returns the entry as it is written, and the secrets that it refers to."""
-        references, kept = dict(self.values), []
+        references, secrets = dict(self.values), []
         store = SecretStore.of_user()
         for name, value in self.values.items():
             if is_secret(self.candidate, name, value):
-                kept.append(store.place(self.candidate.id, name, value))
-                references[name] = kept[-1].reference
-        return self.candidate.entry(references), kept
+                secrets.append(store.place(self.candidate.id, name, value))
+                references[name] = secrets[-1].reference
+        return self.candidate.entry(references), secrets
 
     def plan(self, *, on: bool) -> Plan:
         """Returns the plan that adds the entry. Its secrets go into the keyring or a private file."""
         candidate = self.candidate
-        entry, kept = self._entry()
+        entry, secrets = self._entry()
         file = self.file.fresh()
         file.add(candidate.id, entry if on else {**entry, "enabled": False})
-        words = (str(entry["command"]), *map(str, entry["args"])) if "command" in entry else None
+        argv = (str(entry["command"]), *map(str, entry["args"])) if "command" in entry else None
         redaction = Redactor(secret_texts(entry))
         notes = [*([candidate.origin] if candidate.origin else []), *candidate.notes]
-        if words is None:
+        if argv is None:
             notes.append(f"It connects to {printable(redaction.text(str(entry['url'])), 500)}")
         return Plan(
-            edits=(file.edit(), *(one.edit for one in kept if one.edit is not None)),
-            commands=(tuple(map(redaction.text, words)),) if words is not None and on else (),
-            secrets=tuple(one.keyring for one in kept if one.keyring is not None),
+            edits=(file.edit(), *(secret.edit for secret in secrets if secret.edit is not None)),
+            commands=(tuple(map(redaction.text, argv)),) if argv is not None and on else (),
+            secrets=tuple(secret.keyring for secret in secrets if secret.keyring is not None),
             notes=tuple(notes),
             facts={"server": candidate.id, "registry": candidate.registry},
         )
@@ -218,73 +218,75 @@ def is_secret(candidate: Candidate, name: str, value: str) -> bool:
     scope = VariableScope(os.environ, Path.home(), Path.cwd())
     if has_variable(value, scope) or not value:
         return False
-    said = any(one.secret for one in candidate.inputs if one.name == name)
-    return said or is_secret_key(name) or is_plain_secret(name, value, scope)
+    is_declared_secret = any(item.secret for item in candidate.inputs if item.name == name)
+    return is_declared_secret or is_secret_key(name) or is_plain_secret(name, value, scope)
 
 
 async def _find(options: argparse.Namespace) -> Candidate:
-    seen = child_environment(_PLAIN, os.environ, Path.home())  # what npx and uvx see when the hub starts them
+    environment = child_environment(_PLAIN, os.environ, Path.home())  # what npx and uvx see when the hub starts them
     egress = root_egress(options.config)
-    index = PackageIndex(seen, Path.home(), egress)
+    index = PackageIndex(environment, Path.home(), egress)
     finder = Finder(lambda: registry_of(os.environ, Path.home(), egress), index, has_program)
-    what, url = _named(options)
+    target, url = _target_and_url(options)
     if options.command_line is not None:
-        found = await finder.of_command(what, _command_line(options.command_line))
+        candidate = await finder.of_command(target, _command_line(options.command_line))
     elif url is not None:
-        found = msgspec.structs.replace(await finder.of_url(url), transport=options.transport)
-        if what != url:
-            found = msgspec.structs.replace(found, id=what)
+        candidate = msgspec.structs.replace(await finder.of_url(url), transport=options.transport)
+        if target != url:
+            candidate = msgspec.structs.replace(candidate, id=target)
     else:
-        found = await finder.of_name(what)
-    found = msgspec.structs.replace(found, id=options.name or found.id)
-    if not ID.fullmatch(found.id):
-        raise ConfigError(f"{printable(found.id, 100)!r} cannot be a name: letters, digits, '-', '_' and '.' make one")
-    return found
+        candidate = await finder.of_name(target)
+    candidate = msgspec.structs.replace(candidate, id=options.name or candidate.id)
+    if not ID.fullmatch(candidate.id):
+        raise ConfigError(
+            f"{printable(candidate.id, 100)!r} cannot be a name: letters, digits, '-', '_' and '.' make one"
+        )
+    return candidate
 
 
-def _named(options: argparse.Namespace) -> tuple[str, str | None]:
-    """Returns what to add, or the name of its entry, and its address if it has one. Raises ConfigError."""
-    what, *more = options.words
+def _target_and_url(options: argparse.Namespace) -> tuple[str, str | None]:
+    """Returns the server to add (or the name of its entry), and its address if it has one. Raises ConfigError."""
+    target, *extra = options.words
     if options.url is not None:
-        more.append(options.url)
-    if more and options.command_line is not None:
+        extra.append(options.url)
+    if extra and options.command_line is not None:
         raise ConfigError("before a command line is only the name of the entry: mcp-hub add NAME -- COMMAND ...")
-    if more and (len(more) > 1 or "://" not in more[0]):
-        words = printable(" ".join([what, "--", *more]), 500)
-        raise ConfigError(f"write a command line behind --, and options before it: mcp-hub add {words}")
-    url = more[0] if more else what if "://" in what and options.command_line is None else None
+    if extra and (len(extra) > 1 or "://" not in extra[0]):
+        command = printable(" ".join([target, "--", *extra]), 500)
+        raise ConfigError(f"write a command line behind --, and options before it: mcp-hub add {command}")
+    url = extra[0] if extra else target if "://" in target and options.command_line is None else None
     if url is None and (options.headers or options.transport in ("http", "sse")):
         raise ConfigError("--header, and --transport http or sse, are for an address: mcp-hub add NAME URL")
     if url is not None and options.transport == "stdio":
         raise ConfigError("--transport stdio is for a command line: mcp-hub add NAME -- COMMAND ...")
     if url is not None and not url.startswith(("https://", "http://")):
         raise ConfigError(f"{printable(url, 200)!r} is not an address that begins with https:// or http://")
-    return what, url
+    return target, url
 
 
-def _command_line(words: list[str]) -> list[str]:
-    """Checks the words of a command line for common mistakes, and returns them. Raises ConfigError."""
-    if not words:
+def _command_line(argv: list[str]) -> list[str]:
+    """Checks a command line for common mistakes, and returns it. Raises ConfigError."""
+    if not argv:
         raise ConfigError("the command line is missing; write it behind --: mcp-hub add NAME -- uvx mcp-server-time")
-    if len(words[0].split()) > 1 and not has_program(words[0]):
-        raise ConfigError(f"write a command line without quotes: mcp-hub add NAME -- {printable(words[0], 500)}")
-    if words[-1] in ("--yes", "--off", "--json"):
+    if len(argv[0].split()) > 1 and not has_program(argv[0]):
+        raise ConfigError(f"write a command line without quotes: mcp-hub add NAME -- {printable(argv[0], 500)}")
+    if argv[-1] in ("--yes", "--off", "--json"):
         print(
-            f"note: {words[-1]} is a word of the command; to give it to mcp-hub, write it before the command line",
+            f"note: {argv[-1]} is a word of the command; to give it to mcp-hub, write it before the command line",
             file=sys.stderr,
         )
-    return words
+    return argv
 
 
-def _given(options: argparse.Namespace) -> list[str]:
+def _assignments(options: argparse.Namespace) -> list[str]:
     """Returns the inputs that the user gives, each as NAME=VALUE. Raises ConfigError."""
-    given = list(options.values)
+    assignments = list(options.values)
     for line in options.headers:
         name, colon, value = line.partition(":")
         if not colon or not name.strip():
             raise ConfigError("--header needs 'NAME: VALUE'")
-        given.append(f"{name.strip()}={value.strip()}")
-    return given
+        assignments.append(f"{name.strip()}={value.strip()}")
+    return assignments
 
 
 def has_program(name: str) -> bool:
@@ -296,12 +298,12 @@ def has_program(name: str) -> bool:
     return True
 
 
-def _values(given: list[str], candidate: Candidate) -> dict[str, str]:
+def _values(assignments: list[str], candidate: Candidate) -> dict[str, str]:
     """Reads texts `NAME=VALUE`. Values of a repeated name become the lines of one value. Raises ConfigError."""
     values: dict[str, str] = {}
-    if len(given) > MAX_VALUES:
+    if len(assignments) > MAX_VALUES:
         raise ConfigError(f"--set was given more than {MAX_VALUES} times")
-    for text in given:
+    for text in assignments:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise ConfigError("--set needs NAME=VALUE")
@@ -315,38 +317,38 @@ def _in_home(value: str) -> str:
     return str(Path.home()) + value[1:] if value == "~" or value.startswith("~/") else value
 
 
-def _complete(candidate: Candidate, values: dict[str, str], *, asking: bool) -> dict[str, str]:
-    """Returns `values`, and, if `asking`, what the user answers at the terminal for missing inputs."""
-    if not asking:
+def _complete(candidate: Candidate, values: dict[str, str], *, interactive: bool) -> dict[str, str]:
+    """Returns `values`, and, if `interactive`, what the user answers at the terminal for missing inputs."""
+    if not interactive:
         return values
     values = dict(values)
-    for one in candidate.missing(values):
-        values[one.name] = _asked(one)
+    for item in candidate.missing(values):
+        values[item.name] = _ask_value(item)
     candidate.check(values)
     return {name: value for name, value in values.items() if value}
 
 
-def _asked(one: UserInput) -> str:
-    choices = f" ({'/'.join(one.choices)})" if one.choices else ""
-    about = printable(f"{one.name}: {one.description}{choices}" if one.description else f"{one.name}{choices}", 400)
-    if one.secret or is_secret_key(one.name):
+def _ask_value(item: UserInput) -> str:
+    choices = f" ({'/'.join(item.choices)})" if item.choices else ""
+    about = printable(f"{item.name}: {item.description}{choices}" if item.description else f"{item.name}{choices}", 400)
+    if item.secret or is_secret_key(item.name):
         return getpass.getpass(f"{about} (not shown): ", sys.stderr).strip()
     lines: list[str] = []
     while True:
-        ending = " (several: one a line, then an empty line)" if one.repeated else ""
+        ending = " (several: one a line, then an empty line)" if item.repeated else ""
         print(f"{about}{ending}: " if not lines else "  ", end="", file=sys.stderr, flush=True)
         line = _in_home(sys.stdin.readline().strip())
         if line:
             lines.append(line)
-        if not line or not one.repeated or len(lines) >= MAX_VALUES:
+        if not line or not item.repeated or len(lines) >= MAX_VALUES:
             return "\n".join(lines)
 
 
 def _report_missing(candidate: Candidate, missing: tuple[UserInput, ...], *, as_json: bool) -> int:
     if as_json:
-        facts = [{"name": one.name, "secret": one.secret, "description": one.description} for one in missing]
+        facts = [{"name": item.name, "secret": item.secret, "description": item.description} for item in missing]
         print(json_text({"server": candidate.id, "missing": facts, "done": False}))
     print(f"{candidate.id} needs values from you; nothing was written. Give them by --set:", file=sys.stderr)
-    for one in missing:
-        print(printable(f"  --set {one.name}=VALUE  {one.description}".rstrip(), 500), file=sys.stderr)
+    for item in missing:
+        print(printable(f"  --set {item.name}=VALUE  {item.description}".rstrip(), 500), file=sys.stderr)
     return BAD_INPUT

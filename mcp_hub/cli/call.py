@@ -70,10 +70,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 for a result, 1 for an error, 2 for an unknown tool. Raises ConfigError for unusable arguments."""
-    words: list[str] = options.words
-    options.tool = words.pop(0) if words and not _is_argument(words[0]) else None
-    given: list[Given] = [] if options.args is None else [_json_object(options.args, "--args")]
-    given += [_read_argument(word) for word in words]
+    argv: list[str] = options.words
+    options.tool = argv.pop(0) if argv and not _is_argument(argv[0]) else None
+    arguments: list[ToolArgument] = [] if options.args is None else [_json_object(options.args, "--args")]
+    arguments += [_read_argument(argument) for argument in argv]
     config = load(options, quiet=True)
     if options.tool is not None and options.name not in [server.id for server in config.servers]:
         known = ", ".join(server.id for server in config.servers)
@@ -81,62 +81,62 @@ def run(options: argparse.Namespace) -> int:
             f"there is no server {printable(options.name)!r}; there are: {known} "
             f"(arguments of a tool are key=value, not {printable(options.tool)!r})"
         )
-    return run_loop(_call(config, read_selection(options, config), options, given))
+    return run_loop(_call(config, read_selection(options, config), options, arguments))
 
 
-Given = dict[str, Any] | tuple[str, str]
+ToolArgument = dict[str, Any] | tuple[str, str]
 """A JSON object, or (key, text), where the tool's schema says how to read the text."""
 
 
-def _is_argument(word: str) -> bool:
-    return word == "-" or word.startswith(("{", "[", "@")) or "=" in word
+def _is_argument(argument: str) -> bool:
+    return argument == "-" or argument.startswith(("{", "[", "@")) or "=" in argument
 
 
-def _read_argument(word: str) -> Given:
+def _read_argument(argument: str) -> ToolArgument:
     """Reads one argument of the command line. Raises ConfigError."""
-    if word == "-":
+    if argument == "-":
         return _json_object(sys.stdin.read(), "what came on stdin")
-    if word.startswith("@"):
+    if argument.startswith("@"):
         try:
-            return _json_object(Path(word[1:]).read_text(encoding="utf-8"), word[1:])
+            return _json_object(Path(argument[1:]).read_text(encoding="utf-8"), argument[1:])
         except OSError as error:
-            raise ConfigError(f"cannot read {printable(word[1:])}: {error.strerror}") from None
+            raise ConfigError(f"cannot read {printable(argument[1:])}: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise ConfigError(f"{printable(word[1:])} is not UTF-8") from None
-    if word.startswith(("{", "[")):
-        return _json_object(word, "the argument")
-    key, equals, text = word.partition("=")
+            raise ConfigError(f"{printable(argument[1:])} is not UTF-8") from None
+    if argument.startswith(("{", "[")):
+        return _json_object(argument, "the argument")
+    key, equals, text = argument.partition("=")
     if not key or not equals:
-        raise ConfigError(f"{printable(word)!r} is not an argument; write key=value, a JSON object, @FILE or -")
+        raise ConfigError(f"{printable(argument)!r} is not an argument; write key=value, a JSON object, @FILE or -")
     return key, text
 
 
-def _json_object(text: str, what: str) -> dict[str, Any]:
+def _json_object(text: str, source: str) -> dict[str, Any]:
     try:
         value = json.loads(text, parse_constant=_no_number)
     except ValueError as error:
-        raise ConfigError(f"{printable(what)} is not JSON: {error}") from None
+        raise ConfigError(f"{printable(source)} is not JSON: {error}") from None
     except RecursionError:
-        raise ConfigError(f"{printable(what)} is nested too deeply") from None
+        raise ConfigError(f"{printable(source)} is nested too deeply") from None
     if not isinstance(value, dict):
-        raise ConfigError(f'{printable(what)} must be a JSON object, such as \'{{"text": "hello"}}\'')
+        raise ConfigError(f'{printable(source)} must be a JSON object, such as \'{{"text": "hello"}}\'')
     return value
 
 
-def _no_number(word: str) -> None:
-    raise ValueError(f"JSON has no {word}")
+def _no_number(constant: str) -> None:
+    raise ValueError(f"JSON has no {constant}")
 
 
-def _merged(given: Sequence[Given], schema: Any) -> dict[str, Any]:
+def _merged(parts: Sequence[ToolArgument], schema: Any) -> dict[str, Any]:
     """Returns all arguments as one object. The text of `key=text` gets the type of its property in the schema."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     arguments: dict[str, Any] = {}
-    for one in given:
-        if isinstance(one, dict):
-            arguments |= one
+    for part in parts:
+        if isinstance(part, dict):
+            arguments |= part
         else:
-            of = properties.get(one[0]) if isinstance(properties, dict) else None
-            arguments[one[0]] = _typed(one[1], of)
+            property_schema = properties.get(part[0]) if isinstance(properties, dict) else None
+            arguments[part[0]] = _typed(part[1], property_schema)
     return arguments
 
 
@@ -152,15 +152,17 @@ def _typed(text: str, schema: Any) -> Any:
 
 def _takes_text(schema: dict[str, Any]) -> bool:
     types = schema.get("type")
-    ways = [*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())]
+    alternatives = [*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())]
     return (
         types == "string"
         or (isinstance(types, list) and "string" in types)
-        or any(isinstance(way, dict) and way.get("type") == "string" for way in ways)
+        or any(isinstance(alternative, dict) and alternative.get("type") == "string" for alternative in alternatives)
     )
 
 
-async def _call(config: Config, selection: Selection, options: argparse.Namespace, given: Sequence[Given]) -> int:
+async def _call(
+    config: Config, selection: Selection, options: argparse.Namespace, arguments: Sequence[ToolArgument]
+) -> int:
     with recording(config, on_stderr=False) as records:
         async with make_hub(config, selection, records, groups=options.group) as hub:
             try:
@@ -168,7 +170,7 @@ async def _call(config: Config, selection: Selection, options: argparse.Namespac
             except UnknownName as error:
                 return _print_unknown(hub, options, error)
             definition = hub.catalog.entry(TOOLS, name) or {}
-            params = {"name": route.name, "arguments": _merged(given, definition.get("inputSchema"))}
+            params = {"name": route.name, "arguments": _merged(arguments, definition.get("inputSchema"))}
             call = Call(TOOLS.act_method, name, route, params, "handshake", _ENVELOPE, on_progress=ProgressLines())
             failure: BaseException | None = None
             upstream = hub.upstreams.get(route.upstream)
@@ -206,8 +208,8 @@ class ProgressLines:
         self._next = now + 1 / PROGRESS_RATE
         progress, total, message = params.get("progress"), params.get("total"), params.get("message")
         number = printable(str(progress), 40) + (f" of {printable(str(total), 40)}" if total is not None else "")
-        said = f": {printable(message, 500)}" if isinstance(message, str) and message else ""
-        print(f"progress {number}{said}", file=sys.stderr, flush=True)
+        suffix = f": {printable(message, 500)}" if isinstance(message, str) and message else ""
+        print(f"progress {number}{suffix}", file=sys.stderr, flush=True)
 
 
 async def _route(hub: Engine, name: str, tool: str | None) -> tuple[str, Route]:
@@ -223,10 +225,10 @@ async def _route(hub: Engine, name: str, tool: str | None) -> tuple[str, Route]:
 async def _listed(hub: Engine, name: str, tool: str | None) -> tuple[str, Route]:
     if tool is None:
         return name, await hub.route(TOOLS, name, "handshake")
-    wanted = Route(name, TOOLS, tool)
+    route = Route(name, TOOLS, tool)
     for exposed in hub.catalog.names(TOOLS):
-        if hub.catalog.resolve(TOOLS, exposed) == wanted:
-            return exposed, wanted
+        if hub.catalog.resolve(TOOLS, exposed) == route:
+            return exposed, route
     raise unknown_name(TOOLS, f"{name}/{tool}", "handshake")
 
 
@@ -248,10 +250,10 @@ def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName)
 
 def _unknown(hub: Engine, name: str, tool: str | None) -> str:
     """Returns the message for an unknown tool, with similar names."""
-    known = hub.catalog.names(TOOLS)
-    near = [exposed for exposed in known if exposed.endswith(f"{SEPARATOR}{tool or name}")][:3]
-    near = near or difflib.get_close_matches(name.replace("/", SEPARATOR), known, n=3, cutoff=0.6)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; `mcp-hub tools` lists them all"
+    names = hub.catalog.names(TOOLS)
+    close_matches = [exposed for exposed in names if exposed.endswith(f"{SEPARATOR}{tool or name}")][:3]
+    close_matches = close_matches or difflib.get_close_matches(name.replace("/", SEPARATOR), names, n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(close_matches)}?" if close_matches else "; `mcp-hub tools` lists them all"
     return f"there is no tool {printable(name)!r}{hint}"
 
 
@@ -261,8 +263,8 @@ def _absent_servers(hub: Engine, name: str, tool: str | None) -> tuple[list[str]
     for upstream in hub.upstreams.values():
         server = upstream.server
         prefix = f"{server.namespace}{SEPARATOR}" if server.namespace else ""
-        meant = server.id == name if tool is not None else name.startswith(prefix)
-        if meant and (upstream.error is not None or not server.enabled):
+        is_candidate = server.id == name if tool is not None else name.startswith(prefix)
+        if is_candidate and (upstream.error is not None or not server.enabled):
             reason = upstream.error or "it is switched off in the configuration"
             reasons.append(f"{server.id} is not available: {printable(reason, 2000)}")
             certain = certain or tool is not None or prefix != ""
@@ -284,8 +286,8 @@ def _block(block: dict[str, Any]) -> str:
     if block.get("type") == "text" and isinstance(text, str):
         return "\n".join(printable(line, len(line)) for line in text.splitlines())
     size = f", {len(data)} base64 characters" if isinstance(data, str) else ""
-    where = f" {printable(uri)}" if isinstance(uri, str) else ""
-    return f"[{printable(str(block.get('type')))}{where}{size}]"
+    location = f" {printable(uri)}" if isinstance(uri, str) else ""
+    return f"[{printable(str(block.get('type')))}{location}{size}]"
 
 
 def _explained(hub: Engine, call: Call, error: BaseException | None, result: Any, seconds: float) -> dict[str, Any]:
@@ -325,7 +327,7 @@ def _explanation_text(facts: dict[str, Any]) -> str:
         ("name", route["name"]),
         ("server", f"{route['server']} ({route['transport']}, {era})" if route["transport"] else "the hub itself"),
         ("tool", route["tool"]),
-        *((one["policy"], "; ".join(one["did"])) for one in facts["policies"]),
+        *((policy["policy"], "; ".join(policy["did"])) for policy in facts["policies"]),
         ("upstream", times + (f"; answered by {facts['fallback']}" if facts["fallback"] else "")),
         ("outcome", f"{facts['verdict']}{code} after {facts['duration_ms']:,} ms"),
         *(("stderr", line) for line in facts.get("stderr", ())),

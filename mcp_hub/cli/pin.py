@@ -57,9 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are switched on)"
     )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--show", action="store_true", help="only print what is pinned; connect to no server")
-    what.add_argument(
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--show", action="store_true", help="only print what is pinned; connect to no server")
+    mode.add_argument(
         "--diff", action="store_true", help="only print the differences from what is pinned; exit 1 if there are any"
     )
     add_confirmation_arguments(parser, "the same facts as JSON")
@@ -72,11 +72,12 @@ def run(options: argparse.Namespace) -> int:
     of date or the pins have changed meanwhile. Raises ConfigError.
     """
     config = load(options, quiet=True)
-    known = [server.id for server in config.servers]
+    server_ids = [server.id for server in config.servers]
     for name in options.servers:
-        if name not in known:
+        if name not in server_ids:
             raise ConfigError(
-                f"there is no server {printable(name)!r}; there are: {', '.join(known) or 'none'}", codes.NAME_UNKNOWN
+                f"there is no server {printable(name)!r}; there are: {', '.join(server_ids) or 'none'}",
+                codes.NAME_UNKNOWN,
             )
     path = pins_file(config)
     if path is None:
@@ -84,16 +85,16 @@ def run(options: argparse.Namespace) -> int:
     recorded = read_pins(path)
     if options.show:
         return _show(path, recorded, options.servers or sorted(recorded), as_json=options.json)
-    found, warnings = run_loop(_ask(config, recorded, options))
-    for one in () if options.json else found:
-        if one["problem"] is not None:
-            print(f"{one['server']}: unavailable, so nothing changes: {one['problem']}", file=sys.stderr)
+    server_facts, warnings = run_loop(_ask(config, recorded, options))
+    for facts in () if options.json else server_facts:
+        if facts["problem"] is not None:
+            print(f"{facts['server']}: unavailable, so nothing changes: {facts['problem']}", file=sys.stderr)
     if options.diff:
-        return _print_diff(path, found, as_json=options.json)
+        return _print_diff(path, server_facts, as_json=options.json)
     for row in warnings:
         print(f"warning: {row['server']}: {row['kind']} {row['name']}: {row['problem']}", file=sys.stderr)
-    forgotten = sorted(recorded.keys() - set(known)) if not options.servers else []
-    return _record(config, path, recorded, found, forgotten, options)
+    forgotten = sorted(recorded.keys() - set(server_ids)) if not options.servers else []
+    return _record(config, path, recorded, server_facts, forgotten, options)
 
 
 Facts = dict[str, Any]
@@ -104,42 +105,44 @@ async def _ask(
     config: Config, recorded: PinsByServer, options: argparse.Namespace
 ) -> tuple[list[Facts], list[FindingRow]]:
     """Asks the servers for their lists. Returns the facts of each server, and the findings of the screening."""
-    named: list[str] = options.servers
-    wanted = [one for one in config.servers if one.id in named or (not named and one.enabled)]
+    names: list[str] = options.servers
+    selected = [server for server in config.servers if server.id in names or (not names and server.enabled)]
     # Pins are off here, as they may hide items.
-    asked = tuple(
-        PINS_OF_SERVER.changed(one, "off").model_copy(update={"enabled": one.enabled and one in wanted})
-        for one in config.servers
+    servers = tuple(
+        PINS_OF_SERVER.changed(server, "off").model_copy(update={"enabled": server.enabled and server in selected})
+        for server in config.servers
     )
-    async with Engine(config.model_copy(update={"servers": asked})) as hub:
+    async with Engine(config.model_copy(update={"servers": servers})) as hub:
         await connect_all(hub)
         warnings = [] if options.diff else screen_findings(hub)
-        return [_compared(hub.upstreams[server.id], recorded.get(server.id)) for server in wanted], warnings
+        return [_compared(hub.upstreams[server.id], recorded.get(server.id)) for server in selected], warnings
 
 
-def _print_diff(path: Path, found: Sequence[Facts], *, as_json: bool) -> int:
+def _print_diff(path: Path, server_facts: Sequence[Facts], *, as_json: bool) -> int:
     if as_json:
-        print(json_text({"file": str(path), "servers": [_as_json(one) for one in found]}))
-    for line in () if as_json else _difference_lines(found, whole=True):
+        print(json_text({"file": str(path), "servers": [_as_json(facts) for facts in server_facts]}))
+    for line in () if as_json else _difference_lines(server_facts, with_diffs=True):
         print(line)
-    return FAILED if any(one["problem"] or one["differences"] or not one["pinned"] for one in found) else OK
+    return (
+        FAILED if any(facts["problem"] or facts["differences"] or not facts["pinned"] for facts in server_facts) else OK
+    )
 
 
 def _record(
     config: Config,
     path: Path,
     recorded: PinsByServer,
-    found: Sequence[Facts],
+    server_facts: Sequence[Facts],
     forgotten: Sequence[str],
     options: argparse.Namespace,
 ) -> int:
     """Writes the record, after a confirmation if it replaces or drops pins. Returns the exit code."""
-    kept = {id: one for id, one in recorded.items() if id not in forgotten}
-    new = {one["server"]: one["record"] for one in found if one["record"] is not None}
-    gone = [f"{printable(id)}: no longer in the configuration, is forgotten" for id in forgotten]
-    lines = [*_difference_lines(found), *gone]
-    if gone or any(one["differences"] for one in found):
-        edit = Edit(path, read_bytes(path), pins_text({**kept, **new}).encode())
+    remaining = {id: pins for id, pins in recorded.items() if id not in forgotten}
+    new = {facts["server"]: facts["record"] for facts in server_facts if facts["record"] is not None}
+    forgotten_lines = [f"{printable(id)}: no longer in the configuration, is forgotten" for id in forgotten]
+    lines = [*_difference_lines(server_facts), *forgotten_lines]
+    if forgotten_lines or any(facts["differences"] for facts in server_facts):
+        edit = Edit(path, read_bytes(path), pins_text({**remaining, **new}).encode())
         plan = Plan((edit,), notes=tuple(lines))
         if (code := confirm(plan, options, "Record what they list now?")) != OK:
             return code
@@ -148,15 +151,21 @@ def _record(
     if not merge_pins(path, new, forgotten, seen=recorded):
         print(f"{printable(str(path))} has changed meanwhile; nothing was pinned. Look again", file=sys.stderr)
         return STALE
-    failed = any(one["problem"] is not None for one in found)
+    failed = any(facts["problem"] is not None for facts in server_facts)
     if options.json:
-        print(json_text({"file": str(path), "servers": [_as_json(one) for one in found], "forgotten": forgotten}))
+        print(
+            json_text(
+                {"file": str(path), "servers": [_as_json(facts) for facts in server_facts], "forgotten": forgotten}
+            )
+        )
         return FAILED if failed else OK
-    for one in found:
-        if one["record"] is not None:
-            mode = pin_mode(config, next(server for server in config.servers if server.id == one["server"]))
+    for facts in server_facts:
+        if facts["record"] is not None:
+            mode = pin_mode(config, next(server for server in config.servers if server.id == facts["server"]))
             hint = "; pins are off for it: set pins to warn or enforce" if mode == "off" else ""
-            print(f"{one['server']}: pinned {_count_items(one['record'])}, {one['record'].fingerprint[:16]}{hint}")
+            print(
+                f"{facts['server']}: pinned {_count_items(facts['record'])}, {facts['record'].fingerprint[:16]}{hint}"
+            )
     return FAILED if failed else OK
 
 
@@ -171,14 +180,16 @@ def _compared(upstream: Upstream, before: PinRecord | None) -> Facts:
     now = listed_record(upstream)
     if before is not None:
         differing = list(differences(before, listed_parts(upstream)))
-        said = instructions_difference(before, text)
-        for one in differing if said is None else [*differing, said]:
-            lines = list(_diff(_of(before, one.kind, one.name), _of(now, one.kind, one.name)))[:MAX_DIFF]
+        instructions_change = instructions_difference(before, text)
+        for difference in differing if instructions_change is None else [*differing, instructions_change]:
+            lines = list(
+                _diff(_of(before, difference.kind, difference.name), _of(now, difference.kind, difference.name))
+            )[:MAX_DIFF]
             facts["differences"].append(
                 {
-                    "kind": one.kind.unknown if one.kind is not None else "its",
-                    "name": printable(one.name, 200) if one.kind is not None else "instructions",
-                    "problem": printable(one.problem),
+                    "kind": difference.kind.unknown if difference.kind is not None else "its",
+                    "name": printable(difference.name, 200) if difference.kind is not None else "instructions",
+                    "problem": printable(difference.problem),
                     "diff": [printable(line, 2000) for line in lines],
                 }
             )
@@ -188,23 +199,23 @@ def _compared(upstream: Upstream, before: PinRecord | None) -> Facts:
 def _as_json(facts: Facts) -> Facts:
     """Returns the facts of one server as they are printed."""
     record = facts["record"]
-    shown = {key: value for key, value in facts.items() if key != "record"}
-    return shown if record is None else {**shown, **_described(record)}
+    fields = {key: value for key, value in facts.items() if key != "record"}
+    return fields if record is None else {**fields, **_described(record)}
 
 
 def _described(record: PinRecord) -> Facts:
     return {"fingerprint": record.fingerprint, **{kind.name: len(record.items.get(kind, {})) for kind in PARTS}}
 
 
-def _difference_lines(found: Iterable[Facts], *, whole: bool = False) -> list[str]:
-    """Returns lines on how servers differ from their records, with `whole` also the diffs."""
+def _difference_lines(server_facts: Iterable[Facts], *, with_diffs: bool = False) -> list[str]:
+    """Returns lines on how servers differ from their records, and with `with_diffs` the diffs too."""
     lines = []
-    for one in found:
-        if one["problem"] is None and not one["pinned"]:
-            lines.append(f"{one['server']}: none of its items is pinned yet")
-        for difference in one["differences"]:
-            lines.append(f"{one['server']}: {difference['kind']} {difference['name']} {difference['problem']}")
-            lines += [f"  {line}" for line in difference["diff"]] if whole else []
+    for facts in server_facts:
+        if facts["problem"] is None and not facts["pinned"]:
+            lines.append(f"{facts['server']}: none of its items is pinned yet")
+        for difference in facts["differences"]:
+            lines.append(f"{facts['server']}: {difference['kind']} {difference['name']} {difference['problem']}")
+            lines += [f"  {line}" for line in difference["diff"]] if with_diffs else []
     return lines
 
 
@@ -228,34 +239,34 @@ def _lines(value: Any) -> list[str]:
     return text.replace("\\n", "\\n\n").splitlines()
 
 
-def _count_items(one: PinRecord) -> str:
-    return ", ".join(f"{len(one.items.get(kind, {}))} {kind.name}" for kind in PARTS)
+def _count_items(pins: PinRecord) -> str:
+    return ", ".join(f"{len(pins.items.get(kind, {}))} {kind.name}" for kind in PARTS)
 
 
-def _show(path: Path, recorded: Mapping[str, PinRecord], wanted: Sequence[str], *, as_json: bool) -> int:
+def _show(path: Path, recorded: Mapping[str, PinRecord], server_ids: Sequence[str], *, as_json: bool) -> int:
     if as_json:
-        print(json_text({"file": str(path), "servers": [_shown(id, recorded.get(id)) for id in wanted]}))
+        print(json_text({"file": str(path), "servers": [_record_facts(id, recorded.get(id)) for id in server_ids]}))
         return OK
     if not recorded:
         print("nothing is pinned; `mcp-hub pin` does it", file=sys.stderr)
-    for id in wanted:
-        one = recorded.get(id)
-        if one is None:
+    for id in server_ids:
+        pins = recorded.get(id)
+        if pins is None:
             print(f"{printable(id)}: none of its items is pinned")
             continue
-        print(f"{printable(id)}: {_count_items(one)}, {one.fingerprint[:16]}")
-        for item in _shown(id, one)["items"]:
+        print(f"{printable(id)}: {_count_items(pins)}, {pins.fingerprint[:16]}")
+        for item in _record_facts(id, pins)["items"]:
             print(f"  {item['kind']} {printable(item['name'], 200)}  {item['fingerprint'][:16]}")
     return OK
 
 
-def _shown(id: str, one: PinRecord | None) -> Facts:
+def _record_facts(id: str, pins: PinRecord | None) -> Facts:
     """Returns what is recorded of a server."""
-    if one is None:
+    if pins is None:
         return {"server": id, "pinned": False}
     items = [
         {"kind": kind.unknown, "name": name, "fingerprint": fingerprint(definition) or ""}
         for kind in PARTS
-        for name, definition in one.items.get(kind, {}).items()
+        for name, definition in pins.items.get(kind, {}).items()
     ]
-    return {"server": id, "pinned": True, **_described(one), "items": items}
+    return {"server": id, "pinned": True, **_described(pins), "items": items}

@@ -35,7 +35,7 @@ DEBOUNCE: Final = 100
 WATCH_TIMEOUT: Final = 60_000
 """Milliseconds after which the files are compared without an event."""
 
-Place = tuple[str, Path]
+WatchedPath = tuple[str, Path]
 """(`file`, `tools` or `folder`, its path)."""
 
 
@@ -46,7 +46,7 @@ class FileWatcher:
         self._paths: tuple[Path, ...] = ()
         self._tools: tuple[Path, ...] = ()
         self._folders: tuple[Path, ...] = ()
-        self._seen: dict[Place, tuple[FileStamp | None, ...]] = {}
+        self._last_stamps: dict[WatchedPath, tuple[FileStamp | None, ...]] = {}
         self.follow(config, read, folders)
 
     def follow(self, config: Config, read: Iterable[Path], folders: Iterable[Path] = ()) -> None:
@@ -55,31 +55,37 @@ class FileWatcher:
         self._tools = tuple(server.tools_dir for server in config.servers if server.tools_dir is not None)
         self._folders = tuple(folders)
         # Earlier stamps are kept, so that a change while the configuration is loaded is noticed.
-        self._seen = {place: self._seen.get(place, now) for place, now in self._stamps().items()}
+        self._last_stamps = {
+            watched_path: self._last_stamps.get(watched_path, stamps) for watched_path, stamps in self._stamps().items()
+        }
 
-    def _stamps(self) -> dict[Place, tuple[FileStamp | None, ...]]:
-        found: dict[Place, tuple[FileStamp | None, ...]] = {("file", path): (stamp_of(path),) for path in self._paths}
-        found |= {("tools", directory): tool_files(directory) for directory in self._tools}
+    def _stamps(self) -> dict[WatchedPath, tuple[FileStamp | None, ...]]:
+        stamps: dict[WatchedPath, tuple[FileStamp | None, ...]] = {
+            ("file", path): (stamp_of(path),) for path in self._paths
+        }
+        stamps |= {("tools", directory): tool_files(directory) for directory in self._tools}
         for folder in self._folders:
             files = (*folder_files(folder), *python_files(folder))
             # The existence of a directory counts too, as it can be watched from then on.
-            there = (*(None for one in (folder.parent, folder) if one.is_dir()),)
-            found["folder", folder] = (*there, *map(stamp_of, files))
-        return found
+            existing = (*(None for directory in (folder.parent, folder) if directory.is_dir()),)
+            stamps["folder", folder] = (*existing, *map(stamp_of, files))
+        return stamps
 
     def _directories(self) -> list[Path]:
         # Replacing a file or changing a link is an event of the directory.
-        wanted = {path.parent for path in self._paths} | {path.resolve().parent for path in self._paths}
-        wanted |= {folder for directory in self._tools for folder in (directory, directory / "builtin")}
-        wanted |= {one for folder in self._folders for one in (folder, folder.parent, folder.parent.parent)}
-        return sorted(directory for directory in wanted if directory.is_dir())
+        directories = {path.parent for path in self._paths} | {path.resolve().parent for path in self._paths}
+        directories |= {folder for directory in self._tools for folder in (directory, directory / "builtin")}
+        directories |= {
+            ancestor for folder in self._folders for ancestor in (folder, folder.parent, folder.parent.parent)
+        }
+        return sorted(directory for directory in directories if directory.is_dir())
 
     async def wait_for_change(self) -> None:
         """Returns when a file has changed and no more changes follow for `SETTLE_TIME`."""
         from watchfiles import awatch  # not at the top, as it takes 60 ms
 
         before = await asyncio.to_thread(self._stamps)
-        while before == self._seen:
+        while before == self._last_stamps:
             directories = await asyncio.to_thread(self._directories)
             events = awatch(
                 *directories,
@@ -93,7 +99,7 @@ class FileWatcher:
             event = asyncio.ensure_future(anext(events))
             try:
                 await asyncio.sleep(0)  # starts to watch; the comparison notices earlier changes
-                while (before := await asyncio.to_thread(self._stamps)) == self._seen:
+                while (before := await asyncio.to_thread(self._stamps)) == self._last_stamps:
                     await event
                     event = asyncio.ensure_future(anext(events))
             except FileNotFoundError:  # a directory was deleted before it could be watched
@@ -106,7 +112,7 @@ class FileWatcher:
             await asyncio.sleep(SETTLE_TIME)
             now = await asyncio.to_thread(self._stamps)
             if now == before:
-                self._seen = now
+                self._last_stamps = now
                 return
             before = now
 
@@ -179,7 +185,7 @@ class Reloader:
         """Makes the context manager of each change of the configuration, which notifies the other replicas."""
         self.asked: Callable[[], Awaitable[None]] | None = None
         """Makes the other replicas reload too, after a SIGHUP to this process."""
-        self._again = asyncio.Event()
+        self._reload_requested = asyncio.Event()
         """Set to reload because the files have changed, or because another replica requests it."""
         self._one_at_a_time = asyncio.Lock()
         self._done = asyncio.Event()
@@ -201,7 +207,7 @@ class Reloader:
     @contextlib.asynccontextmanager
     async def running(self, again: asyncio.Event) -> AsyncIterator[None]:
         """Reloads whenever `again` is set or a file changes, while the block runs."""
-        works = (self._watch(), self._reload_on(self._again), self._reload_on(again, asked=True))
+        works = (self._watch(), self._reload_on(self._reload_requested), self._reload_on(again, by_signal=True))
         tasks = [asyncio.get_running_loop().create_task(work) for work in works]
         try:
             yield
@@ -212,7 +218,7 @@ class Reloader:
 
     def load(self) -> None:
         """Requests a reload by this replica alone."""
-        self._again.set()
+        self._reload_requested.set()
 
     async def _watch(self) -> None:
         if not self._loaded.config.watch:
@@ -222,17 +228,17 @@ class Reloader:
         while True:
             await files.wait_for_change()
             self._done.clear()
-            self._again.set()
+            self._reload_requested.set()
             await self._done.wait()
             files.follow(self._loaded.config, self._loaded.read, self._loaded.folders)
 
-    async def _reload_on(self, again: asyncio.Event, *, asked: bool = False) -> None:
+    async def _reload_on(self, again: asyncio.Event, *, by_signal: bool = False) -> None:
         while True:
             await again.wait()
             again.clear()
             self._done.clear()
             try:
-                if asked and self.asked is not None:
+                if by_signal and self.asked is not None:
                     await self.asked()
                 async with self._one_at_a_time:
                     with self.announced():
@@ -284,12 +290,12 @@ class Reloader:
             ("started anew", [id for id in new if id in old and old[id] is not new[id]]),
             ("stopped", [id for id in old if id not in new]),
         ]
-        sentences = [f"{what} {', '.join(ids)}" for what, ids in parts if ids] or ["every server keeps its process"]
-        said = "; ".join(sentences)
+        sentences = [f"{action} {', '.join(ids)}" for action, ids in parts if ids] or ["every server keeps its process"]
+        summary = "; ".join(sentences)
         self._note(
             (*sentences, *(f"a change of {name} takes effect when the hub is started again" for name in changed))
         )
-        self._say(log_line("info", f"loaded {_names(loaded.config)} again: {printable(said, MAX_LINE)}"))
+        self._say(log_line("info", f"loaded {_names(loaded.config)} again: {printable(summary, MAX_LINE)}"))
         return True
 
     def _refuse(self, error: ConfigError) -> None:

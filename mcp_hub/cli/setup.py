@@ -82,19 +82,19 @@ class Setup:
         self._path = path
         self._machine = machine
         self._options = options
-        self._files = list(self._named()) if options.sources else find_client_files(machine)
+        self._files = list(self._source_files()) if options.sources else find_client_files(machine)
         self._target = ServerFile.open(path)
-        self._found = plan_import(self._files, self._target, SecretStore.of_user(), machine)
+        self._import_plan = plan_import(self._files, self._target, SecretStore.of_user(), machine)
         self._first: tuple[Edit, ...] = ()
-        if self._target.content is None and not self._found.added:
+        if self._target.content is None and not self._import_plan.added:
             self._first = run_loop(first_file(path, has_program))
-        self._notes = [*self._found.notes, *self._of_project()]
+        self._notes = [*self._import_plan.notes, *self._project_notes()]
         self._later: list[str] = []
-        self._overlays = [Path(one).absolute() for one in options.overlays]
+        self._overlays = [Path(overlay).absolute() for overlay in options.overlays]
         self._command = hub_command(path, *self._overlays)
         self._installs = list(self._planned_installs(self._served()))
 
-    def _named(self) -> Iterator[ClientFile]:
+    def _source_files(self) -> Iterator[ClientFile]:
         for name in self._options.sources:
             path = Path.cwd() / Path(name).expanduser()
             if name not in BY_ID and (path.is_file() or os.sep in name or path.suffix):
@@ -105,14 +105,14 @@ class Setup:
             else:
                 yield open_file(client_named(name), self._machine)
 
-    def _of_project(self) -> Iterator[str]:
+    def _project_notes(self) -> Iterator[str]:
         if self._options.sources:
             return
         for file in project_files(Path.cwd(), self._machine):
-            names = ", ".join(printable(one.id, 60) for one in file.servers if not one.is_hub)
+            names = ", ".join(printable(server.id, 60) for server in file.servers if not server.is_hub)
             if names:
-                shown = printable(str(file.path.relative_to(Path.cwd())))
-                yield f"{shown} of this directory is left alone ({names}); to take it over: mcp-hub import {shown}"
+                path = printable(str(file.path.relative_to(Path.cwd())))
+                yield f"{path} of this directory is left alone ({names}); to take it over: mcp-hub import {path}"
 
     @property
     def _clients(self) -> Iterator[Client]:
@@ -122,7 +122,7 @@ class Setup:
                 yield file.client
 
     def _served(self) -> list[FoundServer]:
-        return [row.found for row in self._found.servers if row.action in ("add", "same")]
+        return [row.found for row in self._import_plan.servers if row.action in ("add", "same")]
 
     def _planned_installs(self, served: Sequence[FoundServer]) -> Iterator[Installation]:
         originals = served if self._options.switch_off else None
@@ -133,50 +133,52 @@ class Setup:
                 self._notes.append(f"{client.name} is left as it is: {error}")
 
     def _config_edits(self) -> tuple[Edit, ...]:
-        return self._first or self._found.edits
+        return self._first or self._import_plan.edits
 
     def plan(self) -> Plan:
         """Returns all that would be written."""
         facts = {
             "file": str(self._path),
-            "servers": [row.as_json() | {"needs": self._needs(row)} for row in self._found.servers],
+            "servers": [row.as_json() | {"needs": self._needs(row)} for row in self._import_plan.servers],
             "clients": list(self._client_facts()),
             "left_out": [printable(note, 1000) for note in self._notes],
         }
-        edits = (*self._config_edits(), *(one.edit for one in self._installs))
-        return Plan(edits, self._commands(), self._found.keyring, facts=facts)
+        edits = (*self._config_edits(), *(install.edit for install in self._installs))
+        return Plan(edits, self._commands(), self._import_plan.keyring, facts=facts)
 
     def _client_facts(self) -> Iterator[dict[str, Any]]:
-        for one in self._installs:
-            file, edit = one.file, one.edit
+        for install in self._installs:
+            file, edit = install.file, install.edit
             client = file.client
             if client is not None:
                 facts = {"client": client.id, "file": str(file.path), "changes": edit.changes}
-                yield facts | {"switched_off": list(one.switched_off)}
+                yield facts | {"switched_off": list(install.switched_off)}
 
     def _commands(self) -> tuple[tuple[str, ...], ...]:
         """Returns the command lines that the check will start: those of new servers that are on."""
-        rows = [row.found for row in self._found.added if row.found.on and "url" not in row.found.values]
-        words = [tuple(Redactor().text(word) for word in shown_words(one)) for one in rows]
+        rows = [row.found for row in self._import_plan.added if row.found.on and "url" not in row.found.values]
+        commands = [tuple(Redactor().text(argument) for argument in shown_words(server)) for server in rows]
         if self._first:
             entries = ServerFile(self._path, self._first[0].after).entries.values()
-            words += [(str(one.values["command"]), *map(str, one.values["args"])) for one in entries]
-            words.append((sys.executable, "-P", "-m", "mcp_hub.servers", "local", str(self._path.parent / "tools")))
-        return tuple(words)
+            commands += [(str(entry.values["command"]), *map(str, entry.values["args"])) for entry in entries]
+            commands.append((sys.executable, "-P", "-m", "mcp_hub.servers", "local", str(self._path.parent / "tools")))
+        return tuple(commands)
 
     def question(self) -> str:
         """Returns the question of the confirmation."""
-        names = [one.file.name for one in self._installs if one.edit.changes]
+        names = [install.file.name for install in self._installs if install.edit.changes]
         into = f" and put the hub into {_listed(names)}" if names else ""
-        starts = ", start the servers once to see that they work," if self._commands() or self._found.added else ""
+        starts = (
+            ", start the servers once to see that they work," if self._commands() or self._import_plan.added else ""
+        )
         return f"Write this{starts}{into}?".replace(",?", "?")
 
     def lines(self) -> Iterator[str]:
         """Yields what was found, as a table that fits any width."""
-        seen = [file.name for file in self._files]
-        yield f"Looked at: {_listed(seen)}." if seen else "No client that the hub knows was found on this machine."
-        width = _width(row.id for row in self._found.servers)
-        for row in self._found.servers:
+        names = [file.name for file in self._files]
+        yield f"Looked at: {_listed(names)}." if names else "No client that the hub knows was found on this machine."
+        width = _width(row.id for row in self._import_plan.servers)
+        for row in self._import_plan.servers:
             if row.action == "hub":
                 yield f"\n{printable(row.id, 60):{width}}starts a hub, from {', '.join(row.sources)}"
                 continue
@@ -192,7 +194,7 @@ class Setup:
                 yield f"  note   {printable(row.reason, SHOWN_PROBLEM)}"
         if self._first:
             yield "There are no servers yet: this is a first configuration, which works as it is."
-        elif self._files and not self._found.servers:
+        elif self._files and not self._import_plan.servers:
             yield "There are no servers in their files."
         yield from (f"note: {printable(note, 1000)}" for note in self._notes)
         if self._originals_on() and not self._options.switch_off:
@@ -206,45 +208,45 @@ class Setup:
             return needs
         program = row.found.words[0] if "url" not in row.found.values else ""
         if program in LAUNCHERS:
-            there = "downloads it at its first start" if has_program(program) else "is not installed here"
-            needs.append(f"{LAUNCHERS[program]}: {program} {there}")
+            state = "downloads it at its first start" if has_program(program) else "is not installed here"
+            needs.append(f"{LAUNCHERS[program]}: {program} {state}")
         elif program and Path(program).name == program and not has_program(program):
             needs.append(f"{printable(program, 100)}, which was not found on this machine")
         if row.found.problem and row.found.on:
             needs.append(printable(row.found.problem, SHOWN_PROBLEM))
         if row.secrets:
-            where = "the keyring" if self._found.keyring else "a file that only you can read"
-            needs.append(f"its secrets ({', '.join(row.secrets)}), which go into {where}")
+            location = "the keyring" if self._import_plan.keyring else "a file that only you can read"
+            needs.append(f"its secrets ({', '.join(row.secrets)}), which go into {location}")
         return needs
 
     def _originals_on(self) -> bool:
         """Returns whether a client itself starts a server that the hub starts too."""
-        served = {one.identity for one in self._served() if one.on}
+        served = {server.identity for server in self._served() if server.on}
         return any(
-            one.on and not one.is_hub and one.identity in served
+            server.on and not server.is_hub and server.identity in served
             for file in self._files
             if file.client is not None
-            for one in file.servers
+            for server in file.servers
         )
 
     def carry_out(self, plan: Plan) -> int:
         """Writes the configuration, checks its new servers, and puts the hub into the clients."""
         journal = Journal.of_user()
-        first = msgspec.structs.replace(plan, edits=self._config_edits(), commands=())
-        code = write(first, COMMAND, journal)
+        config_plan = msgspec.structs.replace(plan, edits=self._config_edits(), commands=())
+        code = write(config_plan, COMMAND, journal)
         if code != OK:
             return code
         try:
             trials = self._check_and_plan()
-            rest = tuple(one.edit for one in self._installs)
-            if first.empty:
-                code = write(Plan(rest), COMMAND, journal)
+            client_edits = tuple(install.edit for install in self._installs)
+            if config_plan.empty:
+                code = write(Plan(client_edits), COMMAND, journal)
             else:
-                journal.extend(rest)  # one undo takes back all
+                journal.extend(client_edits)  # one undo takes back all
         except (KeyboardInterrupt, EditRefused, StaleEdit) as error:
-            if not first.empty:
-                half = f"{printable(str(self._path))} is written, and no client was changed"
-                print(f"\n{half}: mcp-hub setup goes on from there, mcp-hub undo takes it back", file=sys.stderr)
+            if not config_plan.empty:
+                message = f"{printable(str(self._path))} is written, and no client was changed"
+                print(f"\n{message}: mcp-hub setup goes on from there, mcp-hub undo takes it back", file=sys.stderr)
             if not isinstance(error, StaleEdit):
                 raise
             print(error, file=sys.stderr)
@@ -262,7 +264,7 @@ class Setup:
             self._installs = []
         elif self._options.switch_off and len(working) < len(trials):
             failed = {trial.id for trial in trials} - working
-            served = [row.found for row in self._found.servers if row.id not in failed]
+            served = [row.found for row in self._import_plan.servers if row.id not in failed]
             self._installs = list(self._planned_installs(served))
         return trials
 
@@ -270,7 +272,7 @@ class Setup:
         """Returns the servers whose command lines were shown."""
         if self._first:
             return {*ServerFile(self._path, self._first[0].after).entries, "local"}
-        return {row.id for row in self._found.added}
+        return {row.id for row in self._import_plan.added}
 
     async def _check(self, config: Config) -> list[Trial]:
         """Starts the new servers, and stores their lists in the catalog cache for the hub."""
@@ -295,7 +297,7 @@ class Setup:
             yield ""
         width = _width(trial.id for trial in trials)
         yield from (line for trial in trials for line in _result(trial, width))
-        changed = [one.file.name for one in self._installs if one.edit.changes]
+        changed = [install.file.name for install in self._installs if install.edit.changes]
         if plan.empty:
             yield "All of this is set up already; nothing was changed."
         else:
@@ -303,9 +305,9 @@ class Setup:
             yield f"The servers are in {printable(str(self._path))}."
         if changed:
             yield f"The hub is in {_listed(changed)}: restart {'it' if len(changed) == 1 else 'them'} to see its tools."
-        for one in self._installs:
-            if one.switched_off:
-                yield f"Switched off in {one.file.name}: {printable(', '.join(one.switched_off), 500)}."
+        for install in self._installs:
+            if install.switched_off:
+                yield f"Switched off in {install.file.name}: {printable(', '.join(install.switched_off), 500)}."
         if not plan.empty:
             yield from (f"note: {printable(note, 1000)}" for note in self._later)
         yield ""
@@ -329,10 +331,10 @@ def _result(trial: Trial, width: int) -> Iterator[str]:
         return
     count = len(trial.tools)
     yield f"{printable(trial.id, 60):{width}}works: {count} tool{'s' * (count != 1)}"
-    for one in trial.findings:
-        yield f"  warning: {one['kind']} {one['name']}: {one['problem']}"
+    for finding in trial.findings:
+        yield f"  warning: {finding['kind']} {finding['name']}: {finding['problem']}"
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = [printable(name, 200) for name in names]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
+    texts = [printable(name, 200) for name in names]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}" if texts else ""

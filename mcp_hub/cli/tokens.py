@@ -73,32 +73,37 @@ def _print_costs(costs: Json, calls: CallCounts) -> None:
     print(f"{of_client['name'] or 'A client'} is listed {listed}\n")
     _print_rows(
         ("way", "tools", "tokens"),
-        [(way["way"], way["tools"], way["tokens"], _break_even(way)) for way in costs["ways"]],
+        [(row["way"], row["tools"], row["tokens"], _break_even(row)) for row in costs["ways"]],
     )
     if costs["groups"]:
-        rows = [(one["group"], one["tools"], one["tokens"], "active" * one["active"]) for one in costs["groups"]]
+        rows = [
+            (group["group"], group["tools"], group["tokens"], "active" * group["active"]) for group in costs["groups"]
+        ]
         _print_rows(("group", "tools", "tokens"), rows)
-    known = calls.sources != []
+    has_calls = calls.sources != []
     servers = costs["servers"]
-    unused = [f"{one['never_called']} never called" if one["never_called"] else "" for one in servers]
-    rows = [(one["server"], one["tools"], one["tokens"], text) for one, text in zip(servers, unused, strict=True)]
+    unused = [f"{server['never_called']} never called" if server["never_called"] else "" for server in servers]
+    rows = [
+        (server["server"], server["tools"], server["tokens"], text)
+        for server, text in zip(servers, unused, strict=True)
+    ]
     _print_rows(("server", "tools", "tokens"), rows)
     tools = costs["tools"]
-    called = (lambda one: one["calls"]) if known else (lambda one: "")
-    shown = [(one["tool"], called(one), one["tokens"], "") for one in tools[:SHOWN_TOOLS]]
-    _print_rows(("tool", "calls" if known else "", "tokens"), shown)
+    calls_of = (lambda tool: tool["calls"]) if has_calls else (lambda tool: "")
+    tool_rows = [(tool["tool"], calls_of(tool), tool["tokens"], "") for tool in tools[:SHOWN_TOOLS]]
+    _print_rows(("tool", "calls" if has_calls else "", "tokens"), tool_rows)
     if len(tools) > SHOWN_TOOLS:
         print(f"{len(tools) - SHOWN_TOOLS:,} more tools; --json has them all")
-    _print_unused([one for one in tools if one["calls"] == 0], calls)
+    _print_unused([tool for tool in tools if tool["calls"] == 0], calls)
 
 
-def _break_even(way: Json) -> str:
-    if "searches" not in way:
+def _break_even(row: Json) -> str:
+    if "searches" not in row:
         return ""
-    each = f"plus at most {way['each_search']:,} a search"
-    if not way["searches"]:
+    each = f"plus at most {row['each_search']:,} a search"
+    if not row["searches"]:
         return f"{each}: the first search may already make it more than all"
-    searches = "one search" if way["searches"] == 1 else f"{way['searches']:,} searches"
+    searches = "one search" if row["searches"] == 1 else f"{row['searches']:,} searches"
     return f"{each}: less than all up to {searches} in a conversation"
 
 
@@ -108,12 +113,12 @@ def _print_rows(head: tuple[str, str, str], rows: list[tuple[Any, ...]]) -> None
         return
     numbers = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row[1:3]] for row in rows]
     width = max(len(head[0]), *(len(printable(row[0])) for row in rows))
-    widths = [max(len(head[at + 1]), *(len(row[at]) for row in numbers)) for at in (0, 1)]
-    for first, (one, two), more in [
+    widths = [max(len(head[column + 1]), *(len(row[column]) for row in numbers)) for column in (0, 1)]
+    for name, (left, right), remark in [
         (head[0], head[1:], ""),
         *((printable(row[0]), cells, row[3]) for row, cells in zip(rows, numbers, strict=True)),
     ]:
-        print(f"{first:<{width}}  {one:>{widths[0]}}  {two:>{widths[1]}}  {more}".rstrip())
+        print(f"{name:<{width}}  {left:>{widths[0]}}  {right:>{widths[1]}}  {remark}".rstrip())
     print()
 
 
@@ -122,9 +127,9 @@ def _print_unused(unused: list[Json], calls: CallCounts) -> None:
         text = "No calls are recorded. With 'call_log: {file: calls.jsonl}', or while a hub runs,"
         print(f"{text} this says which tools nobody calls.")
     elif unused:
-        tokens = sum(one["tokens"] for one in unused)
-        names = ", ".join(printable(one["tool"]) for one in unused[:SHOWN_UNUSED])
-        more = f", and {len(unused) - SHOWN_UNUSED:,} more" if len(unused) > SHOWN_UNUSED else ""
-        where = ", ".join(map(printable, calls.sources))
+        tokens = sum(tool["tokens"] for tool in unused)
+        names = ", ".join(printable(tool["tool"]) for tool in unused[:SHOWN_UNUSED])
+        suffix = f", and {len(unused) - SHOWN_UNUSED:,} more" if len(unused) > SHOWN_UNUSED else ""
+        sources = ", ".join(map(printable, calls.sources))
         since = f" since {calls.since}" if calls.since else ""
-        print(f"{len(unused):,} tools, {tokens:,} tokens, were never called{since} ({where}): {names}{more}")
+        print(f"{len(unused):,} tools, {tokens:,} tokens, were never called{since} ({sources}): {names}{suffix}")

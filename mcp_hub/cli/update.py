@@ -54,16 +54,16 @@ def run(options: argparse.Namespace) -> int:
     file = ServerFile.open(path_to_edit(options, alone=True))
     config = load(options, quiet=True)
     servers = {server.id: server for server in config.servers}
-    named = options.servers or [id for id in file.entries if id in servers and servers[id].enabled]
+    selected_ids = options.servers or [id for id in file.entries if id in servers and servers[id].enabled]
     for id in options.servers:
         file.entry(id)
     egress = Egress.of(EgressSettings(proxy=config.proxy))
     finder = UpdateFinder(file, lambda: registry_of(os.environ, Path.home(), egress), os.environ, Path.home(), egress)
-    found = run_loop(finder.find([servers[id] for id in named if id in servers]))
-    updates = [one for one in found if isinstance(one, Update)]
-    unknown = [one for one in found if isinstance(one, Unknown)]
-    for one in unknown:
-        print(f"{printable(one.id, 100)}: {one.why}", file=sys.stderr)
+    outcomes = run_loop(finder.find([servers[id] for id in selected_ids if id in servers]))
+    updates = [outcome for outcome in outcomes if isinstance(outcome, Update)]
+    unknown = [outcome for outcome in outcomes if isinstance(outcome, Unknown)]
+    for item in unknown:
+        print(f"{printable(item.id, 100)}: {item.why}", file=sys.stderr)
     if not updates:
         if options.json:
             print(json_text({"updates": [], "done": not unknown, **_unknown_facts(unknown)}))
@@ -81,38 +81,42 @@ def run(options: argparse.Namespace) -> int:
 def _compare_and_write(
     file: ServerFile, config: Config, updates: Sequence[Update], servers: dict[str, Server], options: argparse.Namespace
 ) -> int:
-    ids = list(dict.fromkeys(one.id for one in updates))
-    updated = [_updated(servers[id], [one for one in updates if one.id == id]) for id in ids]
-    now = run_loop(try_servers([servers[id] for id in ids], config))
-    newer = run_loop(try_servers(updated, config))
+    ids = list(dict.fromkeys(update.id for update in updates))
+    updated = [_updated(servers[id], [update for update in updates if update.id == id]) for id in ids]
+    current_trials = run_loop(try_servers([servers[id] for id in ids], config))
+    newer_trials = run_loop(try_servers(updated, config))
     facts = []
-    for before, after in zip(now, newer, strict=True):
+    for before, after in zip(current_trials, newer_trials, strict=True):
         lines = list(_difference(before, after))
         facts.append({**after.as_json(), "changes": lines})
         if not options.json:
             print(f"\n{printable(after.id, 100)}:", *(f"  {line}" for line in lines), sep="\n", flush=True)
-    asking = not options.json and can_ask() and not options.yes
-    working = {after.id for before, after in zip(now, newer, strict=True) if _is_good(before, after, asked=asking)}
-    plan = _plan(file, [one for one in updates if one.id in working], [])
-    wanted = bool(working) and (not asking or ask("Update?"))
-    if wanted and (code := write(plan, ["mcp-hub", "update", *sorted(working)])) != OK:
+    interactive = not options.json and can_ask() and not options.yes
+    working = {
+        after.id
+        for before, after in zip(current_trials, newer_trials, strict=True)
+        if _is_good(before, after, interactive=interactive)
+    }
+    plan = _plan(file, [update for update in updates if update.id in working], [])
+    is_accepted = bool(working) and (not interactive or ask("Update?"))
+    if is_accepted and (code := write(plan, ["mcp-hub", "update", *sorted(working)])) != OK:
         return code
     if options.json:
-        print(json_text({**plan.as_json(), "trials": facts, "done": wanted}))
-    elif wanted:
+        print(json_text({**plan.as_json(), "trials": facts, "done": is_accepted}))
+    elif is_accepted:
         print(f"\nupdated {printable(', '.join(sorted(working)), 1000)}; `mcp-hub undo` takes it back. {RELOADS}")
     else:
         print("\nnothing was written", file=sys.stderr)
-    return OK if wanted and len(working) == len(ids) else FAILED
+    return OK if is_accepted and len(working) == len(ids) else FAILED
 
 
-def _is_good(before: Trial, after: Trial, *, asked: bool) -> bool:
+def _is_good(before: Trial, after: Trial, *, interactive: bool) -> bool:
     """Returns whether a newer version may be written. New findings of the screening need a person at a terminal."""
-    return after.problem is None and (asked or not _flagged_anew(before, after))
+    return after.problem is None and (interactive or not _new_findings(before, after))
 
 
-def _flagged_anew(before: Trial, after: Trial) -> list[FindingRow]:
-    return [one for one in after.findings if one not in before.findings]
+def _new_findings(before: Trial, after: Trial) -> list[FindingRow]:
+    return [row for row in after.findings if row not in before.findings]
 
 
 def _difference(before: Trial, after: Trial) -> Iterator[str]:
@@ -125,35 +129,36 @@ def _difference(before: Trial, after: Trial) -> Iterator[str]:
         yield from after.lines()
         return
     yield from list(changes_between(before.record, after.record)) or ["it offers the same as before"]
-    for one in _flagged_anew(before, after):
-        yield f"warning: {one['kind']} {one['name']}: {one['problem']}; only a person at a terminal accepts it"
+    for row in _new_findings(before, after):
+        yield f"warning: {row['kind']} {row['name']}: {row['problem']}; only a person at a terminal accepts it"
 
 
 def _updated(server: Server, updates: Sequence[Update]) -> Server:
-    words = [server.command or "", *server.args]
-    for one in updates:
-        words = [one.becomes if word == one.word.text else word for word in words]
-    return server.model_copy(update={"command": words[0], "args": tuple(words[1:])})
+    argv = [server.command or "", *server.args]
+    for update in updates:
+        argv = [update.becomes if argument == update.word.text else argument for argument in argv]
+    return server.model_copy(update={"command": argv[0], "args": tuple(argv[1:])})
 
 
 def _commands(updates: Sequence[Update], servers: dict[str, Server], redaction: Redactor) -> Iterator[tuple[str, ...]]:
-    for id in dict.fromkeys(one.id for one in updates):
-        for server in (servers[id], _updated(servers[id], [one for one in updates if one.id == id])):
+    for id in dict.fromkeys(update.id for update in updates):
+        for server in (servers[id], _updated(servers[id], [update for update in updates if update.id == id])):
             yield tuple(map(redaction.text, (server.command or "", *server.args)))
 
 
 def _plan(file: ServerFile, updates: Sequence[Update], commands: Sequence[tuple[str, ...]]) -> Plan:
     edited = file.fresh()
-    for one in updates:
-        edited.put(one.word, one.becomes)
+    for update in updates:
+        edited.put(update.word, update.becomes)
     facts: dict[str, Any] = {
         "updates": [
-            {"server": one.id, "package": one.package, "version": one.version, "newer": one.newer} for one in updates
+            {"server": update.id, "package": update.package, "version": update.version, "newer": update.newer}
+            for update in updates
         ]
     }
-    notes = tuple(f"{one.id}: {one.package} {one.version} -> {one.newer}" for one in updates)
+    notes = tuple(f"{update.id}: {update.package} {update.version} -> {update.newer}" for update in updates)
     return Plan((edited.edit(),), tuple(commands), notes=notes, facts=facts)
 
 
 def _unknown_facts(unknown: Sequence[Unknown]) -> dict[str, Any]:
-    return {"unknown": [{"server": one.id, "why": one.why} for one in unknown]}
+    return {"unknown": [{"server": item.id, "why": item.why} for item in unknown]}

@@ -51,22 +51,22 @@ class ImportedServer(msgspec.Struct):
 
     def as_json(self) -> dict[str, Any]:
         """Returns what `--json` prints. No secret is in it."""
-        words = [Redactor().text(printable(word)) for word in shown_words(self.found)]
-        facts = {"name": self.id, "from": self.sources, "action": self.action, "runs": words, "on": self.found.on}
+        argv = [Redactor().text(printable(argument)) for argument in shown_words(self.found)]
+        facts = {"name": self.id, "from": self.sources, "action": self.action, "runs": argv, "on": self.found.on}
         return facts | {"same_as": self.same_as, "secrets": self.secrets, "note": printable(self.reason, 1000)}
 
 
 def shown_words(found: FoundServer) -> list[str]:
     """Returns the command line or URL of an entry with `***` for its secrets."""
-    words = list(found.words)
-    for at in _secret_places(found.values):
+    argv = list(found.words)
+    for at in _secret_key_paths(found.values):
         if at[0] == "args" and isinstance(found.values["args"], list):
-            words[1 + int(at[1])] = "***"
+            argv[1 + int(at[1])] = "***"
         elif at[0] == "args":  # not a list, so the entry is not valid
-            words[1:] = ["***"]
+            argv[1:] = ["***"]
         elif at[0] == "url":
-            words[0] = Redactor().text(words[0])
-    return words
+            argv[0] = Redactor().text(argv[0])
+    return argv
 
 
 class ImportPlan(msgspec.Struct, frozen=True):
@@ -91,65 +91,67 @@ def plan_import(files: Sequence[ClientFile], target: ServerFile, store: SecretSt
         EditRefused: the target cannot be edited.
     """
     own = read_client_file(target.path, machine)
-    known: dict[Identity, str] = {one.identity: one.id for one in own.servers if one.identity is not None}
+    known_ids: dict[Identity, str] = {
+        server.identity: server.id for server in own.servers if server.identity is not None
+    }
     names = set(target.entries)
     rows: list[ImportedServer] = []
     by_identity: dict[Identity, ImportedServer] = {}
     edits: list[Edit] = []
     keyring: list[KeyringSecret] = []
     for file in files:
-        for found in file.servers:
-            identity = found.identity
+        for server in file.servers:
+            identity = server.identity
             if identity is not None and identity in by_identity:
                 row = by_identity[identity]
-                row.sources.append(_source(file, found, row.id))
-                if found.on and not row.found.on:
-                    row.found = found  # a server that is on in any client is imported as on
+                row.sources.append(_source(file, server, row.id))
+                if server.on and not row.found.on:
+                    row.found = server  # a server that is on in any client is imported as on
                 continue
-            row = _row(found, known, names, file)
+            row = _row(server, known_ids, names, file)
             rows.append(row)
             if identity is not None:
                 by_identity[identity] = row
     for row in rows:
         if row.action != "add":
             continue
-        values, kept = without_secrets(row.id, row.found.values, store)
-        row.secrets = [name for name, _ in kept]
-        edits += [secret.edit for _, secret in kept if secret.edit is not None]
-        keyring += [secret.keyring for _, secret in kept if secret.keyring is not None]
+        values, secrets = without_secrets(row.id, row.found.values, store)
+        row.secrets = [name for name, _ in secrets]
+        edits += [secret.edit for _, secret in secrets if secret.edit is not None]
+        keyring += [secret.keyring for _, secret in secrets if secret.keyring is not None]
         target.add(row.id, values)
     notes = [f"{file.name}: {file.problem}" for file in files if file.problem is not None]
     notes += [f"{file.name}: {note}" for file in files for note in file.notes]
     return ImportPlan(tuple(rows), (*edits, target.edit()), tuple(keyring), tuple(notes))
 
 
-def _row(found: FoundServer, known: Mapping[Identity, str], names: set[str], file: ClientFile) -> ImportedServer:
-    identity = found.identity
-    if found.is_hub:
-        return ImportedServer(found.id, [_source(file, found, found.id)], found, "hub")
-    if found.server is None or identity is None:
-        return ImportedServer(found.id, [_source(file, found, found.id)], found, "broken")
-    if identity in known:
-        same = known[identity]
-        return ImportedServer(same, [_source(file, found, same)], found, "same", same)
-    id = _free_name(found.id, file, names)
+def _row(server: FoundServer, known_ids: Mapping[Identity, str], names: set[str], file: ClientFile) -> ImportedServer:
+    identity = server.identity
+    if server.is_hub:
+        return ImportedServer(server.id, [_source(file, server, server.id)], server, "hub")
+    if server.server is None or identity is None:
+        return ImportedServer(server.id, [_source(file, server, server.id)], server, "broken")
+    if identity in known_ids:
+        same_id = known_ids[identity]
+        return ImportedServer(same_id, [_source(file, server, same_id)], server, "same", same_id)
+    id = _free_name(server.id, file, names)
     names.add(id)
-    return ImportedServer(id, [_source(file, found, id)], found, "add")
+    return ImportedServer(id, [_source(file, server, id)], server, "add")
 
 
-def _source(file: ClientFile, found: FoundServer, id: str) -> str:
-    return printable(file.name) if found.id == id else f"{printable(file.name)} ({printable(found.id, 100)})"
+def _source(file: ClientFile, server: FoundServer, id: str) -> str:
+    return printable(file.name) if server.id == id else f"{printable(file.name)} ({printable(server.id, 100)})"
 
 
 def _free_name(id: str, file: ClientFile, names: set[str]) -> str:
     """Returns a name that no other server has: its own, else with its client, else with a number."""
     if id not in names:
         return id
-    of = file.client.id if file.client is not None else _UNSAFE.sub("-", file.path.stem).strip("-.") or "file"
-    name, number = f"{id}-{of}", 1
+    origin = file.client.id if file.client is not None else _UNSAFE.sub("-", file.path.stem).strip("-.") or "file"
+    name, number = f"{id}-{origin}", 1
     while name in names:
         number += 1
-        name = f"{id}-{of}-{number}"
+        name = f"{id}-{origin}-{number}"
     return name
 
 
@@ -158,23 +160,23 @@ def without_secrets(
 ) -> tuple[dict[str, Any], list[tuple[str, KeptSecret]]]:
     """Returns an entry that refers to its secrets, and the secrets by name."""
     clean = copy.deepcopy(dict(values))
-    kept = []
-    for at in _secret_places(values):
-        inside: Any = clean
+    secrets = []
+    for at in _secret_key_paths(values):
+        parent: Any = clean
         for part in at[:-1]:
-            inside = inside[part]
+            parent = parent[part]
         name = str(at[-1]) if len(at) > 1 and isinstance(at[-1], str) else "-".join(map(str, at))
-        secret = store.place(id, name, str(inside[at[-1]]))
-        inside[at[-1]] = secret.reference
-        kept.append((name, secret))
-    return clean, kept
+        secret = store.place(id, name, str(parent[at[-1]]))
+        parent[at[-1]] = secret.reference
+        secrets.append((name, secret))
+    return clean, secrets
 
 
-def _secret_places(values: Mapping[str, Any]) -> Iterator[KeyPath]:
+def _secret_key_paths(values: Mapping[str, Any]) -> Iterator[KeyPath]:
     from pathlib import Path
 
     scope = VariableScope({}, Path("/"), Path("/"))
-    given = {name: FieldValue(value, (name,)) for name, value in values.items()}
-    for at in find_plain_secrets(given, scope):
+    fields = {name: FieldValue(value, (name,)) for name, value in values.items()}
+    for at in find_plain_secrets(fields, scope):
         if at[0] not in _NOT_SECRET:
             yield at

@@ -47,7 +47,7 @@ def hub_command(*configs: Path) -> tuple[str, ...]:
             "this hub runs from a temporary environment, which a client would not find again; install it first, "
             "for example with: uv tool install mcp-hub-gateway"
         )
-    serve = ["serve", *(word for path in configs for word in ("--config", str(path)))]
+    serve = ["serve", *(argument for path in configs for argument in ("--config", str(path)))]
     for name in ("mcp-hub.exe", "mcp-hub"):
         program = Path(sys.executable).with_name(name)
         if program.is_file() and os.access(program, os.X_OK):
@@ -59,8 +59,8 @@ def open_file(client: Client, machine: Machine) -> ClientFile:
     """Returns the file of a client. Raises EditRefused if the client is not found, or its file cannot be read."""
     path = machine.file_of(client)
     if path is None:
-        looked = ", ".join(str(one) for template in client.files for one in machine.paths(template))
-        raise EditRefused(f"{client.name} was not found on this machine. Looked for {printable(looked, 1000)}")
+        searched_paths = ", ".join(str(candidate) for template in client.files for candidate in machine.paths(template))
+        raise EditRefused(f"{client.name} was not found on this machine. Looked for {printable(searched_paths, 1000)}")
     file = read_client_file(path, machine, client)
     if file.problem is not None:
         raise EditRefused(file.problem)
@@ -80,37 +80,41 @@ def plan_install(
     try:
         file = open_file(client, machine)
         editor = FileEditor.open(file.path, client.syntax)
-        wanted = entry_of(client, ENTRY, command[0], tuple(command[1:]))
-        kept = next((one for one in file.hubs if _is_same(one, wanted, command)), None)
-        if kept is None and any(one.id == ENTRY and not one.is_hub for one in file.servers):
+        entry = entry_of(client, ENTRY, command[0], tuple(command[1:]))
+        existing = next((server for server in file.hubs if _is_same(server, entry, command)), None)
+        if existing is None and any(server.id == ENTRY and not server.is_hub for server in file.servers):
             raise EditRefused(f"{printable(str(file.path))}: there is another server {ENTRY!r}; rename it there first")
-        off = []
+        switched_off = []
         # From the end, so that the positions of earlier entries stay valid.
-        for one in reversed(file.servers):
-            if one.is_hub and one.id == ENTRY and one is not kept:
-                editor.remove(one.entry.at)
-            elif originals is not None and one.on and not one.is_hub and _is_served(one, originals):
-                _switch_off(client, editor, one)
-                off.append(one.id)
-        if kept is None:
+        for server in reversed(file.servers):
+            if server.is_hub and server.id == ENTRY and server is not existing:
+                editor.remove(server.entry.at)
+            elif originals is not None and server.on and not server.is_hub and _is_served(server, originals):
+                _switch_off(client, editor, server)
+                switched_off.append(server.id)
+        if existing is None:
             root = _root(client, editor)
-            editor.insert(_place(client, editor, root, ENTRY), wanted)
+            editor.insert(_new_key_path(client, editor, root, ENTRY), entry)
     except EditRefused as error:
         raise EditRefused(_with_own_command(str(error), client, machine, command)) from None
-    return Installation(file, editor.edit(), tuple(reversed(off)))
+    return Installation(file, editor.edit(), tuple(reversed(switched_off)))
 
 
-def _is_same(found: FoundServer, wanted: Mapping[str, Any], command: Sequence[str]) -> bool:
-    """Returns whether an entry is the wanted one, or another entry that serves the same configuration."""
-    if found.id == ENTRY:
-        return found.on and dict(found.entry.values) == wanted
-    own = tuple(command[command.index("serve") :])
-    return found.on and found.words[-len(own) :] == own
+def _is_same(server: FoundServer, entry: Mapping[str, Any], command: Sequence[str]) -> bool:
+    """Returns whether a server is the hub with this entry, or a hub that serves the same configuration."""
+    if server.id == ENTRY:
+        return server.on and dict(server.entry.values) == entry
+    serve_arguments = tuple(command[command.index("serve") :])
+    return server.on and server.words[-len(serve_arguments) :] == serve_arguments
 
 
-def _is_served(found: FoundServer, originals: Sequence[FoundServer]) -> bool:
-    own = [one.identity for one in originals if one.server is not None and one.server.enabled and not one.is_hub]
-    return found.identity is not None and found.identity in own
+def _is_served(server: FoundServer, originals: Sequence[FoundServer]) -> bool:
+    served_identities = [
+        original.identity
+        for original in originals
+        if original.server is not None and original.server.enabled and not original.is_hub
+    ]
+    return server.identity is not None and server.identity in served_identities
 
 
 def plan_uninstall(client: Client, machine: Machine, journal: Journal) -> Installation:
@@ -124,8 +128,8 @@ def plan_uninstall(client: Client, machine: Machine, journal: Journal) -> Instal
     installed = next(_installs(journal, client, file.path), None)
     if installed is not None and installed.after == editor.before:
         return Installation(file, Edit(file.path, installed.after, installed.before))
-    for one in reversed(file.hubs):
-        editor.remove(one.entry.at, journal.placement(file.path, one.entry.at))
+    for server in reversed(file.hubs):
+        editor.remove(server.entry.at, journal.placement(file.path, server.entry.at))
     restored = tuple(_restore(client, installed, editor)) if installed is not None else ()
     return Installation(file, editor.edit(), restored=restored)
 
@@ -144,14 +148,18 @@ def _restore(client: Client, installed: Edit, editor: FileEditor) -> Iterator[st
     """Restores entries that the installation switched off or removed, unless they changed since. Yields their names."""
     root = _root(client, editor)
     before, after, now = (
-        dict(_entries(one.get(root)))
-        for one in (_text_of(client, installed, installed.before), _text_of(client, installed, installed.after), editor)
+        dict(_entries(file_editor.get(root)))
+        for file_editor in (
+            _text_of(client, installed, installed.before),
+            _text_of(client, installed, installed.after),
+            editor,
+        )
     )
     for name, entry in before.items():
         if entry == after.get(name) or now.get(name) != after.get(name):
             continue
         if name not in now:
-            editor.insert(_place(client, editor, root, name), entry)
+            editor.insert(_new_key_path(client, editor, root, name), entry)
         else:
             key = next(key for key in now[name] if now[name][key] != entry.get(key))
             if key in entry:
@@ -167,9 +175,9 @@ def _text_of(client: Client, edit: Edit, content: bytes | None) -> FileEditor:
 
 def _entries(root: object) -> Iterator[tuple[str, dict[str, Any]]]:
     if isinstance(root, dict):
-        yield from ((name, one) for name, one in root.items() if isinstance(one, dict))
+        yield from ((name, entry) for name, entry in root.items() if isinstance(entry, dict))
     elif isinstance(root, list):
-        yield from ((str(one.get("name")), one) for one in root if isinstance(one, dict))
+        yield from ((str(entry.get("name")), entry) for entry in root if isinstance(entry, dict))
 
 
 def _root(client: Client, editor: FileEditor) -> KeyPath:
@@ -179,10 +187,10 @@ def _root(client: Client, editor: FileEditor) -> KeyPath:
     return client.root
 
 
-def _place(client: Client, editor: FileEditor, root: KeyPath, name: str) -> KeyPath:
-    """Returns the place of a new entry of that name, after the others."""
-    listed = editor.get(root)
-    return (*root, (len(listed) if isinstance(listed, list) else 0) if client.listed else name)
+def _new_key_path(client: Client, editor: FileEditor, root: KeyPath, name: str) -> KeyPath:
+    """Returns the key path of a new entry of that name, after the others."""
+    entries = editor.get(root)
+    return (*root, (len(entries) if isinstance(entries, list) else 0) if client.listed else name)
 
 
 def _switch_off(client: Client, editor: FileEditor, server: FoundServer) -> None:

@@ -42,51 +42,51 @@ def own_values(
 
     Variables are not expanded. `server` is the server of the entry; None if the entry is not valid.
     """
-    given = canonical_values(raw.values, raw.at, dialect, Findings(lambda at: ("", None)))
-    given |= {name: item for name, item in defaults.items() if name not in given}
-    _unfold_command(given)
-    found: dict[str, Any] = {}
-    for name, item in given.items():
-        _add(found, name, item, dialect, scope)
+    fields = canonical_values(raw.values, raw.at, dialect, Findings(lambda at: ("", None)))
+    fields |= {name: item for name, item in defaults.items() if name not in fields}
+    _unfold_command(fields)
+    entry: dict[str, Any] = {}
+    for name, item in fields.items():
+        _add(entry, name, item, dialect, scope)
     if server is not None and server.url and server.transport not in (None, "auto"):
-        found["transport"] = server.transport
-    elif "url" not in found:
-        found.pop("transport", None)
-    if found.pop("disabled", None) is True or raw.id in dialect.off:
-        found["enabled"] = False
-    if found.get("enabled") is True:
-        del found["enabled"]
+        entry["transport"] = server.transport
+    elif "url" not in entry:
+        entry.pop("transport", None)
+    if entry.pop("disabled", None) is True or raw.id in dialect.off:
+        entry["enabled"] = False
+    if entry.get("enabled") is True:
+        del entry["enabled"]
     if refused := dialect.refused.get(raw.id):
-        found["disable_tools"] = [*found.get("disable_tools", ()), *refused]
-    allowed, denied = found.get("enable_tools"), found.get("disable_tools")
+        entry["disable_tools"] = [*entry.get("disable_tools", ()), *refused]
+    allowed, denied = entry.get("enable_tools"), entry.get("disable_tools")
     if allowed == ["*"]:
-        del found["enable_tools"]
+        del entry["enable_tools"]
     elif isinstance(allowed, list) and isinstance(denied, list):
         # The hub refuses a name in both lists; in clients that have both, the denial wins.
-        found["enable_tools"] = [name for name in allowed if name not in denied]
-    found |= {key: raw.values[key] for key in RESTRICTIONS if key in raw.values}
-    return {key: found[key] for key in (*_ORDER, *(key for key in found if key not in _ORDER)) if key in found}
+        entry["enable_tools"] = [name for name in allowed if name not in denied]
+    entry |= {key: raw.values[key] for key in RESTRICTIONS if key in raw.values}
+    return {key: entry[key] for key in (*_ORDER, *(key for key in entry if key not in _ORDER)) if key in entry}
 
 
-def _unfold_command(given: dict[str, FieldValue]) -> None:
+def _unfold_command(fields: dict[str, FieldValue]) -> None:
     """Brings `command` and `args` into the hub's form: opencode has both in a list, an older Zed in a mapping."""
-    command = given.get("command")
+    command = fields.get("command")
     if command is None:
         return
     if isinstance(command.value, list) and command.value:
-        args = given["args"].value if "args" in given else []
-        words = [*command.value, *(args if isinstance(args, list) else [])]
-        given["command"] = FieldValue(words[0], command.at)
-        given["args"] = FieldValue(words[1:], command.at)
+        args = fields["args"].value if "args" in fields else []
+        argv = [*command.value, *(args if isinstance(args, list) else [])]
+        fields["command"] = FieldValue(argv[0], command.at)
+        fields["args"] = FieldValue(argv[1:], command.at)
     elif isinstance(command.value, dict):
-        del given["command"]
+        del fields["command"]
         for key, name in (("path", "command"), ("args", "args"), ("env", "env")):
             if key in command.value:
-                given[name] = FieldValue(command.value[key], command.at)
+                fields[name] = FieldValue(command.value[key], command.at)
 
 
-def _add(found: dict[str, Any], name: str, item: FieldValue, dialect: Dialect, scope: VariableScope) -> None:
-    kind, _, rest = name.partition(".")
+def _add(entry: dict[str, Any], name: str, item: FieldValue, dialect: Dialect, scope: VariableScope) -> None:
+    kind, _, subkey = name.partition(".")
     if item.value is None or item.value in ({}, []):
         return
     if kind == "deadlines":
@@ -94,43 +94,43 @@ def _add(found: dict[str, Any], name: str, item: FieldValue, dialect: Dialect, s
         if isinstance(value, int | float) and not isinstance(value, bool) and item.unit != 1.0:
             value = value * item.unit
             value = int(value) if value == int(value) else value
-        found.setdefault("deadlines", {})[rest] = value
+        entry.setdefault("deadlines", {})[subkey] = value
     elif kind == "filters":
-        found[FILTER_KEYS[rest]] = item.value
+        entry[FILTER_KEYS[subkey]] = item.value
     elif name == "description_overrides" and isinstance(item.value, dict):
-        tools = found.setdefault("tools", {})
+        tools = entry.setdefault("tools", {})
         for tool, text in item.value.items():
             tools[tool] = {"description": text, **tools.get(tool, {})}
     elif name == "tools" and isinstance(item.value, dict):
-        tools = found.setdefault("tools", {})
+        tools = entry.setdefault("tools", {})
         for tool, rules in _texts(item.value, scope, bare=scope.bare_names).items():
             tools[tool] = {**tools.get(tool, {}), **rules} if isinstance(rules, dict) else rules
     elif name == "env" and isinstance(item.value, list):
         # As 1MCP writes it: NAME=value, and NAME alone for a variable of the hub.
-        pairs = [one.partition("=") for one in item.value if isinstance(one, str)]
-        if own := [key for key, equals, _ in pairs if not equals]:
-            found["env_vars"] = own
-        if given := {key: _texts(text, scope, bare=scope.bare_names) for key, equals, text in pairs if equals}:
-            found["env"] = given
+        pairs = [assignment.partition("=") for assignment in item.value if isinstance(assignment, str)]
+        if names := [key for key, equals, _ in pairs if not equals]:
+            entry["env_vars"] = names
+        if values := {key: _texts(text, scope, bare=scope.bare_names) for key, equals, text in pairs if equals}:
+            entry["env"] = values
     else:
         bare = scope.bare_names or (dialect.is_goose and name == "headers")
-        found[name] = _texts(item.value, scope, bare=bare, path=name in ("cwd", "env_file"))
+        entry[name] = _texts(item.value, scope, bare=bare, path=name in ("cwd", "env_file"))
 
 
 def _texts(value: Any, scope: VariableScope, *, bare: bool, path: bool = False) -> Any:
     if isinstance(value, dict):
-        return {key: _texts(one, scope, bare=bare) for key, one in value.items()}
+        return {key: _texts(member, scope, bare=bare) for key, member in value.items()}
     if isinstance(value, list):
-        return [_texts(one, scope, bare=bare) for one in value]
+        return [_texts(member, scope, bare=bare) for member in value]
     if not isinstance(value, str):
         return value
-    if scope.os_environ and (whole := _OS_ENVIRON.fullmatch(value)):
-        return f"${{{whole[1]}}}"
+    if scope.os_environ and (environ_match := _OS_ENVIRON.fullmatch(value)):
+        return f"${{{environ_match[1]}}}"
     if bare:
-        value = _BARE.sub(lambda found: f"${{{found[1]}}}" if found[1] else found[0], value)
+        value = _BARE.sub(lambda match: f"${{{match[1]}}}" if match[1] else match[0], value)
     if scope.file_braces:
-        value = _FILE.sub(lambda found: f"${{file:{scope.path(found[1])}}}", value)
-    value = _FILE_VARIABLE.sub(lambda found: f"${{file:{scope.path(found[1])}}}", value)
+        value = _FILE.sub(lambda match: f"${{file:{scope.path(match[1])}}}", value)
+    value = _FILE_VARIABLE.sub(lambda match: f"${{file:{scope.path(match[1])}}}", value)
     value = value.replace("${workspaceFolder}", str(scope.workspace))
     value = value.replace("${workspaceFolderBasename}", scope.workspace.name)
     return str(scope.path(value)) if path and not value.startswith("$") else value

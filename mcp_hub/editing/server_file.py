@@ -35,7 +35,7 @@ class ServerFile:
         self.path = path
         self.content = content
         self._editor = FileEditor(path, content)
-        self.entries = {one.id: one for one in self._find()}
+        self.entries = {entry.id: entry for entry in self._find()}
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -54,18 +54,18 @@ class ServerFile:
         if id not in self.entries:
             if self.content is None:
                 raise EditRefused(f"{printable(str(self.path))}: there is no such file; create it with `mcp-hub setup`")
-            known = printable(", ".join(self.entries), 500) or "none"
+            names = printable(", ".join(self.entries), 500) or "none"
             raise EditRefused(
-                f"{printable(str(self.path))}: there is no server {printable(id, 100)!r}; there are: {known}"
+                f"{printable(str(self.path))}: there is no server {printable(id, 100)!r}; there are: {names}"
             )
         return self.entries[id]
 
     def add(self, id: str, values: Mapping[str, Any]) -> None:
         """Adds an entry after the others."""
         if id in self.entries:
-            shown = printable(id, 100)
+            display_name = printable(id, 100)
             raise EditRefused(
-                f"{printable(str(self.path))}: there is a server {shown!r} already; choose another --name"
+                f"{printable(str(self.path))}: there is a server {display_name!r} already; choose another --name"
             )
         last = next(reversed(self.entries.values()), None)
         if last is not None and isinstance(last.at[-1], int):
@@ -88,27 +88,27 @@ class ServerFile:
         """Removes an entry. If the hub added it, the file is restored as it was before."""
         at = self.entry(id).at
         self._editor.remove(at, journal.placement(self.path, at))
-        self.entries = {one.id: one for one in self._find()}
+        self.entries = {entry.id: entry for entry in self._find()}
 
     def switch(self, id: str, *, on: bool) -> None:
         """Switches an entry on or off by its key `enabled`, `isActive` or `disabled`."""
         entry = self.entry(id)
         name = next((name for name in (*_ON, _OFF) if name in entry.values), None)
-        if name is not None and name not in self._written(entry):
+        if name is not None and name not in self._written_values(entry):
             raise EditRefused(f"{printable(str(self.path))}: {printable(id, 100)!r} is switched by a key of 'params'")
         if name is None:
             if not on:
                 self._editor.insert((*entry.at, _ON[0]), False)
         elif entry.values[name] is not ((name in _ON) == on):
             self._editor.put((*entry.at, name), (name in _ON) == on)
-        self.entries = {one.id: one for one in self._find()}
+        self.entries = {entry.id: entry for entry in self._find()}
 
     def words(self, id: str) -> Iterator[Word]:
         """Yields the words of the command line of an entry; none if it is not written as texts."""
         entry = self.entry(id)
-        written = self._written(entry)
+        values = self._written_values(entry)
         for name in ("command", "cmd", "args"):
-            value = written.get(name)
+            value = values.get(name)
             for key, text in enumerate(value) if isinstance(value, list) else [(None, value)]:
                 if isinstance(text, str):
                     yield Word((*entry.at, name, *([] if key is None else [key])), text)
@@ -121,8 +121,8 @@ class ServerFile:
         """Returns all changes so far as one edit of the file."""
         return self._editor.edit()
 
-    def _written(self, entry: RawEntry) -> Mapping[str, Any]:
-        found = self._editor.tree
+    def _written_values(self, entry: RawEntry) -> Mapping[str, Any]:
+        node = self._editor.tree
         for part in entry.at:
-            found = found[part]
-        return found if isinstance(found, dict) else {}
+            node = node[part]
+        return node if isinstance(node, dict) else {}

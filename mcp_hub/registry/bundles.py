@@ -39,7 +39,7 @@ DOWNLOAD: Final = 300.0
 """Seconds for the download of a bundle."""
 MAX_REDIRECTS: Final = 4
 _REMOVED: Final = ".removed-"
-_PLACE: Final = re.compile(r"\$\{([^{}]*)\}")
+_PLACEHOLDER: Final = re.compile(r"\$\{([^{}]*)\}")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -62,7 +62,7 @@ class BundleStore:
 
     def has(self, package: Package) -> bool:
         """Returns whether a bundle is unpacked."""
-        return self._place(package).is_dir()
+        return self._path(package).is_dir()
 
     async def get(self, package: Package, home: Path) -> Package:
         """Returns the package with the command line of its manifest. Downloads and unpacks a bundle that is missing.
@@ -74,53 +74,53 @@ class BundleStore:
             content = await _downloaded(package.identifier, self._egress)
             if hashlib.sha256(content).hexdigest() != package.sha256:
                 raise RegistryError("the bundle is not the one that the registry lists: its SHA-256 is another")
-            await asyncio.to_thread(self._unpack, content, self._place(package))
-        return await asyncio.to_thread(_with_manifest, package, self._place(package), home)
+            await asyncio.to_thread(self._unpack, content, self._path(package))
+        return await asyncio.to_thread(_with_manifest, package, self._path(package), home)
 
     def remove(self, digest: str) -> None:
         """Removes an unpacked bundle. `restore` can bring it back until the next one is removed."""
-        place, aside = self._directory / digest, self._aside(digest)
-        if not place.is_dir():
+        path, removed_path = self._directory / digest, self._removed_path(digest)
+        if not path.is_dir():
             return
         for older in self._directory.glob(f"{_REMOVED}*"):
             shutil.rmtree(older, ignore_errors=True)
         with contextlib.suppress(OSError):  # Windows does not move the files of a program that still runs
-            place.replace(aside)
+            path.replace(removed_path)
 
     def restore(self, digest: str) -> None:
         """Brings a bundle back if it is the one that was removed last."""
         with contextlib.suppress(OSError):
-            self._aside(digest).replace(self._directory / digest)
+            self._removed_path(digest).replace(self._directory / digest)
 
-    def _aside(self, digest: str) -> Path:
+    def _removed_path(self, digest: str) -> Path:
         return self._directory / f"{_REMOVED}{digest}"
 
-    def _place(self, package: Package) -> Path:
+    def _path(self, package: Package) -> Path:
         assert package.sha256 is not None
         return self._directory / package.sha256
 
-    def _unpack(self, content: bytes, place: Path) -> None:
-        fresh = place.with_name(f".{secrets.token_hex(8)}")
+    def _unpack(self, content: bytes, path: Path) -> None:
+        temporary = path.with_name(f".{secrets.token_hex(8)}")
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 members = archive.infolist()
                 if len(members) > MAX_MEMBERS:
                     raise RegistryError(f"the bundle has more than {MAX_MEMBERS:,} files")
-                fresh.mkdir(mode=0o700)
-                left = MAX_UNPACKED
+                temporary.mkdir(mode=0o700)
+                remaining = MAX_UNPACKED
                 for member in members:
-                    left -= _extract(archive, member, fresh, left)
-            fresh.replace(place)
+                    remaining -= _extract(archive, member, temporary, remaining)
+            temporary.replace(path)
         except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
             raise RegistryError("the bundle is not a ZIP file that can be unpacked") from None
         except OSError as error:
             raise RegistryError(f"the bundle cannot be unpacked: {error.strerror or type(error).__name__}") from None
         finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path, left: int) -> int:
+def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path, remaining: int) -> int:
     """Unpacks one file and returns its size. Refuses a link, and a name that leads out of the directory."""
     path, mode = PurePosixPath(member.filename), member.external_attr >> 16
     odd = "\\" in member.filename or ":" in member.filename or not member.filename.isprintable()
@@ -135,7 +135,7 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path,
     with archive.open(member) as source, target.open("xb") as file:
         while chunk := source.read(1 << 20):
             size += len(chunk)
-            if size > left:
+            if size > remaining:
                 raise RegistryError(f"the bundle is larger than {MAX_UNPACKED:,} bytes when unpacked")
             file.write(chunk)
     target.chmod(0o700 if mode & 0o111 else 0o600)
@@ -148,8 +148,8 @@ async def _downloaded(url: str, egress: Egress | None) -> bytes:
         async with OriginClient(url, "the bundle", egress=egress, answer=DOWNLOAD, limit=MAX_BUNDLE) as client:
             try:
                 content = await client.fetch()
-            except OriginRedirect as elsewhere:
-                url = elsewhere.target
+            except OriginRedirect as redirect:
+                url = redirect.target
                 # A listing must not lead the hub to a service of this machine.
                 if not private and is_loopback(urlsplit(url).hostname):
                     raise RegistryError(f"the bundle is redirected to {printable(url, 200)!r}") from None
@@ -165,7 +165,7 @@ def _with_manifest(package: Package, directory: Path, home: Path) -> Package:
         content = (directory / "manifest.json").read_bytes()
         manifest: Any = decode(content[: MAX_MANIFEST + 1])
         server = manifest["server"]["mcp_config"]
-        asked = manifest.get("user_config") or {}
+        user_config = manifest.get("user_config") or {}
         command, args, env = server["command"], server.get("args") or [], server.get("env") or {}
         overrides = (server.get("platform_overrides") or {}).get(_platform()) or {}
         command, args, env = (
@@ -173,13 +173,13 @@ def _with_manifest(package: Package, directory: Path, home: Path) -> Package:
             overrides.get("args", args),
             {**env, **overrides.get("env", {})},
         )
-        words = [command, *args]
-        if len(words) > MAX_WORDS or not all(isinstance(word, str) for word in words):
+        argv = [command, *args]
+        if len(argv) > MAX_WORDS or not all(isinstance(argument, str) for argument in argv):
             raise ValueError
-        reader = _ManifestReader(directory, home, asked)
+        reader = _ManifestReader(directory, home, user_config)
         return msgspec.structs.replace(
             package,
-            arguments=tuple(reader.arguments(words)),
+            arguments=tuple(reader.arguments(argv)),
             environment=tuple(reader.settings(env)),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -193,9 +193,9 @@ def _platform() -> str:
 class _ManifestReader:
     """Reads the texts of a manifest, with `${...}` as paths and inputs. Its methods raise ValueError or KeyError."""
 
-    def __init__(self, directory: Path, home: Path, asked: Mapping[str, Any]) -> None:
-        self._asked = asked
-        self._known = {
+    def __init__(self, directory: Path, home: Path, user_config: Mapping[str, Any]) -> None:
+        self._user_config = user_config
+        self._variables = {
             "__dirname": str(directory),
             "HOME": str(home),
             "DESKTOP": str(home / "Desktop"),
@@ -205,10 +205,10 @@ class _ManifestReader:
             "/": os.sep,
         }
 
-    def arguments(self, words: list[str]) -> Iterator[Argument]:
-        for word in words:
-            template = self._template(word)
-            yield Argument(None, template, any(one.repeated for one in template.inputs))
+    def arguments(self, argv: list[str]) -> Iterator[Argument]:
+        for argument in argv:
+            template = self._template(argument)
+            yield Argument(None, template, any(item.repeated for item in template.inputs))
 
     def settings(self, variables: Mapping[str, Any]) -> Iterator[Setting]:
         for name, value in variables.items():
@@ -221,19 +221,19 @@ class _ManifestReader:
             raise ValueError
         pieces: list[str | UserInput] = []
         end = 0
-        for place in _PLACE.finditer(text):
-            pieces.append(text[end : place.start()])
-            end = place.end()
-            name = place[1].removeprefix("user_config.")
-            pieces.append(self._known[name] if name == place[1] else self._input(name))
+        for placeholder in _PLACEHOLDER.finditer(text):
+            pieces.append(text[end : placeholder.start()])
+            end = placeholder.end()
+            name = placeholder[1].removeprefix("user_config.")
+            pieces.append(self._variables[name] if name == placeholder[1] else self._input(name))
         pieces.append(text[end:])
         if any(isinstance(piece, str) and "${" in piece for piece in pieces):
             raise ValueError
         return Template(tuple(piece for piece in pieces if piece != "") or ("",))
 
     def _input(self, name: str) -> UserInput:
-        asked = self._asked[name]
-        default = asked.get("default")
+        option = self._user_config[name]
+        default = option.get("default")
         if isinstance(default, list):
             default = "\n".join(map(str, default))
         elif isinstance(default, bool):
@@ -245,9 +245,9 @@ class _ManifestReader:
             default = filled
         return UserInput(
             name=name,
-            description=printable(str(asked.get("description") or asked.get("title") or ""), 300),
-            required=asked.get("required") is True,
-            secret=asked.get("sensitive") is True,
+            description=printable(str(option.get("description") or option.get("title") or ""), 300),
+            required=option.get("required") is True,
+            secret=option.get("sensitive") is True,
             default=default,
-            repeated=asked.get("multiple") is True,
+            repeated=option.get("multiple") is True,
         )

@@ -68,14 +68,14 @@ class Candidate(msgspec.Struct, frozen=True):
         Raises RegistryError if the offer cannot be started.
         """
         if self.offer is not None:
-            made = entry_of(self.offer, values)
+            entry = entry_of(self.offer, values)
         elif self.url is not None:
-            how = {"transport": self.transport} if self.transport is not None else {}
-            made = {"url": self.url} | how | ({"headers": dict(values)} if values else {})
+            transport = {"transport": self.transport} if self.transport is not None else {}
+            entry = {"url": self.url} | transport | ({"headers": dict(values)} if values else {})
         else:
             command, *args = self.words
-            made = {"command": command, "args": args} | ({"env": dict(values)} if values else {})
-        return made | ({"registry": self.registry} if self.registry is not None else {})
+            entry = {"command": command, "args": args} | ({"env": dict(values)} if values else {})
+        return entry | ({"registry": self.registry} if self.registry is not None else {})
 
 
 class Finder:
@@ -86,10 +86,10 @@ class Finder:
         self._index = index
         self._has_program = has_program
 
-    async def of_command(self, id: str, words: Sequence[str]) -> Candidate:
+    async def of_command(self, id: str, argv: Sequence[str]) -> Candidate:
         """Returns the server of a command line. Packages without a version are pinned to the newest one."""
-        pinned, notes = list(words), []
-        for spec in find_packages(words[0], tuple(words[1:])):
+        pinned, notes = list(argv), []
+        for spec in find_packages(argv[0], tuple(argv[1:])):
             if spec.version is None:
                 try:
                     version = await self._index.newest(spec.kind, spec.name)
@@ -98,10 +98,10 @@ class Finder:
                 else:
                     pinned = _replaced(pinned, spec, version)
                     notes.append(f"{printable(spec.written, 200)} is pinned to {version}, the newest version")
-        known = {spec.written for spec in find_packages(words[0], tuple(words[1:]))}
-        for word in find_unpinned_packages(words[0], tuple(words[1:])):
-            if word not in known:
-                notes.append(f"{printable(word, 200)!r} is not pinned to one version")
+        written_specs = {spec.written for spec in find_packages(argv[0], tuple(argv[1:]))}
+        for argument in find_unpinned_packages(argv[0], tuple(argv[1:])):
+            if argument not in written_specs:
+                notes.append(f"{printable(argument, 200)!r} is not pinned to one version")
         return Candidate(id, "", words=tuple(pinned), notes=tuple(notes))
 
     async def of_url(self, url: str) -> Candidate:
@@ -124,10 +124,10 @@ class Finder:
         version = version or "latest"
         listing = await Seed().find(head, version)
         if listing is None and not is_registry_name(head):
-            known, near = ", ".join(Seed().names), nearest(head, Seed().names)
-            meant = f"did you mean {near!r}? " if near is not None else ""
+            names, close_match = ", ".join(Seed().names), nearest(head, Seed().names)
+            hint = f"did you mean {close_match!r}? " if close_match is not None else ""
             raise ConfigError(
-                f"there is no {printable(name, 100)!r} in the bundled list ({known}); {meant}`mcp-hub search` looks "
+                f"there is no {printable(name, 100)!r} in the bundled list ({names}); {hint}`mcp-hub search` looks "
                 "in the registry too, an address adds a server on a network, and a package or any other command line "
                 "is added by: mcp-hub add NAME -- npx -y PACKAGE (or uvx PACKAGE)"
             )
@@ -136,8 +136,8 @@ class Finder:
             source = self._registry()
             listing = await source.find(name, version)
             if listing is None:
-                wanted = "" if version == "latest" else f" in version {printable(version, 100)}"
-                raise ConfigError(f"{source.label} has no server {printable(name, 200)}{wanted}")
+                version_text = "" if version == "latest" else f" in version {printable(version, 100)}"
+                raise ConfigError(f"{source.label} has no server {printable(name, 200)}{version_text}")
         return self._candidate(listing)
 
     def _candidate(self, listing: Listing) -> Candidate:
@@ -167,14 +167,14 @@ def choose_offer(listing: Listing, has_program: Callable[[str], bool]) -> Offer:
     Raises:
         RegistryError: no offer can be used.
     """
-    packages = [one for one in listing.offers if isinstance(one, Package)]
-    startable = [one for one in packages if (program := needed_program(one)) is None or has_program(program)]
-    remotes = [one for one in listing.offers if isinstance(one, Remote)]
-    found: list[Offer] = [*startable, *remotes, *packages]
-    if found:
-        return found[0]
-    why = "; ".join(listing.refused) or "it offers neither a package nor an address"
-    raise RegistryError(f"{listing.name} cannot be added: {printable(why, 1500)}")
+    packages = [offer for offer in listing.offers if isinstance(offer, Package)]
+    startable = [offer for offer in packages if (program := needed_program(offer)) is None or has_program(program)]
+    remotes = [offer for offer in listing.offers if isinstance(offer, Remote)]
+    offers: list[Offer] = [*startable, *remotes, *packages]
+    if offers:
+        return offers[0]
+    reason = "; ".join(listing.refused) or "it offers neither a package nor an address"
+    raise RegistryError(f"{listing.name} cannot be added: {printable(reason, 1500)}")
 
 
 def id_of_name(name: str) -> str:
@@ -203,14 +203,14 @@ def id_of_url(url: str) -> str:
         return "local"
     except ValueError:
         labels = host.split(".")
-    named = [label for label in labels[:-1] if label not in _GENERIC] or labels
-    return re.sub(r"[^a-z0-9-]+", "-", named[-1]).strip("-") or "server"
+    specific_labels = [label for label in labels[:-1] if label not in _GENERIC] or labels
+    return re.sub(r"[^a-z0-9-]+", "-", specific_labels[-1]).strip("-") or "server"
 
 
-def _replaced(words: list[str], spec: PackageSpec, version: str) -> list[str]:
-    """Returns the words with a package pinned, also if it is in a word like `--from=NAME`."""
-    for number, word in enumerate(words[1:], 1):
-        if word == spec.written or word.endswith(f"={spec.written}"):
-            before = word[: len(word) - len(spec.written)]
-            return [*words[:number], before + spec.at(version), *words[number + 1 :]]
-    return words
+def _replaced(argv: list[str], spec: PackageSpec, version: str) -> list[str]:
+    """Returns the command line with a package pinned, also if it is in an argument like `--from=NAME`."""
+    for index, argument in enumerate(argv[1:], 1):
+        if argument == spec.written or argument.endswith(f"={spec.written}"):
+            prefix = argument[: len(argument) - len(spec.written)]
+            return [*argv[:index], prefix + spec.at(version), *argv[index + 1 :]]
+    return argv

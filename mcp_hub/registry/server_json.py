@@ -58,7 +58,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _FLAG: Final = re.compile(r"-{0,2}[A-Za-z0-9][\w.:/-]{0,127}|-{1,2}")
 _INPUT: Final = re.compile(r"[A-Za-z0-9_][\w.-]{0,127}")
-_PLACE: Final = re.compile(r"\{([A-Za-z0-9_][\w.-]{0,127})\}")
+_PLACEHOLDER: Final = re.compile(r"\{([A-Za-z0-9_][\w.-]{0,127})\}")
 _EXPANDED: Final = re.compile(r"\$\{|\$[A-Za-z_]|\{(?:env|file):|os\.environ/")
 """Text that one of the configuration's dialects replaces by a value of this machine."""
 _FIXED_BY_USER: Final = re.compile(
@@ -105,23 +105,23 @@ def read_answer(answer: Any, source: str, name: str | None = None) -> Listing:
     wrapped = isinstance(answer, dict) and isinstance(answer.get("server"), dict)
     server = answer["server"] if wrapped else answer
     meta = answer.get("_meta") if wrapped else None
-    said = meta.get(OFFICIAL) if isinstance(meta, dict) else None
-    official = said if isinstance(said, dict) else {}
+    raw_official = meta.get(OFFICIAL) if isinstance(meta, dict) else None
+    official = raw_official if isinstance(raw_official, dict) else {}
     try:
-        found = _read_server(server, source, name)
+        listing = _read_server(server, source, name)
         status = _STATUS.get(str(official.get("status")), "active")
-        return msgspec.structs.replace(found, status=status, latest=official.get("isLatest") is not False)
-    except _Refused as why:
+        return msgspec.structs.replace(listing, status=status, latest=official.get("isLatest") is not False)
+    except _Refused as refusal:
         about = f" of {printable(name, SHOWN)}" if name is not None else ""
-        raise RegistryError(f"{source}: its listing{about} cannot be used: {why}") from None
+        raise RegistryError(f"{source}: its listing{about} cannot be used: {refusal}") from None
 
 
-def _read_server(server: Any, source: str, wanted: str | None) -> Listing:
+def _read_server(server: Any, source: str, expected_name: str | None) -> Listing:
     fields = _object(server, "it")
     name = _text(fields, "name", required=True)
     if not NAME.fullmatch(name):
         raise _Refused(f"{_quoted(name)} is not a name such as io.github.owner/server")
-    if wanted is not None and name != wanted:
+    if expected_name is not None and name != expected_name:
         raise _Refused(f"it describes another server than was requested, {_quoted(name)}")
     version = _text(fields, "version", required=True)
     if not VERSION.fullmatch(version):
@@ -133,8 +133,8 @@ def _read_server(server: Any, source: str, wanted: str | None) -> Listing:
         for number, raw in enumerate(_list(fields, key), 1):
             try:
                 offers.append(read(_object(raw, f"{key[:-1]} {number}")))
-            except _Refused as why:
-                refused.append(f"{key[:-1]} {number}: {why}")
+            except _Refused as refusal:
+                refused.append(f"{key[:-1]} {number}: {refusal}")
     return Listing(
         name=name,
         version=version,
@@ -147,11 +147,11 @@ def _read_server(server: Any, source: str, wanted: str | None) -> Listing:
 
 
 def _read_package(raw: Mapping[str, Any]) -> Package:
-    written = _text(raw, "registryType", required=True)
+    registry_type = _text(raw, "registryType", required=True)
     kinds: dict[str, PackageKind] = {"npm": "npm", "pypi": "pypi", "oci": "oci", "nuget": "nuget", "mcpb": "mcpb"}
-    kind = kinds.get(written)
+    kind = kinds.get(registry_type)
     if kind is None:
-        raise _Refused(f"the hub cannot start packages of the kind {_quoted(written)}")
+        raise _Refused(f"the hub cannot start packages of the kind {_quoted(registry_type)}")
     transport = _object(raw.get("transport", {"type": "stdio"}), "its transport").get("type", "stdio")
     if transport != "stdio":
         raise _Refused(f"it answers at an address of its own ({_quoted(transport)}); start it yourself and add its URL")
@@ -203,52 +203,52 @@ def _image(identifier: str, version: str) -> tuple[str, str]:
 
 
 def _read_runtime(kind: PackageKind, raw: Mapping[str, Any]) -> tuple[Argument, ...]:
-    found = tuple(_read_arguments(raw, "runtimeArguments"))
-    before: str | None = None
-    for argument in found:
+    arguments = tuple(_read_arguments(raw, "runtimeArguments"))
+    pending_flag: str | None = None
+    for argument in arguments:
         fixed = argument.value.fixed if argument.value is not None else None
-        word = argument.flag if argument.flag is not None else fixed
-        flag, _, joined = (word or "").partition("=")
-        follows = argument.flag is None and before is not None and not flag.startswith("-")
-        if not follows and flag not in _RUNTIME_FLAGS[kind]:
-            raise _Refused(f"it gives its launcher {_quoted(word or 'an input')}, which a listing must not set")
-        option = before if follows else flag
-        given = joined
-        if follows or argument.flag is not None:
+        token = argument.flag if argument.flag is not None else fixed
+        flag, _, joined = (token or "").partition("=")
+        is_value = argument.flag is None and pending_flag is not None and not flag.startswith("-")
+        if not is_value and flag not in _RUNTIME_FLAGS[kind]:
+            raise _Refused(f"it gives its launcher {_quoted(token or 'an input')}, which a listing must not set")
+        option = pending_flag if is_value else flag
+        value = joined
+        if is_value or argument.flag is not None:
             # The beginning of a value names what is mounted; inputs in it count as `{}`.
             pieces = argument.value.pieces if argument.value is not None else ()
-            given = "".join(piece if isinstance(piece, str) else "{}" for piece in pieces)
-        if option == "--with" and given and not _SDK.fullmatch(given):
-            raise _Refused(f"it adds {_quoted(given)}, which a listing must not set")
-        if option in _MOUNTS and _HOST_PATH.match(given):
-            raise _Refused(f"it mounts {_quoted(given)} of this machine, which a listing must not set")
-        before = None if follows or joined or argument.flag is not None else flag
-    return found
+            value = "".join(piece if isinstance(piece, str) else "{}" for piece in pieces)
+        if option == "--with" and value and not _SDK.fullmatch(value):
+            raise _Refused(f"it adds {_quoted(value)}, which a listing must not set")
+        if option in _MOUNTS and _HOST_PATH.match(value):
+            raise _Refused(f"it mounts {_quoted(value)} of this machine, which a listing must not set")
+        pending_flag = None if is_value or joined or argument.flag is not None else flag
+    return arguments
 
 
 def _read_remote(raw: Mapping[str, Any]) -> Remote:
-    written = _text(raw, "type", required=True)
-    transport = _TRANSPORTS.get(written)
+    remote_type = _text(raw, "type", required=True)
+    transport = _TRANSPORTS.get(remote_type)
     if transport is None:
-        raise _Refused(f"the hub has no transport {_quoted(written)}")
+        raise _Refused(f"the hub has no transport {_quoted(remote_type)}")
     text = _text(raw, "url", required=True)
     url = _template(text, _variables(raw), "url")
-    _check_url(_PLACE.sub("x", text), "its address")
+    _check_url(_PLACEHOLDER.sub("x", text), "its address")
     if isinstance(url.pieces[0], UserInput) or not re.match(r"https?://[^/{]", text):
         raise _Refused("its address leaves the host to be filled in")
     return Remote(transport, url, tuple(_read_settings(raw, "headers", _HEADER)))
 
 
-def _check_url(url: str, what: str) -> None:
+def _check_url(url: str, label: str) -> None:
     try:
         parts = urlsplit(url)
-        plain = bool(parts.hostname) and parts.port != 0 and parts.username is None
+        is_plain = bool(parts.hostname) and parts.port != 0 and parts.username is None
     except ValueError:
-        plain = False
-    if not plain or not url.isascii() or not url.isprintable() or " " in url:
-        raise _Refused(f"{what} {_quoted(url)} is not a plain URL")
+        is_plain = False
+    if not is_plain or not url.isascii() or not url.isprintable() or " " in url:
+        raise _Refused(f"{label} {_quoted(url)} is not a plain URL")
     if not is_private_channel(url):
-        raise _Refused(f"{what} {_quoted(url)} is not https://")
+        raise _Refused(f"{label} {_quoted(url)} is not https://")
 
 
 def _read_arguments(raw: Mapping[str, Any], key: str) -> Iterable[Argument]:
@@ -267,14 +267,14 @@ def _read_arguments(raw: Mapping[str, Any], key: str) -> Iterable[Argument]:
             yield Argument(flag, None)
         else:
             repeated = fields.get("isRepeated") is True
-            one = msgspec.structs.replace(_read_input(fields, name), repeated=repeated)
-            yield Argument(flag, value or Template((one,)), repeated)
+            user_input = msgspec.structs.replace(_read_input(fields, name), repeated=repeated)
+            yield Argument(flag, value or Template((user_input,)), repeated)
 
 
 def _has_input(fields: Mapping[str, Any]) -> bool:
     """Returns whether a named argument takes a value. It is a flag if none of its fields is about a value."""
-    words = ("default", "placeholder", "choices", "valueHint", "isRequired", "isSecret", "format", "description")
-    return any(fields.get(word) not in (None, "", False, []) for word in words) and fields.get("format") != "boolean"
+    value_keys = ("default", "placeholder", "choices", "valueHint", "isRequired", "isSecret", "format", "description")
+    return any(fields.get(key) not in (None, "", False, []) for key in value_keys) and fields.get("format") != "boolean"
 
 
 def _read_settings(raw: Mapping[str, Any], key: str, form: re.Pattern[str]) -> Iterable[Setting]:
@@ -290,45 +290,45 @@ def _read_settings(raw: Mapping[str, Any], key: str, form: re.Pattern[str]) -> I
 
 
 def _read_value(fields: Mapping[str, Any], name: str) -> Template | None:
-    """Returns the text of an input, with places for its variables; None: the user gives the whole value."""
+    """Returns the text of an input, with placeholders for its variables; None: the user gives the whole value."""
     value = _text(fields, "value")
     return _template(value, _variables(fields), name) if value else None
 
 
 def _variables(fields: Mapping[str, Any]) -> dict[str, UserInput]:
-    given = fields.get("variables")
-    if given is None:
+    raw_variables = fields.get("variables")
+    if raw_variables is None:
         return {}
-    found = _object(given, "its variables")
-    if len(found) > MAX_MEMBERS:
+    variables = _object(raw_variables, "its variables")
+    if len(variables) > MAX_MEMBERS:
         raise _Refused("it has too many variables")
     return {
-        name: _read_input(_object(one, "a variable"), name)
-        for name, one in found.items()
+        name: _read_input(_object(raw, "a variable"), name)
+        for name, raw in variables.items()
         if _INPUT.fullmatch(name) or _refuse(f"{_quoted(name)} is not a name of a variable")
     }
 
 
-def _refuse(why: str) -> bool:
-    raise _Refused(why)
+def _refuse(reason: str) -> bool:
+    raise _Refused(reason)
 
 
 def _template(text: str, variables: Mapping[str, UserInput], name: str) -> Template:
-    if (found := _EXPANDED.search(text)) is not None:
-        raise _Refused(f"{_quoted(name)} would read {_quoted(text[found.start() :])} of this machine")
+    if (match := _EXPANDED.search(text)) is not None:
+        raise _Refused(f"{_quoted(name)} would read {_quoted(text[match.start() :])} of this machine")
     pieces: list[str | UserInput] = []
     end = 0
-    for place in _PLACE.finditer(text):
-        if (variable := variables.get(place[1])) is not None:
-            pieces += [text[end : place.start()], variable]
-            end = place.end()
+    for placeholder in _PLACEHOLDER.finditer(text):
+        if (variable := variables.get(placeholder[1])) is not None:
+            pieces += [text[end : placeholder.start()], variable]
+            end = placeholder.end()
     pieces.append(text[end:])
     return Template(tuple(piece for piece in pieces if piece != "") or ("",))
 
 
 def _read_input(fields: Mapping[str, Any], name: str) -> UserInput:
     default = _text(fields, "default") or None
-    choices = tuple(_plain(one, "a choice") for one in _list(fields, "choices"))
+    choices = tuple(_plain(choice, "a choice") for choice in _list(fields, "choices"))
     if default is not None and _EXPANDED.search(default):
         default = None  # the user is asked instead
     if any(_EXPANDED.search(choice) for choice in choices):
@@ -343,9 +343,9 @@ def _read_input(fields: Mapping[str, Any], name: str) -> UserInput:
     )
 
 
-def _object(value: Any, what: str) -> Mapping[str, Any]:
+def _object(value: Any, label: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise _Refused(f"{what} is not a JSON object")
+        raise _Refused(f"{label} is not a JSON object")
     return value
 
 
@@ -374,15 +374,15 @@ def _text(fields: Mapping[str, Any], key: str, *, required: bool = False) -> str
     return _plain(value, key)
 
 
-def _plain(value: Any, what: str) -> str:
+def _plain(value: Any, label: str) -> str:
     if isinstance(value, bool | int | float):
         value = str(value).lower() if isinstance(value, bool) else str(value)
     if not isinstance(value, str):
-        raise _Refused(f"{what} is not a text")
+        raise _Refused(f"{label} is not a text")
     if len(value) > MAX_TEXT:
-        raise _Refused(f"{what} has more than {MAX_TEXT:,} characters")
+        raise _Refused(f"{label} has more than {MAX_TEXT:,} characters")
     if find_hidden_characters(value, lines=False) or any(char in value for char in "\n\r\t"):
-        raise _Refused(f"{what} {_quoted(value)} holds control or invisible characters")
+        raise _Refused(f"{label} {_quoted(value)} holds control or invisible characters")
     return value
 
 

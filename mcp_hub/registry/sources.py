@@ -65,13 +65,13 @@ def registry_of(environ: Mapping[str, str], home: Path, egress: Egress | None = 
     `egress`: makes the connections to it; None: by the proxy settings of the environment. Raises RegistryError if the
     name is neither a directory nor a usable address.
     """
-    named = environ.get(VARIABLE, "").strip() or OFFICIAL_BASE
-    if "://" in named:
-        return HttpRegistry(named, egress)
-    directory = home / named[2:] if named.startswith("~/") else Path.cwd() / named
+    location = environ.get(VARIABLE, "").strip() or OFFICIAL_BASE
+    if "://" in location:
+        return HttpRegistry(location, egress)
+    directory = home / location[2:] if location.startswith("~/") else Path.cwd() / location
     if not directory.is_dir():
-        shown = printable(named, 200)
-        raise RegistryError(f"{VARIABLE}: {shown!r} is neither a directory nor an address with https://")
+        display_text = printable(location, 200)
+        raise RegistryError(f"{VARIABLE}: {display_text!r} is neither a directory nor an address with https://")
     return FileRegistry(directory)
 
 
@@ -130,10 +130,10 @@ class HttpRegistry:
             answer = await client.get("v0.1", "servers", name, "versions", version)
         if answer is None:
             return None
-        found = read_answer(answer, self.label, name)
-        if version not in ("latest", found.version):
-            raise RegistryError(f"{self.label}: asked for {version} of {name}, it answered {found.version}")
-        return found
+        listing = read_answer(answer, self.label, name)
+        if version not in ("latest", listing.version):
+            raise RegistryError(f"{self.label}: asked for {version} of {name}, it answered {listing.version}")
+        return listing
 
 
 class FileRegistry:
@@ -151,10 +151,10 @@ class FileRegistry:
     async def find(self, name: str, version: str = "latest") -> Listing | None:
         """Returns one server (Source)."""
         listings, _ = await asyncio.to_thread(self._read)
-        named = [one for one in listings if one.name == name]
+        versions = [listing for listing in listings if listing.name == name]
         if version != "latest":
-            return next((one for one in named if one.version == version), None)
-        return next(iter(_newest(named)), None)
+            return next((listing for listing in versions if listing.version == version), None)
+        return next(iter(_newest(versions)), None)
 
     def _read(self) -> tuple[list[Listing], list[str]]:
         listings: list[Listing] = []
@@ -168,8 +168,8 @@ class FileRegistry:
             except RegistryError as error:
                 problems.append(str(error))
                 continue
-            many = content.get("servers") if isinstance(content, dict) else None
-            for answer in many if isinstance(many, list) else [content]:
+            servers = content.get("servers") if isinstance(content, dict) else None
+            for answer in servers if isinstance(servers, list) else [content]:
                 try:
                     listings.append(read_answer(answer, self.label))
                 except RegistryError as error:
@@ -188,13 +188,13 @@ class Seed:
 
     async def find(self, name: str, version: str = "latest") -> Listing | None:
         """Returns one server by its full or short name (`Source.find`)."""
-        found = next((one for one in self._listings() if name in (one.name, one.short_name)), None)
-        return found if found is not None and version in ("latest", found.version) else None
+        listing = next((listing for listing in self._listings() if name in (listing.name, listing.short_name)), None)
+        return listing if listing is not None and version in ("latest", listing.version) else None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The short names."""
-        return tuple(one.short_name for one in self._listings())
+        return tuple(listing.short_name for listing in self._listings())
 
     def _listings(self) -> list[Listing]:
         content = files("mcp_hub.registry").joinpath("seed.json").read_bytes()
@@ -207,44 +207,44 @@ def is_registry_name(text: str) -> bool:
 
 
 def _content(path: Path) -> Any:
-    shown = printable(str(path), 300)
+    display_path = printable(str(path), 300)
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise RegistryError(f"{shown} is not a file")
+                raise RegistryError(f"{display_path} is not a file")
             content = file.read(MAX_FILE + 1)
         if len(content) > MAX_FILE:
-            raise RegistryError(f"{shown} is larger than {MAX_FILE:,} bytes")
+            raise RegistryError(f"{display_path} is larger than {MAX_FILE:,} bytes")
         return decode(content)
     except (ValueError, RecursionError):
-        raise RegistryError(f"{shown} is not JSON") from None
+        raise RegistryError(f"{display_path} is not JSON") from None
     except OSError as error:
-        raise RegistryError(f"{shown} cannot be read: {error.strerror}") from None
+        raise RegistryError(f"{display_path} cannot be read: {error.strerror}") from None
 
 
 def _add(listings: dict[str, Listing], problems: list[str], answer: Any, label: str) -> None:
     try:
-        found = read_answer(answer, label)
+        listing = read_answer(answer, label)
     except RegistryError as error:
         problems.append(str(error))
         return
-    before = listings.get(found.name)
-    if found.latest and (before is None or order_of(before.version) < order_of(found.version)):
-        listings[found.name] = found
+    before = listings.get(listing.name)
+    if listing.latest and (before is None or order_of(before.version) < order_of(listing.version)):
+        listings[listing.name] = listing
 
 
 def _newest(listings: list[Listing]) -> Iterator[Listing]:
     newest: dict[str, Listing] = {}
-    for one in listings:
-        before = newest.get(one.name)
-        if before is None or (before.latest, order_of(before.version)) < (one.latest, order_of(one.version)):
-            newest[one.name] = one
+    for listing in listings:
+        before = newest.get(listing.name)
+        if before is None or (before.latest, order_of(before.version)) < (listing.latest, order_of(listing.version)):
+            newest[listing.name] = listing
     yield from newest.values()
 
 
 def _matching(listings: Iterator[Listing] | list[Listing], word: str) -> Iterator[Listing]:
-    wanted = word.casefold()
-    for one in listings:
-        if any(wanted in text.casefold() for text in (one.name, one.title or "", one.description)):
-            yield one
+    term = word.casefold()
+    for listing in listings:
+        if any(term in text.casefold() for text in (listing.name, listing.title or "", listing.description)):
+            yield listing
