@@ -36,7 +36,7 @@ EXAMPLES = """examples:
 WIDTH: Final = 120
 """The maximum width of a line, in characters; a narrower terminal reduces it."""
 _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
-_WORDS: Final = {"ok": "ok", "warn": "warn", "fail": "FAIL"}
+_LEVEL_NAMES: Final = {"ok": "ok", "warn": "warn", "fail": "FAIL"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,20 +101,20 @@ class _Report:
 
     def end(self, options: argparse.Namespace) -> int:
         """Prints the closing line, and with `--fix` makes the repairs. Returns the exit code."""
-        found = [finding for section in self._sections for finding in section.findings]
-        failed = sum(finding.level == "fail" for finding in found)
-        warned = sum(finding.level == "warn" for finding in found)
-        fixable = [finding for finding in found if finding.repair is not None]
+        findings = [finding for section in self._sections for finding in section.findings]
+        failed = sum(finding.level == "fail" for finding in findings)
+        warned = sum(finding.level == "warn" for finding in findings)
+        fixable = [finding for finding in findings if finding.repair is not None]
         if not self._as_json:
-            line = _closing_line(found, failed, warned, 0 if options.fix else len(fixable))
+            line = _closing_line(findings, failed, warned, 0 if options.fix else len(fixable))
             print("\n".join(_folded(line, _columns())), flush=True)
         code = _repair(fixable, options) if options.fix else OK
         if self._as_json and code in (OK, FAILED):
             print(json_text({**self._facts(failed, warned), "repaired": options.fix and code == OK}))
         if code != OK:
             return code
-        left = failed - sum(finding.level == "fail" for finding in fixable) if options.fix else failed
-        return FAILED if left else OK
+        unrepaired = failed - sum(finding.level == "fail" for finding in fixable) if options.fix else failed
+        return FAILED if unrepaired else OK
 
     def _facts(self, failed: int, warned: int) -> dict[str, Any]:
         sections = [
@@ -129,11 +129,14 @@ def _as_json(finding: Finding) -> dict[str, Any]:
     return {"level": finding.level, "about": finding.about, "text": finding.text, "code": finding.code, "fix": repair}
 
 
-def _closing_line(found: list[Finding], failed: int, warned: int, fixable: int) -> str:
+def _closing_line(findings: list[Finding], failed: int, warned: int, fixable: int) -> str:
     if not failed and not warned:
         return "All is well."
     problems = f"{failed} problem{'s' * (failed != 1)}, {warned} warning{'s' * (warned != 1)}."
-    first = next((one.code for level in ("fail", "warn") for one in found if one.level == level and one.code), None)
+    first = next(
+        (finding.code for level in ("fail", "warn") for finding in findings if finding.level == level and finding.code),
+        None,
+    )
     if first is not None:
         problems += f" mcp-hub explain {first} says what to do about the first one."
     return problems + (f" mcp-hub doctor --fix can repair {fixable} of them." if fixable else "")
@@ -145,8 +148,8 @@ def _repair(fixable: list[Finding], options: argparse.Namespace) -> int:
     if not repairs:
         print("There is nothing that --fix can repair.", file=sys.stderr)
         return OK
-    back = tuple(f"To go back: {one.back}" for one in repairs.values())
-    code = confirm(Plan(commands=tuple(repairs), notes=back), options, "Repair that?")
+    notes = tuple(f"To go back: {repair.back}" for repair in repairs.values())
+    code = confirm(Plan(commands=tuple(repairs), notes=notes), options, "Repair that?")
     if code != OK:
         return code
     for command, repair in repairs.items():
@@ -173,16 +176,16 @@ def _print(section: Section) -> None:
     columns = _columns()
     console = Console(width=columns, highlight=False, soft_wrap=True)
     console.print(Text(section.title, style="bold"))
-    about = min(max((len(printable(one.about)) for one in section.findings), default=0), 24)
-    for one in section.findings:
-        head = f"  {_WORDS[one.level]:<5} {printable(one.about, 100):<{about}}  "
-        lines = _folded(with_code(one.text, one.code), columns - len(head))
+    about_width = min(max((len(printable(finding.about)) for finding in section.findings), default=0), 24)
+    for finding in section.findings:
+        head = f"  {_LEVEL_NAMES[finding.level]:<5} {printable(finding.about, 100):<{about_width}}  "
+        lines = _folded(with_code(finding.text, finding.code), columns - len(head))
         line = Text(head)
-        line.stylize(_STYLES[one.level], 2, 7)
+        line.stylize(_STYLES[finding.level], 2, 7)
         line.append(lines[0])
         console.print(line)
-        for more in lines[1:]:
-            console.print(Text(" " * len(head) + more))
+        for continuation in lines[1:]:
+            console.print(Text(" " * len(head) + continuation))
     console.print()
 
 

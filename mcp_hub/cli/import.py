@@ -40,41 +40,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Returns 0 when all servers are imported, 1 if there are none, 3 or 4 if not confirmed. Raises EditRefused."""
     machine = Machine.this()
-    files = [file for name in options.sources for file in _named(name, machine)]
+    files = [file for name in options.sources for file in _source_files(name, machine)]
     if not options.sources:
         files = find_client_files(machine)
     target = ServerFile.open(path_to_edit(options, alone=True))
-    found = plan_import(files, target, SecretStore.of_user(), machine)
-    facts = {"file": str(target.path), "servers": [server.as_json() for server in found.servers]}
-    notes = [*found.notes, *(_of_project(machine) if not options.sources else ())]
-    plan = Plan(found.edits, secrets=found.keyring, facts={**facts, "left_out": notes})
+    import_plan = plan_import(files, target, SecretStore.of_user(), machine)
+    facts = {"file": str(target.path), "servers": [server.as_json() for server in import_plan.servers]}
+    notes = [*import_plan.notes, *(_project_notes(machine) if not options.sources else ())]
+    plan = Plan(import_plan.edits, secrets=import_plan.keyring, facts={**facts, "left_out": notes})
     if not options.json:
-        _print_table(found, files, notes)
-    if not found.added:
+        _print_table(import_plan, files, notes)
+    if not import_plan.added:
         if options.json:
-            print(json_text({**plan.as_json(), "done": bool(found.servers)}))
-        return OK if found.servers else FAILED
+            print(json_text({**plan.as_json(), "done": bool(import_plan.servers)}))
+        return OK if import_plan.servers else FAILED
     code = carry_out(plan, options, ["mcp-hub", "import", *options.sources], question="Write this?")
     if code == OK and not options.json:
-        count = len(found.added)
+        count = len(import_plan.added)
         print(f"\nImported {count} server{'' if count == 1 else 's'} to {printable(str(target.path))}.")
         print("Next: mcp-hub check, then mcp-hub install CLIENT")
     return code
 
 
-def _named(name: str, machine: Machine) -> list[ClientFile]:
+def _source_files(name: str, machine: Machine) -> list[ClientFile]:
     path = Path.cwd() / Path(name).expanduser()
     if name not in BY_ID and path.is_dir():
-        found = project_files(path, machine)
+        files = project_files(path, machine)
         claude = BY_ID["claude-code"]
-        own = machine.file_of(claude)
-        if own is not None and own.exists():
-            mine = read_client_file(own, machine, claude, path)
-            servers = tuple(one for one in mine.servers if one.entry.at[0] == "projects")
-            found += [ClientFile(own, claude, servers=servers, problem=mine.problem)] if servers or mine.problem else []
-        if not found:
+        claude_path = machine.file_of(claude)
+        if claude_path is not None and claude_path.exists():
+            claude_file = read_client_file(claude_path, machine, claude, path)
+            servers = tuple(server for server in claude_file.servers if server.entry.at[0] == "projects")
+            files += (
+                [ClientFile(claude_path, claude, servers=servers, problem=claude_file.problem)]
+                if servers or claude_file.problem
+                else []
+            )
+        if not files:
             raise EditRefused(f"{printable(str(path))}: there is no file of servers in this directory")
-        return found
+        return files
     if name not in BY_ID and (path.exists() or "/" in name or os.sep in name or path.suffix):
         file = read_client_file(path, machine)
         if not file.there:
@@ -85,7 +89,7 @@ def _named(name: str, machine: Machine) -> list[ClientFile]:
     return [open_file(client_named(name), machine)]
 
 
-def _of_project(machine: Machine) -> list[str]:
+def _project_notes(machine: Machine) -> list[str]:
     """Returns notes on servers in project files of the working directory, which are imported only on request."""
     return [
         f"{file.path.relative_to(Path.cwd())} has {len(file.servers)} servers of this directory, which are left out; "
@@ -95,23 +99,25 @@ def _of_project(machine: Machine) -> list[str]:
     ]
 
 
-def _print_table(found: ImportPlan, files: list[ClientFile], notes: list[str]) -> None:
-    if not found.servers:
-        looked = ", ".join(printable(file.name) for file in files)
-        print(f"no servers were found{f' in {looked}' if looked else ': there is no client that the hub knows'}")
+def _print_table(import_plan: ImportPlan, files: list[ClientFile], notes: list[str]) -> None:
+    if not import_plan.servers:
+        file_names = ", ".join(printable(file.name) for file in files)
+        print(
+            f"no servers were found{f' in {file_names}' if file_names else ': there is no client that the hub knows'}"
+        )
         print("mcp-hub setup begins with a first file, mcp-hub add adds a server")
     rows = []
-    for server in found.servers:
-        what = {"add": "new", "same": f"same as {server.same_as}", "hub": "a hub", "broken": "not usable"}[
+    for server in import_plan.servers:
+        state = {"add": "new", "same": f"same as {server.same_as}", "hub": "a hub", "broken": "not usable"}[
             server.action
         ]
-        what += "" if server.found.on else ", off"
+        state += "" if server.found.on else ", off"
         runs = Redactor().text(printable(" ".join(shown_words(server.found)), 300))
-        rows.append((printable(server.id, 60), what, ", ".join(server.sources), runs))
+        rows.append((printable(server.id, 60), state, ", ".join(server.sources), runs))
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     for row in rows:
         print("  ".join([*(text.ljust(width) for text, width in zip(row[:3], widths, strict=True)), row[3]]))
-    for server in found.servers:
+    for server in import_plan.servers:
         if server.action in ("hub", "broken") or (server.action == "add" and server.reason):
             print(f"{printable(server.id, 60)}: {printable(server.reason, 600)}", file=sys.stderr)
     for note in notes:

@@ -73,15 +73,17 @@ def run(options: argparse.Namespace) -> int:
     files = {f"servers{path.suffix}": text, "replicas.yaml": _replicas_file(store, options.host)}
     token = set() if config.listen.authenticates else {"MCP_HUB_TOKEN"}
     names = sorted(variables | token | (set() if config.store is not None else {"STORE_URL"}))
-    if beside := _beside(config, Path(path).parent):
-        print(f"The pods do not have {', '.join(beside)}: put it into the image, or add a volume.", file=sys.stderr)
+    if local_paths := _local_paths(config, Path(path).parent):
+        print(
+            f"The pods do not have {', '.join(local_paths)}: put it into the image, or add a volume.", file=sys.stderr
+        )
     host = options.host or next(iter((*config.listen.public_host, *config.listen.allowed_hosts)), None)
     deployment = partial(_deployment, options, _container(options.image, list(files), names, host))
     if options.directory is not None:
-        _write(options.directory, files, [deployment(None), *_others()])
+        _write(options.directory, files, [deployment(None), *_other_objects()])
         print(f"Wrote {options.directory}/. {_secret_note(names)}\n  kubectl apply -k {options.directory}")
         return OK
-    objects = [_config_map(files), deployment(_digest(files)), *_others()]
+    objects = [_config_map(files), deployment(_digest(files)), *_other_objects()]
     if options.json:
         print(json_text(objects))
     else:
@@ -99,9 +101,9 @@ def _read(path: Path) -> tuple[str, Config, set[str]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         text = ""  # `read_config` says what is wrong
-    found = _variables(text)
-    store = _variables(str(read_document(path).tree.get("store"))) if found else set()
-    stand_ins = {name: f"{'redis' if name in store else 'https'}://{_digest({name: ''})}.example" for name in found}
+    variables = _variables(text)
+    store = _variables(str(read_document(path).tree.get("store"))) if variables else set()
+    stand_ins = {name: f"{'redis' if name in store else 'https'}://{_digest({name: ''})}.example" for name in variables}
     config = read_config(path, {**os.environ, **stand_ins}).config
     literal = [secret for secret in secrets_of(config) if secret in text]
     if literal:
@@ -109,37 +111,37 @@ def _read(path: Path) -> tuple[str, Config, set[str]]:
             f"{path.name} has {len(literal)} secrets in it, which a ConfigMap must not have: "
             "write ${VARIABLE} in their place, and put their values into the Secret"
         )
-    return text, config, found
+    return text, config, variables
 
 
 def _variables(text: str) -> set[str]:
-    return {one or other for one, other in _VARIABLE.findall(text)} - _BUILT_IN
+    return {first or second for first, second in _VARIABLE.findall(text)} - _BUILT_IN
 
 
-def _replicas_file(given: Any, host: str | None) -> str:
-    """Returns the text of a second configuration file, for replicas only. `given`: the `store` of the first file."""
-    whole = given if isinstance(given, dict) else {"url": given or "${STORE_URL}"}
-    store = {**whole, "address": f"http://${{POD_IP}}:{PORT}"}
+def _replicas_file(store_setting: Any, host: str | None) -> str:
+    """Returns the text of a second configuration file, for replicas only, with the `store` of the first file."""
+    settings = store_setting if isinstance(store_setting, dict) else {"url": store_setting or "${STORE_URL}"}
+    store = {**settings, "address": f"http://${{POD_IP}}:{PORT}"}
     listen: Json = {"shutdown_delay": f"{DELAY}s", **({"public_host": host} if host else {})}
     return _yaml({"store": store, "listen": listen})
 
 
-def _beside(config: Config, home: Path) -> list[str]:
+def _local_paths(config: Config, home: Path) -> list[str]:
     """Returns the printable paths of files and directories below `home` that a configuration names."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
 
-    def text(value: Any) -> str:
+    def collect_path(value: Any) -> str:
         if (
             isinstance(value, Path)
             and value != config.path
             and value.is_relative_to(home.absolute())
             and value.exists()
         ):
-            found.add(value)
+            paths.add(value)
         return ""
 
-    msgspec.to_builtins({name: getattr(config, name) for name in config.__struct_fields__}, enc_hook=text)
-    return [printable(str(one)) for one in sorted(found)]
+    msgspec.to_builtins({name: getattr(config, name) for name in config.__struct_fields__}, enc_hook=collect_path)
+    return [printable(str(path)) for path in sorted(paths)]
 
 
 class _Dumper(yaml.SafeDumper):
@@ -161,8 +163,8 @@ def _digest(files: Mapping[str, str]) -> str:
 
 
 def _secret_note(names: list[str]) -> str:
-    made = " ".join(f"--from-literal={name}=..." for name in names)
-    return f"The Secret {NAME} is yours to make, before the rest:\n  kubectl create secret generic {NAME} {made}"
+    flags = " ".join(f"--from-literal={name}=..." for name in names)
+    return f"The Secret {NAME} is yours to make, before the rest:\n  kubectl create secret generic {NAME} {flags}"
 
 
 def _write(directory: Path, files: Mapping[str, str], objects: list[Json]) -> None:
@@ -173,17 +175,17 @@ def _write(directory: Path, files: Mapping[str, str], objects: list[Json]) -> No
         "resources": ["hub.yaml"],
         "configMapGenerator": [{"name": NAME, "files": list(files)}],
     }
-    written = {
+    contents = {
         **files,
         "hub.yaml": _yaml(*objects),
         "kustomization.yaml": _yaml(kustomization),
     }
-    there = [name for name in written if (directory / name).exists()]
-    if there:
-        raise ConfigError(f"{directory / there[0]} exists already; name another directory, or remove it")
+    existing = [name for name in contents if (directory / name).exists()]
+    if existing:
+        raise ConfigError(f"{directory / existing[0]} exists already; name another directory, or remove it")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, text in written.items():
+        for name, text in contents.items():
             (directory / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{directory} cannot be written: {error.strerror}", codes.STATE_NOT_WRITABLE) from None
@@ -192,15 +194,15 @@ def _write(directory: Path, files: Mapping[str, str], objects: list[Json]) -> No
 # --- the objects -------------------------------------------------------------------------------------------------
 
 
-def _metadata(**more: Any) -> Json:
-    return {"name": NAME, "labels": dict(_LABELS), **more}
+def _metadata(**fields: Any) -> Json:
+    return {"name": NAME, "labels": dict(_LABELS), **fields}
 
 
 def _config_map(files: Mapping[str, str]) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(), "data": dict(files)}
 
 
-def _others() -> list[Json]:
+def _other_objects() -> list[Json]:
     return [_service(), _budget(), _network_policy()]
 
 
@@ -246,7 +248,7 @@ def _deployment(options: argparse.Namespace, container: Json, digest: str | None
 
 
 def _container(image: str, files: list[str], names: list[str], host: str | None) -> Json:
-    configs = [word for name in files for word in ("--config", f"{MOUNTED}/{name}")]
+    configs = [argument for name in files for argument in ("--config", f"{MOUNTED}/{name}")]
     secrets = [{"name": name, "valueFrom": {"secretKeyRef": {"name": NAME, "key": name}}} for name in names]
     return {
         "name": "hub",
@@ -271,10 +273,10 @@ def _container(image: str, files: list[str], names: list[str], host: str | None)
     }
 
 
-def _probe(what: str, host: str | None) -> Json:
+def _probe(endpoint: str, host: str | None) -> Json:
     """Returns a probe. It sends `host` as the Host header, as such a hub refuses requests for a pod's address."""
     headers = {} if host is None else {"httpHeaders": [{"name": "Host", "value": host.removesuffix(":*")}]}
-    return {"httpGet": {"path": f"/healthz/{what}", "port": "http", **headers}, "timeoutSeconds": 3}
+    return {"httpGet": {"path": f"/healthz/{endpoint}", "port": "http", **headers}, "timeoutSeconds": 3}
 
 
 def _service() -> Json:

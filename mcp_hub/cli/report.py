@@ -26,22 +26,22 @@ async def connect_all(hub: Engine) -> None:
     """
     for upstream in hub.upstreams.values():
         upstream.start_now()
-    waiting = asyncio.ensure_future(_all_tried(hub))
+    connecting = asyncio.ensure_future(_all_tried(hub))
     if not sys.stderr.isatty():
-        await waiting
+        await connecting
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(stderr=True)
-    with console.status("connecting") as status, LastLine() as said:
-        while not waiting.done():
+    with console.status("connecting") as status, LastLine() as last_line:
+        while not connecting.done():
             missing = [u.server.id for u in hub.upstreams.values() if not u.tried.is_set()]
             text = f"connecting to {len(missing)} of {len(hub.upstreams)}: {printable(', '.join(missing), 80)}"
-            text += f" ({said.server}: {said.text})" if said.text and said.server in missing else ""
+            text += f" ({last_line.server}: {last_line.text})" if last_line.text and last_line.server in missing else ""
             status.update(Text(text[: max(console.width - 4, 20)]))
-            await asyncio.wait({waiting}, timeout=0.2)
-        waiting.result()
+            await asyncio.wait({connecting}, timeout=0.2)
+        connecting.result()
 
 
 class LastLine(logging.Handler):
@@ -69,7 +69,7 @@ class LastLine(logging.Handler):
         """Keeps a line of a server, and passes on records that would have been logged without this handler."""
         if record.levelno == logging.DEBUG:
             if record.msg == "%s: %s" and isinstance(record.args, tuple) and len(record.args) == 2:
-                self.server, self.text = (printable(str(one), 80).strip() for one in record.args)
+                self.server, self.text = (printable(str(argument), 80).strip() for argument in record.args)
         elif self._log.parent is not None and self._log.parent.isEnabledFor(record.levelno):
             self._log.parent.handle(record)
 
@@ -93,16 +93,18 @@ def addresses_text(bases: Iterable[str], public_hosts: Sequence[str], *, sse: bo
     sockets = [base for base in bases if base.startswith(f"{UNIX}:")]
     paths = ("/mcp", "/sse") if sse else ("/mcp",)
     urls = [base + path for base in (*bases, *public) if base not in sockets for path in paths]
-    shown = [*(f"{base} with the path {' and '.join(paths)}" for base in map(printable, sockets)), *urls]
+    addresses = [*(f"{base} with the path {' and '.join(paths)}" for base in map(printable, sockets)), *urls]
     if not urls:
-        return "\n".join(["mcp-hub is listening on", *(f"  {one}" for one in shown), "", *_socket_lines(sockets[0])])
-    http = f"{public[0]}/mcp" if public else _from_elsewhere(urls[0])
+        return "\n".join(
+            ["mcp-hub is listening on", *(f"  {address}" for address in addresses), "", *_socket_lines(sockets[0])]
+        )
+    http = f"{public[0]}/mcp" if public else _url_for_other_machines(urls[0])
     entry: dict[str, object] = {"type": "http", "url": http}
     header = ""
     if with_token:
         entry["headers"] = {"Authorization": "Bearer YOUR_TOKEN"}
         header = ' --header "Authorization: Bearer YOUR_TOKEN"'
-    lines = ["mcp-hub is listening on", *(f"  {one}" for one in shown), "", "Paste into a client:"]
+    lines = ["mcp-hub is listening on", *(f"  {address}" for address in addresses), "", "Paste into a client:"]
     lines.append(f"  Claude Code:      claude mcp add --transport http hub {http}{header}")
     lines.append(f'  Cursor, VS Code:  {json.dumps({"hub": entry})}   (under "mcpServers", in VS Code "servers")')
     return "\n".join(lines)
@@ -120,14 +122,14 @@ def _socket_lines(base: str) -> list[str]:
 
 def terminal_text(config: Config) -> str:
     """Returns the text for a person who starts the hub over stdio at a terminal."""
-    words = ["serve", *(word for path in config.files for word in ("--config", str(path)))]
-    entry = {"hub": {"command": "mcp-hub", "args": words}}
+    argv = ["serve", *(argument for path in config.files for argument in ("--config", str(path)))]
+    entry = {"hub": {"command": "mcp-hub", "args": argv}}
     return "\n".join(
         [
             "mcp-hub waits for the messages of a client on stdin; a client starts this command itself.",
             "",
             "Paste into a client:",
-            f"  Claude Code:             claude mcp add hub -- {shlex.join(['mcp-hub', *words])}",
+            f"  Claude Code:             claude mcp add hub -- {shlex.join(['mcp-hub', *argv])}",
             f'  Claude Desktop, Cursor:  {json.dumps(entry)}   (under "mcpServers")',
             "",
             "Over a network: mcp-hub serve --http. To call a tool: mcp-hub call NAME. To see it at work: mcp-hub open.",
@@ -136,11 +138,11 @@ def terminal_text(config: Config) -> str:
     )
 
 
-def _from_elsewhere(url: str) -> str:
+def _url_for_other_machines(url: str) -> str:
     """Returns the URL for other machines: a wildcard address is replaced by the name of this machine."""
-    for everywhere in ("0.0.0.0", "[::]"):
-        if f"//{everywhere}:" in url:
-            return url.replace(everywhere, socket.gethostname(), 1)
+    for wildcard in ("0.0.0.0", "[::]"):
+        if f"//{wildcard}:" in url:
+            return url.replace(wildcard, socket.gethostname(), 1)
     return url
 
 
@@ -158,17 +160,17 @@ def catalog_text(hub: Engine) -> str:
 
 def _count_items(hub: Engine) -> str:
     numbers = {kind: len(hub.catalog.names(kind)) for kind in KINDS}
-    words = {kind: "resource template" if kind is TEMPLATES else kind.unknown for kind in KINDS}
+    kind_names = {kind: "resource template" if kind is TEMPLATES else kind.unknown for kind in KINDS}
     return ", ".join(
-        f"{n} {words[kind]}{'' if n == 1 else 's'}" for kind, n in numbers.items() if n or not kind.extension
+        f"{n} {kind_names[kind]}{'' if n == 1 else 's'}" for kind, n in numbers.items() if n or not kind.extension
     )
 
 
 def _server_line(upstream: Upstream, names: list[str]) -> str:
-    more = f", … {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    shown = ", ".join(names[:SHOWN_NAMES]) + more
+    suffix = f", … {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    tool_names = ", ".join(names[:SHOWN_NAMES]) + suffix
     if upstream.state in CONNECTED_STATES or (names and upstream.error is None):
-        return f"  {upstream.server.id}: {shown or 'no tools'}"
+        return f"  {upstream.server.id}: {tool_names or 'no tools'}"
     if upstream.state is UpstreamState.DISABLED:
         return f"  {upstream.server.id}: switched off: {printable(upstream.error or 'by the configuration', 600)}"
     if upstream.error is not None:

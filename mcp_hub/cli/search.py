@@ -35,32 +35,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 if something was found; 1 if nothing was, or the registry could not be asked."""
-    found, problems = run_loop(_search(options.word))
+    listings, problems = run_loop(_search(options.word))
     if options.json:
-        print(json_text({"servers": [_facts(one) for one in found], "problems": problems}))
+        print(json_text({"servers": [_facts(listing) for listing in listings], "problems": problems}))
     else:
-        for line in _lines(found[:SHOWN]):
+        for line in _lines(listings[:SHOWN]):
             print(line)
-        if len(found) > SHOWN:
-            print(f"\n{len(found) - SHOWN} more; a longer word finds fewer, --json prints all")
-        if usable := [one for one in found[:SHOWN] if one.offers]:
-            which = "the first of them" if usable[0] is found[0] else "the first that can be used"
+        if len(listings) > SHOWN:
+            print(f"\n{len(listings) - SHOWN} more; a longer word finds fewer, --json prints all")
+        if usable := [listing for listing in listings[:SHOWN] if listing.offers]:
+            which = "the first of them" if usable[0] is listings[0] else "the first that can be used"
             print(f"\nmcp-hub add {_name_to_add(usable[0])} adds {which}")
     for problem in problems:
         print(f"warning: {printable(problem, 1000)}", file=sys.stderr)
-    if not found and not options.json:
+    if not listings and not options.json:
         print(f"nothing is called {printable(options.word, 100)!r}", file=sys.stderr)
-    return OK if found else FAILED
+    return OK if listings else FAILED
 
 
 async def _search(word: str) -> tuple[list[Listing], list[str]]:
-    seeded = await Seed().search(word)
+    seed_result = await Seed().search(word)
     try:
-        listed = await registry_of(os.environ, Path.home(), root_egress(None)).search(word)
+        registry_result = await registry_of(os.environ, Path.home(), root_egress(None)).search(word)
     except RegistryError as error:
-        listed = Found((), (str(error),))
-    usable = [one for one in listed.listings if one.status != "deleted"]
-    return [*seeded.listings, *usable], list(listed.problems)
+        registry_result = Found((), (str(error),))
+    usable = [listing for listing in registry_result.listings if listing.status != "deleted"]
+    return [*seed_result.listings, *usable], list(registry_result.problems)
 
 
 def _name_to_add(listing: Listing) -> str:
@@ -75,30 +75,30 @@ def _facts(listing: Listing) -> dict[str, Any]:
         "description": listing.description,
         "source": listing.source,
         "status": listing.status,
-        "offers": [_offer_facts(one) for one in listing.offers],
-        "refused": [printable(one, 500) for one in listing.refused],
+        "offers": [_offer_facts(offer) for offer in listing.offers],
+        "refused": [printable(reason, 500) for reason in listing.refused],
     }
 
 
 def _offer_facts(offer: Offer) -> dict[str, Any]:
     inputs = [
         {
-            "name": one.name,
-            "required": one.required,
-            "secret": one.secret,
-            "default": one.default,
-            "choices": list(one.choices),
-            "description": one.description,
+            "name": item.name,
+            "required": item.required,
+            "secret": item.secret,
+            "default": item.default,
+            "choices": list(item.choices),
+            "description": item.description,
         }
-        for one in inputs_of(offer)
+        for item in inputs_of(offer)
     ]
     facts: dict[str, Any] = {"transport": transport_of(offer), "program": needed_program(offer), "inputs": inputs}
     if isinstance(offer, Package):
         return {"kind": offer.kind, "package": offer.identifier, "version": offer.version, **facts}
-    return {"kind": "remote", "url": "".join(_shown(piece) for piece in offer.url.pieces), **facts}
+    return {"kind": "remote", "url": "".join(_piece_text(piece) for piece in offer.url.pieces), **facts}
 
 
-def _shown(piece: str | UserInput) -> str:
+def _piece_text(piece: str | UserInput) -> str:
     return f"{{{piece.name}}}" if isinstance(piece, UserInput) else piece
 
 
@@ -114,17 +114,17 @@ def needs_text(listing: Listing) -> str:
         return f"cannot be used: {listing.refused[0]}" if listing.refused else "offers nothing to connect to"
     offer = listing.offers[0]
     program = needed_program(offer)
-    required = [f"{one.name}{' (secret)' if one.secret else ''}" for one in inputs_of(offer) if one.required]
+    required = [f"{item.name}{' (secret)' if item.secret else ''}" for item in inputs_of(offer) if item.required]
     return ", ".join([*([program] if program else []), *required]) or "nothing"
 
 
 def _lines(listings: list[Listing]) -> list[str]:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 160
     lines = []
-    for one in listings:
-        status = "" if one.status == "active" else f"  ({one.status})"
-        transport = transport_of(one.offers[0]) if one.offers else "-"
-        lines.append(f"{_name_to_add(one)}  {_version(one) or '-'}  {transport}  from {one.source}{status}")
-        lines.append(printable(f"    {one.description}", max(width - 1, 40)).rstrip())
-        lines.append(printable(f"    needs: {needs_text(one)}", max(width - 1, 40)))
+    for listing in listings:
+        status = "" if listing.status == "active" else f"  ({listing.status})"
+        transport = transport_of(listing.offers[0]) if listing.offers else "-"
+        lines.append(f"{_name_to_add(listing)}  {_version(listing) or '-'}  {transport}  from {listing.source}{status}")
+        lines.append(printable(f"    {listing.description}", max(width - 1, 40)).rstrip())
+        lines.append(printable(f"    needs: {needs_text(listing)}", max(width - 1, 40)))
     return lines

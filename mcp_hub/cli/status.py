@@ -32,13 +32,13 @@ def run(options: argparse.Namespace) -> int:
     """Returns 1 if no hub is running."""
     from mcp_hub.hub.hub_status import running_hubs
 
-    named = [] if options.config is None else [options.config, *options.overlays]
-    wanted = [str(Path.cwd() / path) for path in named]
-    hubs = [facts for facts in running_hubs() if set(wanted) <= {facts.get("config"), *facts.get("overlays", ())}]
+    paths = [] if options.config is None else [options.config, *options.overlays]
+    config_paths = [str(Path.cwd() / path) for path in paths]
+    hubs = [facts for facts in running_hubs() if set(config_paths) <= {facts.get("config"), *facts.get("overlays", ())}]
     if options.json:
         print(json_text(hubs))
     elif not hubs:
-        print("no hub is running" + (f" with {' and '.join(map(printable, wanted))}" if wanted else ""))
+        print("no hub is running" + (f" with {' and '.join(map(printable, config_paths))}" if config_paths else ""))
     else:
         for number, facts in enumerate(hubs):
             print(*[""] * (number > 0), sep="\n", end="\n" if number else "")
@@ -51,18 +51,20 @@ def _print_hub(facts: Json) -> None:
         print(f"hub {facts.get('pid')}: {printable(str(facts.get('problem')))}")
         return
     tools = facts["exposed"]["tools"]
-    shown = f"{tools} tool{'s' * (tools != 1)} exposed"
-    print(f"hub {facts['pid']}, version {facts['version']}, up {_span(facts['seconds'])}: {shown}")
-    loaded = facts["generation"] - 1
-    again = f", loaded again {loaded} time{'s' * (loaded != 1)}" if loaded > 0 else ""
+    exposed = f"{tools} tool{'s' * (tools != 1)} exposed"
+    print(f"hub {facts['pid']}, version {facts['version']}, up {_span(facts['seconds'])}: {exposed}")
+    reload_count = facts["generation"] - 1
+    reloads = f", loaded again {reload_count} time{'s' * (reload_count != 1)}" if reload_count > 0 else ""
     files = [facts["config"], *facts.get("overlays", ())]
-    print(f"  configuration {', '.join(printable(str(file)) for file in files)}{again}")
+    print(f"  configuration {', '.join(printable(str(file)) for file in files)}{reloads}")
     print(f"  serving {', '.join(map(printable, facts['serving']))}; {facts['calls']} calls running")
-    for one in facts.get("listed_to", ()):
-        print(f"  {_listed_text(one)}")
-    counted = facts.get("metrics", {}).get("calls", [])
-    if total := sum(one["count"] for one in counted):
-        print(f"  {total} calls ended, {sum(one['count'] for one in counted if one['code'] != 'ok')} of them not ok")
+    for row in facts.get("listed_to", ()):
+        print(f"  {_listed_text(row)}")
+    call_counts = facts.get("metrics", {}).get("calls", [])
+    if total := sum(row["count"] for row in call_counts):
+        print(
+            f"  {total} calls ended, {sum(row['count'] for row in call_counts if row['code'] != 'ok')} of them not ok"
+        )
     if refusals := facts.get("refusals"):
         causes = ", ".join(f"{printable(cause)} {count}" for cause, count in refusals.items())
         print(f"  {sum(refusals.values())} requests refused before authentication: {causes}")
@@ -85,11 +87,11 @@ def _print_hub(facts: Json) -> None:
             print(f"{printable(server['server'])} stderr: {printable(line)}")
 
 
-def _listed_text(one: Json) -> str:
+def _listed_text(row: Json) -> str:
     """Returns a sentence on how many tools a client was listed, and why."""
-    who = "every client" if one["client"] is None else printable(str(one["client"])) or "a client without a name"
-    principal = f" ({printable(str(one['principal']))})" if one["principal"] else ""
-    return f"{who}{principal} is listed {one['listed']} of {one['of']} tools: {one['why']}"
+    client = "every client" if row["client"] is None else printable(str(row["client"])) or "a client without a name"
+    principal = f" ({printable(str(row['principal']))})" if row["principal"] else ""
+    return f"{client}{principal} is listed {row['listed']} of {row['of']} tools: {row['why']}"
 
 
 def _print_table(servers: list[Json]) -> None:
@@ -102,12 +104,12 @@ def _print_table(servers: list[Json]) -> None:
     )
     for server in servers:
         state = server["state"]
-        word = state if server["next_attempt"] is None else f"{state}, again in {_span(server['next_attempt'])}"
-        word += "" if server["breaker"] == "closed" else f", breaker {server['breaker']}"
-        word += "" if server["listed"] else ", not listed"
+        state_text = state if server["next_attempt"] is None else f"{state}, again in {_span(server['next_attempt'])}"
+        state_text += "" if server["breaker"] == "closed" else f", breaker {server['breaker']}"
+        state_text += "" if server["listed"] else ", not listed"
         table.add_row(
             Text(printable(server["server"])),
-            Text(word, style=_STYLES.get(state, "red")),
+            Text(state_text, style=_STYLES.get(state, "red")),
             Text(_span(server["seconds"])),
             Text(server["revision"] or "-"),
             Text(server["transport"] + (f", {server['sessions']} sessions" if server["session"] != "shared" else "")),

@@ -57,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="servers as JSON, each with the name, description and schema of its tools, or the error of one that fails",
     )
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--json", action="store_true", help="the whole definitions as JSON, like --format json")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="the whole definitions as JSON, like --format json")
     text = "definitions for OpenAI's or Anthropic's interface, a prompt for a model without either, or all as JSON"
-    shown.add_argument("--format", choices=FORMATS, help=text)
+    output.add_argument("--format", choices=FORMATS, help=text)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -74,10 +74,10 @@ def run(options: argparse.Namespace) -> int:
         return run_loop(
             _list_duplicates(loaded, read_selection(options, config), as_json=options.json or options.format == "json")
         )
-    known = [group.name for group in config.groups]
+    group_names = [group.name for group in config.groups]
     for name in options.group:
-        if name not in (BASIC, *known):
-            text = f"there is no group {name!r}; there are: {', '.join((BASIC, *known))} (setting: groups)"
+        if name not in (BASIC, *group_names):
+            text = f"there is no group {name!r}; there are: {', '.join((BASIC, *group_names))} (setting: groups)"
             raise ConfigError(text, codes.NAME_UNKNOWN)
     if options.by_server:
         return run_loop(_list_by_server(config, read_selection(options, config), options.group))
@@ -104,7 +104,7 @@ async def _tools(config: Config, selection: Selection, groups: list[str], format
         entries = [
             _card(hub, catalog, name) for name in catalog.names(TOOLS) if not groups or _is_in(hub, name, groups)
         ]
-        shown = list(hub.groups) if config.groups else []
+        listed_groups = list(hub.groups) if config.groups else []
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
     tools = [entry for entry in entries if entry is not None]
     if format is not None:
@@ -116,7 +116,7 @@ async def _tools(config: Config, selection: Selection, groups: list[str], format
             print(f"{tool['name']:<{width}}  {_first_line(tool, room)}".rstrip())
         if not tools:
             print("no tools; `mcp-hub check` says what each server has", file=sys.stderr)
-    for group in shown if not groups and format is None else ():
+    for group in listed_groups if not groups and format is None else ():
         state = "active" if group.active else "inactive"
         text = f"group {group.name} ({state}; `--group {group.name}` lists it)"
         print(printable(f"{text}  {group.description}".rstrip(), 200))
@@ -140,7 +140,7 @@ async def _list_by_server(config: Config, selection: Selection, groups: list[str
         for upstream in hub.upstreams.values():
             if upstream.error is not None and upstream.server.enabled:
                 tools[upstream.server.id] = [{"error": f"Unable to fetch tools: {printable(upstream.error, 2000)}"}]
-    print(json_text([{"name": name, "tools": found} for name, found in tools.items()]))
+    print(json_text([{"name": name, "tools": entries} for name, entries in tools.items()]))
     return OK
 
 
@@ -153,15 +153,15 @@ def _card(hub: Engine, catalog: Catalog, name: str) -> dict[str, Any] | None:
 
 def _is_in(hub: Engine, name: str, groups: list[str]) -> bool:
     route = hub.catalog.resolve(TOOLS, name)
-    of = hub.groups.of(route) if route is not None else ()
-    return not set(groups).isdisjoint(of or (BASIC,))
+    route_groups = hub.groups.of(route) if route is not None else ()
+    return not set(groups).isdisjoint(route_groups or (BASIC,))
 
 
 def _formatted(tools: list[dict[str, Any]], format: Format) -> str:
     if format == "prompt":
         return json_escaped(formats.prompt(tools), keep="\n")
-    made = {"openai": formats.openai_tools, "anthropic": formats.anthropic_tools}
-    return json_text(made[format](tools) if format in made else tools)
+    converters = {"openai": formats.openai_tools, "anthropic": formats.anthropic_tools}
+    return json_text(converters[format](tools) if format in converters else tools)
 
 
 LEAST_DESCRIPTION: Final = 20
@@ -179,7 +179,7 @@ def _first_line(tool: dict[str, Any], room: int) -> str:
 
 
 _Row = dict[str, str]
-"""`{"what", "name", "kept", "dropped"}`: a kind such as `tool` or `server`, its name, and two places."""
+"""`{"what", "name", "kept", "dropped"}`: a kind such as `tool` or `server`, its name, and where the two are defined."""
 
 
 def _find_duplicates(loaded: LoadedConfig, hub: Engine) -> list[_Row]:
@@ -188,14 +188,14 @@ def _find_duplicates(loaded: LoadedConfig, hub: Engine) -> list[_Row]:
 
 
 def _of_folders(loaded: LoadedConfig) -> Iterator[_Row]:
-    for one in loaded.duplicates:
-        yield {"what": one.what, "name": one.name, "kept": one.kept, "dropped": one.dropped}
+    for duplicate in loaded.duplicates:
+        yield {"what": duplicate.what, "name": duplicate.name, "kept": duplicate.kept, "dropped": duplicate.dropped}
 
 
 def _of_files(hub: Engine) -> Iterator[_Row]:
     for upstream in hub.upstreams.values():
-        for one in upstream.lists.duplicates:
-            yield {"what": "tool", **one}
+        for duplicate in upstream.lists.duplicates:
+            yield {"what": "tool", **duplicate}
 
 
 def _of_lists(hub: Engine) -> Iterator[_Row]:

@@ -54,7 +54,7 @@ _HANG_UP: Final[signal.Signals] = getattr(signal, "SIGHUP", signal.SIGTERM)
 _KILL: Final[signal.Signals] = getattr(signal, "SIGKILL", signal.SIGTERM)
 _VARIABLE: Final = "MCP_HUB_WORKER"
 """The environment variable with the WorkerPlace of a worker, as JSON."""
-_ELSEWHERE: Final = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin")
+_SYSTEM_DIRECTORIES: Final = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin")
 """Directories that may be missing on PATH and have programs of the system."""
 
 
@@ -75,14 +75,14 @@ class WorkerPlace(msgspec.Struct, frozen=True):
     @classmethod
     def taken(cls, environ: MutableMapping[str, str]) -> WorkerPlace | None:
         """Returns the place of this process, and removes it from `environ`. None if this process is not a worker."""
-        said = environ.pop(_VARIABLE, None)
-        return None if said is None else msgspec.json.decode(said.encode(), type=cls)
+        raw_value = environ.pop(_VARIABLE, None)
+        return None if raw_value is None else msgspec.json.decode(raw_value.encode(), type=cls)
 
     def handed(self) -> list[tuple[str, socket.socket]]:
         """Returns (name, socket) for each socket. Child processes do not inherit them."""
-        for number in (*self.sockets, self.tells):
-            os.set_inheritable(number, False)
-        return [(f"worker {number}", socket.socket(fileno=number)) for number in self.sockets]
+        for descriptor in (*self.sockets, self.tells):
+            os.set_inheritable(descriptor, False)
+        return [(f"worker {descriptor}", socket.socket(fileno=descriptor)) for descriptor in self.sockets]
 
     def settings(self, config: Config) -> Config:
         """Returns the configuration of this worker."""
@@ -115,14 +115,14 @@ async def serve_workers(count: int, arguments: Sequence[str], config: Config) ->
     refuse_over_network(config)
     children = Children()
     with tempfile.TemporaryDirectory(prefix="mcp-hub-") as name:  # for this user alone
-        sockets = [each for _, each in handed] or await bind(listen)
+        sockets = [sock for _, sock in handed] or await bind(listen)
         pool = WorkerPool(count, arguments, children, Path(name), sockets, listen.shutdown_delay, notifier)
         try:
             async with _store(children, Path(name), started=config.store is None) as url:
                 return await pool.run(url)
         finally:
-            for each in sockets:
-                each.close()
+            for sock in sockets:
+                sock.close()
             if listen.socket_path is not None and not handed:
                 listen.socket_path.unlink(missing_ok=True)
             await children.close()
@@ -145,8 +145,8 @@ def _check(count: int, config: Config) -> None:
 
 
 def _store_program() -> str | None:
-    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_ELSEWHERE))
-    return next((found for name in STORES if (found := shutil.which(name, path=path)) is not None), None)
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SYSTEM_DIRECTORIES))
+    return next((program for name in STORES if (program := shutil.which(name, path=path)) is not None), None)
 
 
 class WorkerPool:
@@ -181,17 +181,17 @@ class WorkerPool:
     async def run(self, store: str) -> int:
         """Runs the workers until a signal arrives, or until one ends before any was ready. Returns the exit code."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._end)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._end)
         loop.add_signal_handler(_HANG_UP, self._reload)
-        keeping = [loop.create_task(self._keep(number, store)) for number in range(self._count)]
+        tasks = [loop.create_task(self._keep(number, store)) for number in range(self._count)]
         try:
             async with self._notifier.watching(self._stop):
                 await self._stop.wait()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT, _HANG_UP):
-                loop.remove_signal_handler(number)
-            await self._end_all(keeping)
+            for signum in (signal.SIGTERM, signal.SIGINT, _HANG_UP):
+                loop.remove_signal_handler(signum)
+            await self._end_all(tasks)
         return self._code
 
     def _end(self) -> None:
@@ -202,24 +202,24 @@ class WorkerPool:
     def _reload(self) -> None:
         self._signal(_HANG_UP)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, signum: signal.Signals) -> None:
         for process in self._running.values():
             with contextlib.suppress(ProcessLookupError):
-                process.send_signal(number)
+                process.send_signal(signum)
 
-    async def _end_all(self, keeping: Sequence[asyncio.Task[None]]) -> None:
+    async def _end_all(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         self._signal(signal.SIGTERM)
-        _, left = await asyncio.wait(keeping, timeout=self._delay + END_WITHIN)
-        if left:
+        _, pending = await asyncio.wait(tasks, timeout=self._delay + END_WITHIN)
+        if pending:
             self._signal(_KILL)
-            await asyncio.wait(left, timeout=END_WITHIN)
+            await asyncio.wait(pending, timeout=END_WITHIN)
 
     async def _keep(self, number: int, store: str) -> None:
         """Keeps one worker running. If it ends before any worker was ready, all are stopped."""
         failures = 0
         loop = asyncio.get_running_loop()
         while not self._stop.is_set():
-            began = loop.time()
+            started_at = loop.time()
             try:
                 code = await self._run_one(number, store)
             except (OSError, HubError) as error:
@@ -231,7 +231,7 @@ class WorkerPool:
                 self._code = code if code in (FAILED, BAD_INPUT) else FAILED
                 self._stop.set()
                 return
-            failures = 0 if loop.time() - began > STEADY else failures + 1
+            failures = 0 if loop.time() - started_at > STEADY else failures + 1
             log.warning("worker %d has ended (status %d) and is started again", number, code)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(AGAIN_AT_MOST, AGAIN * 2 ** max(failures - 1, 0)) if failures else 0):
@@ -240,51 +240,51 @@ class WorkerPool:
     async def _run_one(self, number: int, store: str) -> int:
         """Runs one worker until it ends; returns its exit code."""
         async with self._spawning:
-            process, heard = await self._spawned(number, store)
+            process, read_end = await self._spawn(number, store)
         self._running[number] = process
         self._children.added(process.pid)
         if self._stop.is_set():
             process.terminate()
-        listening = asyncio.get_running_loop().create_task(self._listening(number, heard, process))
+        readiness = asyncio.get_running_loop().create_task(self._wait_until_listening(number, read_end, process))
         try:
             return await process.wait()
         finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            readiness.cancel()
+            await asyncio.gather(readiness, return_exceptions=True)
             del self._running[number]
             self._children.ended(process.pid)
 
-    async def _spawned(self, number: int, store: str) -> tuple[asyncio.subprocess.Process, int]:
+    async def _spawn(self, number: int, store: str) -> tuple[asyncio.subprocess.Process, int]:
         """Starts a worker. Returns its process, and the descriptor to read its readiness from."""
         path = self._directory / f"worker{number}"
-        own = bind_path(path)
-        heard, tells = os.pipe()
-        descriptors = tuple(each.fileno() for each in (*self._sockets, own))
-        place = WorkerPlace(descriptors, store, f"{UNIX}:{path}", tells, number == 0 and not self._ready)
-        environ = {**os.environ, _VARIABLE: msgspec.json.encode(place).decode()}
+        own_socket = bind_path(path)
+        read_end, write_end = os.pipe()
+        descriptors = tuple(sock.fileno() for sock in (*self._sockets, own_socket))
+        settings = WorkerPlace(descriptors, store, f"{UNIX}:{path}", write_end, number == 0 and not self._ready)
+        environ = {**os.environ, _VARIABLE: msgspec.json.encode(settings).decode()}
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "mcp_hub", *self._arguments),
                 stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(*descriptors, tells),
+                pass_fds=(*descriptors, write_end),
                 env=environ,
                 start_new_session=True,
             )
         finally:
-            own.close()
-            os.close(tells)
-        return process, heard
+            own_socket.close()
+            os.close(write_end)
+        return process, read_end
 
-    async def _listening(self, number: int, heard: int, process: asyncio.subprocess.Process) -> None:
+    async def _wait_until_listening(self, number: int, read_end: int, process: asyncio.subprocess.Process) -> None:
         """Waits until a worker listens, and kills it if that takes too long."""
         loop = asyncio.get_running_loop()
         read: asyncio.Future[bytes] = loop.create_future()
 
-        def hear() -> None:
-            loop.remove_reader(heard)
-            read.set_result(os.read(heard, 1))
+        def read_ready() -> None:
+            loop.remove_reader(read_end)
+            read.set_result(os.read(read_end, 1))
 
-        loop.add_reader(heard, hear)
+        loop.add_reader(read_end, read_ready)
         try:
             async with asyncio.timeout(READY_WITHIN):
                 if not await read:
@@ -294,8 +294,8 @@ class WorkerPool:
             process.kill()
             return
         finally:
-            loop.remove_reader(heard)
-            os.close(heard)
+            loop.remove_reader(read_end)
+            os.close(read_end)
         self._ready.add(number)
         if len(self._ready) == self._count:
             self._notifier.say("READY=1", f"STATUS={self._count} workers listen")
@@ -312,13 +312,13 @@ async def _store(children: Children, directory: Path, *, started: bool) -> Async
         yield ""
         return
     path = directory / "store"
-    first = await _store_process(children, program, directory, path)
-    keeping = asyncio.get_running_loop().create_task(_keep_store(children, program, directory, path, first))
+    process = await _store_process(children, program, directory, path)
+    keeper = asyncio.get_running_loop().create_task(_keep_store(children, program, directory, path, process))
     try:
         yield f"{UNIX}://{path}"
     finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
 
 
 async def _store_process(children: Children, program: str, directory: Path, path: Path) -> asyncio.subprocess.Process:

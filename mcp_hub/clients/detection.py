@@ -93,7 +93,7 @@ def identity_of(server: Server) -> Identity | None:
         program = program_name(server.command)
         if program not in INSTALLERS and len(PureWindowsPath(server.command).parts) > 1:
             program = server.command
-        args = tuple(word for word in server.args if word not in _ANSWERS_YES)
+        args = tuple(argument for argument in server.args if argument not in _ANSWERS_YES)
         env = sorted((name, value.get_secret_value()) for name, value in server.env.items())
         return ("run", program, args, tuple(env), str(server.cwd or ""))
     if server.url:
@@ -117,13 +117,15 @@ def project_files(directory: Path, machine: Machine) -> list[ClientFile]:
 
     In the home directory, the user's own files of clients may have the same paths; they are left out.
     """
-    found = []
+    files = []
     for client in CLIENTS:
-        own = machine.file_of(client)
+        user_file = machine.file_of(client)
         for name in client.project_files:
-            if (directory / name).exists() and (own is None or (directory / name).resolve() != own.resolve()):
-                found.append(read_client_file(directory / name, machine, client))
-    return found
+            if (directory / name).exists() and (
+                user_file is None or (directory / name).resolve() != user_file.resolve()
+            ):
+                files.append(read_client_file(directory / name, machine, client))
+    return files
 
 
 def read_client_file(
@@ -150,19 +152,19 @@ def read_client_file(
     if not entries:
         # A client's file of settings without servers is not an error.
         expected = client is None or not isinstance(document.tree, dict) or bool(document.tree.get(client.root[0]))
-        told = "\n".join(findings.error_lines()) if expected and findings.errors else None
-        return ClientFile(path, client, problem=told, notes=document.warnings)
+        problem = "\n".join(findings.error_lines()) if expected and findings.errors else None
+        return ClientFile(path, client, problem=problem, notes=document.warnings)
     scope = dialect.scope(VariableScope(machine.environ, machine.home, path.parent))
     root = document.tree if isinstance(document.tree, dict) else {}
     defaults, servers = read_defaults(root, dialect, findings), []
     for raw in entries:
-        part = Findings(lambda at: (path.name, document.line_of(at)))
-        server = read_entry(raw, EntryContext(dialect, scope, document.written, part, defaults))
+        entry_findings = Findings(lambda at: (path.name, document.line_of(at)))
+        server = read_entry(raw, EntryContext(dialect, scope, document.written, entry_findings, defaults))
         values = own_values(raw, dialect, scope, server, defaults)
-        reason = server.disabled_reason if server is not None else "; ".join(part.error_lines())
-        found = FoundServer(raw.id, raw, values, server, reason or None, is_hub=_is_hub(server, machine))
-        servers.append(found)
-    return ClientFile(path, client, True, tuple(servers), None, (*document.warnings, *_told(findings)))
+        reason = server.disabled_reason if server is not None else "; ".join(entry_findings.error_lines())
+        found_server = FoundServer(raw.id, raw, values, server, reason or None, is_hub=_is_hub(server, machine))
+        servers.append(found_server)
+    return ClientFile(path, client, True, tuple(servers), None, (*document.warnings, *_finding_lines(findings)))
 
 
 def _is_blank(path: Path, content: bytes, client: Client | None) -> bool:
@@ -173,7 +175,7 @@ def _is_blank(path: Path, content: bytes, client: Client | None) -> bool:
         return False  # the caller reports the error
 
 
-def _told(findings: Findings) -> Iterator[str]:
+def _finding_lines(findings: Findings) -> Iterator[str]:
     for line in (*findings.error_lines(), *findings.warning_lines()):
         yield printable(line, 1000)
 

@@ -71,8 +71,8 @@ def parse(text: str, syntax: Syntax) -> ParsedText:
             return ParsedText(None)
         parsed: ParsedText = _PARSERS[syntax](text.removeprefix(_BOM))
     except UnreadableText as error:
-        where = "" if error.line is None else f"line {error.line}: "
-        raise EditRefused(f"{where}{printable(str(error))}") from None
+        location = "" if error.line is None else f"line {error.line}: "
+        raise EditRefused(f"{location}{printable(str(error))}") from None
     except RecursionError:
         raise EditRefused("is nested too deeply") from None
     if parsed.faults:
@@ -99,8 +99,8 @@ def insert(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREA
     tree = parse(text, syntax).tree if tree is UNREAD else tree
     expected = _with(tree, at, value, new=True)
     bom, body = _split(text)
-    made, placement = _module(syntax).insert(body, tree, at, value)
-    return EditedText(bom + made, _checked(made, syntax, expected, at, added=True), placement)
+    edited, placement = _module(syntax).insert(body, tree, at, value)
+    return EditedText(bom + edited, _checked(edited, syntax, expected, at, added=True), placement)
 
 
 def put(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) -> EditedText:
@@ -114,8 +114,8 @@ def put(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) 
         return insert(text, syntax, at, value, tree)
     expected = _with(tree, at, value, new=False)
     bom, body = _split(text)
-    made: str = _module(syntax).replace(body, at, value)
-    return EditedText(bom + made, _checked(made, syntax, expected, at, added=True))
+    edited: str = _module(syntax).replace(body, at, value)
+    return EditedText(bom + edited, _checked(edited, syntax, expected, at, added=True))
 
 
 def remove(
@@ -130,18 +130,18 @@ def remove(
     tree = parse(text, syntax).tree if tree is UNREAD else tree
     if not has(tree, at):
         raise EditRefused(f"{dotted(at)} is not there")
-    whole, target = at, at
+    outermost, target = at, at
     for _ in range(placement.made):
-        around = target[:-1]
-        inside = get(tree, around)
-        if not target or len(inside) != 1:
+        parent = target[:-1]
+        members = get(tree, parent)
+        if not target or len(members) != 1:
             break
-        target = around
+        target = parent
     else:
-        whole = target
+        outermost = target
     bom, body = _split(text)
-    made: str = _module(syntax).remove(body, target, placement if whole == target else Placement())
-    return EditedText(bom + made, _checked(made, syntax, _without(tree, target), target, added=False))
+    edited: str = _module(syntax).remove(body, target, placement if outermost == target else Placement())
+    return EditedText(bom + edited, _checked(edited, syntax, _without(tree, target), target, added=False))
 
 
 def _module(syntax: Syntax) -> Any:
@@ -233,17 +233,17 @@ def _pruned(tree: Any, at: KeyPath) -> Any:
         return None if tree in (None, {}, []) else tree
     if isinstance(tree, dict) and at[0] in tree:
         inner = _pruned(tree[at[0]], at[1:])
-        rest = {key: value for key, value in tree.items() if key != at[0]}
-        return (rest | {at[0]: inner} if inner is not None else rest) or None
+        remaining = {key: value for key, value in tree.items() if key != at[0]}
+        return (remaining | {at[0]: inner} if inner is not None else remaining) or None
     return tree
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Returns whether two trees are equal, types of values and NaN included."""
-    if type(one) is not type(other):
+    if type(left) is not type(right):
         return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other or (one != one and other != other))
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right or (left != left and right != right))

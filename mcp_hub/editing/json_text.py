@@ -30,11 +30,11 @@ def insert(text: str, tree: Any, at: KeyPath, value: Any) -> tuple[str, Placemen
     while depth > 0 and at[:depth] not in layout.spans:
         depth -= 1
     if () not in layout.spans:
-        return _first_value(text, _nested(at, value), layout, made=len(at))
-    made = len(at) - 1 - depth
-    around, own = at[:depth], _nested(at[depth + 1 :], value)
-    edited, after = layout.add(around, at[depth], own)
-    return edited, Placement(made, "", after)
+        return _first_value(text, _nested(at, value), layout, created=len(at))
+    created = len(at) - 1 - depth
+    container, nested_value = at[:depth], _nested(at[depth + 1 :], value)
+    edited, after = layout.add(container, at[depth], nested_value)
+    return edited, Placement(created, "", after)
 
 
 def replace(text: str, at: KeyPath, value: Any) -> str:
@@ -63,23 +63,23 @@ def _nested(at: KeyPath, value: Any) -> Any:
     return value
 
 
-def _first_value(text: str, value: Any, layout: _Layout, made: int) -> tuple[str, Placement]:
+def _first_value(text: str, value: Any, layout: _Layout, created: int) -> tuple[str, Placement]:
     """Writes the first value of a text that holds nothing, or only comments."""
     before = "" if not text or text.endswith("\n") else layout.newline
     written = layout.write(value, "", multiline=True)
-    return text + before + written + layout.newline, Placement(made, before, layout.newline)
+    return text + before + written + layout.newline, Placement(created, before, layout.newline)
 
 
 def _lines(value: Any, unit: str) -> list[str]:
     """Returns a value as lines of JSON. Lists of plain values, such as arguments, stay on one line."""
-    nested = isinstance(value, list) and any(isinstance(one, dict | list) for one in value)
+    nested = isinstance(value, list) and any(isinstance(item, dict | list) for item in value)
     if not value or not (nested or isinstance(value, dict)):
         return [json.dumps(value, ensure_ascii=False)]
-    named = value.items() if isinstance(value, dict) else ((None, one) for one in value)
+    members = value.items() if isinstance(value, dict) else ((None, item) for item in value)
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     lines = [opening]
-    for number, (key, one) in enumerate(named, 1):
-        inner = _lines(one, unit)
+    for number, (key, item) in enumerate(members, 1):
+        inner = _lines(item, unit)
         inner[0] = (f"{json.dumps(key, ensure_ascii=False)}: " if key is not None else "") + inner[0]
         inner[-1] += "," if number < len(value) else ""
         lines += [unit + line for line in inner]
@@ -87,7 +87,7 @@ def _lines(value: Any, unit: str) -> list[str]:
 
 
 class _Layout:
-    """A text, the places of its values, and how it is laid out."""
+    """A text, the spans of its values, and how it is laid out."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -95,8 +95,8 @@ class _Layout:
         self.newline = newline_of(text)
         bare = text.strip()
         self.multiline = "\n" in bare or len(bare) <= 2
-        found = _FIRST_INDENT.search(text)
-        self.unit = found[1] if found else "  "
+        match = _FIRST_INDENT.search(text)
+        self.unit = match[1] if match else "  "
 
     def span(self, at: KeyPath) -> KeySpan:
         try:
@@ -110,9 +110,9 @@ class _Layout:
             return json.dumps(value, ensure_ascii=False)
         return (self.newline + indent).join(_lines(value, self.unit))
 
-    def members(self, around: KeyPath) -> list[KeyPath]:
-        depth = len(around) + 1
-        return [at for at in self.spans if len(at) == depth and at[:-1] == around]
+    def members(self, container: KeyPath) -> list[KeyPath]:
+        depth = len(container) + 1
+        return [at for at in self.spans if len(at) == depth and at[:-1] == container]
 
     def gap(self, start: int, end: int) -> _Gap:
         """Returns the comma and the end of the last comma or comment between two offsets."""
@@ -134,26 +134,26 @@ class _Layout:
 
     def line_indent(self, offset: int) -> str:
         """Returns the indentation of the line of `offset`."""
-        found = _INDENT.match(self.text, self.text.rfind("\n", 0, offset) + 1)
-        return found[0] if found else ""
+        match = _INDENT.match(self.text, self.text.rfind("\n", 0, offset) + 1)
+        return match[0] if match else ""
 
-    def add(self, around: KeyPath, key: str | int, value: Any) -> tuple[str, str]:
+    def add(self, container: KeyPath, key: str | int, value: Any) -> tuple[str, str]:
         """Returns the text with one more member of an object or list, and what was added behind the member."""
-        text, span = self.text, self.span(around)
+        text, span = self.text, self.span(container)
         if text[span.start] not in "{[":
             raise EditRefused("what should hold the entry is not an object; edit it by hand")
-        members = self.members(around)
+        members = self.members(container)
         last = self.span(members[-1]) if members else None
         tail = last.end if last is not None else span.start + 1
         gap = self.gap(tail, span.end - 1)
-        wide = "\n" in text[span.start : span.end]
+        spans_lines = "\n" in text[span.start : span.end]
         outer = self.line_indent(span.start)
-        own = self.indent_of(last.name) if last is not None else None
-        indent = own if own is not None else outer + self.unit
-        multiline = wide if last is not None else wide or self.multiline
+        sibling_indent = self.indent_of(last.name) if last is not None else None
+        indent = sibling_indent if sibling_indent is not None else outer + self.unit
+        multiline = spans_lines if last is not None else spans_lines or self.multiline
         name = f"{json.dumps(key, ensure_ascii=False)}: " if isinstance(key, str) else ""
         written = name + self.write(value, indent, multiline=multiline)
-        after = self.newline + outer if multiline and not wide else ""
+        after = self.newline + outer if multiline and not spans_lines else ""
         space = "" if last is None and gap.end == span.start + 1 else " "
         lead = self.newline + indent if multiline else space
         if last is None or gap.comma is not None:
@@ -163,13 +163,13 @@ class _Layout:
 
     def cut(self, at: KeyPath, after: str) -> str:
         """Returns the text without one member, its comma and the space in front of it."""
-        text, span, around = self.text, self.span(at), self.span(at[:-1])
+        text, span, container = self.text, self.span(at), self.span(at[:-1])
         members = self.members(at[:-1])
         number = members.index(at)
         before = self.span(members[number - 1]) if number else None
         following = self.span(members[number + 1]) if number + 1 < len(members) else None
-        lead = self.gap(before.end if before is not None else around.start + 1, span.name)
-        tail = self.gap(span.end, following.name if following is not None else around.end - 1)
+        lead = self.gap(before.end if before is not None else container.start + 1, span.name)
+        tail = self.gap(span.end, following.name if following is not None else container.end - 1)
         cuts = [(lead.end, span.end)]
         if tail.comma is not None:
             cuts.append((tail.comma, tail.comma + 1))

@@ -21,7 +21,7 @@ _OFF: Final = "disabled"
 
 
 class Word(msgspec.Struct, frozen=True):
-    """A word of the command line of an entry, and where it is written."""
+    """A word of the command line of an entry, and the key path of its text."""
 
     at: KeyPath
     text: str

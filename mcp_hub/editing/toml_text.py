@@ -21,29 +21,29 @@ def insert(text: str, tree: Any, at: KeyPath, value: Any) -> tuple[str, Placemen
     """Returns the text with the new key, or with a new table at its end. Tables around it need no headers in TOML."""
     lines = toml_lines(text)
     for depth in range(1, len(at)):
-        if any(one.kind == "key" and one.path == at[:depth] for one in lines):
+        if any(line.kind == "key" and line.path == at[:depth] for line in lines):
             raise EditRefused(f"{dotted(at[:depth])} is an inline table; write it as [{dotted(at[:depth])}]")
     if any(isinstance(part, int) for part in at):
         raise EditRefused(f"{dotted(at)} is in a list of tables; edit it by hand")
     if isinstance(value, dict):
         return put_lines(text, last_line_end(text), list(_table(at, value)), gap=True), Placement()
-    around, written = at[:-1], f"{_key(at[-1])} = {write(value)}"
-    own = [one for one in lines if one.table == around and (one.kind == "key" or one.path == around)]
-    if own:
-        start = text.rfind("\n", 0, own[-1].span.name) + 1
-        indent = text[start : own[-1].span.name]
-        place = end_of_line(text, own[-1].span.end)
-        return put_lines(text, place, [indent + written]), Placement()
-    if not around:
-        return put_lines(text, 0, [written]), Placement()
-    return put_lines(text, last_line_end(text), [f"[{_name(around)}]", written], gap=True), Placement()
+    table, assignment = at[:-1], f"{_key(at[-1])} = {write(value)}"
+    siblings = [line for line in lines if line.table == table and (line.kind == "key" or line.path == table)]
+    if siblings:
+        start = text.rfind("\n", 0, siblings[-1].span.name) + 1
+        indent = text[start : siblings[-1].span.name]
+        offset = end_of_line(text, siblings[-1].span.end)
+        return put_lines(text, offset, [indent + assignment]), Placement()
+    if not table:
+        return put_lines(text, 0, [assignment]), Placement()
+    return put_lines(text, last_line_end(text), [f"[{_name(table)}]", assignment], gap=True), Placement()
 
 
 def replace(text: str, at: KeyPath, value: Any) -> str:
     """Returns the text with another value of a key."""
-    for one in toml_lines(text):
-        if one.kind == "key" and one.path == at:
-            return text[: one.span.start] + write(value) + text[one.span.end :]
+    for line in toml_lines(text):
+        if line.kind == "key" and line.path == at:
+            return text[: line.span.start] + write(value) + text[line.span.end :]
     raise EditRefused(f"{dotted(at)} is a table, or inside of an inline table; edit it by hand")
 
 
@@ -59,18 +59,18 @@ def remove(text: str, at: KeyPath, placement: Placement) -> str:
 
 
 def _cuts(lines: list[TomlLine], at: KeyPath) -> Iterator[tuple[int, int, bool]]:
-    """Yields the places to cut: start, end, and whether it is a table. Tables that follow each other are one place."""
+    """Yields the ranges to cut: start, end, and whether it is a table. Tables that follow each other are one range."""
     start = end = -1
-    for one in lines:
-        inside = one.path[: len(at)] == at
-        if inside and one.kind == "key" and one.table[: len(at)] != at:
+    for line in lines:
+        is_inside = line.path[: len(at)] == at
+        if is_inside and line.kind == "key" and line.table[: len(at)] != at:
             if start >= 0:
                 yield start, end, True
                 start = -1
-            yield one.span.name, one.span.end, False
-        elif inside:
-            start = one.span.name if start < 0 else start
-            end = one.span.end
+            yield line.span.name, line.span.end, False
+        elif is_inside:
+            start = line.span.name if start < 0 else start
+            end = line.span.end
         elif start >= 0:
             yield start, end, True
             start = -1
@@ -80,13 +80,13 @@ def _cuts(lines: list[TomlLine], at: KeyPath) -> Iterator[tuple[int, int, bool]]
 
 def _table(at: KeyPath, value: dict[str, Any]) -> Iterator[str]:
     yield f"[{_name(at)}]"
-    inner = {key: one for key, one in value.items() if isinstance(one, dict)}
-    for key, one in value.items():
+    inner = {key: member for key, member in value.items() if isinstance(member, dict)}
+    for key, member in value.items():
         if key not in inner:
-            yield f"{_key(key)} = {write(one)}"
-    for key, one in inner.items():
+            yield f"{_key(key)} = {write(member)}"
+    for key, member in inner.items():
         yield ""
-        yield from _table((*at, key), one)
+        yield from _table((*at, key), member)
 
 
 def _name(at: KeyPath) -> str:
@@ -118,5 +118,5 @@ def write(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(write, value))}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(key)} = {write(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(key)} = {write(member)}" for key, member in value.items()) + "}"
     raise EditRefused("TOML has no null; leave the key out")

@@ -24,21 +24,21 @@ def insert(text: str, tree: Any, at: KeyPath, value: Any) -> tuple[str, Placemen
     depth = len(at) - 1
     while depth > 0 and not nodes.has(at[:depth]):
         depth -= 1
-    own = _nested(at[depth + 1 :], value)
-    made = Placement(len(at) - 1 - depth)
-    around = nodes.find(at[:depth])
-    if around is None or (depth == 0 and tree is None):
-        return put_lines(text, last_line_end(text), _lines(at[depth], own, "")), Placement(len(at) - 1)
-    if isinstance(around, nodes.library.ScalarNode):
-        if around.start_mark.index != around.end_mark.index:
+    nested_value = _nested(at[depth + 1 :], value)
+    placement = Placement(len(at) - 1 - depth)
+    container = nodes.find(at[:depth])
+    if container is None or (depth == 0 and tree is None):
+        return put_lines(text, last_line_end(text), _lines(at[depth], nested_value, "")), Placement(len(at) - 1)
+    if isinstance(container, nodes.library.ScalarNode):
+        if container.start_mark.index != container.end_mark.index:
             raise EditRefused(f"{dotted(at[:depth])} holds a value and no entries; edit it by hand")
         key, indent = nodes.key_before(at[:depth])
-        place = end_of_line(text, key.end_mark.index)
-        return put_lines(text, place, _lines(at[depth], own, indent + UNIT)), made
-    if around.flow_style:
-        return nodes.put_in_flow(around, at[depth], own), made
-    place = end_of_line(text, nodes.content_end(around))
-    return put_lines(text, place, _lines(at[depth], own, nodes.indent_in(around))), made
+        offset = end_of_line(text, key.end_mark.index)
+        return put_lines(text, offset, _lines(at[depth], nested_value, indent + UNIT)), placement
+    if container.flow_style:
+        return nodes.put_in_flow(container, at[depth], nested_value), placement
+    offset = end_of_line(text, nodes.content_end(container))
+    return put_lines(text, offset, _lines(at[depth], nested_value, nodes.indent_in(container))), placement
 
 
 def replace(text: str, at: KeyPath, value: Any) -> str:
@@ -47,21 +47,21 @@ def replace(text: str, at: KeyPath, value: Any) -> str:
     node = nodes.find(at)
     if not isinstance(node, nodes.library.ScalarNode) or isinstance(value, dict | list) or node.style in ("|", ">"):
         raise EditRefused(f"{dotted(at)} is more than one plain value; edit it by hand")
-    written = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else _plain(value)
+    scalar = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else _plain(value)
     lead = " " if node.start_mark.index == node.end_mark.index else ""
-    return text[: node.start_mark.index] + lead + written + text[node.end_mark.index :]
+    return text[: node.start_mark.index] + lead + scalar + text[node.end_mark.index :]
 
 
 def remove(text: str, at: KeyPath, placement: Placement) -> str:
     """Returns the text without the entry at `at`."""
     nodes = _Nodes(text)
-    around, node = nodes.find(at[:-1]), nodes.find(at)
-    if around is None or node is None or not at:
+    container, node = nodes.find(at[:-1]), nodes.find(at)
+    if container is None or node is None or not at:
         raise EditRefused("the place cannot be found in the text; edit it by hand")
-    if around.flow_style:
-        return nodes.cut_from_flow(around, at[-1])
-    start = nodes.start_of(around, at[-1])
-    line = max(text.rfind(one, 0, start) for one in _BREAKS) + 1
+    if container.flow_style:
+        return nodes.cut_from_flow(container, at[-1])
+    start = nodes.start_of(container, at[-1])
+    line = max(text.rfind(line_break, 0, start) for line_break in _BREAKS) + 1
     if text[line:start].strip(" "):
         raise EditRefused(f"{dotted(at)} begins in the middle of a line; edit it by hand")
     return cut_lines(text, line, end_of_line(text, max(nodes.content_end(node, start), start)))
@@ -85,7 +85,7 @@ def _lines(key: str | int, value: Any, indent: str) -> list[str]:
             return True
 
     def represent(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
-        plain = not any(isinstance(one, dict | list) or "\n" in str(one) for one in data)
+        plain = not any(isinstance(item, dict | list) or "\n" in str(item) for item in data)
         return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=plain)
 
     Dumper.add_representer(list, represent)
@@ -121,7 +121,7 @@ class _Nodes:
         loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         self._root = yaml.compose(text, Loader=loader)
         tokens = yaml.scan(text, Loader=loader)
-        self._ends = [one.end_mark.index for one in tokens if one.start_mark.index < one.end_mark.index]
+        self._ends = [token.end_mark.index for token in tokens if token.start_mark.index < token.end_mark.index]
 
     def has(self, at: KeyPath) -> bool:
         return self.find(at) is not None
@@ -144,46 +144,46 @@ class _Nodes:
         end = self._ends[number - 1] if number else 0
         return len(self._text[: max(end, start)].rstrip())
 
-    def indent_in(self, around: Any) -> str:
+    def indent_in(self, container: Any) -> str:
         """Returns the indentation of the entries of a block."""
-        first = around.value[0]
-        if isinstance(around, self.library.SequenceNode):
-            column = around.start_mark.column
+        first = container.value[0]
+        if isinstance(container, self.library.SequenceNode):
+            column = container.start_mark.column
         else:
             column = first[0].start_mark.column
         return " " * column
 
     def key_before(self, at: KeyPath) -> tuple[yaml.Node, str]:
         """Returns the key of an empty value and the indentation of the key."""
-        around = self.find(at[:-1]) if at else None
-        if around is None or around.flow_style or not isinstance(around, self.library.MappingNode):
+        container = self.find(at[:-1]) if at else None
+        if container is None or container.flow_style or not isinstance(container, self.library.MappingNode):
             raise EditRefused("the place is not one that an entry can be put into; edit it by hand")
-        key = next(key for key, _ in around.value if key.value == at[-1])
+        key = next(key for key, _ in container.value if key.value == at[-1])
         return key, " " * key.start_mark.column
 
-    def start_of(self, around: Any, part: str | int) -> int:
+    def start_of(self, container: Any, part: str | int) -> int:
         """Returns where an entry of a block begins: at its key, or at the dash of a list item."""
         if isinstance(part, str):
-            return int(next(key for key, _ in around.value if key.value == part).start_mark.index)
-        item = around.value[part].start_mark.index
+            return int(next(key for key, _ in container.value if key.value == part).start_mark.index)
+        item = container.value[part].start_mark.index
         return self._text.rfind("-", 0, item)
 
-    def put_in_flow(self, around: Any, part: str | int, value: Any) -> str:
+    def put_in_flow(self, container: Any, part: str | int, value: Any) -> str:
         """Returns the text with one more entry between the brackets of a flow collection."""
-        text, end = self._text, around.end_mark.index - 1
-        place = self._ends[bisect.bisect_right(self._ends, end) - 1]
+        text, end = self._text, container.end_mark.index - 1
+        offset = self._ends[bisect.bisect_right(self._ends, end) - 1]
         name = f"{json.dumps(part, ensure_ascii=False)}: " if isinstance(part, str) else ""
-        if text[place:end].strip() or text[place - 1] == ",":
+        if text[offset:end].strip() or text[offset - 1] == ",":
             raise EditRefused("a list in brackets with a comment or a last comma; edit it by hand")
-        lead = ", " if around.value else ""
-        return text[:place] + lead + name + json.dumps(value, ensure_ascii=False) + text[place:]
+        lead = ", " if container.value else ""
+        return text[:offset] + lead + name + json.dumps(value, ensure_ascii=False) + text[offset:]
 
-    def cut_from_flow(self, around: Any, part: str | int) -> str:
+    def cut_from_flow(self, container: Any, part: str | int) -> str:
         """Returns the text without one entry of a flow collection and its comma."""
         text = self._text
-        pairs = [one if isinstance(one, tuple) else (one, one) for one in around.value]
-        number = part if isinstance(part, int) else [key.value for key, _ in pairs].index(part)
-        if number + 1 < len(pairs) and number == 0:
+        pairs = [item if isinstance(item, tuple) else (item, item) for item in container.value]
+        index = part if isinstance(part, int) else [key.value for key, _ in pairs].index(part)
+        if index + 1 < len(pairs) and index == 0:
             return text[: pairs[0][0].start_mark.index] + text[pairs[1][0].start_mark.index :]
-        start = pairs[number - 1][1].end_mark.index if number else pairs[0][0].start_mark.index
-        return text[:start] + text[pairs[number][1].end_mark.index :]
+        start = pairs[index - 1][1].end_mark.index if index else pairs[0][0].start_mark.index
+        return text[:start] + text[pairs[index][1].end_mark.index :]

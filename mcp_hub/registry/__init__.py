@@ -23,7 +23,7 @@ class UserInput(msgspec.Struct, frozen=True):
     """A value that only the user knows."""
 
     name: str
-    """The name of a variable, a header, a flag or a place in a text; unique in its offer."""
+    """The name of a variable, a header, a flag or a placeholder in a text; unique in its offer."""
     description: str = ""
     required: bool = False
     secret: bool = False
@@ -34,7 +34,7 @@ class UserInput(msgspec.Struct, frozen=True):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """A text with places for inputs."""
+    """A text with placeholders for inputs."""
 
     pieces: tuple[str | UserInput, ...]
 
@@ -60,7 +60,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """A word of a command line, or a flag with its value."""
+    """A positional argument of a command line, or a flag with its value."""
 
     flag: str | None
     value: Template | None
@@ -83,8 +83,8 @@ class Argument(msgspec.Struct, frozen=True):
         inputs = self.value.inputs
         if self.repeated and len(inputs) == 1:
             # Each line is a value, so that paths may have commas and spaces.
-            given = values.get(inputs[0].name, inputs[0].default)
-            for line in (given or "").split("\n"):
+            value = values.get(inputs[0].name, inputs[0].default)
+            for line in (value or "").split("\n"):
                 if line:
                     yield self.value.filled({inputs[0].name: line}) or ""
             return
@@ -152,12 +152,12 @@ class Listing(msgspec.Struct, frozen=True):
 def inputs_of(offer: Offer) -> tuple[UserInput, ...]:
     """Returns the inputs of an offer, each once, in the order in which they are used."""
     if isinstance(offer, Remote):
-        templates = [offer.url, *(one.value for one in offer.headers)]
+        templates = [offer.url, *(header.value for header in offer.headers)]
     else:
-        words = [one.value for one in (*offer.runtime, *offer.arguments) if one.value is not None]
-        templates = [*words, *(one.value for one in offer.environment)]
-    found: dict[str, UserInput] = {}
+        values = [argument.value for argument in (*offer.runtime, *offer.arguments) if argument.value is not None]
+        templates = [*values, *(setting.value for setting in offer.environment)]
+    inputs: dict[str, UserInput] = {}
     for template in templates:
-        for one in template.inputs:
-            found.setdefault(one.name, one)
-    return tuple(found.values())
+        for item in template.inputs:
+            inputs.setdefault(item.name, item)
+    return tuple(inputs.values())

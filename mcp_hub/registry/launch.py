@@ -26,21 +26,23 @@ def needed_program(offer: Offer) -> str | None:
 
 def missing_inputs(offer: Offer, values: Mapping[str, str]) -> tuple[UserInput, ...]:
     """Returns the required inputs that have neither a value nor a default."""
-    return tuple(one for one in inputs_of(offer) if one.required and not values.get(one.name) and one.default is None)
+    return tuple(
+        item for item in inputs_of(offer) if item.required and not values.get(item.name) and item.default is None
+    )
 
 
 def check_values(offer: Offer, values: Mapping[str, str]) -> None:
     """Raises RegistryError for a value that no input of the offer takes."""
-    inputs = {one.name: one for one in inputs_of(offer)}
+    inputs = {item.name: item for item in inputs_of(offer)}
     for name, value in values.items():
-        one = inputs.get(name)
-        shown = printable(name, 100)
-        if one is None:
-            known = ", ".join(inputs) or "none"
-            raise RegistryError(f"it takes no input {shown!r}; it takes: {known}")
-        if one.choices and value not in one.choices:
-            raise RegistryError(f"{shown} must be one of: {printable(', '.join(one.choices), 300)}")
-        check_value(shown, value)
+        item = inputs.get(name)
+        display_name = printable(name, 100)
+        if item is None:
+            names = ", ".join(inputs) or "none"
+            raise RegistryError(f"it takes no input {display_name!r}; it takes: {names}")
+        if item.choices and value not in item.choices:
+            raise RegistryError(f"{display_name} must be one of: {printable(', '.join(item.choices), 300)}")
+        check_value(display_name, value)
 
 
 def check_value(name: str, value: str) -> None:
@@ -61,19 +63,21 @@ def entry_of(offer: Offer, values: Mapping[str, str]) -> dict[str, Any]:
         url = offer.url.filled(values)
         if url is None:
             raise RegistryError("a part of its address has no value")
-        headers = {one.name: text for one in offer.headers if (text := one.value.filled(values))}
+        headers = {header.name: text for header in offer.headers if (text := header.value.filled(values))}
         return {"url": url, "transport": offer.transport} | ({"headers": headers} if headers else {})
-    environment = {one.name: text for one in offer.environment if (text := one.value.filled(values)) is not None}
+    environment = {
+        variable.name: text for variable in offer.environment if (text := variable.value.filled(values)) is not None
+    }
     command, *args = command_line(offer, values, tuple(environment))
     return {"command": command, "args": args} | ({"env": environment} if environment else {})
 
 
 def command_line(package: Package, values: Mapping[str, str], environment: tuple[str, ...] = ()) -> list[str]:
-    """Returns the words that start a package, pinned to its version. `environment`: the names of its variables.
+    """Returns the command line that starts a package, pinned to its version. `environment`: the names of its variables.
 
     Raises RegistryError if the listing would start another package.
     """
-    arguments = list(_words(package.arguments, values))
+    arguments = list(_filled_arguments(package.arguments, values))
     name, version = package.identifier, package.version
     match package.kind:
         case "npm":
@@ -82,9 +86,11 @@ def command_line(package: Package, values: Mapping[str, str], environment: tuple
             return ["uvx", *_uvx(package, values, arguments)]
         case "oci":
             image = f"{name}@{version}" if version.startswith("sha256:") else f"{name}:{version}"
-            given = [word for word in _words(package.runtime, values) if word not in _ALWAYS]
-            passed = [word for variable in environment for word in ("-e", variable)]
-            return ["docker", "run", "-i", "--rm", *given, *passed, image, *arguments]
+            runtime_arguments = [
+                argument for argument in _filled_arguments(package.runtime, values) if argument not in _ALWAYS
+            ]
+            environment_arguments = [argument for variable in environment for argument in ("-e", variable)]
+            return ["docker", "run", "-i", "--rm", *runtime_arguments, *environment_arguments, image, *arguments]
         case "nuget":
             return ["dnx", f"{name}@{version}", "--yes", *(["--", *arguments] if arguments else [])]
         case "mcpb":
@@ -95,15 +101,15 @@ _ALWAYS: Final = frozenset({"-i", "--interactive", "--rm"})
 
 
 def _uvx(package: Package, values: Mapping[str, str], arguments: list[str]) -> Iterator[str]:
-    """Yields the words behind `uvx`. With `--from`, the program has another name than its package."""
-    words = list(_words(package.runtime, values))
-    named = "--from" in words
-    for before, word in zip(["", *words], words, strict=False):
-        if before in ("--python", "-p", "--with"):
-            yield from (before, word)
-        elif before == "--from" and word.partition("==")[0].partition("@")[0] not in (package.identifier, ""):
-            raise RegistryError(f"it would start {printable(word, 100)!r} in place of {package.identifier}")
-    if named:
+    """Yields the arguments of `uvx`. With `--from`, the program has another name than its package."""
+    runtime_arguments = list(_filled_arguments(package.runtime, values))
+    has_from = "--from" in runtime_arguments
+    for previous, argument in zip(["", *runtime_arguments], runtime_arguments, strict=False):
+        if previous in ("--python", "-p", "--with"):
+            yield from (previous, argument)
+        elif previous == "--from" and argument.partition("==")[0].partition("@")[0] not in (package.identifier, ""):
+            raise RegistryError(f"it would start {printable(argument, 100)!r} in place of {package.identifier}")
+    if has_from:
         if not arguments:
             raise RegistryError("it does not say which program of its package to start")
         yield from ("--from", f"{package.identifier}=={package.version}")
@@ -112,6 +118,6 @@ def _uvx(package: Package, values: Mapping[str, str], arguments: list[str]) -> I
     yield from arguments
 
 
-def _words(arguments: tuple[Argument, ...], values: Mapping[str, str]) -> Iterator[str]:
+def _filled_arguments(arguments: tuple[Argument, ...], values: Mapping[str, str]) -> Iterator[str]:
     for argument in arguments:
         yield from argument.words(values)

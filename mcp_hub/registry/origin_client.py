@@ -42,13 +42,13 @@ class OriginClient:
     """
 
     def __init__(
-        self, base: str, what: str, *, egress: Egress | None = None, answer: float = ANSWER, limit: int = MAX_ANSWER
+        self, base: str, label: str, *, egress: Egress | None = None, answer: float = ANSWER, limit: int = MAX_ANSWER
     ) -> None:
         self._base = base.rstrip("/")
-        self._what = what
+        self._label = label
         self._answer = answer
         if not re.match(r"https?://[^/]", base) or not is_private_channel(base):
-            raise RegistryError(f"{what}: {_shown(base)} must begin with https://, or with http:// on this machine")
+            raise RegistryError(f"{label}: {_redacted(base)} must begin with https://, or with http:// on this machine")
         try:
             self._server = Server(
                 id="registry",
@@ -59,14 +59,14 @@ class OriginClient:
                 deadlines=Deadlines(connect=CONNECT),
             )
         except ValueError as error:
-            raise RegistryError(f"{what}: {_shown(base)} is not an address: {printable(str(error))}") from None
+            raise RegistryError(f"{label}: {_redacted(base)} is not an address: {printable(str(error))}") from None
         self._http = HttpClient(self._server, egress=egress)
 
     async def __aenter__(self) -> Self:
         try:
             await self._http.open()
         except LinkError as error:
-            raise RegistryError(f"{self._what}: {error}") from None
+            raise RegistryError(f"{self._label}: {error}") from None
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -85,7 +85,7 @@ class OriginClient:
             url = URL("/".join([str(url).rstrip("/"), *segments]), encoded=True)
         if query:
             url = url.with_query(dict(query))
-        shown = where(url)
+        display_url = where(url)
         try:
             async with asyncio.timeout(self._answer):
                 response = await self._http.request("GET", url, {"Accept": accept})
@@ -94,17 +94,17 @@ class OriginClient:
                     return None
                 if response.status != 200:
                     await self._http.discard(response)
-                    raise RegistryError(f"{self._what}: HTTP {response.status} from {shown}")
+                    raise RegistryError(f"{self._label}: HTTP {response.status} from {display_url}")
                 return bytes(await self._http.read(response))
         except TimeoutError:
-            raise RegistryError(f"{self._what}: no answer from {shown} within {self._answer:g} s") from None
+            raise RegistryError(f"{self._label}: no answer from {display_url} within {self._answer:g} s") from None
         except FrameTooLarge:
             limit = self._server.max_frame
-            raise RegistryError(f"{self._what}: the answer of {shown} is larger than {limit:,} bytes") from None
+            raise RegistryError(f"{self._label}: the answer of {display_url} is larger than {limit:,} bytes") from None
         except RedirectNotFollowed as error:
-            raise OriginRedirect(f"{self._what}: {error}", error.target) from None
+            raise OriginRedirect(f"{self._label}: {error}", error.target) from None
         except LinkError as error:
-            raise RegistryError(f"{self._what}: {error}") from None
+            raise RegistryError(f"{self._label}: {error}") from None
 
 
 class JsonClient(OriginClient):
@@ -118,11 +118,11 @@ class JsonClient(OriginClient):
         try:
             return None if body is None else await asyncio.to_thread(decode, body)
         except (ValueError, RecursionError):
-            raise RegistryError(f"{self._what}: its answer is not JSON") from None
+            raise RegistryError(f"{self._label}: its answer is not JSON") from None
 
 
-def _shown(base: str) -> str:
-    scheme, found, rest = base.partition("://")
-    host, _, path = rest.partition("/")
+def _redacted(base: str) -> str:
+    scheme, separator, remainder = base.partition("://")
+    host, _, path = remainder.partition("/")
     user, at, host = host.rpartition("@")
-    return repr(printable(f"{scheme}{found}{MASK if user else ''}{at}{host}/{path}".rstrip("/"), 200))
+    return repr(printable(f"{scheme}{separator}{MASK if user else ''}{at}{host}/{path}".rstrip("/"), 200))

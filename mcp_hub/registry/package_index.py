@@ -64,24 +64,24 @@ class PackageIndex:
             raise RegistryError(f"the PyPI index has no package {printable(name, 200)!r}")
         if not isinstance(answer, dict) or not isinstance(answer.get("files"), list):
             raise RegistryError(f"the PyPI index does not say the versions of {printable(name, 200)!r} as JSON")
-        found = [one for one in set(_versions_of_files(answer["files"][:MAX_VERSIONS])) if is_final(one)]
-        if not found:
+        versions = [version for version in set(_versions_of_files(answer["files"][:MAX_VERSIONS])) if is_final(version)]
+        if not versions:
             raise RegistryError(f"the PyPI index has no final version of {printable(name, 200)!r}")
-        return _checked(max(found, key=order_of), name)
+        return _checked(max(versions, key=order_of), name)
 
     def _npm_base(self, name: str) -> str:
         scope = name.partition("/")[0].lower() if name.startswith("@") else None
-        given = {key.lower(): value for key, value in self._environ.items() if value}
-        written = dict(self._npmrc())
-        scoped = written.get(f"{scope}:registry") if scope is not None else None
-        return scoped or given.get("npm_config_registry") or written.get("registry") or NPM
+        environ = {key.lower(): value for key, value in self._environ.items() if value}
+        npmrc = dict(self._npmrc())
+        scope_registry = npmrc.get(f"{scope}:registry") if scope is not None else None
+        return scope_registry or environ.get("npm_config_registry") or npmrc.get("registry") or NPM
 
     def _npmrc(self) -> Iterator[tuple[str, str]]:
         for line in _settings(self._home / ".npmrc").splitlines():
-            found = _NPMRC.fullmatch(line)
+            match = _NPMRC.fullmatch(line)
             # Only npm itself can expand a variable in a value.
-            if found is not None and "${" not in found[2]:
-                yield found[1].lower(), found[2]
+            if match is not None and "${" not in match[2]:
+                yield match[1].lower(), match[2]
 
     def _pypi_base(self) -> str:
         for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"):
@@ -89,14 +89,14 @@ class PackageIndex:
                 return self._environ[name]
         base = self._environ.get("XDG_CONFIG_HOME")
         try:
-            given = tomllib.loads(_settings((Path(base) if base else self._home / ".config") / "uv" / "uv.toml"))
+            settings = tomllib.loads(_settings((Path(base) if base else self._home / ".config") / "uv" / "uv.toml"))
         except tomllib.TOMLDecodeError:
             return PYPI
-        indexes = given.get("index")
-        for one in indexes if isinstance(indexes, list) else ():
-            if isinstance(one, dict) and one.get("default") is True and isinstance(one.get("url"), str):
-                return str(one["url"])
-        url = given.get("index-url")
+        indexes = settings.get("index")
+        for index in indexes if isinstance(indexes, list) else ():
+            if isinstance(index, dict) and index.get("default") is True and isinstance(index.get("url"), str):
+                return str(index["url"])
+        url = settings.get("index-url")
         return url if isinstance(url, str) else PYPI
 
 
@@ -118,9 +118,9 @@ def _versions_of_files(files: list[Any]) -> Iterator[str]:
         if not isinstance(file, dict) or file.get("yanked") not in (None, False):
             continue
         name = file.get("filename")
-        found = _FILE.fullmatch(name) if isinstance(name, str) and len(name) < 500 else None
-        if found is not None:
-            yield found[1] or found[2]
+        match = _FILE.fullmatch(name) if isinstance(name, str) and len(name) < 500 else None
+        if match is not None:
+            yield match[1] or match[2]
 
 
 def _checked(version: str, name: str) -> str:

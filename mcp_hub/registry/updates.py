@@ -61,36 +61,37 @@ class UpdateFinder:
 
     async def find(self, servers: Sequence[Server]) -> list[Update | Unknown]:
         """Returns the updates of all servers."""
-        at_once = asyncio.Semaphore(AT_ONCE)
+        semaphore = asyncio.Semaphore(AT_ONCE)
 
-        async def look(server: Server) -> Sequence[Update | Unknown]:
-            async with at_once:
+        async def find_updates(server: Server) -> Sequence[Update | Unknown]:
+            async with semaphore:
                 try:
                     return await self._of_server(server)
                 except RegistryError as error:
                     return [Unknown(server.id, str(error))]
 
-        return [one for found in await asyncio.gather(*map(look, servers)) for one in found]
+        return [outcome for outcomes in await asyncio.gather(*map(find_updates, servers)) for outcome in outcomes]
 
     async def _of_server(self, server: Server) -> list[Update]:
         words = list(self._file.words(server.id))
-        listed = self._file.entry(server.id).values.get("registry")
-        if isinstance(listed, str) and words:
-            return await self._of_registry(server.id, listed, words)
+        registry_name = self._file.entry(server.id).values.get("registry")
+        if isinstance(registry_name, str) and words:
+            return await self._of_registry(server.id, registry_name, words)
         # The launcher sees the same: the hub gives it a small environment and that of the entry.
         index = PackageIndex(child_environment(server, self._environ, self._home), self._home, self._egress)
-        found = []
+        updates = []
         for spec in find_packages(server.command or "", server.args):
             word = next(
-                (one for one in words if one.text == spec.written or one.text.endswith(f"={spec.written}")), None
+                (item for item in words if item.text == spec.written or item.text.endswith(f"={spec.written}")),
+                None,
             )
             if spec.version is None or word is None:
                 continue
             newer = await index.newest(spec.kind, spec.name)
             if is_newer(newer, spec.version):
                 becomes = word.text[: len(word.text) - len(spec.written)] + spec.at(newer)
-                found.append(Update(server.id, word, spec.name, spec.version, newer, becomes))
-        return found
+                updates.append(Update(server.id, word, spec.name, spec.version, newer, becomes))
+        return updates
 
     async def _of_registry(self, id: str, name: str, words: Sequence[Word]) -> list[Update]:
         source = self._registry()
@@ -98,20 +99,20 @@ class UpdateFinder:
         if listing is None or listing.status == "deleted":
             raise RegistryError(f"{source.label} has withdrawn {printable(name, 200)}")
         packages = [offer for offer in listing.offers if isinstance(offer, Package)]
-        found = []
+        updates = []
         for package in packages:
             for word in words:
                 before, version = _pinned(word.text, package)
                 if version is not None and is_newer(package.version, version):
                     becomes = before + package.version
-                    found.append(Update(id, word, package.identifier, version, package.version, becomes))
-        return found
+                    updates.append(Update(id, word, package.identifier, version, package.version, becomes))
+        return updates
 
 
-def _pinned(word: str, package: Package) -> tuple[str, str | None]:
-    """Returns the text before a package's version in a word, and the version; None if the word is about another."""
-    for sign in ("@", "==", ":"):
-        before = f"{package.identifier}{sign}"
-        if word.startswith(before) and not package.version.startswith("sha256:"):
-            return before, word[len(before) :]
+def _pinned(argument: str, package: Package) -> tuple[str, str | None]:
+    """Returns what an argument has before a package's version, and the version; None if it names another package."""
+    for separator in ("@", "==", ":"):
+        prefix = f"{package.identifier}{separator}"
+        if argument.startswith(prefix) and not package.version.startswith("sha256:"):
+            return prefix, argument[len(prefix) :]
     return "", None
