@@ -27,8 +27,8 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub browser [status|install] [--json] [--config F]`."""
-    words = parser.add_argument("what", nargs="?", choices=("status", "install"), default="status")
-    words.help = "status (default): say which browser would be used; install: download a Chromium of Playwright's"
+    argument = parser.add_argument("what", nargs="?", choices=("status", "install"), default="status")
+    argument.help = "status (default): say which browser would be used; install: download a Chromium of Playwright's"
     text = "configuration file from which browser.executable is read (default: the one that `serve` would use, if any)"
     add_config_arguments(parser, text)
     parser.add_argument("--json", action="store_true", help="with status: the same facts as JSON")
@@ -41,10 +41,10 @@ def run(options: argparse.Namespace) -> int:
     if (lacking := missing("browser")) is not None:
         print(f"no browser can be used: {lacking}", file=sys.stderr)
         return FAILED
-    return install() if options.what == "install" else status(_named(options), as_json=options.json)
+    return install() if options.what == "install" else status(_configured_executables(options), as_json=options.json)
 
 
-def _named(options: argparse.Namespace) -> dict[str, str | None]:
+def _configured_executables(options: argparse.Namespace) -> dict[str, str | None]:
     """Returns `{server id: executable}` of the browser servers; None is a browser that is still to be found."""
     if options.config is None:
         try:
@@ -55,14 +55,16 @@ def _named(options: argparse.Namespace) -> dict[str, str | None]:
     return {server.id: None if server.executable is None else str(server.executable) for server in servers}
 
 
-def status(named: dict[str, str | None], *, as_json: bool = False) -> int:
-    """Prints which browser would be started for each server in `named`. Raises NoChromium."""
-    found = {server: find(executable, os.environ, Path.home()) for server, executable in (named or {ANY: None}).items()}
+def status(executables: dict[str, str | None], *, as_json: bool = False) -> int:
+    """Prints which browser would be started for each server in `executables`. Raises NoChromium."""
+    paths = {
+        server: find(executable, os.environ, Path.home()) for server, executable in (executables or {ANY: None}).items()
+    }
     if as_json:
-        rows = [{"server": server, "executable": str(path)} for server, path in found.items()]
+        rows = [{"server": server, "executable": str(path)} for server, path in paths.items()]
         print(json_text({"browsers": rows, "sandbox": not needs_no_sandbox()}))
         return OK
-    for server, path in found.items():
+    for server, path in paths.items():
         print(f"{printable(server, 100)}: {path}")
     if needs_no_sandbox():
         print(
@@ -78,8 +80,10 @@ def install() -> int:
     print(f"downloading Playwright's Chromium to {directory} with: {' '.join(command)}", flush=True)
     code = subprocess.run(command, check=False).returncode
     if code != 0:
-        what = f"the installer failed (exit status {code}), see above; where it cannot download, install Chromium or "
-        what += "Chrome by the system's own means, or name one as browser.executable in the configuration"
-        print(what, file=sys.stderr)
+        message = (
+            f"the installer failed (exit status {code}), see above; where it cannot download, install Chromium or "
+        )
+        message += "Chrome by the system's own means, or name one as browser.executable in the configuration"
+        print(message, file=sys.stderr)
         return FAILED
     return status({})

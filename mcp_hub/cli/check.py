@@ -56,9 +56,9 @@ async def _check(loaded: LoadedConfig, *, as_json: bool, strict: bool) -> int:
     else:
         _print_table(report.servers)
         _print_findings(report.items)
-        for where, members in report.strangers.items():
+        for location, members in report.strangers.items():
             names = ", ".join(printable(member) for member in members)
-            print(f"error: {where}: {with_code(f'no server has {names}', MEMBER_UNKNOWN)}")
+            print(f"error: {location}: {with_code(f'no server has {names}', MEMBER_UNKNOWN)}")
         if report.failed:
             print(with_code(f"failed: required and not available: {', '.join(report.failed)}", REQUIRED_FAILED))
         if report.working:
@@ -85,28 +85,28 @@ def _as_json(report: ServerReport) -> dict[str, Any]:
 
 def _listed_text(rows: list[dict[str, Any]]) -> str:
     """Returns in one line how many tools clients would be listed, and why."""
-    parts = (f"{' and '.join(one['clients'])} {one['listed']} of {one['of']} tools ({one['why']})" for one in rows)
+    parts = (f"{' and '.join(row['clients'])} {row['listed']} of {row['of']} tools ({row['why']})" for row in rows)
     return f"listed to clients: {'; '.join(parts)}"
 
 
 def _print_findings(findings: list[FindingRow]) -> None:
     """Prints all errors, and the first few warnings of each server."""
-    told: Counter[str] = Counter()
+    warning_counts: Counter[str] = Counter()
     for finding in findings:
         server, severity = finding["server"], finding["severity"]
-        told[server] += severity == "warning"
-        if severity != "warning" or told[server] <= SHOWN_WARNINGS:
+        warning_counts[server] += severity == "warning"
+        if severity != "warning" or warning_counts[server] <= SHOWN_WARNINGS:
             text = f"{finding['kind']} {finding['name']}: {finding['problem']}"
             print(f"{severity}: {server}: {with_code(text, finding['code'])}")
-    for server, number in told.items():
-        if number > SHOWN_WARNINGS:
-            print(f"warning: {server}: {number - SHOWN_WARNINGS:,} more; --json has them all")
+    for server, count in warning_counts.items():
+        if count > SHOWN_WARNINGS:
+            print(f"warning: {server}: {count - SHOWN_WARNINGS:,} more; --json has them all")
 
 
 def _tools_text(fact: dict[str, Any]) -> str:
     """Returns the number of exposed tools, and of all tools if rules hide some."""
-    shown, listed = fact["exposed_tools"], fact["tools"]
-    return str(shown) if shown == listed else f"{shown} of {listed}"
+    exposed, listed = fact["exposed_tools"], fact["tools"]
+    return str(exposed) if exposed == listed else f"{exposed} of {listed}"
 
 
 def _print_table(facts: list[dict[str, Any]]) -> None:
@@ -121,16 +121,16 @@ def _print_table(facts: list[dict[str, Any]]) -> None:
     table = Table(Column("server", overflow="fold"), *columns, box=None, pad_edge=False)
     for fact in facts:
         ready = fact["state"] in CONNECTED_STATES
-        word = "ok" if ready else "disabled" if fact["state"] == UpstreamState.DISABLED else "FAILED"
-        style = "green" if ready else "yellow" if word == "disabled" else "red"
-        others = sum(fact[kind.name] for kind in KINDS if kind is not TOOLS)
+        state_text = "ok" if ready else "disabled" if fact["state"] == UpstreamState.DISABLED else "FAILED"
+        style = "green" if ready else "yellow" if state_text == "disabled" else "red"
+        other_count = sum(fact[kind.name] for kind in KINDS if kind is not TOOLS)
         table.add_row(
             Text(fact["server"] + (" (required)" if fact["required"] else "")),
-            Text(word, style=style),
+            Text(state_text, style=style),
             Text(fact["revision"] or "-"),
             Text(fact["transport"] + ("" if fact["session"] == "shared" else f", session {fact['session']}")),
             Text(_tools_text(fact) if ready else "-"),
-            Text(str(others) if ready else "-"),
+            Text(str(other_count) if ready else "-"),
             Text(f"{fact['seconds']:.2f}" if ready else "-"),
         )
     Console(width=None if sys.stdout.isatty() else 160).print(table)

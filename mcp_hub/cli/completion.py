@@ -48,15 +48,15 @@ def answer_shell(make_parser: Callable[[str | None], argparse.ArgumentParser]) -
     from mcp_hub.cli.startup import ConfigFiles
 
     logging.disable()
-    words = os.environ.get("COMP_LINE", "").split()[1:]
-    chosen = next((word for word in words if not word.startswith("-")), None)
+    argv = os.environ.get("COMP_LINE", "").split()[1:]
+    chosen = next((argument for argument in argv if not argument.startswith("-")), None)
 
-    def offered(*, prefix: str, action: argparse.Action, **given: Any) -> Iterable[str]:
-        known = COMPLETERS.get((chosen, action.dest)) or COMPLETERS.get((None, action.dest))
-        return known(**given) if known is not None else FilesCompleter()(prefix)
+    def complete_action(*, prefix: str, action: argparse.Action, **kwargs: Any) -> Iterable[str]:
+        specific = COMPLETERS.get((chosen, action.dest)) or COMPLETERS.get((None, action.dest))
+        return specific(**kwargs) if specific is not None else FilesCompleter()(prefix)
 
     safe_actions.add(ConfigFiles)  # argcomplete runs it, so that completers know `--config`
-    completer: Any = offered  # any callable will do, though the signature names a class
+    completer: Any = complete_action  # any callable will do, though the signature names a class
     autocomplete(make_parser(chosen), always_complete_options="long", default_completer=completer)
     sys.exit(OK)
 
@@ -78,12 +78,12 @@ def _servers(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     return [server.id for server in config.servers] if config is not None else []
 
 
-def _named(table: str) -> Completer:
+def _names_in(table: str) -> Completer:
     """Returns the completer of the names in a table of the configuration."""
 
     def names(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
         config = _load(parsed_args)
-        return [one.name for one in getattr(config, table)] if config is not None else []
+        return [item.name for item in getattr(config, table)] if config is not None else []
 
     return names
 
@@ -148,8 +148,8 @@ COMPLETERS: Final[dict[tuple[str | None, str], Completer]] = {
     ("setup", "sources"): _clients,
     (None, "server"): _servers,
     (None, "servers"): _servers,
-    (None, "profile"): _named("profiles"),
-    (None, "tool_set"): _named("tool_sets"),
-    (None, "group"): _named("groups"),
+    (None, "profile"): _names_in("profiles"),
+    (None, "tool_set"): _names_in("tool_sets"),
+    (None, "group"): _names_in("groups"),
 }
 """(command, or None for any; name of the argument) -> its completer."""

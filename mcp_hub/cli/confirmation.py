@@ -49,8 +49,8 @@ class Plan(msgspec.Struct, frozen=True):
         """A digest of the edits, the names of secrets and the command lines. Different plans have different tokens."""
         digests = sorted(edit.digest for edit in self.edits if edit.changes)
         users = sorted(secret.user for secret in self.secrets)
-        words = "\0".join([*digests, *users, *("\1".join(command) for command in self.commands)])
-        return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        fields = "\0".join([*digests, *users, *("\1".join(command) for command in self.commands)])
+        return hashlib.sha256(fields.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def lines(self) -> list[str]:
         """Returns the plan as lines of text: its notes, the differences of files, the command lines."""
@@ -61,23 +61,27 @@ class Plan(msgspec.Struct, frozen=True):
         for secret in self.secrets:
             lines.append(f"The keyring gets {SERVICE}/{printable(secret.user)}, not shown.")
         if self.commands:
-            lines += ["", "This would run:", *(f"  {printable(shlex.join(one), 2000)}" for one in self.commands)]
+            lines += [
+                "",
+                "This would run:",
+                *(f"  {printable(shlex.join(command), 2000)}" for command in self.commands),
+            ]
         return lines
 
     def as_json(self) -> dict[str, Any]:
         """Returns the plan as `--json` prints it."""
         edits = [{"path": str(edit.path), "diff": edit.diff()} for edit in self.edits if edit.changes]
-        commands = [list(map(printable, one)) for one in self.commands]
+        commands = [list(map(printable, command)) for command in self.commands]
         return {**self.facts, "edits": edits, "commands": commands, "notes": list(self.notes), "token": self.token}
 
 
 def add_confirmation_arguments(parser: argparse.ArgumentParser, json: str = "print JSON") -> None:
     """Adds the options that `confirm` reads: `--json`, with the help text `json`, `--yes` and `--confirm TOKEN`."""
     parser.add_argument("--json", action="store_true", help=json)
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     text = "do exactly what the preview that printed this token showed; exit 4 if anything has changed"
-    how.add_argument("--confirm", metavar="TOKEN", help=text)
+    group.add_argument("--confirm", metavar="TOKEN", help=text)
 
 
 def confirm(plan: Plan, options: argparse.Namespace, question: str = "Do this?") -> int:
@@ -173,23 +177,23 @@ def write(plan: Plan, command: Sequence[str], journal: Journal | None = None) ->
 
 def follow_bundles(edits: Sequence[Edit]) -> None:
     """Removes unpacked bundles that no entry names any more, and restores those that an entry names again."""
-    named = [(_bundles(edit.before), _bundles(edit.after)) for edit in edits]
-    if not any(before != after for before, after in named):
+    digest_pairs = [(_bundles(edit.before), _bundles(edit.after)) for edit in edits]
+    if not any(before != after for before, after in digest_pairs):
         return
     from mcp_hub.registry.bundles import BundleStore, default_directory
 
     store = BundleStore(default_directory())
-    kept = set().union(*(after for _, after in named))
-    for digest in kept.difference(*(before for before, _ in named)):
+    referenced = set().union(*(after for _, after in digest_pairs))
+    for digest in referenced.difference(*(before for before, _ in digest_pairs)):
         store.restore(digest)
-    gone = set().union(*(before for before, _ in named)) - kept
-    if gone:
+    unreferenced = set().union(*(before for before, _ in digest_pairs)) - referenced
+    if unreferenced:
         for path in {edit.path for run in Journal.of_user().runs() for edit in run.edits if not edit.secret}:
             with contextlib.suppress(EditRefused):
-                gone -= _bundles(read_bytes(path))  # another configuration has the same bundle
-    for digest in gone:
+                unreferenced -= _bundles(read_bytes(path))  # another configuration has the same bundle
+    for digest in unreferenced:
         store.remove(digest)
 
 
 def _bundles(content: bytes | None) -> set[str]:
-    return {found.decode() for found in _BUNDLE.findall(content or b"")}
+    return {digest.decode() for digest in _BUNDLE.findall(content or b"")}

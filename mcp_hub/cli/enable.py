@@ -34,12 +34,12 @@ def switch(options: argparse.Namespace, *, on: bool) -> int:
     file = ServerFile.open(path_to_edit(options, alone=True))
     file.switch(options.server, on=on)
     plan = Plan((file.edit(),), facts={"server": options.server, "enabled": on})
-    shown, state = printable(options.server, 100), "on" if on else "off"
+    name, state = printable(options.server, 100), "on" if on else "off"
     if plan.empty:
-        print(json_text({**plan.as_json(), "done": True}) if options.json else f"{shown} is {state} already")
+        print(json_text({**plan.as_json(), "done": True}) if options.json else f"{name} is {state} already")
         return OK
     options.yes, options.confirm = True, None  # not asked: one key changes, and `undo` restores it
     code = carry_out(plan, options, ["mcp-hub", "enable" if on else "disable", options.server])
     if code == OK and not options.json:
-        print(f"switched {shown} {state}; `mcp-hub undo` takes it back. {RELOADS}")
+        print(f"switched {name} {state}; `mcp-hub undo` takes it back. {RELOADS}")
     return code

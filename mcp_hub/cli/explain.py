@@ -28,28 +28,28 @@ def run(options: argparse.Namespace) -> int:
     """Prints cause and remedy of each given code, or the titles of all. Raises ConfigError for an unknown code."""
     from mcp_hub.diagnosis.page import anchor
 
-    known = remedies()
-    wanted = [_code_of(word, known) for word in options.code]
+    by_code = remedies()
+    codes = [_code_of(argument, by_code) for argument in options.code]
     if options.json:
         facts = [
-            {"code": code, **{name: getattr(known[code], name) for name in Remedy.__struct_fields__}}
-            for code in wanted or known
+            {"code": code, **{name: getattr(by_code[code], name) for name in Remedy.__struct_fields__}}
+            for code in codes or by_code
         ]
         print(json_text([{**fact, "page": anchor(fact["code"])} for fact in facts]))
         return OK
-    if not wanted:
-        for code, remedy in known.items():
+    if not codes:
+        for code, remedy in by_code.items():
             print(f"{code}  {remedy.title}")
-    for number, code in enumerate(wanted):
+    for number, code in enumerate(codes):
         print(*[""] * (number > 0), sep="\n", end="\n" if number else "")
-        _print(code, known[code], anchor(code))
+        _print(code, by_code[code], anchor(code))
     return OK
 
 
-def _code_of(word: str, known: dict[str, Remedy]) -> str:
-    found = re.fullmatch(r"(?:HUB-?)?(\d{3})", word.strip(), re.IGNORECASE)
-    if found is None or (code := f"HUB-{found[1]}") not in known:
-        text = f"there is no code {printable(word, 40)!r}; they are {min(known)} to {max(known)}, and "
+def _code_of(argument: str, by_code: dict[str, Remedy]) -> str:
+    match = re.fullmatch(r"(?:HUB-?)?(\d{3})", argument.strip(), re.IGNORECASE)
+    if match is None or (code := f"HUB-{match[1]}") not in by_code:
+        text = f"there is no code {printable(argument, 40)!r}; they are {min(by_code)} to {max(by_code)}, and "
         raise ConfigError(f"{text}`mcp-hub explain` lists them all")
     return code
 

@@ -34,8 +34,8 @@ def _socket_note(configs: list[Path]) -> str | None:
         return None  # `mcp-hub check` says what is wrong with it
     if listen.socket_path is None:
         return None
-    where = printable(listen.host, 200)
-    return f"The client will start a hub of its own over stdio: none has a URL for {where} (listen.host)"
+    address = printable(listen.host, 200)
+    return f"The client will start a hub of its own over stdio: none has a URL for {address} (listen.host)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,33 +50,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Returns 0 when the hub is in the client, 3 or 4 if not confirmed. Raises EditRefused if it cannot be added."""
     client, machine = client_named(options.client), Machine.this()
-    configs = [Path(one).absolute() for one in (path_to_edit(options), *options.overlays)]
+    configs = [Path(path).absolute() for path in (path_to_edit(options), *options.overlays)]
     originals: list[FoundServer] = []
     for config in configs:
         if not config.is_file():
             raise EditRefused(f"{printable(str(config))}: there is no configuration yet; first run: mcp-hub setup")
-        own = read_client_file(config, machine)
-        if own.problem is not None:
-            raise EditRefused(own.problem)
-        originals += own.servers
-    done = plan_install(client, machine, hub_command(*configs), originals if options.switch_off else None)
-    facts = {"client": client.id, "file": str(done.file.path), "entry": ENTRY, "switched_off": list(done.switched_off)}
+        config_file = read_client_file(config, machine)
+        if config_file.problem is not None:
+            raise EditRefused(config_file.problem)
+        originals += config_file.servers
+    installation = plan_install(client, machine, hub_command(*configs), originals if options.switch_off else None)
+    facts = {
+        "client": client.id,
+        "file": str(installation.file.path),
+        "entry": ENTRY,
+        "switched_off": list(installation.switched_off),
+    }
     notes = []
-    if done.switched_off:
-        how = "switched off" if client.off is not None else "taken out (this client cannot switch one off)"
-        notes.append(f"In {client.name} {how}, as the hub serves them: {', '.join(done.switched_off)}")
+    if installation.switched_off:
+        action_text = "switched off" if client.off is not None else "taken out (this client cannot switch one off)"
+        notes.append(f"In {client.name} {action_text}, as the hub serves them: {', '.join(installation.switched_off)}")
     if (note := _socket_note(configs)) is not None:
         notes.append(note)
-    plan = Plan((done.edit,), notes=tuple(notes), facts=facts)
+    plan = Plan((installation.edit,), notes=tuple(notes), facts=facts)
     if plan.empty:
         if options.json:
             print(json_text({**plan.as_json(), "done": True}))
         else:
-            print(f"{client.name} has the hub already: {printable(str(done.file.path))}")
+            print(f"{client.name} has the hub already: {printable(str(installation.file.path))}")
         return OK
     code = carry_out(plan, options, ["mcp-hub", "install", client.id], question="Write this?")
     if code == OK and not options.json:
-        shown = shlex.quote(client.id)
+        client_id = shlex.quote(client.id)
         print(f"\nThe hub is in {client.name}; restart it to see its tools.")
-        print(f"To take it out: mcp-hub uninstall {shown}")
+        print(f"To take it out: mcp-hub uninstall {client_id}")
     return code

@@ -116,10 +116,10 @@ class RedirectListener(BrowserReturn):
         """Answers a request of the browser. It is accepted only with the right `state`."""
         from aiohttp import web
 
-        given = dict(request.query)
-        if not self.take(given):
+        query = dict(request.query)
+        if not self.take(query):
             return web.Response(status=400, text=FOREIGN_RESPONSE)
-        return web.Response(text=SIGNED_IN if "code" in given else _REFUSED, headers={"Cache-Control": "no-store"})
+        return web.Response(text=SIGNED_IN if "code" in query else _REFUSED, headers={"Cache-Control": "no-store"})
 
 
 @contextlib.asynccontextmanager

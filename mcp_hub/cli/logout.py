@@ -32,25 +32,25 @@ def run(options: argparse.Namespace) -> int:
     server = find_oauth_server(config, options.server)
     store = token_store_for(config)
     try:
-        before = store.load(server)
+        sign_in = store.load(server)
     except TokenStoreError:
-        before = None  # an unreadable sign-in is deleted too
-    gone = store.delete(server)
-    shown = printable(server.id, 100)
-    if not gone:
-        print(f"there was no sign-in to {shown}")
-    elif before is not None and run_loop(_revoked(config, server, before)):
-        print(f"signed out of {shown}; its tokens are revoked")
+        sign_in = None  # an unreadable sign-in is deleted too
+    was_deleted = store.delete(server)
+    name = printable(server.id, 100)
+    if not was_deleted:
+        print(f"there was no sign-in to {name}")
+    elif sign_in is not None and run_loop(_revoked(config, server, sign_in)):
+        print(f"signed out of {name}; its tokens are revoked")
     else:
-        print(f"signed out of {shown}")
+        print(f"signed out of {name}")
     return OK
 
 
-async def _revoked(config: Config, server: Server, before: SignIn) -> bool:
+async def _revoked(config: Config, server: Server, sign_in: SignIn) -> bool:
     from mcp_hub.oauth.token_flow import TokenFlow
 
     try:
         async with asyncio.timeout(REVOKE_WAIT):
-            return await TokenFlow(server, config.web.allow_addresses).revoke(before)
+            return await TokenFlow(server, config.web.allow_addresses).revoke(sign_in)
     except (SignInError, TokenUnavailable, TimeoutError):
         return False

@@ -33,10 +33,10 @@ def run(options: argparse.Namespace) -> int:
     """Prints the stored calls and lines, and with `--follow` new ones. Raises HubError if no hub runs."""
     from mcp_hub.hub.hub_status import ask_hub
 
-    hub, asked = chosen_hub(options), {"ask": "logs", "server": options.server, "follow": options.follow}
-    shown = 0
+    hub, request = chosen_hub(options), {"ask": "logs", "server": options.server, "follow": options.follow}
+    count = 0
     since = None
-    for answer in ask_hub(hub["pid"], asked, patience=None if options.follow else PATIENCE):
+    for answer in ask_hub(hub["pid"], request, patience=None if options.follow else PATIENCE):
         if "since" in answer and "record" not in answer:
             since = answer["since"]
             continue
@@ -44,8 +44,8 @@ def run(options: argparse.Namespace) -> int:
         if text is None:
             raise refused(answer, hub)
         print(text, flush=True)
-        shown += 1
-    if not shown and not options.json and not options.follow:
+        count += 1
+    if not count and not options.json and not options.follow:
         text = "no call is kept yet; calls are kept in memory only while somebody watches"
         print(f"{text}, since {printable(str(since))}. `mcp-hub logs -f` watches.", file=sys.stderr)
     return OK

@@ -57,21 +57,21 @@ def chosen_hub(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the facts of the chosen hub. Raises HubError if none runs, ConfigError if several match."""
     from mcp_hub.hub.hub_status import running_hubs
 
-    named = [] if options.config is None else [options.config, *options.overlays]
-    wanted = {str(Path.cwd() / path) for path in named}
-    found = [
+    paths = [] if options.config is None else [options.config, *options.overlays]
+    config_paths = {str(Path.cwd() / path) for path in paths}
+    hubs = [
         facts
         for facts in running_hubs()
-        if wanted <= {facts.get("config"), *facts.get("overlays", ())} and options.pid in (None, facts.get("pid"))
+        if config_paths <= {facts.get("config"), *facts.get("overlays", ())} and options.pid in (None, facts.get("pid"))
     ]
-    if not found:
-        which = f" with {' and '.join(map(printable, sorted(wanted)))}" if wanted else ""
+    if not hubs:
+        which = f" with {' and '.join(map(printable, sorted(config_paths)))}" if config_paths else ""
         which += f" as process {options.pid}" if options.pid is not None else ""
         raise HubError(f"no hub is running{which}; `mcp-hub status` lists those that are" if which else HOW_TO_START)
-    if len(found) > 1:
-        lines = [f"  --pid {one.get('pid')}    {printable(str(one.get('config')))}" for one in found]
+    if len(hubs) > 1:
+        lines = [f"  --pid {hub.get('pid')}    {printable(str(hub.get('config')))}" for hub in hubs]
         raise ConfigError("\n".join(["several hubs are running; say which one is meant:", *lines]))
-    return found[0]
+    return hubs[0]
 
 
 def refused(answer: dict[str, Any], hub: dict[str, Any]) -> HubError:

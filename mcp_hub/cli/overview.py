@@ -34,15 +34,15 @@ def _configuration() -> Json:
     from mcp_hub.errors import ConfigError
     from mcp_hub.hub.composition import read_config
 
-    found: Json = {"path": None, "servers": 0, "off": 0, "problem": None}
+    facts: Json = {"path": None, "servers": 0, "off": 0, "problem": None}
     try:
         path = default_path(Path.cwd(), os.environ)
-        found["path"] = str(path)
+        facts["path"] = str(path)
         servers = read_config(path, os.environ).config.servers
     except ConfigError as error:
-        found["problem"] = str(error).splitlines()[0] if found["path"] is not None else None
-        return found
-    return {**found, "servers": len(servers), "off": sum(not server.enabled for server in servers)}
+        facts["problem"] = str(error).splitlines()[0] if facts["path"] is not None else None
+        return facts
+    return {**facts, "servers": len(servers), "off": sum(not server.enabled for server in servers)}
 
 
 def _running() -> list[Json]:
@@ -83,9 +83,9 @@ def _next_steps(facts: Json) -> Iterator[tuple[str, str]]:
         yield "mcp-hub doctor", "looks at the servers and this machine, and says what to do"
         if configuration["problem"] is None:
             yield "mcp-hub tools", "lists what a client sees"
-            without = [one["client"] for one in facts["clients"] if not one["has_hub"]]
-            if without:
-                yield f"mcp-hub install {without[0]}", "puts the hub into that client"
+            without_hub = [client["client"] for client in facts["clients"] if not client["has_hub"]]
+            if without_hub:
+                yield f"mcp-hub install {without_hub[0]}", "puts the hub into that client"
             elif not facts["clients"]:
                 yield "mcp-hub serve --http", "serves clients over HTTP"
     yield "mcp-hub help", "lists all commands"
@@ -114,10 +114,10 @@ def _configuration_text(configuration: Json) -> str:
 
 
 def _clients_text(clients: list[Json]) -> str:
-    with_hub = [one["name"] for one in clients if one["has_hub"]]
-    without = [one["name"] for one in clients if not one["has_hub"]]
+    with_hub = [client["name"] for client in clients if client["has_hub"]]
+    without_hub = [client["name"] for client in clients if not client["has_hub"]]
     texts = [f"in {', '.join(with_hub)}"] if with_hub else []
-    texts += [f"not in {', '.join(without)}"] if without else []
+    texts += [f"not in {', '.join(without_hub)}"] if without_hub else []
     return f"the hub is {'; '.join(texts)}" if texts else "none found on this machine"
 
 

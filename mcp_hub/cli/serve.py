@@ -71,9 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")
     text = "list all tools to every client, or a few and a search for others (default: the file's 'expose', else auto)"
     parser.add_argument("--expose", choices=get_args(Exposed), help=text)
-    over = parser.add_mutually_exclusive_group()
-    over.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")
-    over.add_argument("--http", action="store_true", help="over a network: only /mcp")
+    transport = parser.add_mutually_exclusive_group()
+    transport.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")
+    transport.add_argument("--http", action="store_true", help="over a network: only /mcp")
     parser.add_argument(
         "--host",
         help="address to listen on (default 127.0.0.1; any other needs a token), or unix:/PATH for a Unix socket",
@@ -95,11 +95,11 @@ def run(options: argparse.Namespace) -> int:
     frames.own_heap()
     network = options.sse or options.http
     if network:
-        place = _place(options)
-        loaded = load_with_files(options, told=place is not None)
+        worker = _worker_place(options)
+        loaded = load_with_files(options, told=worker is not None)
         config = loaded.config.model_copy(update={"listen": _listen(loaded.config, options)})
-        if place is not None:
-            return run_loop(_network(options, loaded, place.settings(config), place))
+        if worker is not None:
+            return run_loop(_network(options, loaded, worker.settings(config), worker))
         if options.workers is None:
             return run_loop(_network(options, loaded, config))
         from mcp_hub.cli.workers import serve_workers
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     return run_loop(_stdio(options, load_with_files(options), stdin, stdout))
 
 
-def _place(options: argparse.Namespace) -> WorkerPlace | None:
+def _worker_place(options: argparse.Namespace) -> WorkerPlace | None:
     """Returns the settings that a worker gets from its parent; None if this process is not a worker."""
     if options.workers is None:
         return None
@@ -160,8 +160,8 @@ async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, 
 
     config = loaded.config
     # If stdout and stderr are one pipe, the client would read records as messages. A terminal shows both.
-    apart = os.isatty(stdout) or not os.path.samestat(os.fstat(stdout), os.fstat(2))
-    with recording(config, on_stderr=apart) as records:
+    is_separate = os.isatty(stdout) or not os.path.samestat(os.fstat(stdout), os.fstat(2))
+    with recording(config, on_stderr=is_separate) as records:
         signals = Signals(records.line)
         if os.isatty(stdin):
             from mcp_hub.cli.report import terminal_text
@@ -178,7 +178,7 @@ async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, 
 
 
 async def _network(
-    options: argparse.Namespace, loaded: LoadedConfig, config: Config, place: WorkerPlace | None = None
+    options: argparse.Namespace, loaded: LoadedConfig, config: Config, worker: WorkerPlace | None = None
 ) -> int:
     from mcp_hub.cli.service_manager import ServiceNotifier
     from mcp_hub.downstream.admission import check_listener
@@ -187,7 +187,7 @@ async def _network(
     from mcp_hub.transport.http1.listening_sockets import check_handed
     from mcp_hub.transport.http1.tls_server import tls_context
 
-    handed, notifier = _handed(place), ServiceNotifier(os.environ)
+    handed, notifier = _handed(worker), ServiceNotifier(os.environ)
     listen = check_handed(config.listen, handed) if handed else config.listen
     objection = check_listener(listen)
     if objection is not None:
@@ -209,23 +209,23 @@ async def _network(
                 app = App(dispatcher, listen, sse=options.sse, verifier=verifier, quotas=quotas)
                 app.page = running.page
                 running.status.refusals = app.refusals.facts
-                replicas = await _joined(config, dispatcher, app, running, alone=place is None)
+                replicas = await _join_replicas(config, dispatcher, app, running, alone=worker is None)
                 running.reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
                 running.reloader.announced = notifier.reloading
 
                 def ready(bases: list[str]) -> None:
-                    if place is not None:
-                        bases = place.ready(bases)
+                    if worker is not None:
+                        bases = worker.ready(bases)
                     running.status.serving = bases
                     running.page.base = partial(app.page_base, bases)
                     if replicas is not None:
                         replicas.reached_at(bases[0])
-                    if place is None or place.speaks:
-                        announcing = _announce(hub, bases, listen, records, running.page, sse=options.sse)
-                        announcements.add(asyncio.get_running_loop().create_task(announcing))
+                    if worker is None or worker.speaks:
+                        announcement = _announce(hub, bases, listen, records, running.page, sse=options.sse)
+                        announcements.add(asyncio.get_running_loop().create_task(announcement))
                     notifier.say("READY=1", f"STATUS=listening on {', '.join(bases)}")
 
-                sockets = [each for _, each in handed]
+                sockets = [sock for _, sock in handed]
                 try:
                     async with notifier.watching(signals.stop):
                         await serve_network(app, listen, stop=signals.stop, ready=ready, handed=sockets)
@@ -237,14 +237,14 @@ async def _network(
     return FAILED if missing else OK
 
 
-def _handed(place: WorkerPlace | None) -> list[tuple[str, socket.socket]]:
+def _handed(worker: WorkerPlace | None) -> list[tuple[str, socket.socket]]:
     """Returns (name, socket) for each socket that the parent of workers or a service manager passed on."""
     from mcp_hub.cli.service_manager import handed_sockets
 
-    return handed_sockets(os.environ) if place is None else place.handed()
+    return handed_sockets(os.environ) if worker is None else worker.handed()
 
 
-async def _joined(
+async def _join_replicas(
     config: Config, dispatcher: Dispatcher, app: App, running: Supervision, *, alone: bool
 ) -> Replicas | None:
     """Joins the other replicas through the configured store. Returns None without a store. Raises ConfigError.
@@ -292,8 +292,8 @@ def _costs(hub: Engine) -> dict[str, Any]:
 def _cure(code: str) -> str | None:
     from mcp_hub.diagnosis import remedies
 
-    found = remedies().get(code)
-    return found.cure if found is not None else None
+    remedy = remedies().get(code)
+    return remedy.cure if remedy is not None else None
 
 
 class Supervision(msgspec.Struct, frozen=True):
@@ -318,12 +318,12 @@ async def _supervised(
     page = PageAccess(PageSources(dispatcher, status, reloader.facts, _cure, _costs))
 
     def facts() -> dict[str, Any]:
-        stalled = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}
+        stall_facts = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}
         status.more = {
             "loaded_at": reloader.loaded_at,
             "refused": reloader.refused,
             "call_log_problem": records.problem,
-            **stalled,
+            **stall_facts,
         }
         return status.facts()
 
@@ -347,11 +347,11 @@ async def _required(hub: Engine, stop: asyncio.Event, records: RecordWriter) -> 
         if missing:
             stop.set()
 
-    watching = asyncio.get_running_loop().create_task(watch())
+    watcher = asyncio.get_running_loop().create_task(watch())
     try:
         yield missing
     finally:
-        watching.cancel()
+        watcher.cancel()
 
 
 async def _announce(

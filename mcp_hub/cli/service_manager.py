@@ -44,17 +44,17 @@ def handed_sockets(environ: MutableMapping[str, str]) -> list[tuple[str, socket.
     if not count.isascii() or not count.isdigit() or int(count) > MAX_SOCKETS:
         text = f"LISTEN_FDS is {printable(count, 40)!r}; it must be a number of sockets, at most {MAX_SOCKETS}"
         raise ConfigError(text, codes.SOCKET_HANDED)
-    found = []
-    for number in range(int(count)):
-        descriptor = FIRST_DESCRIPTOR + number
+    sockets = []
+    for index in range(int(count)):
+        descriptor = FIRST_DESCRIPTOR + index
         try:
             os.set_inheritable(descriptor, False)
-            one = socket.socket(fileno=descriptor)
+            sock = socket.socket(fileno=descriptor)
         except OSError as error:
             text = f"descriptor {descriptor}, which was handed over (LISTEN_FDS), is no socket: {error.strerror}"
             raise ConfigError(text, codes.SOCKET_HANDED) from None
-        found.append((printable(names[number], 100) if number < len(names) else "unknown", one))
-    return found
+        sockets.append((printable(names[index], 100) if index < len(names) else "unknown", sock))
+    return sockets
 
 
 class ServiceNotifier:
@@ -63,26 +63,26 @@ class ServiceNotifier:
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         """Removes the variables from `environ`, so that no child process sends messages in the hub's name."""
         self._address = environ.pop(NOTIFY, "")
-        pid, patience = environ.pop("WATCHDOG_PID", None), environ.pop(WATCHDOG, "")
-        watched = patience.isascii() and patience.isdigit() and pid in (None, str(os.getpid()))
-        self._patience = int(patience) / 1_000_000 if watched else 0.0
+        pid, timeout_text = environ.pop("WATCHDOG_PID", None), environ.pop(WATCHDOG, "")
+        has_watchdog = timeout_text.isascii() and timeout_text.isdigit() and pid in (None, str(os.getpid()))
+        self._watchdog_timeout = int(timeout_text) / 1_000_000 if has_watchdog else 0.0
         """The watchdog timeout, in seconds; 0 without a watchdog."""
-        self._unheard = False
-        self._ended = False
+        self._has_failed = False
+        self._is_stopping = False
         """Whether the manager was told that the hub stops."""
 
     def say(self, *lines: str) -> None:
         """Sends lines such as `READY=1`. Never blocks, never raises: the manager may be gone."""
         if not self._address or sys.platform == "win32":
             return
-        where = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as saying:
-                saying.setblocking(False)
-                saying.sendto("\n".join(lines).encode(), where)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
+                sender.sendto("\n".join(lines).encode(), address)
         except (OSError, ValueError) as error:
-            if not self._unheard:
-                self._unheard = True
+            if not self._has_failed:
+                self._has_failed = True
                 log.warning("the service manager cannot be told that %s: %s", lines[0], error)
 
     @contextlib.contextmanager
@@ -108,15 +108,15 @@ class ServiceNotifier:
             self._end()
 
     async def _alive(self) -> None:
-        while self._patience:
+        while self._watchdog_timeout:
             self.say("WATCHDOG=1")
-            await asyncio.sleep(max(SHORTEST_WATCH, self._patience / 2))
+            await asyncio.sleep(max(SHORTEST_WATCH, self._watchdog_timeout / 2))
 
     async def _stopping(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self._end()
 
     def _end(self) -> None:
-        if not self._ended:
-            self._ended = True
+        if not self._is_stopping:
+            self._is_stopping = True
             self.say("STOPPING=1")

@@ -84,20 +84,20 @@ class RepeatFilter:
         kind = (record.name, record.levelno, str(record.msg)[:MAX_LINE], first[:200] if isinstance(first, str) else "")
         if kind not in self._kinds and len(self._kinds) >= MAX_KINDS:
             kind = ("", record.levelno, "", "")  # further kinds share one
-        began, number = self._kinds.get(kind, (self._clock(), 0))
-        self._kinds[kind] = began, number + 1
-        return number < MAX_REPEATS
+        started_at, count = self._kinds.get(kind, (self._clock(), 0))
+        self._kinds[kind] = started_at, count + 1
+        return count < MAX_REPEATS
 
     def summaries(self, *, all: bool = False) -> list[tuple[int, str]]:
         """Returns (level, text) on the lines that were not shown, for each kind whose window has ended."""
-        now, said = self._clock(), []
-        for kind, (began, number) in list(self._kinds.items()):
-            if all or now - began >= REPEAT_WINDOW:
+        now, summaries = self._clock(), []
+        for kind, (started_at, count) in list(self._kinds.items()):
+            if all or now - started_at >= REPEAT_WINDOW:
                 del self._kinds[kind]
-                if number > MAX_REPEATS:
+                if count > MAX_REPEATS:
                     about = f"{kind[3]}: " if kind[3] else ""
-                    said.append((kind[1], f"{about}{number - MAX_REPEATS:,} more lines like this: {kind[2]}"))
-        return said
+                    summaries.append((kind[1], f"{about}{count - MAX_REPEATS:,} more lines like this: {kind[2]}"))
+        return summaries
 
 
 class LogHandler(logging.Handler):
@@ -128,14 +128,14 @@ class LogHandler(logging.Handler):
         self._say(self._repeats.summaries(all=True))
         self.records = None
 
-    def _say(self, said: list[tuple[int, str]]) -> None:
-        for level, text in said:
+    def _say(self, summaries: list[tuple[int, str]]) -> None:
+        for level, text in summaries:
             self._line(self._safe(level, text))
 
     def _safe(self, level: int, text: str) -> str:
         name = logging.getLevelName(level).lower()
-        shown = printable(self.redaction.text(text[: 4 * MAX_LINE]), MAX_LINE)
-        return log_line(name, shown) if self.timed else f"mcp-hub: {name}: {shown}"
+        safe_text = printable(self.redaction.text(text[: 4 * MAX_LINE]), MAX_LINE)
+        return log_line(name, safe_text) if self.timed else f"mcp-hub: {name}: {safe_text}"
 
     def _traceback(self, record: logging.LogRecord) -> str:
         if not record.exc_info:
@@ -234,10 +234,12 @@ def load_with_files(
     if told:
         return loaded
     # The table of `check` has the reasons why servers are switched off.
-    shown = [f": {server.disabled_reason}" for server in loaded.config.servers if advice and server.disabled_reason]
-    duplicates = [CodedText(str(one), DUPLICATE) for one in loaded.duplicates]
+    off_reasons = [
+        f": {server.disabled_reason}" for server in loaded.config.servers if advice and server.disabled_reason
+    ]
+    duplicates = [CodedText(str(duplicate), DUPLICATE) for duplicate in loaded.duplicates]
     for warning in (*loaded.warnings, *duplicates, *(loaded.advice if advice else ())):
-        if not str(warning).endswith(tuple(shown)):
+        if not str(warning).endswith(tuple(off_reasons)):
             print(f"warning: {with_code(warning)}", file=sys.stderr)
     for line in loaded.left_out:
         text = with_code(f"{line}; the file is left out", FILE_LEFT_OUT)
@@ -300,9 +302,9 @@ def make_hub(
 
     `groups` are switched on. `expose` overrides the configured mode for every client.
     """
-    kept = CatalogCache(config.cache_dir or default_directory())
+    cache = CatalogCache(config.cache_dir or default_directory())
     record = records.write if records is not None and CALL_LOG.of(config).enabled else None
-    options: EngineOptions = {"kept": kept, "record": record, "one_client": one_client, "expose": expose}
+    options: EngineOptions = {"kept": cache, "record": record, "one_client": one_client, "expose": expose}
     return Engine(config, selection=selection, groups=groups, **options)
 
 

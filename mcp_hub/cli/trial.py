@@ -43,14 +43,14 @@ class Trial(msgspec.Struct, frozen=True):
         if self.problem is not None:
             yield f"{printable(self.id, 100)}: {printable(self.problem, 2000)}"
             return
-        more = f" and {self.others} other{'s' * (self.others != 1)}" if self.others else ""
-        yield f"{printable(self.id, 100)} works: {len(self.tools)} tool{'s' * (len(self.tools) != 1)}{more}"
+        suffix = f" and {self.others} other{'s' * (self.others != 1)}" if self.others else ""
+        yield f"{printable(self.id, 100)} works: {len(self.tools)} tool{'s' * (len(self.tools) != 1)}{suffix}"
         for name, description in self.tools[:SHOWN_TOOLS]:
             yield f"  {name}  {description}".rstrip()
         if len(self.tools) > SHOWN_TOOLS:
             yield f"  … {len(self.tools) - SHOWN_TOOLS} more"
-        for one in self.findings:
-            yield f"warning: {one['kind']} {one['name']}: {one['problem']}"
+        for row in self.findings:
+            yield f"warning: {row['kind']} {row['name']}: {row['problem']}"
 
     def as_json(self) -> dict[str, Any]:
         """Returns the same facts for `--json`."""
@@ -73,18 +73,18 @@ def server_of(id: str, entry: Mapping[str, Any]) -> Server:
 
 
 async def try_servers(
-    servers: Iterable[Server], config: Config | None = None, kept: CatalogCache | None = None
+    servers: Iterable[Server], config: Config | None = None, cache: CatalogCache | None = None
 ) -> list[Trial]:
     """Starts each server, reads its lists, and stops it.
 
-    `config` has the settings of the screening. `kept` stores the lists for the next start.
+    `config` has the settings of the screening. `cache` stores the lists for the next start.
     """
-    tried = tuple(server.model_copy(update={"enabled": True, "lazy": False}) for server in servers)
+    trial_servers = tuple(server.model_copy(update={"enabled": True, "lazy": False}) for server in servers)
     rules = config.settings if config is not None else {}
-    async with Engine(Config(servers=tried, settings=rules), kept=kept) as hub:
+    async with Engine(Config(servers=trial_servers, settings=rules), kept=cache) as hub:
         await connect_all(hub)
         rows = screen_findings(hub)
-        return [_trial(hub.upstreams[server.id], rows) for server in tried]
+        return [_trial(hub.upstreams[server.id], rows) for server in trial_servers]
 
 
 def _trial(upstream: Upstream, rows: list[FindingRow]) -> Trial:
@@ -98,7 +98,7 @@ def _trial(upstream: Upstream, rows: list[FindingRow]) -> Trial:
         id,
         None,
         record=record_of(items, text),
-        tools=tuple((printable(str(one.get("name")), 100), _first_line(one)) for one in tools),
+        tools=tuple((printable(str(tool.get("name")), 100), _first_line(tool)) for tool in tools),
         others=sum(len(upstream.lists.items.get(kind, ())) for kind in KINDS if kind is not TOOLS),
         findings=tuple(row for row in rows if row["server"] == id),
     )
@@ -114,14 +114,14 @@ def changes_between(before: PinRecord, after: PinRecord) -> Iterator[str]:
     for kind in PARTS:
         old, new = before.items.get(kind, {}), after.items.get(kind, {})
         for name in sorted(old.keys() | new.keys()):
-            shown = f"{kind.unknown} {printable(name, 200)}"
+            item_text = f"{kind.unknown} {printable(name, 200)}"
             if name not in old:
-                yield f"+ {shown}"
+                yield f"+ {item_text}"
             elif name not in new:
-                yield f"- {shown}"
+                yield f"- {item_text}"
             elif fingerprint(old[name]) != fingerprint(new[name]):
                 parts = [part for part in {**old[name], **new[name]} if _differs(old[name], new[name], part)]
-                yield f"~ {shown} ({', '.join(parts)})"
+                yield f"~ {item_text} ({', '.join(parts)})"
     if before.instructions != after.instructions:
         yield "~ its instructions"
 

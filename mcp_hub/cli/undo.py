@@ -64,8 +64,8 @@ def _print_runs(runs: list[Run], *, as_json: bool) -> int:
         return OK
     if not runs:
         print("there is nothing to undo")
-    for one in runs:
-        print(f"{one.number}  {one.at}  {printable(one.command)}")
-        for edit in one.edits:
+    for past_run in runs:
+        print(f"{past_run.number}  {past_run.at}  {printable(past_run.command)}")
+        for edit in past_run.edits:
             print(f"     {printable(str(edit.path))}")
     return OK

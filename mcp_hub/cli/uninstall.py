@@ -27,15 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Returns 0 when the hub is not in the client, 3 or 4 if not confirmed. Raises EditRefused if that fails."""
     client = client_named(options.client)
-    done = plan_uninstall(client, Machine.this(), Journal.of_user())
-    facts = {"client": client.id, "file": str(done.file.path), "restored": list(done.restored)}
-    back = f"Back in {client.name}, as the hub goes: {', '.join(done.restored)}"
-    plan = Plan((done.edit,), notes=(back,) if done.restored else (), facts=facts)
+    installation = plan_uninstall(client, Machine.this(), Journal.of_user())
+    facts = {"client": client.id, "file": str(installation.file.path), "restored": list(installation.restored)}
+    note = f"Back in {client.name}, as the hub goes: {', '.join(installation.restored)}"
+    plan = Plan((installation.edit,), notes=(note,) if installation.restored else (), facts=facts)
     if plan.empty:
         if options.json:
             print(json_text({**plan.as_json(), "done": True}))
         else:
-            print(f"{client.name} does not have the hub: {printable(str(done.file.path))}")
+            print(f"{client.name} does not have the hub: {printable(str(installation.file.path))}")
         return OK
     code = carry_out(plan, options, ["mcp-hub", "uninstall", client.id], question="Write this?")
     if code == OK and not options.json:

@@ -83,11 +83,11 @@ class Machine(msgspec.Struct, frozen=True):
         if colon and system != self.system:
             return
         text = rest if colon else template
-        places = {name: self._directory(name) for name in _NAME.findall(text)}
-        if None in places.values():
+        directories = {name: self._directory(name) for name in _NAME.findall(text)}
+        if None in directories.values():
             return
         head, *tail = text.split("/")
-        base = Path(_NAME.sub(lambda found: str(places[found[1]]), head))
+        base = Path(_NAME.sub(lambda match: str(directories[match[1]]), head))
         if "*" not in text:
             yield base.joinpath(*tail)
             return
@@ -121,27 +121,29 @@ class Machine(msgspec.Struct, frozen=True):
         Returns None if there is no sign of the client on this machine.
         """
         candidates = [path for template in client.files for path in self.paths(template)]
-        there = next((path for path in candidates if os.path.lexists(path)), None)
-        if there is not None or not self.has(client):
-            return there
+        existing = next((path for path in candidates if os.path.lexists(path)), None)
+        if existing is not None or not self.has(client):
+            return existing
         return next((path for path in candidates if path.parent.is_dir()), candidates[0] if candidates else None)
 
     def has(self, client: Client) -> bool:
         """Returns whether files or the program of the client are on this machine."""
-        found = any(path.exists() for template in (*client.files, *client.marks) for path in self.paths(template))
+        has_files = any(path.exists() for template in (*client.files, *client.marks) for path in self.paths(template))
         program = client.program
-        return found or (program is not None and shutil.which(program, path=self.environ.get("PATH", "")) is not None)
+        return has_files or (
+            program is not None and shutil.which(program, path=self.environ.get("PATH", "")) is not None
+        )
 
 
 def entry_of(client: Client, id: str, command: str, args: tuple[str, ...]) -> dict[str, Any]:
     """Returns the entry of a stdio server in the client's form."""
-    words = {"command": command, "args": list(args)}
+    command_fields = {"command": command, "args": list(args)}
     if client.form == "opencode":
         return {"type": "local", "command": [command, *args]}
     if client.form == "goose":
         return {"name": id, "type": "stdio", "cmd": command, "args": list(args), "enabled": True, "timeout": 300}
     if client.form == "local":
-        return {"type": "local", **words, "tools": ["*"]}
+        return {"type": "local", **command_fields, "tools": ["*"]}
     if client.form == "stdio":
-        return {"type": "stdio", **words}
-    return {"name": id, **words} if client.listed else words
+        return {"type": "stdio", **command_fields}
+    return {"name": id, **command_fields} if client.listed else command_fields

@@ -120,9 +120,9 @@ def client_calling_itself(name: str) -> Client | None:
 def client_named(name: str) -> Client:
     """Returns the client of that name. Raises EditRefused, with all known names, if there is none."""
     folded = name.lower().replace(" ", "-").replace("_", "-")
-    found = BY_ID.get(folded) or next((one for one in CLIENTS if one.name.lower() == name.lower()), None)
-    if found is not None:
-        return found
-    near = nearest(folded, BY_ID)
-    meant = f"; did you mean '{near}'?" if near else "."
-    raise EditRefused(f"there is no client {printable(name, 80)!r}{meant} Known: {', '.join(BY_ID)}")
+    client = BY_ID.get(folded) or next((client for client in CLIENTS if client.name.lower() == name.lower()), None)
+    if client is not None:
+        return client
+    close_match = nearest(folded, BY_ID)
+    hint = f"; did you mean '{close_match}'?" if close_match else "."
+    raise EditRefused(f"there is no client {printable(name, 80)!r}{hint} Known: {', '.join(BY_ID)}")

@@ -73,10 +73,10 @@ class Edit(msgspec.Struct, frozen=True):
         lines = [text.splitlines() for text in texts]
         if max(map(len, lines)) > MAX_LINES:
             return [f"--- {names[0]}", f"+++ {names[1]}", "@@ too many lines to show the difference @@"]
-        shown = difflib.unified_diff(lines[0], lines[1], names[0], names[1], lineterm="")
+        diff_lines = difflib.unified_diff(lines[0], lines[1], names[0], names[1], lineterm="")
         clear = [
             line if number < 2 or _REFERENCE.fullmatch(line) else redactor.text(line)
-            for number, line in enumerate(shown)
+            for number, line in enumerate(diff_lines)
         ]
         return [printable(line[:1] + line[1:].expandtabs(4), _LINE) for line in clear]
 
@@ -132,39 +132,39 @@ def read_bytes(path: Path) -> bytes | None:
     Raises:
         EditRefused: it cannot be read, is not a regular file, or is larger than 1 MiB.
     """
-    shown = printable(str(path))
+    name = printable(str(path))
     try:
         # Checked before it is opened, as opening a pipe without a writer blocks.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise EditRefused(f"{shown}: is not a file")
+            raise EditRefused(f"{name}: is not a file")
         with path.open("rb") as file:
             content = file.read(MAX_FILE + 1)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
-        raise EditRefused(f"{shown}: cannot be read: {reason}") from None
+        raise EditRefused(f"{name}: cannot be read: {reason}") from None
     if len(content) > MAX_FILE:
-        raise EditRefused(f"{shown}: the file is larger than {MAX_FILE:,} bytes; it is not one that a person edits")
+        raise EditRefused(f"{name}: the file is larger than {MAX_FILE:,} bytes; it is not one that a person edits")
     return content
 
 
 def _check_replaceable(path: Path) -> None:
-    shown = printable(str(path))
+    name = printable(str(path))
     status = path.stat()
     if hasattr(os, "geteuid") and os.geteuid() not in (0, status.st_uid):
-        raise EditRefused(f"{shown}: belongs to another user (uid {status.st_uid}); edit it as its owner")
+        raise EditRefused(f"{name}: belongs to another user (uid {status.st_uid}); edit it as its owner")
     if not status.st_mode & stat.S_IWUSR:
-        raise EditRefused(f"{shown}: is read-only; make it writable if it may be changed")
+        raise EditRefused(f"{name}: is read-only; make it writable if it may be changed")
     if status.st_nlink > 1:
-        text = f"{shown}: has {status.st_nlink} hard links, and replacing the file would break them; edit it by hand"
+        text = f"{name}: has {status.st_nlink} hard links, and replacing the file would break them; edit it by hand"
         raise EditRefused(text)
 
 
 def _replace(edit: Edit, real: Path, content: bytes) -> None:
-    fresh = real.with_name(f".{real.name[:100]}.{secrets.token_hex(8)}")
+    temporary = real.with_name(f".{real.name[:100]}.{secrets.token_hex(8)}")
     status = real.stat() if edit.before is not None else None
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -176,9 +176,9 @@ def _replace(edit: Edit, real: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         if read_bytes(edit.path) != edit.before:
             raise StaleEdit(f"{printable(str(edit.path))} changed while it was edited; nothing was written")
-        fresh.replace(real)
+        temporary.replace(real)
     except BaseException:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     _sync_directory(real.parent)
 
@@ -210,7 +210,7 @@ class FileEditor:
         except UnicodeDecodeError as error:
             line = (before or b"").count(b"\n", 0, error.start) + 1
             raise EditRefused(f"{printable(str(path))}:{line}: this is not UTF-8 text; save it as UTF-8") from None
-        with self._named():
+        with self._naming_file():
             self.tree = parse(self.text, self.syntax).tree
 
     @classmethod
@@ -220,19 +220,19 @@ class FileEditor:
 
     def insert(self, at: KeyPath, value: object) -> None:
         """Inserts an entry, see `insert`."""
-        with self._named():
-            done = insert(self.text, self.syntax, at, value, self.tree)
-        self._placements.append((at, done.placement))
-        self._take(done)
+        with self._naming_file():
+            edited = insert(self.text, self.syntax, at, value, self.tree)
+        self._placements.append((at, edited.placement))
+        self._take(edited)
 
     def put(self, at: KeyPath, value: object) -> None:
         """Replaces or inserts a value, see `put`."""
-        with self._named():
+        with self._naming_file():
             self._take(put(self.text, self.syntax, at, value, self.tree))
 
     def remove(self, at: KeyPath, placement: Placement | None = None) -> None:
         """Removes an entry, see `remove`."""
-        with self._named():
+        with self._naming_file():
             self._take(remove(self.text, self.syntax, at, placement, self.tree))
 
     def has(self, at: KeyPath) -> bool:
@@ -249,11 +249,11 @@ class FileEditor:
         unchanged = self.before is None and not after
         return Edit(self.path, self.before, None if unchanged else after, placements=tuple(self._placements))
 
-    def _take(self, done: EditedText) -> None:
-        self.text, self.tree = done.text, done.tree
+    def _take(self, edited: EditedText) -> None:
+        self.text, self.tree = edited.text, edited.tree
 
     @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
+    def _naming_file(self) -> Iterator[None]:
         try:
             yield
         except EditRefused as error:

@@ -58,11 +58,11 @@ class Journal:
 
     def runs(self) -> list[Run]:
         """Returns the runs that are kept, newest first. One that cannot be read is left out."""
-        found = []
+        runs = []
         for name in reversed(self._names()):
             with contextlib.suppress(OSError, ValueError):
-                found.append(msgspec.json.decode(self._files.read(name, _MAX_RUN), type=Run, dec_hook=_path_of))
-        return found
+                runs.append(msgspec.json.decode(self._files.read(name, _MAX_RUN), type=Run, dec_hook=_path_of))
+        return runs
 
     def perform(self, command: str, edits: Sequence[Edit], keyring: Sequence[str] = ()) -> None:
         """Records a run of `command` and writes its edits: all of them, or none.
@@ -125,11 +125,11 @@ class Journal:
         later = []
         # A run may have edited a file twice; the content before the first edit is restored.
         for edit in reversed(run.edits):
-            done = edits.get(edit.path) or Edit(edit.path, now := read_bytes(edit.path), now, edit.secret)
-            if done.after == edit.after:
-                edits[edit.path] = msgspec.structs.replace(done, after=edit.before)
-            elif done.after != edit.before:
-                later += Edit(edit.path, edit.after, done.after, edit.secret).diff()
+            restored = edits.get(edit.path) or Edit(edit.path, now := read_bytes(edit.path), now, edit.secret)
+            if restored.after == edit.after:
+                edits[edit.path] = msgspec.structs.replace(restored, after=edit.before)
+            elif restored.after != edit.before:
+                later += Edit(edit.path, edit.after, restored.after, edit.secret).diff()
         if later:
             text = "files were edited after that; nothing is undone. Take these changes back first, or edit by hand:"
             raise EditRefused("\n".join([text, *later]))
@@ -146,8 +146,8 @@ class Journal:
         """Returns how the entry at `at` of a file was inserted last; None if that is not known."""
         for run in self.runs():
             for edit in run.edits if not run.undone else ():
-                for place, placement in edit.placements if edit.path == path else ():
-                    if place == at:
+                for key_path, placement in edit.placements if edit.path == path else ():
+                    if key_path == at:
                         return placement
         return None
 
@@ -163,18 +163,18 @@ class Journal:
             self._files.write(run.name, msgspec.json.encode(run, enc_hook=str))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            shown = printable(str(self._files.directory))
-            raise EditRefused(f"{shown}: what undo needs cannot be written: {reason}; nothing was changed") from None
+            path = printable(str(self._files.directory))
+            raise EditRefused(f"{path}: what undo needs cannot be written: {reason}; nothing was changed") from None
 
 
 def _apply_all(edits: Sequence[Edit]) -> None:
-    done: list[Edit] = []
+    applied: list[Edit] = []
     try:
         for edit in edits:
             edit.apply()
-            done.append(edit)
+            applied.append(edit)
     except BaseException:
-        for edit in reversed(done):
+        for edit in reversed(applied):
             with contextlib.suppress(HubError):
                 Edit(edit.path, edit.after, edit.before).apply()
         raise
@@ -199,9 +199,9 @@ def refuse_git_work_tree(directory: Path) -> None:
     Raises:
         EditRefused: `directory` or one above it has a `.git`.
     """
-    for above in (directory, *directory.parents):
-        if os.path.lexists(above / ".git"):
+    for ancestor in (directory, *directory.parents):
+        if os.path.lexists(ancestor / ".git"):
             raise EditRefused(
-                f"{printable(str(directory))} is in the Git work tree {printable(str(above))}, where what is kept "
+                f"{printable(str(directory))} is in the Git work tree {printable(str(ancestor))}, where what is kept "
                 "could be committed; set XDG_STATE_HOME and XDG_DATA_HOME to directories outside"
             )

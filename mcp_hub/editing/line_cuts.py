@@ -13,8 +13,8 @@ _LINE_END: Final = re.compile(r"\r\n|\n|\r|\Z")
 
 def end_of_line(text: str, offset: int) -> int:
     """Returns the offset of the end of the line of `offset`, in front of its line break."""
-    found = _LINE_END.search(text, offset)
-    return found.start() if found else len(text)
+    match = _LINE_END.search(text, offset)
+    return match.start() if match else len(text)
 
 
 def last_line_end(text: str) -> int:
@@ -40,8 +40,8 @@ def cut_lines(text: str, start: int, end: int, *, gap: bool = False) -> str:
     `gap`: an empty line in front of them is removed too.
     """
     if start == 0:
-        found = _LINE_END.match(text, end)
-        return text[found.end() :] if found else ""
+        match = _LINE_END.match(text, end)
+        return text[match.end() :] if match else ""
     start -= _break_before(text, start)
     if gap:
         start -= _break_before(text, start)

@@ -28,7 +28,7 @@ class KeyringSecret(msgspec.Struct, frozen=True):
 
 
 class KeptSecret(msgspec.Struct, frozen=True):
-    """The place of a secret, and the reference to it. The secret is stored when the command's plan is confirmed."""
+    """The reference to a secret, and where it is stored. It is stored when the command's plan is confirmed."""
 
     reference: str
     """`${keyring:mcp-hub/github.TOKEN}` or `${file:/home/me/.local/share/mcp-hub/secrets/github.TOKEN}`."""
@@ -42,7 +42,7 @@ class SecretStore:
     def __init__(self, directory: Path, *, in_keyring: bool) -> None:
         self._directory = directory
         self._in_keyring = in_keyring
-        self._taken: dict[str, str] = {}
+        self._assigned: dict[str, str] = {}
 
     @classmethod
     def of_user(cls) -> SecretStore:
@@ -60,20 +60,20 @@ class SecretStore:
         """
         base = _SAFE.sub("-", f"{server}.{name}").strip("-.") or "secret"
         user, number = base, 1
-        while (there := self._there(user)) not in (None, value):
+        while (stored := self._stored_value(user)) not in (None, value):
             number += 1
             user = f"{base}-{number}"
-        self._taken[user] = value
+        self._assigned[user] = value
         if self._in_keyring:
-            return KeptSecret(f"${{keyring:{SERVICE}/{user}}}", None if there else KeyringSecret(user, value))
+            return KeptSecret(f"${{keyring:{SERVICE}/{user}}}", None if stored else KeyringSecret(user, value))
         refuse_git_work_tree(self._directory)
         path = self._directory / user
-        edit = None if there else Edit(path, None, value.encode(), secret=True)
+        edit = None if stored else Edit(path, None, value.encode(), secret=True)
         return KeptSecret(f"${{file:{path}}}", None, edit)
 
-    def _there(self, user: str) -> str | None:
-        if user in self._taken:
-            return self._taken[user]
+    def _stored_value(self, user: str) -> str | None:
+        if user in self._assigned:
+            return self._assigned[user]
         if self._in_keyring:
             try:
                 return read_secret(SERVICE, user)
@@ -107,10 +107,10 @@ def keep_in_keyring(secrets: Iterable[KeyringSecret]) -> None:
 
 def forget_in_keyring(users: Iterable[str]) -> list[str]:
     """Deletes secrets from the keyring. Returns a sentence for each that stays."""
-    left = []
+    problems = []
     for user in users:
         try:
             delete_secret(SERVICE, user)
         except KeyringError as error:
-            left.append(f"{SERVICE}/{printable(user)} stays in the keyring: {error}")
-    return left
+            problems.append(f"{SERVICE}/{printable(user)} stays in the keyring: {error}")
+    return problems

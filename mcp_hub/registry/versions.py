@@ -14,15 +14,17 @@ _POST: Final = re.compile(r"[.-]?post\d*", re.IGNORECASE)
 
 def order_of(version: str) -> Order:
     """Returns a key to compare versions by. A text that is not a version comes first."""
-    found = _VERSION.fullmatch(version)
-    if found is None:
+    match = _VERSION.fullmatch(version)
+    if match is None:
         return (), 0, ((0, version),)
-    numbers = [int((found[1] or "0")[:30]), *(int(part[:30]) for part in found[2].split("."))]
+    numbers = [int((match[1] or "0")[:30]), *(int(part[:30]) for part in match[2].split("."))]
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
-    rest = found[3].partition("+")[0]
-    parts = tuple((int(part[:30]), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|[A-Za-z]+", rest))
-    state = 1 if not rest else 2 if _POST.match(rest) else 0
+    suffix = match[3].partition("+")[0]
+    parts = tuple(
+        (int(part[:30]), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|[A-Za-z]+", suffix)
+    )
+    state = 1 if not suffix else 2 if _POST.match(suffix) else 0
     return tuple(numbers), state, parts
 
 
