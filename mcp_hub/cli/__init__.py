@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _escape_unencodable_characters()
     try:
         if COMPLETION_VARIABLE in os.environ:
-            import_module("mcp_hub.cli.completion").answer_shell(lambda chosen: _make_parser(chosen)[0])
+            import_module("mcp_hub.cli.completion").answer_shell(lambda command_name: _make_parser(command_name)[0])
         arguments = list(sys.argv[1:] if argv is None else argv)
         options = _parse(arguments)
         options.arguments = arguments
@@ -119,22 +119,22 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     """Returns the options of a command line. Exits with help, or with 2 and the usage of the command that was meant."""
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
-    parser, command = _make_parser(chosen)
+    command_name = next((argument for argument in arguments if not argument.startswith("-")), None)
+    parser, command = _make_parser(command_name)
     if (
-        chosen is not None
+        command_name is not None
         and arguments[0].startswith("-")
         and arguments[0] not in ("-h", "--help", "--version", "--json")
     ):
-        name = chosen if chosen in COMMANDS else "COMMAND"
+        name = command_name if command_name in COMMANDS else "COMMAND"
         parser.error(f"write options behind the command: mcp-hub {name} {printable(arguments[0], 100)} ...")
-    if chosen is not None and chosen not in COMMANDS:
-        close_match = OTHER_NAMES.get(chosen) or _nearest(chosen, COMMANDS)
+    if command_name is not None and command_name not in COMMANDS:
+        close_match = OTHER_NAMES.get(command_name) or _nearest(command_name, COMMANDS)
         hint = f"did you mean {close_match}?" if close_match is not None else "`mcp-hub help` lists them all"
-        parser.error(f"there is no command {printable(chosen, 100)!r}; {hint}")
+        parser.error(f"there is no command {printable(command_name, 100)!r}; {hint}")
     end = (
         next((index for index, argument in enumerate(arguments) if argument in ("--", "--command")), None)
-        if chosen == "add"
+        if command_name == "add"
         else None
     )
     options, unknown = parser.parse_known_args(arguments[:end])
@@ -152,11 +152,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def _make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+def _make_parser(command_name: str | None) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     """Returns the main parser and that of the chosen command. The others are not made, as that takes time."""
 
     def parser_of_command(**kwargs: Any) -> Any:
-        return argparse.ArgumentParser(**kwargs) if kwargs["prog"] == f"mcp-hub {chosen}" else object()
+        return argparse.ArgumentParser(**kwargs) if kwargs["prog"] == f"mcp-hub {command_name}" else object()
 
     parser_class: Any = parser_of_command
     parser_options: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": EXIT_CODES}
@@ -172,7 +172,7 @@ def _make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, argparse.
         subparser = subparsers.add_parser(
             name, help=text, description=text[0].upper() + text[1:] + ".", **parser_options
         )
-        if name == chosen:
+        if name == command_name:
             module = import_module(f"mcp_hub.cli.{name}")
             module.add_arguments(subparser)
             subparser.epilog = f"{module.EXAMPLES}\n\n{EXIT_CODES}"

@@ -38,8 +38,8 @@ def run(options: argparse.Namespace) -> int:
     """Returns exit code 1 if there is no browser to use. Raises ConfigError, NoChromium."""
     if options.json and options.what == "install":
         raise ConfigError("--json is for `mcp-hub browser status`; the installer prints its progress as text")
-    if (lacking := missing("browser")) is not None:
-        print(f"no browser can be used: {lacking}", file=sys.stderr)
+    if (problem := missing("browser")) is not None:
+        print(f"no browser can be used: {problem}", file=sys.stderr)
         return FAILED
     return install() if options.what == "install" else status(_configured_executables(options), as_json=options.json)
 

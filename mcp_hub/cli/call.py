@@ -76,9 +76,9 @@ def run(options: argparse.Namespace) -> int:
     arguments += [_read_argument(argument) for argument in argv]
     config = load(options, quiet=True)
     if options.tool is not None and options.name not in [server.id for server in config.servers]:
-        known = ", ".join(server.id for server in config.servers)
+        server_ids = ", ".join(server.id for server in config.servers)
         raise ConfigError(
-            f"there is no server {printable(options.name)!r}; there are: {known} "
+            f"there is no server {printable(options.name)!r}; there are: {server_ids} "
             f"(arguments of a tool are key=value, not {printable(options.tool)!r})"
         )
     return run_loop(_call(config, read_selection(options, config), options, arguments))
@@ -174,16 +174,16 @@ async def _call(
             call = Call(TOOLS.act_method, name, route, params, "handshake", _ENVELOPE, on_progress=ProgressLines())
             failure: BaseException | None = None
             upstream = hub.upstreams.get(route.upstream)
-            before = upstream.last_words if upstream is not None else ()
-            started = time.monotonic()
+            earlier_lines = upstream.last_words if upstream is not None else ()
+            started_at = time.monotonic()
             try:
                 answer: dict[str, Any] = {"result": await hub.act(call)}
             except (HubError, TimeoutError) as error:
                 failure, answer = error, to_wire(error, TOOLS.act_method, name)
-            facts = _explained(hub, call, failure, answer.get("result"), time.monotonic() - started)
+            facts = _explained(hub, call, failure, answer.get("result"), time.monotonic() - started_at)
             if options.explain and upstream is not None:
                 await asyncio.sleep(STDERR_WAIT)  # stderr is another pipe than the response
-                facts["stderr"] = [printable(line) for line in new_lines(before, upstream.last_words)]
+                facts["stderr"] = [printable(line) for line in new_lines(earlier_lines, upstream.last_words)]
     failed = "error" in answer or answer["result"].get("isError") is True
     if options.json:
         print(json_text({**facts, **answer} if options.explain else answer.get("result", answer)))
@@ -215,14 +215,14 @@ class ProgressLines:
 async def _route(hub: Engine, name: str, tool: str | None) -> tuple[str, Route]:
     """Returns the exposed name and the route of a tool. With `tool`, `name` is its server."""
     try:
-        return await _listed(hub, name, tool)
+        return await _find_route(hub, name, tool)
     except UnknownName:
         # The tool may be newer than the catalog cache.
         await connect_all(hub)
-        return await _listed(hub, name, tool)
+        return await _find_route(hub, name, tool)
 
 
-async def _listed(hub: Engine, name: str, tool: str | None) -> tuple[str, Route]:
+async def _find_route(hub: Engine, name: str, tool: str | None) -> tuple[str, Route]:
     if tool is None:
         return name, await hub.route(TOOLS, name, "handshake")
     route = Route(name, TOOLS, tool)
@@ -242,10 +242,10 @@ def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName)
     if rule is not None:
         print(f"the tool {printable(exposed)!r} is there, but hidden: {printable(rule)}", file=sys.stderr)
         return BAD_INPUT
-    reasons, certain = _absent_servers(hub, options.name, options.tool)
-    lines = reasons if certain else [_unknown(hub, exposed, options.tool), *reasons]
+    reasons, is_certain = _absent_servers(hub, options.name, options.tool)
+    lines = reasons if is_certain else [_unknown(hub, exposed, options.tool), *reasons]
     print("\n".join(lines), file=sys.stderr)
-    return FAILED if certain else BAD_INPUT
+    return FAILED if is_certain else BAD_INPUT
 
 
 def _unknown(hub: Engine, name: str, tool: str | None) -> str:
@@ -259,7 +259,7 @@ def _unknown(hub: Engine, name: str, tool: str | None) -> str:
 
 def _absent_servers(hub: Engine, name: str, tool: str | None) -> tuple[list[str], bool]:
     """Returns why servers that may have the tool are not available, and whether the tool must be of one of them."""
-    reasons, certain = [], False
+    reasons, is_certain = [], False
     for upstream in hub.upstreams.values():
         server = upstream.server
         prefix = f"{server.namespace}{SEPARATOR}" if server.namespace else ""
@@ -267,8 +267,8 @@ def _absent_servers(hub: Engine, name: str, tool: str | None) -> tuple[list[str]
         if is_candidate and (upstream.error is not None or not server.enabled):
             reason = upstream.error or "it is switched off in the configuration"
             reasons.append(f"{server.id} is not available: {printable(reason, 2000)}")
-            certain = certain or tool is not None or prefix != ""
-    return reasons, certain
+            is_certain = is_certain or tool is not None or prefix != ""
+    return reasons, is_certain
 
 
 def _readable(answer: dict[str, Any]) -> str:

@@ -49,15 +49,15 @@ def answer_shell(make_parser: Callable[[str | None], argparse.ArgumentParser]) -
 
     logging.disable()
     argv = os.environ.get("COMP_LINE", "").split()[1:]
-    chosen = next((argument for argument in argv if not argument.startswith("-")), None)
+    command_name = next((argument for argument in argv if not argument.startswith("-")), None)
 
     def complete_action(*, prefix: str, action: argparse.Action, **kwargs: Any) -> Iterable[str]:
-        specific = COMPLETERS.get((chosen, action.dest)) or COMPLETERS.get((None, action.dest))
+        specific = COMPLETERS.get((command_name, action.dest)) or COMPLETERS.get((None, action.dest))
         return specific(**kwargs) if specific is not None else FilesCompleter()(prefix)
 
     safe_actions.add(ConfigFiles)  # argcomplete runs it, so that completers know `--config`
     completer: Any = complete_action  # any callable will do, though the signature names a class
-    autocomplete(make_parser(chosen), always_complete_options="long", default_completer=completer)
+    autocomplete(make_parser(command_name), always_complete_options="long", default_completer=completer)
     sys.exit(OK)
 
 

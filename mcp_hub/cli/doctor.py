@@ -178,14 +178,14 @@ def _print(section: Section) -> None:
     console.print(Text(section.title, style="bold"))
     about_width = min(max((len(printable(finding.about)) for finding in section.findings), default=0), 24)
     for finding in section.findings:
-        head = f"  {_LEVEL_NAMES[finding.level]:<5} {printable(finding.about, 100):<{about_width}}  "
-        lines = _folded(with_code(finding.text, finding.code), columns - len(head))
-        line = Text(head)
+        prefix = f"  {_LEVEL_NAMES[finding.level]:<5} {printable(finding.about, 100):<{about_width}}  "
+        lines = _folded(with_code(finding.text, finding.code), columns - len(prefix))
+        line = Text(prefix)
         line.stylize(_STYLES[finding.level], 2, 7)
         line.append(lines[0])
         console.print(line)
         for continuation in lines[1:]:
-            console.print(Text(" " * len(head) + continuation))
+            console.print(Text(" " * len(prefix) + continuation))
     console.print()
 
 

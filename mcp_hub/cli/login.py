@@ -71,9 +71,9 @@ async def _login(config: Config, server: Server, wait: float, *, browser: bool) 
         def show(url: str) -> None:
             print(f"Open this address to sign in to {printable(server.id, 100)}:\n{url}", flush=True)
             if browser:
-                opening.append(asyncio.get_running_loop().run_in_executor(None, open_browser, url))
+                browser_tasks.append(asyncio.get_running_loop().run_in_executor(None, open_browser, url))
 
-        opening: list[asyncio.Future[bool]] = []
+        browser_tasks: list[asyncio.Future[bool]] = []
         async with redirect_listener(_ports(server, store), show, wait) as user, asyncio.timeout(wait + CONNECT):
             await sign_in(server, UpstreamTokens(server, store, allow, user))
     except SignInError as error:

@@ -62,6 +62,6 @@ def _text(answer: dict[str, Any], *, as_json: bool) -> str | None:
             return json_escaped(json.dumps({"event": "stderr", **answer}, ensure_ascii=False))
         return f"{printable(str(answer.get('server')), 100)} | {printable(str(answer['stderr']), 1000)}"
     if "dropped" in answer:
-        lost = {"event": "dropped", "count": answer["dropped"]}
-        return json.dumps(lost) if as_json else f"… {answer['dropped']} calls came too fast to be shown"
+        event = {"event": "dropped", "count": answer["dropped"]}
+        return json.dumps(event) if as_json else f"… {answer['dropped']} calls came too fast to be shown"
     return None

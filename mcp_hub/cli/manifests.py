@@ -87,8 +87,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json_text(objects))
     else:
-        head = "".join(f"# {line}\n" for line in _secret_note(names).splitlines())
-        print(head + _yaml(*objects), end="")
+        comment = "".join(f"# {line}\n" for line in _secret_note(names).splitlines())
+        print(comment + _yaml(*objects), end="")
     return OK
 
 
@@ -105,10 +105,10 @@ def _read(path: Path) -> tuple[str, Config, set[str]]:
     store = _variables(str(read_document(path).tree.get("store"))) if variables else set()
     stand_ins = {name: f"{'redis' if name in store else 'https'}://{_digest({name: ''})}.example" for name in variables}
     config = read_config(path, {**os.environ, **stand_ins}).config
-    literal = [secret for secret in secrets_of(config) if secret in text]
-    if literal:
+    literal_secrets = [secret for secret in secrets_of(config) if secret in text]
+    if literal_secrets:
         raise ConfigError(
-            f"{path.name} has {len(literal)} secrets in it, which a ConfigMap must not have: "
+            f"{path.name} has {len(literal_secrets)} secrets in it, which a ConfigMap must not have: "
             "write ${VARIABLE} in their place, and put their values into the Secret"
         )
     return text, config, variables

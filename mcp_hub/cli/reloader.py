@@ -205,9 +205,9 @@ class Reloader:
         self._history.appendleft(Reload(now, self._hub.generation.number, changed, problem))
 
     @contextlib.asynccontextmanager
-    async def running(self, again: asyncio.Event) -> AsyncIterator[None]:
-        """Reloads whenever `again` is set or a file changes, while the block runs."""
-        works = (self._watch(), self._reload_on(self._reload_requested), self._reload_on(again, by_signal=True))
+    async def running(self, reload_event: asyncio.Event) -> AsyncIterator[None]:
+        """Reloads whenever `reload_event` is set or a file changes, while the block runs."""
+        works = (self._watch(), self._reload_on(self._reload_requested), self._reload_on(reload_event, by_signal=True))
         tasks = [asyncio.get_running_loop().create_task(work) for work in works]
         try:
             yield
@@ -232,10 +232,10 @@ class Reloader:
             await self._done.wait()
             files.follow(self._loaded.config, self._loaded.read, self._loaded.folders)
 
-    async def _reload_on(self, again: asyncio.Event, *, by_signal: bool = False) -> None:
+    async def _reload_on(self, reload_event: asyncio.Event, *, by_signal: bool = False) -> None:
         while True:
-            await again.wait()
-            again.clear()
+            await reload_event.wait()
+            reload_event.clear()
             self._done.clear()
             try:
                 if by_signal and self.asked is not None:

@@ -51,7 +51,7 @@ class LastLine(logging.Handler):
         super().__init__(logging.DEBUG)
         self.server = self.text = ""
         self._log = logging.getLogger("mcp_hub.upstream")
-        self._before = self._log.level, self._log.propagate
+        self._saved_settings = self._log.level, self._log.propagate
 
     def __enter__(self) -> LastLine:
         if not self._log.isEnabledFor(logging.DEBUG):  # else all lines are shown anyway
@@ -62,8 +62,8 @@ class LastLine(logging.Handler):
 
     def __exit__(self, *_: object) -> None:
         self._log.removeHandler(self)
-        self._log.setLevel(self._before[0])
-        self._log.propagate = self._before[1]
+        self._log.setLevel(self._saved_settings[0])
+        self._log.propagate = self._saved_settings[1]
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps a line of a server, and passes on records that would have been logged without this handler."""

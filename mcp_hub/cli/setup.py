@@ -167,7 +167,7 @@ class Setup:
     def question(self) -> str:
         """Returns the question of the confirmation."""
         names = [install.file.name for install in self._installs if install.edit.changes]
-        into = f" and put the hub into {_listed(names)}" if names else ""
+        into = f" and put the hub into {_joined(names)}" if names else ""
         starts = (
             ", start the servers once to see that they work," if self._commands() or self._import_plan.added else ""
         )
@@ -176,7 +176,7 @@ class Setup:
     def lines(self) -> Iterator[str]:
         """Yields what was found, as a table that fits any width."""
         names = [file.name for file in self._files]
-        yield f"Looked at: {_listed(names)}." if names else "No client that the hub knows was found on this machine."
+        yield f"Looked at: {_joined(names)}." if names else "No client that the hub knows was found on this machine."
         width = _width(row.id for row in self._import_plan.servers)
         for row in self._import_plan.servers:
             if row.action == "hub":
@@ -304,7 +304,7 @@ class Setup:
             yield ""
             yield f"The servers are in {printable(str(self._path))}."
         if changed:
-            yield f"The hub is in {_listed(changed)}: restart {'it' if len(changed) == 1 else 'them'} to see its tools."
+            yield f"The hub is in {_joined(changed)}: restart {'it' if len(changed) == 1 else 'them'} to see its tools."
         for install in self._installs:
             if install.switched_off:
                 yield f"Switched off in {install.file.name}: {printable(', '.join(install.switched_off), 500)}."
@@ -335,6 +335,6 @@ def _result(trial: Trial, width: int) -> Iterator[str]:
         yield f"  warning: {finding['kind']} {finding['name']}: {finding['problem']}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _joined(names: Sequence[str]) -> str:
     texts = [printable(name, 200) for name in names]
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}" if texts else ""

@@ -28,15 +28,15 @@ class Signals:
         self._catch("SIGHUP", self._hang_up)
         self._catch("SIGBREAK", self._end)  # Windows: Ctrl-Break, and the end of the console
 
-    def _catch(self, name: str, caught: Callable[[], None]) -> None:
-        number = getattr(signal, name, None)
-        if number is None:
+    def _catch(self, name: str, handler: Callable[[], None]) -> None:
+        signum = getattr(signal, name, None)
+        if signum is None:
             return
         loop = asyncio.get_running_loop()
         try:
-            loop.add_signal_handler(number, caught)
+            loop.add_signal_handler(signum, handler)
         except NotImplementedError:  # Windows
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(caught))
+            signal.signal(signum, lambda *_: loop.call_soon_threadsafe(handler))
 
     def _end(self) -> None:
         if self.stop.is_set():
@@ -45,8 +45,8 @@ class Signals:
 
     def _interrupt(self) -> None:
         if not self.stop.is_set() and self._in_terminal:
-            number = self.calls()
-            calls = f"{number} call{'s' * (number != 1)}, then for the servers" if number else "the servers"
+            count = self.calls()
+            calls = f"{count} call{'s' * (count != 1)}, then for the servers" if count else "the servers"
             self._say(f"stopping: waits some seconds for {calls} to end; Ctrl-C again ends all at once")
         self._end()
 

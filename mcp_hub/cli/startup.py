@@ -95,8 +95,8 @@ class RepeatFilter:
             if all or now - started_at >= REPEAT_WINDOW:
                 del self._kinds[kind]
                 if count > MAX_REPEATS:
-                    about = f"{kind[3]}: " if kind[3] else ""
-                    summaries.append((kind[1], f"{about}{count - MAX_REPEATS:,} more lines like this: {kind[2]}"))
+                    prefix = f"{kind[3]}: " if kind[3] else ""
+                    summaries.append((kind[1], f"{prefix}{count - MAX_REPEATS:,} more lines like this: {kind[2]}"))
         return summaries
 
 
@@ -210,8 +210,8 @@ def set_up_logging(verbose: int, *, quiet: bool) -> None:
     logger.propagate = False
     if not logging.root.handlers:
         logging.root.addHandler(_handler)  # for warnings of libraries, which may quote secrets
-    least = logging.ERROR if quiet else logging.WARNING
-    logger.setLevel({0: least, 1: logging.INFO}.get(verbose, logging.DEBUG))
+    lowest_level = logging.ERROR if quiet else logging.WARNING
+    logger.setLevel({0: lowest_level, 1: logging.INFO}.get(verbose, logging.DEBUG))
 
 
 def load(options: argparse.Namespace, *, quiet: bool = False, advice: bool = False) -> Config:

@@ -100,11 +100,11 @@ def _print_costs(costs: Json, calls: CallCounts) -> None:
 def _break_even(row: Json) -> str:
     if "searches" not in row:
         return ""
-    each = f"plus at most {row['each_search']:,} a search"
+    search_cost = f"plus at most {row['each_search']:,} a search"
     if not row["searches"]:
-        return f"{each}: the first search may already make it more than all"
+        return f"{search_cost}: the first search may already make it more than all"
     searches = "one search" if row["searches"] == 1 else f"{row['searches']:,} searches"
-    return f"{each}: less than all up to {searches} in a conversation"
+    return f"{search_cost}: less than all up to {searches} in a conversation"
 
 
 def _print_rows(head: tuple[str, str, str], rows: list[tuple[Any, ...]]) -> None:

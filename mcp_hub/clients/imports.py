@@ -56,11 +56,11 @@ class ImportedServer(msgspec.Struct):
         return facts | {"same_as": self.same_as, "secrets": self.secrets, "note": printable(self.reason, 1000)}
 
 
-def shown_words(found: FoundServer) -> list[str]:
+def shown_words(server: FoundServer) -> list[str]:
     """Returns the command line or URL of an entry with `***` for its secrets."""
-    argv = list(found.words)
-    for at in _secret_key_paths(found.values):
-        if at[0] == "args" and isinstance(found.values["args"], list):
+    argv = list(server.words)
+    for at in _secret_key_paths(server.values):
+        if at[0] == "args" and isinstance(server.values["args"], list):
             argv[1 + int(at[1])] = "***"
         elif at[0] == "args":  # not a list, so the entry is not valid
             argv[1:] = ["***"]
@@ -90,9 +90,9 @@ def plan_import(files: Sequence[ClientFile], target: ServerFile, store: SecretSt
     Raises:
         EditRefused: the target cannot be edited.
     """
-    own = read_client_file(target.path, machine)
+    target_file = read_client_file(target.path, machine)
     known_ids: dict[Identity, str] = {
-        server.identity: server.id for server in own.servers if server.identity is not None
+        server.identity: server.id for server in target_file.servers if server.identity is not None
     }
     names = set(target.entries)
     rows: list[ImportedServer] = []

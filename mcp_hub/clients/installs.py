@@ -21,7 +21,7 @@ from mcp_hub.text import printable
 
 ENTRY: Final = "hub"
 """The name of the hub's entry."""
-_PASSING: Final = ("/uv/archive-v", "/uv/builds-v", "\\uv\\archive-v", "/pipx/.cache/", "/pipx/cache/", "/_npx/")
+_TEMPORARY: Final = ("/uv/archive-v", "/uv/builds-v", "\\uv\\archive-v", "/pipx/.cache/", "/pipx/cache/", "/_npx/")
 """Parts of the paths of temporary environments, which their tools delete at any time."""
 
 
@@ -42,7 +42,7 @@ def hub_command(*configs: Path) -> tuple[str, ...]:
     Raises:
         EditRefused: the hub runs from a temporary environment.
     """
-    if any(part in sys.prefix for part in _PASSING):
+    if any(part in sys.prefix for part in _TEMPORARY):
         raise EditRefused(
             "this hub runs from a temporary environment, which a client would not find again; install it first, "
             "for example with: uv tool install mcp-hub-gateway"

@@ -74,11 +74,11 @@ class Edit(msgspec.Struct, frozen=True):
         if max(map(len, lines)) > MAX_LINES:
             return [f"--- {names[0]}", f"+++ {names[1]}", "@@ too many lines to show the difference @@"]
         diff_lines = difflib.unified_diff(lines[0], lines[1], names[0], names[1], lineterm="")
-        clear = [
+        redacted_lines = [
             line if number < 2 or _REFERENCE.fullmatch(line) else redactor.text(line)
             for number, line in enumerate(diff_lines)
         ]
-        return [printable(line[:1] + line[1:].expandtabs(4), _LINE) for line in clear]
+        return [printable(line[:1] + line[1:].expandtabs(4), _LINE) for line in redacted_lines]
 
     def check(self) -> None:
         """Checks that the edit can be written now.

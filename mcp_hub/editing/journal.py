@@ -122,17 +122,17 @@ class Journal:
             EditRefused: a file was edited after the run. The text has the difference.
         """
         edits: dict[Path, Edit] = {}
-        later = []
+        later_changes = []
         # A run may have edited a file twice; the content before the first edit is restored.
         for edit in reversed(run.edits):
             restored = edits.get(edit.path) or Edit(edit.path, now := read_bytes(edit.path), now, edit.secret)
             if restored.after == edit.after:
                 edits[edit.path] = msgspec.structs.replace(restored, after=edit.before)
             elif restored.after != edit.before:
-                later += Edit(edit.path, edit.after, restored.after, edit.secret).diff()
-        if later:
+                later_changes += Edit(edit.path, edit.after, restored.after, edit.secret).diff()
+        if later_changes:
             text = "files were edited after that; nothing is undone. Take these changes back first, or edit by hand:"
-            raise EditRefused("\n".join([text, *later]))
+            raise EditRefused("\n".join([text, *later_changes]))
         return [edit for edit in edits.values() if edit.changes]
 
     def take_back(self, run: Run, edits: Sequence[Edit]) -> None:

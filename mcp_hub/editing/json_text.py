@@ -93,8 +93,8 @@ class _Layout:
         self.text = text
         self.spans = json_spans(text).of
         self.newline = newline_of(text)
-        bare = text.strip()
-        self.multiline = "\n" in bare or len(bare) <= 2
+        stripped = text.strip()
+        self.multiline = "\n" in stripped or len(stripped) <= 2
         match = _FIRST_INDENT.search(text)
         self.unit = match[1] if match else "  "
 

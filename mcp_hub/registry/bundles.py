@@ -71,7 +71,7 @@ class BundleStore:
             RegistryError: the bundle cannot be downloaded or unpacked, has another digest, or has no usable manifest.
         """
         if not self.has(package):
-            content = await _downloaded(package.identifier, self._egress)
+            content = await _download(package.identifier, self._egress)
             if hashlib.sha256(content).hexdigest() != package.sha256:
                 raise RegistryError("the bundle is not the one that the registry lists: its SHA-256 is another")
             await asyncio.to_thread(self._unpack, content, self._path(package))
@@ -123,8 +123,8 @@ class BundleStore:
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path, remaining: int) -> int:
     """Unpacks one file and returns its size. Refuses a link, and a name that leads out of the directory."""
     path, mode = PurePosixPath(member.filename), member.external_attr >> 16
-    odd = "\\" in member.filename or ":" in member.filename or not member.filename.isprintable()
-    if odd or path.is_absolute() or ".." in path.parts or stat.S_ISLNK(mode):
+    has_odd_characters = "\\" in member.filename or ":" in member.filename or not member.filename.isprintable()
+    if has_odd_characters or path.is_absolute() or ".." in path.parts or stat.S_ISLNK(mode):
         raise RegistryError(f"the bundle has a file that leads out of it: {printable(member.filename, 100)!r}")
     target = directory.joinpath(*path.parts)
     if member.is_dir():
@@ -142,7 +142,7 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path,
     return size
 
 
-async def _downloaded(url: str, egress: Egress | None) -> bytes:
+async def _download(url: str, egress: Egress | None) -> bytes:
     private = is_loopback(urlsplit(url).hostname)
     for _ in range(MAX_REDIRECTS + 1):
         async with OriginClient(url, "the bundle", egress=egress, answer=DOWNLOAD, limit=MAX_BUNDLE) as client:

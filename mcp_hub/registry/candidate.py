@@ -88,7 +88,7 @@ class Finder:
 
     async def of_command(self, id: str, argv: Sequence[str]) -> Candidate:
         """Returns the server of a command line. Packages without a version are pinned to the newest one."""
-        pinned, notes = list(argv), []
+        pinned_argv, notes = list(argv), []
         for spec in find_packages(argv[0], tuple(argv[1:])):
             if spec.version is None:
                 try:
@@ -96,13 +96,13 @@ class Finder:
                 except RegistryError as error:
                     notes.append(f"{printable(spec.written, 200)} is not pinned: {error}")
                 else:
-                    pinned = _replaced(pinned, spec, version)
+                    pinned_argv = _replaced(pinned_argv, spec, version)
                     notes.append(f"{printable(spec.written, 200)} is pinned to {version}, the newest version")
         written_specs = {spec.written for spec in find_packages(argv[0], tuple(argv[1:]))}
         for argument in find_unpinned_packages(argv[0], tuple(argv[1:])):
             if argument not in written_specs:
                 notes.append(f"{printable(argument, 200)!r} is not pinned to one version")
-        return Candidate(id, "", words=tuple(pinned), notes=tuple(notes))
+        return Candidate(id, "", words=tuple(pinned_argv), notes=tuple(notes))
 
     async def of_url(self, url: str) -> Candidate:
         """Returns the server at an address. Raises ConfigError if it is not a valid URL."""

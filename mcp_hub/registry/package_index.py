@@ -57,9 +57,9 @@ class PackageIndex:
         return _checked(latest, name)
 
     async def _newest_of_pypi(self, name: str) -> str:
-        plain = re.sub(r"[-_.]+", "-", name.partition("[")[0]).lower()
+        normalized_name = re.sub(r"[-_.]+", "-", name.partition("[")[0]).lower()
         async with JsonClient(self._pypi_base(), "the PyPI index", egress=self._egress) as client:
-            answer = await client.get(plain, "", accept=_PYPI_JSON)
+            answer = await client.get(normalized_name, "", accept=_PYPI_JSON)
         if answer is None:
             raise RegistryError(f"the PyPI index has no package {printable(name, 200)!r}")
         if not isinstance(answer, dict) or not isinstance(answer.get("files"), list):

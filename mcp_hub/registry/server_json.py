@@ -208,12 +208,12 @@ def _read_runtime(kind: PackageKind, raw: Mapping[str, Any]) -> tuple[Argument, 
     for argument in arguments:
         fixed = argument.value.fixed if argument.value is not None else None
         token = argument.flag if argument.flag is not None else fixed
-        flag, _, joined = (token or "").partition("=")
+        flag, _, inline_value = (token or "").partition("=")
         is_value = argument.flag is None and pending_flag is not None and not flag.startswith("-")
         if not is_value and flag not in _RUNTIME_FLAGS[kind]:
             raise _Refused(f"it gives its launcher {_quoted(token or 'an input')}, which a listing must not set")
         option = pending_flag if is_value else flag
-        value = joined
+        value = inline_value
         if is_value or argument.flag is not None:
             # The beginning of a value names what is mounted; inputs in it count as `{}`.
             pieces = argument.value.pieces if argument.value is not None else ()
@@ -222,7 +222,7 @@ def _read_runtime(kind: PackageKind, raw: Mapping[str, Any]) -> tuple[Argument, 
             raise _Refused(f"it adds {_quoted(value)}, which a listing must not set")
         if option in _MOUNTS and _HOST_PATH.match(value):
             raise _Refused(f"it mounts {_quoted(value)} of this machine, which a listing must not set")
-        pending_flag = None if is_value or joined or argument.flag is not None else flag
+        pending_flag = None if is_value or inline_value or argument.flag is not None else flag
     return arguments
 
 
