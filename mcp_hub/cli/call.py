@@ -127,7 +127,7 @@ def _no_number(constant: str) -> None:
     raise ValueError(f"JSON has no {constant}")
 
 
-def _merged(parts: Sequence[ToolArgument], schema: Any) -> dict[str, Any]:
+def _merge_arguments(parts: Sequence[ToolArgument], schema: Any) -> dict[str, Any]:
     """Returns all arguments as one object. The text of `key=text` gets the type of its property in the schema."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     arguments: dict[str, Any] = {}
@@ -136,11 +136,11 @@ def _merged(parts: Sequence[ToolArgument], schema: Any) -> dict[str, Any]:
             arguments |= part
         else:
             property_schema = properties.get(part[0]) if isinstance(properties, dict) else None
-            arguments[part[0]] = _typed(part[1], property_schema)
+            arguments[part[0]] = _typed_value(part[1], property_schema)
     return arguments
 
 
-def _typed(text: str, schema: Any) -> Any:
+def _typed_value(text: str, schema: Any) -> Any:
     """Returns `text` if the schema takes a string or the text is not JSON; else its JSON value."""
     if isinstance(schema, dict) and _takes_text(schema):
         return text
@@ -170,7 +170,7 @@ async def _call(
             except UnknownName as error:
                 return _print_unknown(hub, options, error)
             definition = hub.catalog.entry(TOOLS, name) or {}
-            params = {"name": route.name, "arguments": _merged(arguments, definition.get("inputSchema"))}
+            params = {"name": route.name, "arguments": _merge_arguments(arguments, definition.get("inputSchema"))}
             call = Call(TOOLS.act_method, name, route, params, "handshake", _ENVELOPE, on_progress=ProgressLines())
             failure: BaseException | None = None
             upstream = hub.upstreams.get(route.upstream)
@@ -180,7 +180,7 @@ async def _call(
                 answer: dict[str, Any] = {"result": await hub.act(call)}
             except (HubError, TimeoutError) as error:
                 failure, answer = error, to_wire(error, TOOLS.act_method, name)
-            facts = _explained(hub, call, failure, answer.get("result"), time.monotonic() - started_at)
+            facts = _call_facts(hub, call, failure, answer.get("result"), time.monotonic() - started_at)
             if options.explain and upstream is not None:
                 await asyncio.sleep(STDERR_WAIT)  # stderr is another pipe than the response
                 facts["stderr"] = [printable(line) for line in new_lines(earlier_lines, upstream.last_words)]
@@ -190,7 +190,7 @@ async def _call(
         return FAILED if failed else OK
     if options.explain:
         print(_explanation_text(facts) + "\n")
-    print(_readable(answer), file=sys.stderr if failed else sys.stdout)
+    print(_result_text(answer), file=sys.stderr if failed else sys.stdout)
     return FAILED if failed else OK
 
 
@@ -198,14 +198,14 @@ class ProgressLines:
     """Prints the progress of a call to stderr, at most `PROGRESS_RATE` lines a second."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        self._next_time = 0.0
 
     def __call__(self, params: dict[str, Any]) -> None:
         """Prints one notification's params as `progress 3 of 10: text`."""
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next_time:
             return
-        self._next = now + 1 / PROGRESS_RATE
+        self._next_time = now + 1 / PROGRESS_RATE
         progress, total, message = params.get("progress"), params.get("total"), params.get("message")
         number = printable(str(progress), 40) + (f" of {printable(str(total), 40)}" if total is not None else "")
         suffix = f": {printable(message, 500)}" if isinstance(message, str) and message else ""
@@ -243,12 +243,12 @@ def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName)
         print(f"the tool {printable(exposed)!r} is there, but hidden: {printable(rule)}", file=sys.stderr)
         return BAD_INPUT
     reasons, is_certain = _absent_servers(hub, options.name, options.tool)
-    lines = reasons if is_certain else [_unknown(hub, exposed, options.tool), *reasons]
+    lines = reasons if is_certain else [_unknown_text(hub, exposed, options.tool), *reasons]
     print("\n".join(lines), file=sys.stderr)
     return FAILED if is_certain else BAD_INPUT
 
 
-def _unknown(hub: Engine, name: str, tool: str | None) -> str:
+def _unknown_text(hub: Engine, name: str, tool: str | None) -> str:
     """Returns the message for an unknown tool, with similar names."""
     names = hub.catalog.names(TOOLS)
     close_matches = [exposed for exposed in names if exposed.endswith(f"{SEPARATOR}{tool or name}")][:3]
@@ -271,7 +271,7 @@ def _absent_servers(hub: Engine, name: str, tool: str | None) -> tuple[list[str]
     return reasons, is_certain
 
 
-def _readable(answer: dict[str, Any]) -> str:
+def _result_text(answer: dict[str, Any]) -> str:
     if "error" in answer:
         return f"error {answer['error'].get('code')}: {printable(str(answer['error'].get('message')), 4000)}"
     content, structured = answer["result"].get("content"), answer["result"].get("structuredContent")
@@ -290,7 +290,7 @@ def _block(block: dict[str, Any]) -> str:
     return f"[{printable(str(block.get('type')))}{location}{size}]"
 
 
-def _explained(hub: Engine, call: Call, error: BaseException | None, result: Any, seconds: float) -> dict[str, Any]:
+def _call_facts(hub: Engine, call: Call, error: BaseException | None, result: Any, seconds: float) -> dict[str, Any]:
     """Returns the facts about one call for `--explain`. It ended with `result` or `error`, after `seconds`."""
     upstream = hub.upstreams.get(call.route.upstream)
     agreement = upstream.agreement if upstream is not None else None

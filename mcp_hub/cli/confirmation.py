@@ -95,13 +95,15 @@ def confirm(plan: Plan, options: argparse.Namespace, question: str = "Do this?")
     if options.yes or options.confirm == plan.token:
         return OK
     if options.confirm is not None:
-        return _stopped(plan, STALE, "the preview is out of date; nothing was done. This is the new one", as_json)
+        return _report_unconfirmed(
+            plan, STALE, "the preview is out of date; nothing was done. This is the new one", as_json
+        )
     if not as_json and can_ask():
         if ask(question):
             return OK
         print("nothing was done", file=sys.stderr)
         return UNCONFIRMED
-    return _stopped(plan, UNCONFIRMED, "nothing was done", as_json)
+    return _report_unconfirmed(plan, UNCONFIRMED, "nothing was done", as_json)
 
 
 def can_ask() -> bool:
@@ -115,7 +117,7 @@ def ask(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _stopped(plan: Plan, code: int, text: str, as_json: bool) -> int:
+def _report_unconfirmed(plan: Plan, code: int, text: str, as_json: bool) -> int:
     if as_json:
         print(json_text({**plan.as_json(), "done": False}))
     print(f"{text}; to confirm, add --yes, or --confirm {plan.token} for exactly this", file=sys.stderr)

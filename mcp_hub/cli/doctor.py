@@ -107,7 +107,7 @@ class _Report:
         fixable = [finding for finding in findings if finding.repair is not None]
         if not self._as_json:
             line = _closing_line(findings, failed, warned, 0 if options.fix else len(fixable))
-            print("\n".join(_folded(line, _columns())), flush=True)
+            print("\n".join(_wrap(line, _columns())), flush=True)
         code = _repair(fixable, options) if options.fix else OK
         if self._as_json and code in (OK, FAILED):
             print(json_text({**self._facts(failed, warned), "repaired": options.fix and code == OK}))
@@ -179,7 +179,7 @@ def _print(section: Section) -> None:
     about_width = min(max((len(printable(finding.about)) for finding in section.findings), default=0), 24)
     for finding in section.findings:
         prefix = f"  {_LEVEL_NAMES[finding.level]:<5} {printable(finding.about, 100):<{about_width}}  "
-        lines = _folded(with_code(finding.text, finding.code), columns - len(prefix))
+        lines = _wrap(with_code(finding.text, finding.code), columns - len(prefix))
         line = Text(prefix)
         line.stylize(_STYLES[finding.level], 2, 7)
         line.append(lines[0])
@@ -189,7 +189,7 @@ def _print(section: Section) -> None:
     console.print()
 
 
-def _folded(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     lines = [
         part
         for line in text.split("\n")

@@ -88,10 +88,10 @@ def _ports(server: Server, store: TokenStore) -> list[int]:
     if server.oauth.redirect_port is not None:
         return [server.oauth.redirect_port]
     before = store.load(server)
-    return [*_registered(before), 0]
+    return [*_registered_ports(before), 0]
 
 
-def _registered(before: SignIn | None) -> list[int]:
+def _registered_ports(before: SignIn | None) -> list[int]:
     uris = before.client.get("redirect_uris") if before is not None and before.client is not None else None
     try:
         return [port for uri in uris or () if (port := urlsplit(uri).port)]

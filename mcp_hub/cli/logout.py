@@ -39,14 +39,14 @@ def run(options: argparse.Namespace) -> int:
     name = printable(server.id, 100)
     if not was_deleted:
         print(f"there was no sign-in to {name}")
-    elif sign_in is not None and run_loop(_revoked(config, server, sign_in)):
+    elif sign_in is not None and run_loop(_revoke(config, server, sign_in)):
         print(f"signed out of {name}; its tokens are revoked")
     else:
         print(f"signed out of {name}")
     return OK
 
 
-async def _revoked(config: Config, server: Server, sign_in: SignIn) -> bool:
+async def _revoke(config: Config, server: Server, sign_in: SignIn) -> bool:
     from mcp_hub.oauth.token_flow import TokenFlow
 
     try:

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json_text({"pid": hub["pid"], "url": url, "seconds": 60}))
         return OK
-    opened = not options.print and _has_display() and _opened(url)
+    opened = not options.print and _has_display() and _open_url(url)
     if not opened:
         print(url)
     if sys.stdout.isatty() or opened:
@@ -88,7 +88,7 @@ def _has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("BROWSER"))
 
 
-def _opened(url: str) -> bool:
+def _open_url(url: str) -> bool:
     import webbrowser
 
     try:

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     recorded = read_pins(path)
     if options.show:
         return _show(path, recorded, options.servers or sorted(recorded), as_json=options.json)
-    server_facts, warnings = run_loop(_ask(config, recorded, options))
+    server_facts, warnings = run_loop(_list_servers(config, recorded, options))
     for facts in () if options.json else server_facts:
         if facts["problem"] is not None:
             print(f"{facts['server']}: unavailable, so nothing changes: {facts['problem']}", file=sys.stderr)
@@ -101,7 +101,7 @@ Facts = dict[str, Any]
 """`{"server", "problem", "pinned", "differences", "record"}` of one server. `record` is not printed."""
 
 
-async def _ask(
+async def _list_servers(
     config: Config, recorded: PinsByServer, options: argparse.Namespace
 ) -> tuple[list[Facts], list[FindingRow]]:
     """Asks the servers for their lists. Returns the facts of each server, and the findings of the screening."""
@@ -115,7 +115,7 @@ async def _ask(
     async with Engine(config.model_copy(update={"servers": servers})) as hub:
         await connect_all(hub)
         warnings = [] if options.diff else screen_findings(hub)
-        return [_compared(hub.upstreams[server.id], recorded.get(server.id)) for server in selected], warnings
+        return [_compare(hub.upstreams[server.id], recorded.get(server.id)) for server in selected], warnings
 
 
 def _print_diff(path: Path, server_facts: Sequence[Facts], *, as_json: bool) -> int:
@@ -169,7 +169,7 @@ def _record(
     return FAILED if failed else OK
 
 
-def _compared(upstream: Upstream, before: PinRecord | None) -> Facts:
+def _compare(upstream: Upstream, before: PinRecord | None) -> Facts:
     """Returns what a server lists now, and how that differs from its record."""
     server = upstream.server
     facts: Facts = {"server": server.id, "problem": None, "pinned": before is not None, "differences": []}
@@ -183,7 +183,10 @@ def _compared(upstream: Upstream, before: PinRecord | None) -> Facts:
         instructions_change = instructions_difference(before, text)
         for difference in differing if instructions_change is None else [*differing, instructions_change]:
             lines = list(
-                _diff(_of(before, difference.kind, difference.name), _of(now, difference.kind, difference.name))
+                _diff(
+                    _definition(before, difference.kind, difference.name),
+                    _definition(now, difference.kind, difference.name),
+                )
             )[:MAX_DIFF]
             facts["differences"].append(
                 {
@@ -200,10 +203,10 @@ def _as_json(facts: Facts) -> Facts:
     """Returns the facts of one server as they are printed."""
     record = facts["record"]
     fields = {key: value for key, value in facts.items() if key != "record"}
-    return fields if record is None else {**fields, **_described(record)}
+    return fields if record is None else {**fields, **_record_summary(record)}
 
 
-def _described(record: PinRecord) -> Facts:
+def _record_summary(record: PinRecord) -> Facts:
     return {"fingerprint": record.fingerprint, **{kind.name: len(record.items.get(kind, {})) for kind in PARTS}}
 
 
@@ -219,7 +222,7 @@ def _difference_lines(server_facts: Iterable[Facts], *, with_diffs: bool = False
     return lines
 
 
-def _of(pins: PinRecord, kind: Kind | None, name: str) -> Any:
+def _definition(pins: PinRecord, kind: Kind | None, name: str) -> Any:
     return pins.instructions if kind is None else pins.items.get(kind, {}).get(name)
 
 
@@ -269,4 +272,4 @@ def _record_facts(id: str, pins: PinRecord | None) -> Facts:
         for kind in PARTS
         for name, definition in pins.items.get(kind, {}).items()
     ]
-    return {"server": id, "pinned": True, **_described(pins), "items": items}
+    return {"server": id, "pinned": True, **_record_summary(pins), "items": items}

@@ -122,19 +122,22 @@ FIXED_LISTEN_KEYS: Final = ("host", "port", "tls", "verify", "max_body")
 
 
 class ListenerSettings:
-    """Applies a new `listen` to the running app. `of(config)` merges it with the command line or raises ConfigError."""
+    """Applies a new `listen` to the running app.
 
-    def __init__(self, app: App, listen: Listen, of: Callable[[Config], Listen]) -> None:
+    `merge_listen` returns the `listen` of a configuration with the options of the command line, or raises ConfigError.
+    """
+
+    def __init__(self, app: App, listen: Listen, merge_listen: Callable[[Config], Listen]) -> None:
         self._app = app
         self._listen = listen
-        self._of = of
+        self._merge_listen = merge_listen
 
     def resolve(self, config: Config) -> Listen:
         """Returns the settings that can be applied. Raises ConfigError for settings that are not allowed."""
         from mcp_hub.downstream.admission import check_listener
 
         fixed = {name: getattr(self._listen, name) for name in FIXED_LISTEN_KEYS}
-        listen = self._of(config).model_copy(update=fixed)
+        listen = self._merge_listen(config).model_copy(update=fixed)
         objection = check_listener(listen)
         if objection is not None:
             raise ConfigError(objection, objection.code)
@@ -187,7 +190,7 @@ class Reloader:
         """Makes the other replicas reload too, after a SIGHUP to this process."""
         self._reload_requested = asyncio.Event()
         """Set to reload because the files have changed, or because another replica requests it."""
-        self._one_at_a_time = asyncio.Lock()
+        self._reload_lock = asyncio.Lock()
         self._done = asyncio.Event()
         """Set while nothing is being loaded."""
         self.loaded_at = time.time()
@@ -207,8 +210,12 @@ class Reloader:
     @contextlib.asynccontextmanager
     async def running(self, reload_event: asyncio.Event) -> AsyncIterator[None]:
         """Reloads whenever `reload_event` is set or a file changes, while the block runs."""
-        works = (self._watch(), self._reload_on(self._reload_requested), self._reload_on(reload_event, by_signal=True))
-        tasks = [asyncio.get_running_loop().create_task(work) for work in works]
+        coroutines = (
+            self._watch(),
+            self._reload_on(self._reload_requested),
+            self._reload_on(reload_event, by_signal=True),
+        )
+        tasks = [asyncio.get_running_loop().create_task(coroutine) for coroutine in coroutines]
         try:
             yield
         finally:
@@ -240,7 +247,7 @@ class Reloader:
             try:
                 if by_signal and self.asked is not None:
                     await self.asked()
-                async with self._one_at_a_time:
+                async with self._reload_lock:
                     with self.announced():
                         await self.reload()
             except Exception:

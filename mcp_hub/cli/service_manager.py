@@ -98,7 +98,11 @@ class ServiceNotifier:
     async def watching(self, stop: asyncio.Event) -> AsyncIterator[None]:
         """Sends watchdog messages while the block runs, and reports when `stop` is set."""
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(work) for work in (self._alive(), self._stopping(stop))] if self._address else []
+        tasks = (
+            [loop.create_task(work) for work in (self._send_watchdog(), self._report_stop(stop))]
+            if self._address
+            else []
+        )
         try:
             yield
         finally:
@@ -107,12 +111,12 @@ class ServiceNotifier:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._end()
 
-    async def _alive(self) -> None:
+    async def _send_watchdog(self) -> None:
         while self._watchdog_timeout:
             self.say("WATCHDOG=1")
             await asyncio.sleep(max(SHORTEST_WATCH, self._watchdog_timeout / 2))
 
-    async def _stopping(self, stop: asyncio.Event) -> None:
+    async def _report_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self._end()
 

@@ -89,7 +89,7 @@ class Setup:
         if self._target.content is None and not self._import_plan.added:
             self._first = run_loop(first_file(path, has_program))
         self._notes = [*self._import_plan.notes, *self._project_notes()]
-        self._later: list[str] = []
+        self._later_notes: list[str] = []
         self._overlays = [Path(overlay).absolute() for overlay in options.overlays]
         self._command = hub_command(path, *self._overlays)
         self._installs = list(self._planned_installs(self._served()))
@@ -167,7 +167,7 @@ class Setup:
     def question(self) -> str:
         """Returns the question of the confirmation."""
         names = [install.file.name for install in self._installs if install.edit.changes]
-        into = f" and put the hub into {_joined(names)}" if names else ""
+        into = f" and put the hub into {_join(names)}" if names else ""
         starts = (
             ", start the servers once to see that they work," if self._commands() or self._import_plan.added else ""
         )
@@ -176,7 +176,7 @@ class Setup:
     def lines(self) -> Iterator[str]:
         """Yields what was found, as a table that fits any width."""
         names = [file.name for file in self._files]
-        yield f"Looked at: {_joined(names)}." if names else "No client that the hub knows was found on this machine."
+        yield f"Looked at: {_join(names)}." if names else "No client that the hub knows was found on this machine."
         width = _width(row.id for row in self._import_plan.servers)
         for row in self._import_plan.servers:
             if row.action == "hub":
@@ -260,7 +260,7 @@ class Setup:
         trials = run_loop(self._check(config))
         working = {trial.id for trial in trials if trial.problem is None or trial.wants_sign_in}
         if trials and not working:
-            self._later.append("none of the servers works, so the clients were left as they are")
+            self._later_notes.append("none of the servers works, so the clients were left as they are")
             self._installs = []
         elif self._options.switch_off and len(working) < len(trials):
             failed = {trial.id for trial in trials} - working
@@ -289,14 +289,14 @@ class Setup:
             checked = [trial.as_json() for trial in trials]
             print(json_text({**plan.as_json(), "checked": checked, "done": True}))
         else:
-            print("\n".join(self._closing(plan, trials)))
+            print("\n".join(self._closing_lines(plan, trials)))
         return FAILED if failed else OK
 
-    def _closing(self, plan: Plan, trials: Sequence[Trial]) -> Iterator[str]:
+    def _closing_lines(self, plan: Plan, trials: Sequence[Trial]) -> Iterator[str]:
         if trials:
             yield ""
         width = _width(trial.id for trial in trials)
-        yield from (line for trial in trials for line in _result(trial, width))
+        yield from (line for trial in trials for line in _trial_lines(trial, width))
         changed = [install.file.name for install in self._installs if install.edit.changes]
         if plan.empty:
             yield "All of this is set up already; nothing was changed."
@@ -304,12 +304,12 @@ class Setup:
             yield ""
             yield f"The servers are in {printable(str(self._path))}."
         if changed:
-            yield f"The hub is in {_joined(changed)}: restart {'it' if len(changed) == 1 else 'them'} to see its tools."
+            yield f"The hub is in {_join(changed)}: restart {'it' if len(changed) == 1 else 'them'} to see its tools."
         for install in self._installs:
             if install.switched_off:
                 yield f"Switched off in {install.file.name}: {printable(', '.join(install.switched_off), 500)}."
         if not plan.empty:
-            yield from (f"note: {printable(note, 1000)}" for note in self._later)
+            yield from (f"note: {printable(note, 1000)}" for note in self._later_notes)
         yield ""
         yield "Next:"
         for trial in trials:
@@ -325,7 +325,7 @@ def _width(names: Iterable[str]) -> int:
     return min(max((len(printable(name, 60)) for name in names), default=0), NAME_WIDTH) + 2
 
 
-def _result(trial: Trial, width: int) -> Iterator[str]:
+def _trial_lines(trial: Trial, width: int) -> Iterator[str]:
     if trial.problem is not None:
         yield f"{printable(trial.id, 60):{width}}failed: {printable(trial.problem, SHOWN_PROBLEM)}"
         return
@@ -335,6 +335,6 @@ def _result(trial: Trial, width: int) -> Iterator[str]:
         yield f"  warning: {finding['kind']} {finding['name']}: {finding['problem']}"
 
 
-def _joined(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     texts = [printable(name, 200) for name in names]
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}" if texts else ""

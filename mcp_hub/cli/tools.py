@@ -108,7 +108,7 @@ async def _tools(config: Config, selection: Selection, groups: list[str], format
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
     tools = [entry for entry in entries if entry is not None]
     if format is not None:
-        print(_formatted(tools, format))
+        print(_format_tools(tools, format))
     else:
         width = max((len(tool["name"]) for tool in tools), default=0)
         room = max(_line_width() - width - 2, LEAST_DESCRIPTION)
@@ -157,7 +157,7 @@ def _is_in(hub: Engine, name: str, groups: list[str]) -> bool:
     return not set(groups).isdisjoint(route_groups or (BASIC,))
 
 
-def _formatted(tools: list[dict[str, Any]], format: Format) -> str:
+def _format_tools(tools: list[dict[str, Any]], format: Format) -> str:
     if format == "prompt":
         return json_escaped(formats.prompt(tools), keep="\n")
     converters = {"openai": formats.openai_tools, "anthropic": formats.anthropic_tools}

@@ -82,7 +82,7 @@ def _compare_and_write(
     file: ServerFile, config: Config, updates: Sequence[Update], servers: dict[str, Server], options: argparse.Namespace
 ) -> int:
     ids = list(dict.fromkeys(update.id for update in updates))
-    updated = [_updated(servers[id], [update for update in updates if update.id == id]) for id in ids]
+    updated = [_updated_server(servers[id], [update for update in updates if update.id == id]) for id in ids]
     current_trials = run_loop(try_servers([servers[id] for id in ids], config))
     newer_trials = run_loop(try_servers(updated, config))
     facts = []
@@ -133,7 +133,7 @@ def _difference(before: Trial, after: Trial) -> Iterator[str]:
         yield f"warning: {row['kind']} {row['name']}: {row['problem']}; only a person at a terminal accepts it"
 
 
-def _updated(server: Server, updates: Sequence[Update]) -> Server:
+def _updated_server(server: Server, updates: Sequence[Update]) -> Server:
     argv = [server.command or "", *server.args]
     for update in updates:
         argv = [update.becomes if argument == update.word.text else argument for argument in argv]
@@ -142,7 +142,7 @@ def _updated(server: Server, updates: Sequence[Update]) -> Server:
 
 def _commands(updates: Sequence[Update], servers: dict[str, Server], redaction: Redactor) -> Iterator[tuple[str, ...]]:
     for id in dict.fromkeys(update.id for update in updates):
-        for server in (servers[id], _updated(servers[id], [update for update in updates if update.id == id])):
+        for server in (servers[id], _updated_server(servers[id], [update for update in updates if update.id == id])):
             yield tuple(map(redaction.text, (server.command or "", *server.args)))
 
 

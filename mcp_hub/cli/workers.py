@@ -171,7 +171,7 @@ class WorkerPool:
         self._delay = delay
         self._notifier = notifier
         self._stop = asyncio.Event()
-        self._spawning = asyncio.Lock()
+        self._spawn_lock = asyncio.Lock()
         """Held while a worker is started, so that it does not inherit the descriptors of another one."""
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ready: set[int] = set()
@@ -239,7 +239,7 @@ class WorkerPool:
 
     async def _run_one(self, number: int, store: str) -> int:
         """Runs one worker until it ends; returns its exit code."""
-        async with self._spawning:
+        async with self._spawn_lock:
             process, read_end = await self._spawn(number, store)
         self._running[number] = process
         self._children.added(process.pid)

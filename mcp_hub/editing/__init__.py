@@ -100,7 +100,7 @@ def insert(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREA
     expected = _with(tree, at, value, new=True)
     bom, body = _split(text)
     edited, placement = _module(syntax).insert(body, tree, at, value)
-    return EditedText(bom + edited, _checked(edited, syntax, expected, at, added=True), placement)
+    return EditedText(bom + edited, _check_result(edited, syntax, expected, at, added=True), placement)
 
 
 def put(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) -> EditedText:
@@ -115,7 +115,7 @@ def put(text: str, syntax: Syntax, at: KeyPath, value: Any, tree: Any = UNREAD) 
     expected = _with(tree, at, value, new=False)
     bom, body = _split(text)
     edited: str = _module(syntax).replace(body, at, value)
-    return EditedText(bom + edited, _checked(edited, syntax, expected, at, added=True))
+    return EditedText(bom + edited, _check_result(edited, syntax, expected, at, added=True))
 
 
 def remove(
@@ -141,7 +141,7 @@ def remove(
         outermost = target
     bom, body = _split(text)
     edited: str = _module(syntax).remove(body, target, placement if outermost == target else Placement())
-    return EditedText(bom + edited, _checked(edited, syntax, _without(tree, target), target, added=False))
+    return EditedText(bom + edited, _check_result(edited, syntax, _without(tree, target), target, added=False))
 
 
 def _module(syntax: Syntax) -> Any:
@@ -211,7 +211,7 @@ def _without(tree: Any, at: KeyPath) -> Any:
     return {key: value for key, value in tree.items() if key != part}
 
 
-def _checked(text: str, syntax: Syntax, expected: Any, at: KeyPath, *, added: bool) -> Any:
+def _check_result(text: str, syntax: Syntax, expected: Any, at: KeyPath, *, added: bool) -> Any:
     """Returns the tree of the new text. Raises EditRefused unless it equals `expected`."""
     if len(text.encode()) > MAX_FILE:
         raise EditRefused(f"the file would become larger than {MAX_FILE:,} bytes")

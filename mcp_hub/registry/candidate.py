@@ -96,7 +96,7 @@ class Finder:
                 except RegistryError as error:
                     notes.append(f"{printable(spec.written, 200)} is not pinned: {error}")
                 else:
-                    pinned_argv = _replaced(pinned_argv, spec, version)
+                    pinned_argv = _pin_argument(pinned_argv, spec, version)
                     notes.append(f"{printable(spec.written, 200)} is pinned to {version}, the newest version")
         written_specs = {spec.written for spec in find_packages(argv[0], tuple(argv[1:]))}
         for argument in find_unpinned_packages(argv[0], tuple(argv[1:])):
@@ -207,7 +207,7 @@ def id_of_url(url: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", specific_labels[-1]).strip("-") or "server"
 
 
-def _replaced(argv: list[str], spec: PackageSpec, version: str) -> list[str]:
+def _pin_argument(argv: list[str], spec: PackageSpec, version: str) -> list[str]:
     """Returns the command line with a package pinned, also if it is in an argument like `--from=NAME`."""
     for index, argument in enumerate(argv[1:], 1):
         if argument == spec.written or argument.endswith(f"={spec.written}"):

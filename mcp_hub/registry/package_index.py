@@ -54,7 +54,7 @@ class PackageIndex:
             raise RegistryError(f"the npm index has no package {printable(name, 200)!r}")
         if not isinstance(latest, str) or not isinstance(versions, dict) or latest not in versions:
             raise RegistryError(f"the npm index names no latest version of {printable(name, 200)!r}")
-        return _checked(latest, name)
+        return _check_version(latest, name)
 
     async def _newest_of_pypi(self, name: str) -> str:
         normalized_name = re.sub(r"[-_.]+", "-", name.partition("[")[0]).lower()
@@ -67,7 +67,7 @@ class PackageIndex:
         versions = [version for version in set(_versions_of_files(answer["files"][:MAX_VERSIONS])) if is_final(version)]
         if not versions:
             raise RegistryError(f"the PyPI index has no final version of {printable(name, 200)!r}")
-        return _checked(max(versions, key=order_of), name)
+        return _check_version(max(versions, key=order_of), name)
 
     def _npm_base(self, name: str) -> str:
         scope = name.partition("/")[0].lower() if name.startswith("@") else None
@@ -123,7 +123,7 @@ def _versions_of_files(files: list[Any]) -> Iterator[str]:
             yield match[1] or match[2]
 
 
-def _checked(version: str, name: str) -> str:
+def _check_version(version: str, name: str) -> str:
     if not VERSION.fullmatch(version):
         raise RegistryError(f"{printable(version, 100)!r} is not a version of {printable(name, 200)!r}")
     return version

@@ -102,14 +102,14 @@ class UpdateFinder:
         updates = []
         for package in packages:
             for word in words:
-                before, version = _pinned(word.text, package)
+                before, version = _split_pin(word.text, package)
                 if version is not None and is_newer(package.version, version):
                     becomes = before + package.version
                     updates.append(Update(id, word, package.identifier, version, package.version, becomes))
         return updates
 
 
-def _pinned(argument: str, package: Package) -> tuple[str, str | None]:
+def _split_pin(argument: str, package: Package) -> tuple[str, str | None]:
     """Returns what an argument has before a package's version, and the version; None if it names another package."""
     for separator in ("@", "==", ":"):
         prefix = f"{package.identifier}{separator}"
