@@ -181,20 +181,11 @@ async def _network(
     options: argparse.Namespace, loaded: LoadedConfig, config: Config, worker: WorkerPlace | None = None
 ) -> int:
     from mcp_hub.cli.service_manager import ServiceNotifier
-    from mcp_hub.downstream.admission import check_listener
     from mcp_hub.downstream.app import App, serve_network
     from mcp_hub.downstream.quotas import Quotas
-    from mcp_hub.transport.http1.listening_sockets import check_handed
-    from mcp_hub.transport.http1.tls_server import tls_context
 
     handed, notifier = _handed(worker), ServiceNotifier(os.environ)
-    listen = check_handed(config.listen, handed) if handed else config.listen
-    objection = check_listener(listen)
-    if objection is not None:
-        raise ConfigError(objection, objection.code)
-    refuse_over_network(config)
-    if listen.tls is not None:
-        tls_context(listen.tls)  # errors are reported before servers are started
+    listen = _checked_listen(config, handed)
     verifier = await _verifier(config)
     announcements: set[asyncio.Task[None]] = set()
     with recording(config, on_stderr=True) as records:
@@ -235,6 +226,22 @@ async def _network(
                     if verifier is not None:
                         await verifier.close()
     return FAILED if missing else OK
+
+
+def _checked_listen(config: Config, handed: list[tuple[str, socket.socket]]) -> Listen:
+    """Returns what to listen on. Raises ConfigError, before servers are started, if that is not safe or usable."""
+    from mcp_hub.downstream.admission import check_listener
+    from mcp_hub.transport.http1.listening_sockets import check_handed
+    from mcp_hub.transport.http1.tls_server import tls_context
+
+    listen = check_handed(config.listen, handed) if handed else config.listen
+    objection = check_listener(listen)
+    if objection is not None:
+        raise ConfigError(objection, objection.code)
+    refuse_over_network(config)
+    if listen.tls is not None:
+        tls_context(listen.tls)
+    return listen
 
 
 def _handed(worker: WorkerPlace | None) -> list[tuple[str, socket.socket]]:

@@ -135,16 +135,9 @@ def _read(
         directory=documents[0].path.parent,
         literal=literal,
     )
-    names = Counter(document.path.name for document in documents)
     layers = [
-        _layer(
-            document,
-            keys,
-            base_scope,
-            document.path.name if names[document.path.name] == 1 else str(document.path),
-            len(documents) == 1,
-        )
-        for document in documents
+        _layer(document, keys, base_scope, label, len(documents) == 1)
+        for document, label in zip(documents, _labels(documents), strict=True)
     ]
     findings = Findings(merge_root_keys(layers, keys))
     default_values, defaults = _defaults(layers, keys)
@@ -181,6 +174,13 @@ def _read(
         tuple(contents.duplicates),
         tuple(contents.folders),
     )
+
+
+def _labels(documents: Sequence[ConfigDocument]) -> list[str]:
+    """Returns what findings call each file: its name, or its path if another file has the same name."""
+    names = Counter(document.path.name for document in documents)
+    paths = [document.path for document in documents]
+    return [path.name if names[path.name] == 1 else str(path) for path in paths]
 
 
 def _layer(document: ConfigDocument, keys: KeyTable, base_scope: VariableScope, name: str, alone: bool) -> Layer:

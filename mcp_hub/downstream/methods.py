@@ -153,17 +153,10 @@ class Methods:
         arguments = exchange.params.get("arguments", {})
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
-        route = await self._resolve(self._hub.route, kind, name, exchange)
-        inner = None
+        route, is_inner = await self._resolve(self._hub.route, kind, name, exchange), False
         if route.upstream == OWN and kind is TOOLS:
-            from mcp_hub.hub.groups.meta_tools import inner_call
-
-            inner = inner_call(route, arguments)
-        if inner is not None:
-            # `hub_call` is replaced by the call in its arguments, so that every rule sees a direct call.
-            name, arguments = inner
-            exchange.params = {**exchange.params, kind.name_key: name, "arguments": arguments}
-            route = await self._resolve(self._hub.route, kind, name, exchange)
+            route, is_inner = await self._unwrap(route, arguments, exchange)
+            name = exchange.params[kind.name_key]
         key, state = exchange.key, exchange.params.get("requestState")
         if exchange.era == "modern" and isinstance(state, str) and self.parked_calls.owns(state):
             answers = exchange.params.get("inputResponses")
@@ -187,7 +180,7 @@ class Methods:
             on_message=respondent.hear if respondent is not None else _log_relay(exchange),
             asker=respondent,
         )
-        if inner is not None:
+        if is_inner:
             call.notes.append("called by its name through hub_call")
             call.within = "hub_call"
         if (
@@ -198,6 +191,20 @@ class Methods:
             self._hub.clients.introduce(key, UnreachableRespondent(exchange.envelope.capabilities), "modern")
             return await self.parked_calls.begin(call, call.on_progress)
         return await self._hub.act(call)
+
+    async def _unwrap(self, route: Route, arguments: dict[str, Any], exchange: Exchange) -> tuple[Route, bool]:
+        """Replaces `hub_call` by the call in its arguments, so that every rule sees a direct call.
+
+        Returns the route to call, and whether it is that of the inner call.
+        """
+        from mcp_hub.hub.groups.meta_tools import inner_call
+
+        inner = inner_call(route, arguments)
+        if inner is None:
+            return route, False
+        name, inner_arguments = inner
+        exchange.params = {**exchange.params, TOOLS.name_key: name, "arguments": inner_arguments}
+        return await self._resolve(self._hub.route, TOOLS, name, exchange), True
 
     async def _resolve(self, resolver: Resolver, kind: Kind, name: str, exchange: Exchange) -> Route:
         key = exchange.key

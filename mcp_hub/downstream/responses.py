@@ -16,14 +16,7 @@ from mcp_hub.errors import INTERNAL_ERROR, INVALID_REQUEST, CallCancelled, Overl
 from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.frames import Message
 from mcp_hub.transport import RequestId
-from mcp_hub.transport.http1.exchange import (
-    JSON,
-    BodyTooLarge,
-    BodyTooSlow,
-    ClientGone,
-    HttpReply,
-    HttpRequest,
-)
+from mcp_hub.transport.http1.exchange import JSON, BodyTooLarge, BodyTooSlow, ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import HeaderLines, is_json
 from mcp_hub.transport.sse_codec import COMMENT
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from mcp_hub.downstream.dispatcher import Dispatcher, Duplex
-from mcp_hub.downstream.quotas import LARGE, encoded
+from mcp_hub.downstream.quotas import LARGE, Share, encoded
 from mcp_hub.errors import INVALID_REQUEST
 from mcp_hub.protocol.frames import salvage_id
 from mcp_hub.transport.children import Children
@@ -35,35 +35,9 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     """Serves until the client closes stdin or `stop` is set; then drains for at most 1.2 s and returns."""
     output = await open_output(stdout, stdin)
     pause = _ReadPause()
-    resuming: asyncio.Task[None] | None = None
-    share, unread = dispatcher.backlog.share(), _Unread(output)
-
-    def write(message: Any) -> None:
-        nonlocal resuming
-        buffered = output.buffered
-        is_notification = isinstance(message, dict) and "method" in message and "id" not in message
-        if is_notification and buffered > HIGH_WATER:
-            return
-        line = message if isinstance(message, bytes) else encoded(message)
-        if len(line) >= LARGE:  # a copy of 30 MB would block the event loop
-            output.write(line)
-            output.write(b"\n")
-        else:
-            output.write(line + b"\n")
-        if len(line) >= LARGE or buffered > LARGE:
-            share.watch(unread)
-            if is_notification:
-                return  # notifications never pause reading, as a cancellation must be read; they are dropped instead
-            if output.buffered > HIGH_WATER and (resuming is None or resuming.done()):
-                pause.hold("unread", True)
-                resuming = asyncio.get_running_loop().create_task(resume())
-
-    async def resume() -> None:
-        await _catch_up(output, dispatcher.hub.children)
-        await output.flush()
-        pause.hold("unread", False)
-
-    duplex = Duplex(dispatcher, write, share)
+    share = dispatcher.backlog.share()
+    writer = _ClientWriter(output, share, pause, dispatcher.hub.children)
+    duplex = Duplex(dispatcher, writer.write, share)
     duplex.caller.sole, duplex.caller.transport = True, "stdio"
 
     def on_line(line: Line | OversizedLine) -> None:
@@ -86,8 +60,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     await stop.wait()
     dispatcher.close()
     await _drain(duplex, output, dispatcher)
-    if resuming is not None:
-        resuming.cancel()
+    writer.close()
     duplex.close()
 
 
@@ -117,6 +90,49 @@ class _ReadPause:
         (self._reasons.add if is_active else self._reasons.discard)(reason)
         if self._source is not None:
             (self._source.pause if self._reasons else self._source.resume)()
+
+
+class _ClientWriter:
+    """Writes messages to the client; reading from it is paused while it leaves too many answers unread."""
+
+    def __init__(self, output: Output, share: Share, pause: _ReadPause, children: Children) -> None:
+        self._output = output
+        self._unread = _Unread(output)
+        self._share = share
+        self._pause = pause
+        self._children = children
+        self._resuming: asyncio.Task[None] | None = None
+
+    def write(self, message: Any) -> None:
+        """Queues a message or its text; a notification is dropped if too much is unread. Never blocks."""
+        output = self._output
+        buffered = output.buffered
+        is_notification = isinstance(message, dict) and "method" in message and "id" not in message
+        if is_notification and buffered > HIGH_WATER:
+            return
+        line = message if isinstance(message, bytes) else encoded(message)
+        if len(line) >= LARGE:  # a copy of 30 MB would block the event loop
+            output.write(line)
+            output.write(b"\n")
+        else:
+            output.write(line + b"\n")
+        if len(line) >= LARGE or buffered > LARGE:
+            self._share.watch(self._unread)
+            if is_notification:
+                return  # notifications never pause reading, as a cancellation must be read; they are dropped instead
+            if output.buffered > HIGH_WATER and (self._resuming is None or self._resuming.done()):
+                self._pause.hold("unread", True)
+                self._resuming = asyncio.get_running_loop().create_task(self._resume())
+
+    async def _resume(self) -> None:
+        await _catch_up(self._output, self._children)
+        await self._output.flush()
+        self._pause.hold("unread", False)
+
+    def close(self) -> None:
+        """Stops waiting for the client to read."""
+        if self._resuming is not None:
+            self._resuming.cancel()
 
 
 async def _catch_up(output: Output, children: Children) -> None:

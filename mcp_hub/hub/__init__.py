@@ -30,6 +30,7 @@ from mcp_hub.security import profile_of
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES
 from mcp_hub.upstream.link_dialer import LinkDialer
+from mcp_hub.upstream.session import Agreement
 
 if TYPE_CHECKING:
     from mcp_hub.hub.groups import Groups
@@ -65,8 +66,7 @@ class Engine:
         self.tap, self.labels, self.times = services.tap, services.labels, services.times
         self.place, self.switch, self.approvals = parts.place, parts.switch, services.approvals
         self.sharing, self.used = services.sharing, services.used
-        self._generations = parts.generations
-        self._screening = parts.screening
+        self._generations, self._screening = parts.generations, parts.screening
         ancestry = services.ancestry
         self.waits = options.get("one_client", False) and (ancestry.too_deep or ancestry.repeated)
         """Whether servers are started only once the client is known, as it may be a hub that must be refused."""
@@ -80,10 +80,7 @@ class Engine:
     # --- generations -------------------------------------------------------------------------------------------
 
     def over_network(self) -> None:
-        """Applies the restrictions of a network listener.
-
-        Raises ConfigError if a server must not be served over the network.
-        """
+        """Applies the restrictions of a network listener. Raises ConfigError if a server must not be served over it."""
         self._generations.over_network()
 
     @property
@@ -112,10 +109,7 @@ class Engine:
         return self.generation.dialer
 
     async def renew(self, config: Config, selection: Selection = EVERYTHING) -> Generation:
-        """Changes to another configuration; running calls are not affected.
-
-        Raises ConfigError as `Generations.renew` does.
-        """
+        """Changes to another configuration; running calls go on. Raises ConfigError (`Generations.renew`)."""
         return await self._generations.renew(config, selection, self._apply_generation)
 
     @property
@@ -139,11 +133,9 @@ class Engine:
         now = self.generation
         if self._groups is not None:
             self._groups.renew(now.config, everything=now.selection is EVERYTHING)
-        configured = (
-            now.config.groups or now.config.meta_tools or CODE_MODE.of(now.config).enabled or self._initial_groups
-        )
-        in_use = self._groups is not None and self._groups.in_use
-        view = self.groups.now if configured or in_use else None
+        has_groups = now.config.groups or self._initial_groups or (self._groups is not None and self._groups.in_use)
+        has_tools = now.config.meta_tools or CODE_MODE.of(now.config).enabled
+        view = self.groups.now if has_groups or has_tools else None
         expose(self.catalogs, now.config, now.selection, self._exposed, self._services.kept)
         self.catalogs.about = ServerPurposes(now.upstreams, now.rules.instructions)
         self.catalogs.show(
@@ -248,11 +240,14 @@ class Engine:
 
     def extensions(self, era: Era, caller: Hashable | None = None) -> Json:
         """Returns the extensions advertised to a client of an era: those of the servers it can see."""
-        visible_ids = self.catalogs.of(caller).upstreams
-        agreements = [
-            u.agreement for u in self.upstreams.values() if u.server.id in visible_ids and u.agreement is not None
-        ]
+        agreements = self._agreements(caller).values()
         return forwarded_extensions([(agreement.era, agreement.capabilities) for agreement in agreements], era)
+
+    def _agreements(self, caller: Hashable | None) -> dict[str, Agreement]:
+        """Returns what was agreed with each server that a caller sees and the hub has reached."""
+        ids = self.catalogs.of(caller).upstreams
+        agreements = ((id, upstream.agreement) for id, upstream in self.upstreams.items() if id in ids)
+        return {id: agreement for id, agreement in agreements if agreement is not None}
 
     def task(self, sealed: str, caller: Hashable | None) -> tuple[Route, str]:
         """Returns the tool's route and the server's id of a task. Raises ProtocolError for another caller's task."""
@@ -272,14 +267,9 @@ class Engine:
 
     def instructions(self, caller: Hashable | None = None) -> str | None:
         """Returns the instructions for a client, merged from those of the servers that it sees."""
-        visible_ids = self.catalogs.of(caller).upstreams
-        agreements = [(u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in visible_ids]
+        agreements = self._agreements(caller).items()
         notes = self._groups.notes_for(caller) if self._groups is not None else ""
-        server_texts = [
-            (id, self.rules.instructions(id, agreement.instructions))
-            for id, agreement in agreements
-            if agreement is not None
-        ]
+        server_texts = [(id, self.rules.instructions(id, agreement.instructions)) for id, agreement in agreements]
 
         def exposed(server: str, uri: str) -> str | None:
             is_visible = self.reaches(Route(server, RESOURCES, uri), caller)
@@ -296,8 +286,7 @@ class Engine:
         route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is not None and route.upstream in self.catalogs.unread and route.upstream in self.upstreams:
             await self.catalogs.settled(self.upstreams[route.upstream].server.deadlines.list)
-            unread = route.upstream in self.catalogs.unread
-            route = None if unread else self.catalogs.of(caller).resolve(kind, exposed)
+            route = None if route.upstream in self.catalogs.unread else self.catalogs.of(caller).resolve(kind, exposed)
         if route is None and kind.by_uri:
             route = self.uris.given(caller, exposed)
             route = Route(route.upstream, kind, route.name) if route and route.upstream in self.upstreams else None

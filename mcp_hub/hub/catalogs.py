@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from functools import partial
 from operator import eq
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from mcp_hub.catalog import Catalog, CatalogSource, OnConflict, Route
 from mcp_hub.catalog.entries import log_findings
-from mcp_hub.hub.exposure import OWN_NAMES, Exposure
+from mcp_hub.hub.exposure import OWN_NAMES, CallerViews, Exposure
 from mcp_hub.hub.shaped_items import Shape, ShapedItems, as_they_are, shape_items
 from mcp_hub.observability.stalls import drop, in_slices, run_for
 from mcp_hub.protocol.kinds import TOOLS, Kind
@@ -39,16 +39,6 @@ Watcher = Callable[[frozenset[Kind], CallerFilter], None]
 """Called with the kinds of lists that have changed, and the callers for whom they have."""
 Visible = Callable[[Route, str | None], bool]
 """Returns whether callers of a profile may reach a route."""
-
-
-class CallerViews(Protocol):
-    """Reduces a caller's full catalog to what is active for it."""
-
-    def view(self, full_catalog: Catalog, caller: Hashable | None) -> Catalog:
-        """Returns the catalog of what a caller sees of its full catalog."""
-
-    def preparing(self, full_catalog: Catalog, former_catalog: Catalog | None, profile: str | None) -> Generator[None]:
-        """Makes, in steps, the views of a new catalog that callers of a profile had of the former catalog."""
 
 
 class Catalogs:
@@ -125,10 +115,7 @@ class Catalogs:
             self._build()
 
     def look(self, view: CallerViews, reserved: frozenset[str]) -> None:
-        """Replaces the view and notifies callers that see a change.
-
-        `reserved` are the names of the hub's own tools in it.
-        """
+        """Replaces the view and notifies callers that see a change. `reserved`: the names of the hub's tools in it."""
         self._view = view
         if reserved != self._reserved:
             self._reserved, self._dirty = reserved, True
@@ -311,10 +298,8 @@ class Catalogs:
         keeps_names, self._is_new_generation = self.seen and not self._is_new_generation, False
         catalog = yield from self._merge(None, (), previous if keeps_names else None, previous)
         callers = {caller for upstream in self._upstreams.values() for caller in upstream.caller_lists.all}
-        requested = {
-            *self._requested,
-            *(profile for caller in callers if (profile := profile_of(caller)) is not None),
-        } - set(former_profiles)
+        requested = self._requested.union(profile for key in callers if (profile := profile_of(key)) is not None)
+        requested -= set(former_profiles)
         profile_catalogs: dict[str, Catalog] = {}
         for name in (*former_profiles, *requested):
             former = former_profiles.get(name)
@@ -337,24 +322,27 @@ class Catalogs:
         self._requested -= set(profile_catalogs)
         former_profiles = {**{profile: _NOTHING for profile in requested}, **former_profiles}
         self._on_built()
+        self._tell_changes(previous, former_profiles, former_by_caller)
+
+    def _tell_changes(
+        self, previous: Catalog, former_profiles: Mapping[str, Catalog], former_by_caller: Mapping[Hashable, Catalog]
+    ) -> None:
+        """Notifies callers of what the catalogs in force have changed."""
         changed: dict[str | None, frozenset[Kind]] = {None: self._catalog.changed(previous)}
-        changed.update(
-            (profile, new.changed(former_profiles[profile])) for profile, new in self._profile_catalogs.items()
-        )
+        changed |= {name: catalog.changed(former_profiles[name]) for name, catalog in self._profile_catalogs.items()}
         former_view, self._notified_view = self._notified_view, self._view
         if self._view is not None:
 
-            def former_catalog_of(caller: Hashable | None) -> Catalog | None:
+            def has_new_tools(caller: Hashable | None) -> bool:
                 profile = profile_of(caller)
-                return former_by_caller.get(caller) or (previous if profile is None else former_profiles.get(profile))
+                former = former_by_caller.get(caller) or (previous if profile is None else former_profiles.get(profile))
+                return self._has_new_tools(former_view, former, caller)
 
-            self.tell(
-                frozenset({TOOLS}), lambda caller: self._has_new_tools(former_view, former_catalog_of(caller), caller)
-            )
+            self.tell(frozenset({TOOLS}), has_new_tools)
             changed = {profile: kinds - {TOOLS} for profile, kinds in changed.items()}
         for profile, kinds in changed.items():
             self.tell(kinds, partial(_has_profile, profile))
-        for caller in callers | former_by_caller.keys():
+        for caller in self._caller_catalogs.keys() | former_by_caller.keys():
             profile = profile_of(caller)
             former_catalog = former_by_caller.get(caller, self._base(profile, self._catalog))
             kinds = self.whole(caller).changed(former_catalog) - changed.get(profile, frozenset())

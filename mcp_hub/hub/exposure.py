@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary, ref
 
 import msgspec
@@ -68,6 +68,16 @@ class _LastListing(msgspec.Struct):
     requested_at: float
     few: tuple[str, ...] | None = None
     """The first tools of its list; None if it was listed all. They stay, in this order, as long as they exist."""
+
+
+class CallerViews(Protocol):
+    """Reduces a caller's full catalog to what is active for it."""
+
+    def view(self, full_catalog: Catalog, caller: Hashable | None) -> Catalog:
+        """Returns the catalog of what a caller sees of its full catalog."""
+
+    def preparing(self, full_catalog: Catalog, former_catalog: Catalog | None, profile: str | None) -> Generator[None]:
+        """Makes, in steps, the views of a new catalog that callers of a profile had of the former catalog."""
 
 
 class Exposure:

@@ -1,8 +1,8 @@
-"""Access: what a caller may reach, by blacklist, filters, selection, pins and screening; and active groups."""
+"""Access: what a caller may reach, by blacklist, filters, selection, pins and screening."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Generator, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Generator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
@@ -11,7 +11,6 @@ from mcp_hub.config.entry_rules import Filter
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.settings import KeyReading, RootKey
-from mcp_hub.errors import CallError
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, UriRules
@@ -365,45 +364,3 @@ def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
             if isinstance(values, list):
                 tags.update(tag for tag in values if isinstance(tag, str))
     return frozenset(tags)
-
-
-class GroupInactive(CallError):
-    """The tool exists, but its group is inactive for this caller."""
-
-    code, rpc_code = "group_inactive", -32016
-    policy, refuses = "group", True
-
-
-class GroupPolicy:
-    """Refuses calls of tools whose groups are inactive for the caller.
-
-    `inactive(route, caller)` returns the group to activate first, or None; `gone(route)` says whether a tool was
-    removed with its groups. Only new calls are refused: tasks and running calls go on.
-    """
-
-    name = "group"
-
-    def __init__(self, inactive: Callable[[Route, Hashable | None], str | None], gone: Callable[[Route], bool]) -> None:
-        self._inactive = inactive
-        self._is_removed = gone
-
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged: a call of an inactive tool needs a route to get the right error."""
-        return items
-
-    async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Runs the call. Raises GroupInactive, and UnknownName for a removed tool."""
-        if call.route.kind is TOOLS:
-            if self._is_removed(call.route):
-                call.refused_by = "groups: removed"
-                raise unknown_name(call.kind, call.exposed, call.era)
-            group = self._inactive(call.route, call.caller) if call.method == TOOLS.act_method else None
-            if group is not None:
-                call.refused_by = f"groups.{group}: inactive"
-                # The text of AgentScope's toolkit, which models and programs know.
-                text = (
-                    f"FunctionInactiveError: The function '{call.exposed}' is in the inactive group '{group}'. "
-                    "Activate the tool group by calling 'reset_equipped_tools' first to use this tool."
-                )
-                raise GroupInactive(text, server=call.route.upstream, executed=False)
-        return await call_next(call)

@@ -20,7 +20,7 @@ from mcp_hub.downstream.replicas.forwarding import (
     ReplicaGone,
 )
 from mcp_hub.downstream.replicas.ownership import ASK_AGAIN, RESTARTED, Owners, Ownership, SessionRestarted
-from mcp_hub.downstream.replicas.shared_sessions import SharedSessions, headers_of
+from mcp_hub.downstream.replicas.shared_sessions import SharedSessions, headers_of, replica_asking
 from mcp_hub.downstream.replicas.stored_events import EventId, rest_of, write_rest
 from mcp_hub.downstream.responses import Shape, refuse, refuse_with
 from mcp_hub.errors import INVALID_REQUEST, CallError, ProtocolError
@@ -106,7 +106,7 @@ class RequestRouter:
                 return is_answered
             return not forwarded and await self._read_elsewhere(request, reply, principal, message, session)
         if shape == "response":
-            asker = await self._members.reached(_replica_in(message.get("id")))
+            asker = await self._members.reached(replica_asking(message.get("id")))
             if asker is None:
                 return False
             await self._client.tell(asker, principal, headers_of(session), encode(message))
@@ -333,9 +333,7 @@ class RequestRouter:
         self, reply: HttpReply, ownership: Ownership, payload: Message | list[Any] | None, era: Era
     ) -> bool:
         """Returns False if this replica, the owner, has to carry a request out; True if it reported a loss of state."""
-        requests = [
-            message for message in (payload if isinstance(payload, list) else [payload]) if _is_kind_request(message)
-        ]
+        requests = [message for message in _messages(payload) if _is_kind_request(message)]
         if ownership.restarted and requests:
             await _fail(reply, SessionRestarted(RESTARTED, retry_after=0.0, executed=False), payload, era)
             ownership.restarted = False  # not if `_fail` raised, as the client was gone: then it is told the next time
@@ -380,17 +378,17 @@ class RequestRouter:
         return hub.catalogs.of(key).resolve(RESOURCES, uri) is not None or hub.uris.given(key, uri) is not None
 
 
+def _messages(payload: Message | list[Any] | None) -> list[Any]:
+    return payload if isinstance(payload, list) else [payload]
+
+
 def _is_kind_request(message: Any) -> bool:
     return isinstance(message, dict) and "id" in message and message.get("method") in _KIND_BY_METHOD
 
 
 async def _fail(reply: HttpReply, error: CallError, payload: Message | list[Any] | None, era: Era) -> None:
     """Answers a request, or each of a batch, with an error."""
-    requests = [
-        request
-        for request in (payload if isinstance(payload, list) else [payload])
-        if isinstance(request, dict) and "id" in request
-    ]
+    requests = [message for message in _messages(payload) if isinstance(message, dict) and "id" in message]
     answers = [
         error_response(request["id"], error, request.get("method"), request.get("params"), era) for request in requests
     ]
@@ -400,9 +398,3 @@ async def _fail(reply: HttpReply, error: CallError, payload: Message | list[Any]
     code = answers[0].get("error", {}).get("code")
     status = HTTP_STATUS.get(code, 200) if era == "modern" and isinstance(code, int) else 200
     await reply.json(status, answers if isinstance(payload, list) else answers[0])
-
-
-def _replica_in(question: Any) -> str:
-    """Returns the replica that has asked a question, by its id."""
-    parts = question.split("-") if isinstance(question, str) else []
-    return parts[1] if len(parts) == 3 else ""

@@ -293,3 +293,9 @@ def headers_of(session: HandshakeSession) -> Headers:
 def _short(info: dict[str, Any]) -> dict[str, Any]:
     """Returns a client's name and version, cut so that they fit into a session's id."""
     return {key: value[:100] for key, value in info.items() if key in ("name", "version") and isinstance(value, str)}
+
+
+def replica_asking(question_id: Any) -> str:
+    """Returns the id of the replica that has asked a question, by the prefix of the question's id."""
+    parts = question_id.split("-") if isinstance(question_id, str) else []
+    return parts[1] if len(parts) == 3 else ""

@@ -16,7 +16,7 @@ from mcp_hub.hub.catalogs import Catalogs
 from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers, own_tools
 from mcp_hub.hub.groups.state_file import GroupStateFile
 from mcp_hub.policy import Policy
-from mcp_hub.policy.access import GroupPolicy
+from mcp_hub.policy.group import GroupPolicy
 from mcp_hub.policy.sharing import EVERYBODY, Sharing
 
 log = logging.getLogger("mcp_hub")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from mcp_hub.config.models import Server
 from mcp_hub.errors import UnknownName
 from mcp_hub.library import Hub, formats
 from mcp_hub.library.agently import agently_format
+from mcp_hub.library.agently.shift import Shift, shifted
 from mcp_hub.library.engine_host import CallOutcome, ServerTools, ToolCard
 from mcp_hub.library.server_entries import (
     entries_of,
@@ -31,7 +30,6 @@ from mcp_hub.servers.local.local_tool import LocalTool
 Json = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 Tags = str | Iterable[str] | None
-Shift = Literal["sync", "async"] | None
 
 UNNAMED: Final = "mcp"
 """Beginning of the ids of servers that `use_mcp` gets without a name."""
@@ -304,7 +302,7 @@ class ToolsByName:
         """Returns the info of all tools, or of those with any of the tags, without duplicates."""
         return list(self.get_tool_info(tags).values())
 
-    def get_tool_func(self, name: str, shift: Shift = None) -> Callable[..., Any] | None:
+    def get_tool_func(self, name: str, shift: Shift | None = None) -> Callable[..., Any] | None:
         """Returns the function that was registered, or one that calls the server's tool; None for an unknown name.
 
         With `shift`, the function is wrapped to be sync or async where needed. The sync one also works inside a running
@@ -314,14 +312,7 @@ class ToolsByName:
         if func is None:
             card = next((candidate for candidate in self._configured() if candidate.exposed == name), None)
             func = None if card is None else self._proxy(card, name)
-        if func is None or shift is None:
-            return func
-        if shift not in ("sync", "async"):
-            raise ValueError(f"shift is 'sync', 'async' or None, not {shift!r}")
-        is_async = inspect.iscoroutinefunction(func)
-        if shift == "sync":
-            return _sync(func) if is_async else func
-        return func if is_async else _async(func)
+        return func if func is None or shift is None else shifted(func, shift)
 
     # --- calls -------------------------------------------------------------------------------------------------
 
@@ -381,32 +372,3 @@ def _address_in(name: str, cards: list[ToolCard]) -> tuple[str, str] | None:
             return card.server, card.name
     same = [card for card in cards if card.name == name]
     return (same[0].server, same[0].name) if len(same) == 1 else None
-
-
-def _sync(func: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
-    @functools.wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(func(*args, **kwargs))
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(asyncio.run(func(*args, **kwargs)))
-            except BaseException as error:
-                future.set_exception(error)
-
-        threading.Thread(target=run, name="mcp-hub sync", daemon=True).start()
-        return future.result()
-
-    return call
-
-
-def _async(func: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    @functools.wraps(func)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        return await asyncio.to_thread(func, *args, **kwargs)
-
-    return call

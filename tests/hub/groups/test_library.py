@@ -17,7 +17,7 @@ from mcp_hub.hub import Engine
 from mcp_hub.hub.catalogs import CallerFilter
 from mcp_hub.hub.composition import load_config
 from mcp_hub.policy import Call
-from mcp_hub.policy.access import GroupInactive
+from mcp_hub.policy.group import GroupInactive
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.security import Principal
