@@ -47,14 +47,14 @@ class SearchedTool(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, wire: Json, names: tuple[str, ...], server: str, about_server: str) -> SearchedTool:
         """Makes it from a listed tool, whose members may be missing or of a wrong type."""
-        said = " ".join(text for key in ("title", "description") if isinstance(text := wire.get(key), str))
+        description = " ".join(text for key in ("title", "description") if isinstance(text := wire.get(key), str))
         schema = wire.get("inputSchema")
         properties = schema.get("properties") if isinstance(schema, dict) else None
         parameters = []
-        for name, one in list(properties.items())[:MAX_PARAMETERS] if isinstance(properties, dict) else ():
-            text = one.get("description") if isinstance(one, dict) else None
+        for name, parameter in list(properties.items())[:MAX_PARAMETERS] if isinstance(properties, dict) else ():
+            text = parameter.get("description") if isinstance(parameter, dict) else None
             parameters.append((str(name), text[:MAX_TEXT] if isinstance(text, str) else ""))
-        return cls(names, server, said[:MAX_TEXT], about_server[:MAX_TEXT], tuple(parameters))
+        return cls(names, server, description[:MAX_TEXT], about_server[:MAX_TEXT], tuple(parameters))
 
     def only_reads(self) -> bool:
         """Returns whether the name begins with a verb of reading."""
@@ -74,37 +74,39 @@ class SearchedTool(msgspec.Struct, frozen=True):
 class SearchIndex:
     """The index of the tools of one catalog. Immutable."""
 
-    def __init__(self, tools: Sequence[SearchedTool], reading: frozenset[int], words: Bm25f, names: NameIndex) -> None:
+    def __init__(self, tools: Sequence[SearchedTool], reading: frozenset[int], terms: Bm25f, names: NameIndex) -> None:
         self.tools = tools
         self._reading = reading
-        self._words = words
+        self._terms = terms
         self._names = names
 
     @classmethod
     def building(cls, tools: Iterable[SearchedTool]) -> Generator[None, None, SearchIndex]:
         """Indexes tools, in steps."""
-        known: list[SearchedTool] = []
+        indexed: list[SearchedTool] = []
         reading: set[int] = set()
         documents: list[Document] = []
         for tool in tools:
             yield
             if tool.only_reads():
-                reading.add(len(known))
-            known.append(tool)
+                reading.add(len(indexed))
+            indexed.append(tool)
             documents.append(Document(tool.fields()))
-        words = yield from Bm25f.building(documents)
-        names = yield from NameIndex.building([tool.names for tool in known])
-        return cls(known, frozenset(reading), words, names)
+        terms = yield from Bm25f.building(documents)
+        names = yield from NameIndex.building([tool.names for tool in indexed])
+        return cls(indexed, frozenset(reading), terms, names)
 
     def correcting(self, query: str) -> Generator[None, None, str]:
         """Returns the query with words that no tool has replaced by similar words of tools' names, in steps."""
-        found = query
+        corrected = query
         for word in dict.fromkeys(words_of(query)[:MAX_WORDS]):
             yield
-            if word not in STOP_WORDS and stem(word) not in self._words:
-                meant = yield from self._names.correcting(word)
-                found = found if meant is None else re.sub(rf"(?i)\b{re.escape(word)}\b", meant, found)
-        return found
+            if word not in STOP_WORDS and stem(word) not in self._terms:
+                replacement = yield from self._names.correcting(word)
+                corrected = (
+                    corrected if replacement is None else re.sub(rf"(?i)\b{re.escape(word)}\b", replacement, corrected)
+                )
+        return corrected
 
     def ranking(
         self, query: str, corrected: str, likeness: Sequence[float] | None = None
@@ -117,23 +119,30 @@ class SearchIndex:
             likeness: for each tool, its likeness to the query in meaning; None: not known.
         """
         named = yield from self._names.finding(query)
-        scores = yield from self._words.scoring(terms_of(corrected)[:MAX_WORDS])
+        scores = yield from self._terms.scoring(terms_of(corrected)[:MAX_WORDS])
         for start in range(0, len(likeness or ()), AT_ONCE):
             yield
-            for number, like in enumerate((likeness or ())[start : start + AT_ONCE], start):
-                if like > LIKE_NOTHING or number in scores:
-                    scores[number] = scores.get(number, 0.0) + like
+            for number, similarity in enumerate((likeness or ())[start : start + AT_ONCE], start):
+                if similarity > LIKE_NOTHING or number in scores:
+                    scores[number] = scores.get(number, 0.0) + similarity
         demoted = self._reading if asks_for_change(words_of(query)[:MAX_WORDS]) else frozenset[int]()
         worst = len(self.tools)
         candidates = list(named.keys() | scores.keys())
         runs: list[list[tuple[int, float, int]]] = []
         for start in range(0, len(candidates), AT_ONCE):
             yield
-            some = candidates[start : start + AT_ONCE]
-            against = ((ONLY_READS if one in demoted else 0.0) - scores.get(one, 0.0) for one in some)
-            runs.append(sorted((named.get(one, worst), bad, one) for one, bad in zip(some, against, strict=True)))
-        found: list[int] = []
+            batch = candidates[start : start + AT_ONCE]
+            penalties = (
+                (ONLY_READS if candidate in demoted else 0.0) - scores.get(candidate, 0.0) for candidate in batch
+            )
+            runs.append(
+                sorted(
+                    (named.get(candidate, worst), penalty, candidate)
+                    for candidate, penalty in zip(batch, penalties, strict=True)
+                )
+            )
+        ranked: list[int] = []
         for _, _, number in merge(*runs):
             yield
-            found.append(number)
-        return found
+            ranked.append(number)
+        return ranked

@@ -46,7 +46,7 @@ class Bm25f:
     @classmethod
     def building(cls, documents: list[Document]) -> Generator[None, None, Bm25f]:
         """Indexes documents, in steps, and empties the list, because freeing all at once takes long."""
-        made = cls(len(documents))
+        index = cls(len(documents))
         means = [0.0] * len(WEIGHTS)
         for document in documents:
             yield
@@ -55,43 +55,43 @@ class Bm25f:
         while documents:
             yield
             document, number = documents.pop(), len(documents)
-            for term, weighted in _weighted(document, means).items():
-                numbers, values = made._postings.setdefault(term, (array("I"), array("f")))
+            for term, frequency in _weighted_frequencies(document, means).items():
+                numbers, values = index._postings.setdefault(term, (array("I"), array("f")))
                 numbers.append(number)
-                values.append(weighted)
-        return made
+                values.append(frequency)
+        return index
 
     def __contains__(self, term: str) -> bool:
         return term in self._postings
 
     def rarity(self, term: str) -> float:
         """Returns the inverse document frequency of a term. An unknown term counts as one that no document has."""
-        there = len(self._postings[term][0]) if term in self._postings else 0
-        return log(1 + (self._size - there + 0.5) / (there + 0.5))
+        document_frequency = len(self._postings[term][0]) if term in self._postings else 0
+        return log(1 + (self._size - document_frequency + 0.5) / (document_frequency + 0.5))
 
     def scoring(self, terms: Iterable[str]) -> Generator[None, None, dict[int, float]]:
         """Returns {number: score} of the documents that have a term of the query, in steps of one term.
 
         A score is a share of the maximum for all terms: near 1, the document has every term many times.
         """
-        found: dict[int, float] = {}
-        wanted = dict.fromkeys(terms)
-        whole = sum(map(self.rarity, wanted))
-        for term in wanted:
+        scores: dict[int, float] = {}
+        query_terms = dict.fromkeys(terms)
+        total_rarity = sum(map(self.rarity, query_terms))
+        for term in query_terms:
             yield
             if term in self._postings:
-                rarity = self.rarity(term) / whole
-                for number, weighted in zip(*self._postings[term], strict=True):
-                    found[number] = found.get(number, 0.0) + rarity * weighted / (K1 + weighted)
-        return found
+                rarity = self.rarity(term) / total_rarity
+                for number, frequency in zip(*self._postings[term], strict=True):
+                    scores[number] = scores.get(number, 0.0) + rarity * frequency / (K1 + frequency)
+        return scores
 
 
-def _weighted(document: Document, means: Sequence[float]) -> dict[str, float]:
+def _weighted_frequencies(document: Document, means: Sequence[float]) -> dict[str, float]:
     """Returns {term: its number in the document, weighted by field}."""
-    found: dict[str, float] = {}
+    frequencies: dict[str, float] = {}
     for weight, counts, length, mean in zip(WEIGHTS, document.counts, document.lengths, means, strict=True):
         if length:
             scale = weight / (1 - B + B * length / mean)
             for term, count in counts.items():
-                found[term] = found.get(term, 0.0) + scale * count
-    return found
+                frequencies[term] = frequencies.get(term, 0.0) + scale * count
+    return frequencies

@@ -29,7 +29,7 @@ SCALE: Final = 20_000
 """The integer for a likeness of 1 in the results of `compare`, which have 16 bits each."""
 MAX_TABLES: Final = 32
 """Lists of tools that are kept; beyond that, the least recently used one is dropped."""
-MAX_KEPT: Final = 20_000
+MAX_VECTORS: Final = 20_000
 """Vectors in the file."""
 FORMAT: Final = b"mcp-hub vectors 1\n"
 _KEY: Final = 16
@@ -55,10 +55,10 @@ def files_in(directory: Path) -> tuple[Path, Path]:
 
 
 def _only(directory: Path, pattern: str) -> Path:
-    found = sorted(directory.glob(pattern))
-    if len(found) != 1:
-        raise UnusableModel(f"{directory} has {len(found) or 'no'} files {pattern}; it must have one")
-    return found[0]
+    files = sorted(directory.glob(pattern))
+    if len(files) != 1:
+        raise UnusableModel(f"{directory} has {len(files) or 'no'} files {pattern}; it must have one")
+    return files[0]
 
 
 class StaticModel:
@@ -88,7 +88,7 @@ class StaticModel:
 
     def embed(self, texts: Sequence[str]) -> Any:
         """Returns the vectors of texts, of length 1, as an array (texts, size); a text without tokens gets zeros."""
-        found = np.zeros((len(texts), self.size), np.float32)
+        embeddings = np.zeros((len(texts), self.size), np.float32)
         for row, encoding in enumerate(self._tokenizer.encode_batch(list(texts), add_special_tokens=False)):
             ids = np.asarray(encoding.ids, np.int64)
             rows = ids if self._mapping is None else self._mapping[ids[ids < len(self._mapping)]]
@@ -97,9 +97,9 @@ class StaticModel:
                 vectors = self._table[rows].astype(np.float32)
                 if self._weights is not None and len(ids) == len(rows):
                     vectors *= self._weights[np.minimum(ids, len(self._weights) - 1)][:, None]
-                found[row] = vectors.mean(0)
-        lengths = np.linalg.norm(found, axis=1, keepdims=True)
-        return found / np.where(lengths > 0, lengths, 1)
+                embeddings[row] = vectors.mean(0)
+        lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+        return embeddings / np.where(lengths > 0, lengths, 1)
 
 
 def _column(table: Any, kinds: str) -> Any:
@@ -117,65 +117,67 @@ class VectorStore:
         self._secret = secret
         self._files = PrivateDirectory(directory) if directory is not None else None
         self._name = f"vectors-{hmac.new(secret, FORMAT + model.fingerprint, hashlib.sha256).hexdigest()[:32]}"
-        self._kept: OrderedDict[bytes, Any] = OrderedDict()
+        self._vectors: OrderedDict[bytes, Any] = OrderedDict()
         self._written: frozenset[bytes] = frozenset()
         self._read()
 
     def vectors(self, texts: Sequence[str], keep: Sequence[bool]) -> Any:
         """Returns the vectors of texts as an array, and stores those whose `keep` is true."""
         keys = [hmac.digest(self._secret, text.encode("utf-8", "replace"), "sha256")[:_KEY] for text in texts]
-        missing = [number for number, key in enumerate(keys) if key not in self._kept]
-        found = np.zeros((len(texts), self._model.size), np.float32)
+        missing = [number for number, key in enumerate(keys) if key not in self._vectors]
+        embeddings = np.zeros((len(texts), self._model.size), np.float32)
         if missing:
-            found[missing] = self._model.embed([texts[number] for number in missing])
+            embeddings[missing] = self._model.embed([texts[number] for number in missing])
         for number, key in enumerate(keys):
-            if key in self._kept:
-                found[number] = self._kept[key]
-                self._kept.move_to_end(key)
+            if key in self._vectors:
+                embeddings[number] = self._vectors[key]
+                self._vectors.move_to_end(key)
             elif keep[number]:
-                self._kept[key] = found[number].astype(np.float16)
-        while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
-        return found
+                self._vectors[key] = embeddings[number].astype(np.float16)
+        while len(self._vectors) > MAX_VECTORS:
+            self._vectors.popitem(last=False)
+        return embeddings
 
     def save(self) -> None:
         """Writes the file if it lacks some of the stored vectors."""
-        if self._files is None or self._kept.keys() <= self._written:
+        if self._files is None or self._vectors.keys() <= self._written:
             return
-        rows = np.stack(list(self._kept.values())).astype("<f2").tobytes()
+        rows = np.stack(list(self._vectors.values())).astype("<f2").tobytes()
         try:
             self._files.make()
-            self._files.write(self._name, FORMAT + b"".join(self._kept) + rows)
+            self._files.write(self._name, FORMAT + b"".join(self._vectors) + rows)
         except (OSError, ValueError):
             return
-        self._written = frozenset(self._kept)
+        self._written = frozenset(self._vectors)
 
     def _read(self) -> None:
         row = _KEY + 2 * self._model.size
         try:
-            data = self._files.read(self._name, len(FORMAT) + MAX_KEPT * row) if self._files is not None else b""
+            data = self._files.read(self._name, len(FORMAT) + MAX_VECTORS * row) if self._files is not None else b""
         except (OSError, ValueError):
             return
-        count, odd = divmod(len(data) - len(FORMAT), row)
-        if not data.startswith(FORMAT) or odd:
+        count, remainder = divmod(len(data) - len(FORMAT), row)
+        if not data.startswith(FORMAT) or remainder:
             return
         start = len(FORMAT) + count * _KEY
         rows = np.frombuffer(data, "<f2", offset=start).reshape(count, self._model.size)
         if not np.isfinite(rows).all():
             return
         for number in range(count):
-            at = len(FORMAT) + number * _KEY
-            self._kept[data[at : at + _KEY]] = rows[number]
-        self._written = frozenset(self._kept)
+            offset = len(FORMAT) + number * _KEY
+            self._vectors[data[offset : offset + _KEY]] = rows[number]
+        self._written = frozenset(self._vectors)
 
 
-def search_tools(words: Sequence[str]) -> dict[str, Callable[..., Any]]:
-    """Returns the functions that the process serves. `words`: its options, `--model=DIRECTORY` for a user's model.
+def search_tools(arguments: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """Returns the functions that the process serves. `arguments`: its options, `--model=DIRECTORY` for a user's model.
 
     Raises UnusableModel.
     """
-    own = next((word.removeprefix("--model=") for word in words if word.startswith("--model=")), None)
-    model = StaticModel(*(default_files() if own is None else files_in(Path(own))))
+    model_directory = next(
+        (argument.removeprefix("--model=") for argument in arguments if argument.startswith("--model=")), None
+    )
+    model = StaticModel(*(default_files() if model_directory is None else files_in(Path(model_directory))))
     stores: dict[str, VectorStore] = {}
     tables: OrderedDict[str, list[Any]] = OrderedDict()
 
@@ -193,10 +195,10 @@ def search_tools(words: Sequence[str]) -> dict[str, Callable[..., Any]]:
             directory = Path(store["directory"]) if store.get("directory") else None
             stores["kept"] = VectorStore(model, directory, bytes.fromhex(store["secret"]))
         vectors = stores["kept"].vectors(tools, keep)
-        about = stores["kept"].vectors(servers, [False] * len(servers))
+        server_vectors = stores["kept"].vectors(servers, [False] * len(servers))
         parts = tables.setdefault(table, [])
         del parts[part:]
-        parts.append(TOOL * vectors + (SERVER * about[np.asarray(of, int)] if servers else 0))
+        parts.append(TOOL * vectors + (SERVER * server_vectors[np.asarray(of, int)] if servers else 0))
         tables.move_to_end(table)
         while len(tables) > MAX_TABLES:
             tables.popitem(last=False)
@@ -209,7 +211,9 @@ def search_tools(words: Sequence[str]) -> dict[str, Callable[..., Any]]:
             return ""
         tables.move_to_end(table)
         (vector,) = model.embed([query])
-        found = np.concatenate([part @ vector for part in tables[table]])
-        return b64encode(array("h", np.clip(found * SCALE, -32768, 32767).astype(int).tolist()).tobytes()).decode()
+        similarities = np.concatenate([part @ vector for part in tables[table]])
+        return b64encode(
+            array("h", np.clip(similarities * SCALE, -32768, 32767).astype(int).tolist()).tobytes()
+        ).decode()
 
     return {"prepare": prepare, "compare": compare}

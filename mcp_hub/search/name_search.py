@@ -35,54 +35,54 @@ class NameIndex:
     @classmethod
     def building(cls, names: Sequence[tuple[str, ...]]) -> Generator[None, None, NameIndex]:
         """Indexes the names of documents, in steps. The first name of each is for calls."""
-        made = cls()
+        index = cls()
         for number, spellings in enumerate(names):
             yield
-            made._exact[spellings[0]] = number
+            index._exact[spellings[0]] = number
             for key in dict.fromkeys(map(_key, spellings)):
-                made._keys.setdefault(key, []).append(number)
+                index._keys.setdefault(key, []).append(number)
             for word in words_of(spellings[-1]):
                 if len(word) >= LEAST_MISSPELLED and word.isalpha():
-                    made._words.setdefault(word.rstrip("s"), word)
-        return made
+                    index._words.setdefault(word.rstrip("s"), word)
+        return index
 
     def finding(self, query: str) -> Generator[None, None, dict[int, int]]:
         """Returns {number: how well its name matches the query, from EXACT to MISSPELLED}, in steps."""
-        found: dict[int, int] = {}
+        matches: dict[int, int] = {}
 
-        def take(numbers: Sequence[int], how: int) -> None:
+        def add_matches(numbers: Sequence[int], rank: int) -> None:
             for number in numbers:
-                found[number] = min(how, found.get(number, how))
+                matches[number] = min(rank, matches.get(number, rank))
 
-        said = _IDENTIFIER.findall(query)
-        for word in said:
-            if word in self._exact:
-                take([self._exact[word]], EXACT)
-            elif "_" in word or len(said) == 1:
-                take(self._keys.get(_key(word), ()), SAME_LETTERS)
+        identifiers = _IDENTIFIER.findall(query)
+        for identifier in identifiers:
+            if identifier in self._exact:
+                add_matches([self._exact[identifier]], EXACT)
+            elif "_" in identifier or len(identifiers) == 1:
+                add_matches(self._keys.get(_key(identifier), ()), SAME_LETTERS)
         key = _key(query)
-        if not key or len(said) > MAX_WORDS:
-            return found
-        take(self._keys.get(key, ()), SAME_LETTERS)
-        if found:
-            return found
-        one = len(said) == 1
-        for other, numbers in self._keys.items():
+        if not key or len(identifiers) > MAX_WORDS:
+            return matches
+        add_matches(self._keys.get(key, ()), SAME_LETTERS)
+        if matches:
+            return matches
+        is_single = len(identifiers) == 1
+        for name_key, numbers in self._keys.items():
             yield
-            if one and len(key) >= LEAST_SHORTENED and other.startswith(key):
-                take(numbers, SHORTENED)
-            elif len(key) >= LEAST_MISSPELLED and is_near(key, other, 1 + (len(key) >= 2 * LEAST_MISSPELLED)):
-                take(numbers, MISSPELLED)
-        return found
+            if is_single and len(key) >= LEAST_SHORTENED and name_key.startswith(key):
+                add_matches(numbers, SHORTENED)
+            elif len(key) >= LEAST_MISSPELLED and is_near(key, name_key, 1 + (len(key) >= 2 * LEAST_MISSPELLED)):
+                add_matches(numbers, MISSPELLED)
+        return matches
 
     def correcting(self, word: str) -> Generator[None, None, str | None]:
         """Returns the word of a name that is similar to a misspelled word, None if there is none, in steps."""
         bare = word.rstrip("s")
         if len(bare) >= LEAST_WORD and bare.isalpha():
-            for known, spelled in self._words.items():
+            for name_word, spelling in self._words.items():
                 yield
-                if is_near(bare, known, 1):
-                    return spelled
+                if is_near(bare, name_word, 1):
+                    return spelling
         return None
 
 
@@ -90,19 +90,19 @@ def _key(name: str) -> str:
     return _NO_LETTER.sub("", name).casefold()
 
 
-def is_near(one: str, other: str, errors: int) -> bool:
+def is_near(first: str, second: str, errors: int) -> bool:
     """Returns whether at most `errors` letters are missing, wrong, extra or swapped. The first must be right."""
-    if abs(len(one) - len(other)) > errors or one[:1] != other[:1]:
+    if abs(len(first) - len(second)) > errors or first[:1] != second[:1]:
         return False
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for at, letter in enumerate(one, 1):
-        earlier, before = before, row
-        row = [at]
-        for there, same in enumerate(other, 1):
-            best = min(before[there] + 1, row[-1] + 1, before[there - 1] + (letter != same))
-            if at > 1 and there > 1 and letter == other[there - 2] and one[at - 2] == same:
-                best = min(best, earlier[there - 2] + 1)
+    previous: list[int] = []
+    row = list(range(len(second) + 1))
+    for i, first_letter in enumerate(first, 1):
+        before_previous, previous = previous, row
+        row = [i]
+        for j, second_letter in enumerate(second, 1):
+            best = min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (first_letter != second_letter))
+            if i > 1 and j > 1 and first_letter == second[j - 2] and first[i - 2] == second_letter:
+                best = min(best, before_previous[j - 2] + 1)
             row.append(best)
         if min(row) > errors:
             return False

@@ -19,7 +19,7 @@ MAX_VALUES: Final = 12
 """Values of an enumeration that are written out."""
 MAX_LINE: Final = 100
 """Characters of a description on a line."""
-MAX_SAID: Final = 300
+MAX_DESCRIPTION: Final = 300
 """Characters of a description beside a signature."""
 OPTIONAL: Final = 120
 """Tokens up to which optional parameters are added to a signature."""
@@ -39,8 +39,8 @@ def signature(name: str, schema: Any, optional: int = OPTIONAL) -> str:
     It has every required parameter with its type. Optional ones follow while it has at most `optional` tokens; others
     are counted.
     """
-    parts, left = _parameters(_Reader(schema), name, schema, optional)
-    parts += [f"…{left} optional"] if left else []
+    parts, omitted = _parameters(_Reader(schema), name, schema, optional)
+    parts += [f"…{omitted} optional"] if omitted else []
     return f"{name}({', '.join(parts)})"
 
 
@@ -51,30 +51,34 @@ def stub(name: str, schema: Any, output: Any = None, optional: int = OPTIONAL) -
     The return type comes from the output schema.
     """
     function = f"async def {identifier_of(name)}"
-    parts, left = _parameters(_PythonReader(schema), function, schema, optional)
-    others = [part for part in parts if part.startswith('"')]
-    parts = [part for part in parts if part not in others] + ([f"**_: {{{', '.join(others)}}}"] if others else [])
-    more = f"  # {left} optional parameters more" if left else ""
-    return f"{function}({', '.join(parts)}){_returned(output)}: ...{more}"
+    parts, omitted = _parameters(_PythonReader(schema), function, schema, optional)
+    dict_members = [part for part in parts if part.startswith('"')]
+    parts = [part for part in parts if part not in dict_members] + (
+        [f"**_: {{{', '.join(dict_members)}}}"] if dict_members else []
+    )
+    comment = f"  # {omitted} optional parameters more" if omitted else ""
+    return f"{function}({', '.join(parts)}){_returned(output)}: ...{comment}"
 
 
 def identifier_of(name: str) -> str:
     """Returns the name by which a program calls a tool: with `_` for each character not allowed in identifiers."""
-    found = _NO_IDENTIFIER.sub("_", name)
-    return f"_{found}" if not found or found[0].isdigit() or iskeyword(found) else found
+    identifier = _NO_IDENTIFIER.sub("_", name)
+    return f"_{identifier}" if not identifier or identifier[0].isdigit() or iskeyword(identifier) else identifier
 
 
 def _parameters(reader: _Reader, name: str, schema: Any, optional: int) -> tuple[list[str], int]:
     """Returns the parameters of a tool, required ones first, and how many optional ones are left out."""
     properties, required = reader.properties(schema)
-    parts = [reader.member(one, reader.type(properties.get(one, True)), required=True) for one in required]
+    parts = [
+        reader.member(parameter, reader.type(properties.get(parameter, True)), required=True) for parameter in required
+    ]
     size = estimate_tokens(f"{name}({', '.join(parts)})")
-    more = [one for one in properties if one not in set(required)]
-    for number, one in enumerate(more):
-        part = reader.member(one, reader.type(properties[one]), required=False)
+    optional_names = [parameter for parameter in properties if parameter not in set(required)]
+    for number, parameter in enumerate(optional_names):
+        part = reader.member(parameter, reader.type(properties[parameter]), required=False)
         size += estimate_tokens(f", {part}")
         if size > optional:
-            return parts, len(more) - number
+            return parts, len(optional_names) - number
         parts.append(part)
     return parts, 0
 
@@ -103,36 +107,36 @@ class _Reader:
     A part of the schema that leads to itself is an `object`.
     """
 
-    words: ClassVar[Mapping[str, str]] = {
+    type_names: ClassVar[Mapping[str, str]] = {
         "string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "null": "null",
     }  # fmt: skip
-    any, object, rest = "any", "object", "…{} optional"
+    any, object, omission = "any", "object", "…{} optional"
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._left = MAX_SCHEMA
+        self._budget = MAX_SCHEMA
 
     def member(self, name: str, kind: str, *, required: bool) -> str:
         """Returns a parameter with its type."""
         return f"{_name(name)}{'' if required else '?'}: {kind}"
 
-    def values(self, values: Sequence[Any], more: int) -> str:
-        """Returns the type of these values and of `more` ones that are left out."""
-        return self.union([*map(_value, values)], more)
+    def values(self, values: Sequence[Any], omitted: int) -> str:
+        """Returns the type of these values; `omitted` further ones are left out."""
+        return self.union([*map(_value, values)], omitted)
 
-    def union(self, kinds: Iterable[str], more: int = 0) -> str:
-        """Returns the union of these types and of `more` ones that are left out."""
-        return " | ".join([*dict.fromkeys(kinds), *([f"…{more} more"] if more > 0 else [])])
+    def union(self, kinds: Iterable[str], omitted: int = 0) -> str:
+        """Returns the union of these types; `omitted` further ones are left out."""
+        return " | ".join([*dict.fromkeys(kinds), *([f"…{omitted} more"] if omitted > 0 else [])])
 
-    def array(self, of: str) -> str:
+    def array(self, item_type: str) -> str:
         """Returns the type of a list."""
-        return f"({of})[]" if " | " in of else f"{of}[]"
+        return f"({item_type})[]" if " | " in item_type else f"{item_type}[]"
 
-    def members(self, required: Mapping[str, str], optional: Mapping[str, str], more: int) -> str:
-        """Returns the type of an object with members of these types, and `more` optional ones that are left out."""
+    def members(self, required: Mapping[str, str], optional: Mapping[str, str], omitted: int) -> str:
+        """Returns the type of an object with members of these types; `omitted` optional ones are left out."""
         parts = [self.inner(name, kind, required=True) for name, kind in required.items()]
         parts += [self.inner(name, kind, required=False) for name, kind in optional.items()]
-        return f"{{{', '.join([*parts, *([self.rest.format(more)] if more > 0 else [])])}}}"
+        return f"{{{', '.join([*parts, *([self.omission.format(omitted)] if omitted > 0 else [])])}}}"
 
     def inner(self, name: str, kind: str, *, required: bool) -> str:
         """Returns a member of an object with its type."""
@@ -140,45 +144,47 @@ class _Reader:
 
     def properties(self, schema: Any) -> tuple[dict[str, Any], list[str]]:
         """Returns ({name: schema}, required names) of an object, with what `allOf` and `$ref` add."""
-        found: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         required: dict[str, None] = {}
         waiting: list[Any] = [schema]
         seen: list[Any] = []
         while waiting and len(seen) < MAX_SCHEMA:
-            one = self._resolved(waiting.pop(0))
-            if not isinstance(one, dict) or any(one is other for other in seen):
+            part = self._resolved(waiting.pop(0))
+            if not isinstance(part, dict) or any(part is visited for visited in seen):
                 continue
-            seen.append(one)
-            properties, names, parts = one.get("properties"), one.get("required"), one.get("allOf")
+            seen.append(part)
+            properties, names, parts = part.get("properties"), part.get("required"), part.get("allOf")
             if isinstance(properties, dict):
-                found |= {str(name): value for name, value in properties.items() if name not in found}
+                merged |= {str(name): value for name, value in properties.items() if name not in merged}
             if isinstance(names, list):
                 required |= dict.fromkeys(name for name in names if isinstance(name, str))
             waiting += parts if isinstance(parts, list) else []
-        return found, list(required)
+        return merged, list(required)
 
     def type(self, schema: Any, depth: int = 0) -> str:
         """Returns the type that a schema describes."""
-        self._left -= 1
+        self._budget -= 1
         schema = self._resolved(schema)
-        if not isinstance(schema, dict) or self._left < 0:
+        if not isinstance(schema, dict) or self._budget < 0:
             return self.any
         if "const" in schema:
             return self.values([schema["const"]], 0)
         values = schema.get("enum")
         if isinstance(values, list) and values:
             return self.values(values[:MAX_VALUES], len(values) - MAX_VALUES)
-        for several in ("anyOf", "oneOf"):
-            of = schema.get(several)
-            if isinstance(of, list) and of:
-                return self.union([self.type(one, depth) for one in of[:MAX_VALUES]], len(of) - MAX_VALUES)
+        for keyword in ("anyOf", "oneOf"):
+            options = schema.get(keyword)
+            if isinstance(options, list) and options:
+                return self.union(
+                    [self.type(option, depth) for option in options[:MAX_VALUES]], len(options) - MAX_VALUES
+                )
         kinds = schema.get("type")
         kinds = kinds if isinstance(kinds, list) else [kinds]
-        return self.union(self._one(kind, schema, depth) for kind in kinds) or self.any
+        return self.union(self._single_type(kind, schema, depth) for kind in kinds) or self.any
 
-    def _one(self, kind: Any, schema: Json, depth: int) -> str:
-        if isinstance(kind, str) and kind in self.words:
-            return self.words[kind]
+    def _single_type(self, kind: Any, schema: Json, depth: int) -> str:
+        if isinstance(kind, str) and kind in self.type_names:
+            return self.type_names[kind]
         if kind == "array" or (kind is None and "items" in schema):
             items = schema.get("items")
             return self.array(
@@ -188,11 +194,11 @@ class _Reader:
             properties, required = self.properties(schema)
             if not properties or depth >= MAX_DEPTH:
                 return self.object
-            more = [one for one in properties if one not in set(required)]
+            optional_names = [name for name in properties if name not in set(required)]
             return self.members(
-                {one: self.type(properties.get(one, True), depth + 1) for one in required},
-                {one: self.type(properties[one], depth + 1) for one in more[:MAX_VALUES]},
-                len(more) - MAX_VALUES,
+                {name: self.type(properties.get(name, True), depth + 1) for name in required},
+                {name: self.type(properties[name], depth + 1) for name in optional_names[:MAX_VALUES]},
+                len(optional_names) - MAX_VALUES,
             )
         return self.any
 
@@ -211,10 +217,10 @@ class _Reader:
 class _PythonReader(_Reader):
     """Writes types as Python does; an object is a dict of its members' types."""
 
-    words: ClassVar[Mapping[str, str]] = {
+    type_names: ClassVar[Mapping[str, str]] = {
         "string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None",
     }  # fmt: skip
-    any, object, rest = "Any", "dict", "...: Any"
+    any, object, omission = "Any", "dict", "...: Any"
 
     def member(self, name: str, kind: str, *, required: bool) -> str:
         """Returns a parameter with its type, or a member of a dict if its name is no Python identifier."""
@@ -222,17 +228,17 @@ class _PythonReader(_Reader):
             return self.inner(name, kind, required=required)
         return f"{name}: {kind}" if required else f"{name}: {kind} = ..."
 
-    def values(self, values: Sequence[Any], more: int) -> str:
-        if not all(isinstance(one, str | bool | int | None) for one in values):
+    def values(self, values: Sequence[Any], omitted: int) -> str:
+        if not all(isinstance(value, str | bool | int | None) for value in values):
             return self.any
-        written = (json.dumps(one, ensure_ascii=False) if isinstance(one, str) else repr(one) for one in values)
-        return self.union([f"Literal[{', '.join(written)}]"], more)
+        written = (json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value) for value in values)
+        return self.union([f"Literal[{', '.join(written)}]"], omitted)
 
-    def union(self, kinds: Iterable[str], more: int = 0) -> str:
-        return " | ".join(dict.fromkeys([*kinds, *([self.any] if more > 0 else [])]))
+    def union(self, kinds: Iterable[str], omitted: int = 0) -> str:
+        return " | ".join(dict.fromkeys([*kinds, *([self.any] if omitted > 0 else [])]))
 
-    def array(self, of: str) -> str:
-        return f"list[{of}]"
+    def array(self, item_type: str) -> str:
+        return f"list[{item_type}]"
 
     def inner(self, name: str, kind: str, *, required: bool) -> str:
         key = json.dumps(printable(name, len(name)), ensure_ascii=False)
@@ -264,15 +270,17 @@ class FoundTool:
 
     def line(self) -> str:
         """Returns its name and the beginning of its description."""
-        said = summary(self._wire.get("description") or self._wire.get("title"))
-        return f"- {self.name}{self._note}: {said}" if said else f"- {self.name}{self._note}"
+        sentence = summary(self._wire.get("description") or self._wire.get("title"))
+        return f"- {self.name}{self._note}: {sentence}" if sentence else f"- {self.name}{self._note}"
 
     def detailed(self) -> str:
         """Returns its signature or stub, and its first sentence."""
-        said = summary(self._wire.get("description") or self._wire.get("title"), MAX_SAID)
+        sentence = summary(self._wire.get("description") or self._wire.get("title"), MAX_DESCRIPTION)
         schema = self._wire.get("inputSchema")
-        shown = stub(self.name, schema, self._wire.get("outputSchema")) if self._code else signature(self.name, schema)
-        return f"- {shown}{self._note}\n  {said}" if said else f"- {shown}{self._note}"
+        declaration = (
+            stub(self.name, schema, self._wire.get("outputSchema")) if self._code else signature(self.name, schema)
+        )
+        return f"- {declaration}{self._note}\n  {sentence}" if sentence else f"- {declaration}{self._note}"
 
 
 def answer(head: str, tools: Sequence[FoundTool], signatures: int, budget: int) -> str:
@@ -280,20 +288,20 @@ def answer(head: str, tools: Sequence[FoundTool], signatures: int, budget: int) 
 
     A signature that does not fit becomes a line, and lines that do not fit are counted. Nothing is cut in the middle.
     """
-    parts, left, number = [head], budget - estimate_tokens(head) - _SPARE, 0
-    lines = [one.line() for one in tools]
+    parts, remaining, number = [head], budget - estimate_tokens(head) - _SPARE, 0
+    lines = [tool.line() for tool in tools]
     costs = [estimate_tokens(line) + 1 for line in lines]
-    for number, one in enumerate(tools):
-        shown, cost = lines[number], costs[number]
+    for number, tool in enumerate(tools):
+        text, cost = lines[number], costs[number]
         if number < signatures:
-            full = one.detailed()
-            whole = estimate_tokens(full) + 1
-            if whole <= left - min(sum(costs[number + 1 :]), left // 3):
-                shown, cost = full, whole
-        if cost > left:
+            details = tool.detailed()
+            details_cost = estimate_tokens(details) + 1
+            if details_cost <= remaining - min(sum(costs[number + 1 :]), remaining // 3):
+                text, cost = details, details_cost
+        if cost > remaining:
             return "\n".join([*parts, f"({len(tools) - number} more do not fit; ask for fewer at once)"])
-        parts.append(shown)
-        left -= cost
+        parts.append(text)
+        remaining -= cost
     return "\n".join(parts)
 
 

@@ -40,18 +40,18 @@ def words_of(text: str) -> list[str]:
 
     In a script without spaces, every two neighbouring characters count as a word.
     """
-    found: list[str] = []
+    words: list[str] = []
     for run in _WORD.findall(text):
         parts = _CAMEL.split(run) if not (run.islower() or run.isupper() or run.isdigit()) else (run,)
         for part in parts:
             word = part.casefold()[:MAX_WORD]
             if not word.isascii() and (unspaced := _UNSPACED.findall(word)):
                 for piece in unspaced:
-                    found += [piece[at : at + 2] for at in range(max(1, len(piece) - 1))]
-                found += _UNSPACED.sub(" ", word).split()
+                    words += [piece[start : start + 2] for start in range(max(1, len(piece) - 1))]
+                words += _UNSPACED.sub(" ", word).split()
             else:
-                found.append(word)
-    return found
+                words.append(word)
+    return words
 
 
 def asks_for_change(words: Iterable[str]) -> bool:
@@ -97,11 +97,11 @@ def stem(word: str) -> str:
     first_y = word[0] == "y"
     if first_y:  # a `y` at the beginning is a consonant
         word = "Y" + word[1:]
-    word = _step_4(_replaced(_replaced(_without_plural_and_tense(word), _STEP_2), _STEP_3))
+    word = _step_4(_replace_suffix(_replace_suffix(_without_plural_and_tense(word), _STEP_2), _STEP_3))
     if word.endswith("e"):
-        rest = word[:-1]
-        if _TWO_SYLLABLES.match(rest) or (_ONE_SYLLABLE.match(rest) and not _SHORT.match(rest)):
-            word = rest
+        base = word[:-1]
+        if _TWO_SYLLABLES.match(base) or (_ONE_SYLLABLE.match(base) and not _SHORT.match(base)):
+            word = base
     if word.endswith("ll") and _TWO_SYLLABLES.match(word):
         word = word[:-1]
     return word.lower() if first_y else word
@@ -116,9 +116,9 @@ def _without_plural_and_tense(word: str) -> str:
         if _HAS_SYLLABLE.match(word[:-3]):
             word = word[:-1]
     else:
-        rest = word[:-2] if word.endswith("ed") else word[:-3] if word.endswith("ing") else ""
-        if rest and _HAS_VOWEL.match(rest):
-            word = rest
+        base = word[:-2] if word.endswith("ed") else word[:-3] if word.endswith("ing") else ""
+        if base and _HAS_VOWEL.match(base):
+            word = base
             if word.endswith(("at", "bl", "iz")) or _SHORT.match(word):
                 word += "e"
             elif _DOUBLE.search(word):
@@ -128,19 +128,19 @@ def _without_plural_and_tense(word: str) -> str:
     return word
 
 
-def _replaced(word: str, endings: tuple[tuple[str, str], ...]) -> str:
-    for ending, other in endings:
-        if word.endswith(ending):
-            rest = word[: -len(ending)]
-            return rest + other if _HAS_SYLLABLE.match(rest) else word
+def _replace_suffix(word: str, suffixes: tuple[tuple[str, str], ...]) -> str:
+    for suffix, replacement in suffixes:
+        if word.endswith(suffix):
+            base = word[: -len(suffix)]
+            return base + replacement if _HAS_SYLLABLE.match(base) else word
     return word
 
 
 def _step_4(word: str) -> str:
-    for ending in _STEP_4:
-        if word.endswith(ending):
-            rest = word[: -len(ending)]
-            return rest if _TWO_SYLLABLES.match(rest) else word
+    for suffix in _STEP_4:
+        if word.endswith(suffix):
+            base = word[: -len(suffix)]
+            return base if _TWO_SYLLABLES.match(base) else word
     if word.endswith(("sion", "tion")) and _TWO_SYLLABLES.match(word[:-3]):
         return word[:-3]
     return word
